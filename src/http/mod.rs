@@ -1,0 +1,36 @@
+//! The fixed-size HTTP server, and the small client that discovery and the command line use.
+//!
+//! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what comes back.
+
+/// Answers requests. Called on a worker thread; must not block.
+pub trait Routes: Send + Sync + 'static {
+    /// The answer to `GET path` (a `HEAD` gets the same without its body). `accept` is the Accept header, or empty.
+    fn route(&self, path: &str, accept: &str) -> Reply;
+}
+
+/// What a route answers.
+pub enum Reply {
+    /// A short body, complete.
+    Full {
+        /// HTTP status.
+        status: u16,
+        /// Content-Type.
+        content_type: &'static str,
+        /// The body.
+        body: Vec<u8>,
+    },
+    /// A body that is rendered in pieces, while it is being sent.
+    Stream {
+        /// Content-Type.
+        content_type: &'static str,
+        /// What renders it.
+        body: Box<dyn Render>,
+    },
+}
+
+/// A body that is written in pieces into a buffer that the worker owns and reuses.
+pub trait Render: Send {
+    /// Appends the next piece to `out`, which is empty and has [`crate::limits::FRAME_BYTES`] of capacity: it must not
+    /// grow. Returns whether there is more to come; a last piece may be empty.
+    fn render(&mut self, out: &mut Vec<u8>) -> bool;
+}

@@ -1,0 +1,11 @@
+//! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.
+//!
+//! ```text
+//! discovery ─► peers ─► prober ─► statistics ─► exposition
+//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
+//! ```
+
+pub mod discovery;
+pub mod http;
+pub mod limits;
+pub mod units;

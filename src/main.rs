@@ -1,0 +1,3 @@
+//! The plain binary.
+
+fn main() {}
