@@ -8,4 +8,6 @@
 pub mod discovery;
 pub mod http;
 pub mod limits;
+pub mod peers;
+pub mod prober;
 pub mod units;

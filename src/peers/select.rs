@@ -1,0 +1,104 @@
+//! Which of a list's entries are probed: never oneself, one per node and family, at most `max_peers` nodes.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::{Own, Protocol};
+use crate::discovery::{PeerList, PeerSpec, Readiness};
+
+/// The entries to probe, in the list's order.
+pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
+    let mut chosen: Vec<PeerSpec> = Vec::with_capacity(list.peers.len());
+    let mut place: HashMap<(String, Protocol), usize> = HashMap::with_capacity(list.peers.len());
+    for spec in list.peers {
+        // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
+        if spec.node == own.node || own.addresses.contains(&spec.address) || spec.address.is_unspecified() {
+            continue;
+        }
+        match place.entry((spec.node.clone(), Protocol::of(spec.address))) {
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(chosen.len());
+                chosen.push(spec);
+            }
+            std::collections::hash_map::Entry::Occupied(entry) => {
+                let held = &mut chosen[*entry.get()];
+                // Of two on one node (a rollout): the one that is not terminating, then the newest.
+                if held.readiness == Readiness::Terminating || spec.readiness != Readiness::Terminating {
+                    *held = spec;
+                }
+            }
+        }
+    }
+    if own.max_peers > 0 {
+        keep_highest(&mut chosen, own);
+    }
+    chosen
+}
+
+/// Rendezvous hashing: a node that joins or leaves changes at most one choice of ours, and every agent spreads its
+/// choices over all others.
+fn keep_highest(chosen: &mut Vec<PeerSpec>, own: &Own) {
+    let weight = |node: &str| {
+        // DefaultHasher::new() has fixed keys: the same choice after every restart.
+        let mut hasher = DefaultHasher::new();
+        (own.node.as_str(), node).hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut nodes: Vec<(u64, String)> = chosen.iter().map(|p| (weight(&p.node), p.node.clone())).collect();
+    nodes.sort_unstable_by(|a, b| b.cmp(a));
+    nodes.dedup();
+    if let Some(first_out) = nodes.get(own.max_peers).cloned() {
+        chosen.retain(|p| (weight(&p.node), p.node.clone()) > first_out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(node: &str, last: u8, readiness: Readiness) -> PeerSpec {
+        PeerSpec { node: node.into(), address: [10, 0, 0, last].into(), zone: None, readiness, http_port: None }
+    }
+
+    fn own(max_peers: usize) -> Own {
+        Own { node: "self".into(), addresses: Vec::new(), max_peers }
+    }
+
+    #[test]
+    fn of_two_on_one_node_the_one_that_stays_then_the_newest_is_probed() {
+        use Readiness::{Ready, Terminating, Unready};
+        for (first, second, expected) in [
+            (Ready, Ready, 2),
+            (Terminating, Ready, 2),
+            (Ready, Terminating, 1),
+            (Terminating, Terminating, 2),
+            (Unready, Terminating, 1),
+        ] {
+            let list = PeerList { peers: vec![spec("a", 1, first), spec("a", 2, second)] };
+            let chosen = probed(list, &own(0));
+            assert_eq!(chosen.len(), 1);
+            assert_eq!(chosen[0].address, std::net::IpAddr::from([10, 0, 0, expected]), "{first:?} then {second:?}");
+        }
+    }
+
+    #[test]
+    fn an_unspecified_address_is_refused() {
+        let list = PeerList {
+            peers: vec![
+                spec("a", 1, Readiness::Ready),
+                PeerSpec { address: [0, 0, 0, 0].into(), ..spec("b", 2, Readiness::Ready) },
+            ],
+        };
+        assert_eq!(probed(list, &own(0)).len(), 1);
+    }
+
+    #[test]
+    fn max_peers_is_kept_and_one_node_more_changes_at_most_one_choice() {
+        let list = |n: u8| PeerList { peers: (1..=n).map(|i| spec(&format!("n{i}"), i, Readiness::Ready)).collect() };
+        let few = probed(list(50), &own(10));
+        let more = probed(list(51), &own(10));
+        assert_eq!((few.len(), more.len()), (10, 10));
+        assert!(more.iter().filter(|p| !few.contains(p)).count() <= 1);
+        assert_eq!(probed(list(7), &own(10)).len(), 7);
+    }
+}

@@ -1,0 +1,70 @@
+//! The clock seam.
+
+use crate::units::Nanos;
+
+/// A monotonic clock, and the real-time clock that the kernel stamps packets with.
+pub trait Clock {
+    /// `CLOCK_MONOTONIC`.
+    fn now(&self) -> Nanos;
+    /// `CLOCK_REALTIME`, nanoseconds since the epoch; may step either way at any time.
+    fn realtime(&self) -> Nanos;
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Nanos {
+        read(libc::CLOCK_MONOTONIC)
+    }
+
+    fn realtime(&self) -> Nanos {
+        read(libc::CLOCK_REALTIME)
+    }
+}
+
+// Not std::time::Instant: the pacing timer (timerfd) needs CLOCK_MONOTONIC's own value, which Instant hides.
+#[expect(unsafe_code, reason = "clock_gettime")]
+fn read(clock: libc::clockid_t) -> Nanos {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec to write to, and both clocks exist on every Linux, so the call cannot fail.
+    unsafe { libc::clock_gettime(clock, &raw mut t) };
+    Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
+}
+
+/// Turns the kernel's real-time stamp of an arrival into a monotonic one, read at (`now`, `realtime_now`).
+///
+/// The real-time clock may have been stepped between the stamp and the reading. A packet that we read now cannot have
+/// arrived in the future, nor before `earliest` (when its probe was sent, or when the socket was last found empty):
+/// a stamp that says so is worthless, and the time of reading stands in for it.
+pub fn arrival(stamp: Nanos, now: Nanos, realtime_now: Nanos, earliest: Nanos) -> Nanos {
+    match realtime_now.0.checked_sub(stamp.0) {
+        Some(age) if now.0.checked_sub(age).is_some_and(|at| at >= earliest.0) => Nanos(now.0 - age),
+        _ => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_stamp_moves_the_arrival_back_to_when_it_was() {
+        assert_eq!(arrival(Nanos(9_000), Nanos(500), Nanos(9_100), Nanos(300)), Nanos(400));
+    }
+
+    #[test]
+    fn a_clock_stepped_either_way_falls_back_to_the_time_of_reading() {
+        let hour = 3_600_000_000_000;
+        for realtime_now in [Nanos(10 * hour - hour), Nanos(10 * hour + hour)] {
+            assert_eq!(arrival(Nanos(10 * hour), Nanos(500), realtime_now, Nanos(300)), Nanos(500));
+        }
+    }
+
+    #[test]
+    fn the_clocks_run() {
+        let (a, b) = (MonotonicClock.now(), MonotonicClock.now());
+        assert!(a <= b && a.0 > 0 && MonotonicClock.realtime().0 > 1_600_000_000_000_000_000);
+    }
+}

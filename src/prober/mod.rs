@@ -1,0 +1,134 @@
+//! Sends one echo request per peer and interval, and decides what became of each.
+//!
+//! Deciding is apart from doing: [`Engine`] books probes and replies and does no I/O; [`Schedule`] says who is due;
+//! [`packet`] writes and reads ICMP; [`Prober`] joins them over a [`Wire`] and a [`Clock`], which tests replace by a
+//! lossy wire and a scripted clock. [`socket`] is the real wire.
+//!
+//! # The payload
+//! Every request carries 24 bytes of ours: a random number of this process, the probe's number and slot, and a check
+//! over them; the rest is a fixed pattern. A reply is believed only if all of it comes back, so that neither a foreign
+//! packet nor a damaged one can become a round-trip time. The time of sending stays here and never travels.
+//!
+//! # Traps
+//! - A reply can be read before the send call returns (loopback, veth): the probe is booked before it is sent.
+//! - Losses must not be decided before everything that has arrived is read, or a starved agent reports loss.
+//! - A peer that moves or leaves has probes under way; their loss says nothing about the network.
+
+mod clock;
+mod engine;
+mod mmsg;
+pub mod packet;
+mod schedule;
+pub mod socket;
+mod timer;
+mod turn;
+
+pub use clock::{Clock, MonotonicClock};
+pub use engine::{Engine, Event, Flights};
+pub use schedule::Schedule;
+pub use timer::Timer;
+pub use turn::{Prober, Settings};
+
+use std::net::IpAddr;
+
+use crate::peers::SlotId;
+use crate::units::Nanos;
+
+/// What a wire needs to know of a socket to read its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// A ping socket: the kernel sets and checks identifier and checksum.
+    Datagram,
+    /// A raw socket: we do, and IPv4 packets come with their header.
+    Raw,
+}
+
+/// Why the kernel would not send: the closed set of `reason` labels. Never loss: nothing was on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SendError {
+    /// ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN.
+    NoRoute,
+    /// EPERM, EACCES: a local firewall or policy.
+    NotPermitted,
+    /// ENOBUFS, ENOMEM, EAGAIN: the local queue is full.
+    NoBuffer,
+    /// EMSGSIZE: larger than the path's MTU as far as the kernel knows it.
+    MessageTooLong,
+    /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: no such address from here.
+    Address,
+    /// This host has no ICMP socket of that family.
+    NoSocket,
+    /// Our own table of probes under way is full.
+    TableFull,
+    /// Any other errno.
+    Other,
+}
+
+impl SendError {
+    /// Every reason, in label order.
+    pub const ALL: [Self; 8] = [
+        Self::NoRoute,
+        Self::NotPermitted,
+        Self::NoBuffer,
+        Self::MessageTooLong,
+        Self::Address,
+        Self::NoSocket,
+        Self::TableFull,
+        Self::Other,
+    ];
+
+    /// The label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no_route",
+            Self::NotPermitted => "not_permitted",
+            Self::NoBuffer => "no_buffer",
+            Self::MessageTooLong => "message_too_long",
+            Self::Address => "address",
+            Self::NoSocket => "no_socket",
+            Self::TableFull => "table_full",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// To whom.
+    pub to: IpAddr,
+    /// The ICMP message.
+    pub bytes: &'a [u8],
+}
+
+/// A packet that came in.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// From whom.
+    pub from: IpAddr,
+    /// As the socket gave it: with the IPv4 header on a raw IPv4 socket.
+    pub bytes: &'a [u8],
+    /// The moment of its arrival.
+    pub at: Nanos,
+}
+
+/// The seam to the network: everything the prober needs of sockets.
+pub trait Wire {
+    /// The kind of socket that serves the family of `address`.
+    fn kind(&self, address: IpAddr) -> SocketKind;
+    /// Sends the packets in order, telling `sent` of each by its index; never blocks.
+    fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>));
+    /// Hands over what has arrived, up to a bound. Returns whether everything was read.
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool;
+}
+
+/// Where the prober's results go.
+pub trait Sink {
+    /// Something happened to a probe of this slot.
+    fn event(&mut self, slot: SlotId, event: Event);
+    /// A probe went out this much after its time.
+    fn send_lag(&mut self, lag: Nanos);
+    /// A reply arrived that answers no probe of ours.
+    fn unrelated(&mut self);
+}

@@ -1,0 +1,225 @@
+//! Who is due when: a wheel of cells, one turn per interval.
+//!
+//! A peer sits in one cell and is sent to once per turn. Cells are at least 10 ms apart, because what a probe costs is
+//! mostly the wake-up. A joining peer takes the emptiest cell, in an order that spreads few peers evenly over the
+//! turn; nobody is ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
+//! a hash of the node's name, so that the nodes of a mesh do not fire together.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::peers::SlotId;
+use crate::units::Nanos;
+
+/// The shortest distance of two cells.
+const CELL_MIN: Nanos = Nanos::from_millis(10);
+/// The most cells of a wheel: finding the next one that is not empty looks at each once.
+const CELLS_MAX: u64 = 100;
+
+/// The wheel.
+#[derive(Debug)]
+pub struct Schedule {
+    interval: Nanos,
+    cells: Box<[Vec<SlotId>]>,
+    /// The order in which empty cells are taken.
+    fill_order: Box<[u16]>,
+    start: Nanos,
+    /// Cells passed since `start`.
+    passed: u64,
+}
+
+impl Schedule {
+    /// An empty wheel that turns from `now` on, with the phase of `node`.
+    pub fn new(interval: Nanos, node: &str, now: Nanos) -> Self {
+        let cells = (interval.0 / CELL_MIN.0).clamp(1, CELLS_MAX);
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        let phase = Nanos(hasher.finish() % interval.0.max(1));
+        let mut fill_order: Vec<u16> = (0..cells).filter_map(|i| u16::try_from(i).ok()).collect();
+        // Van der Corput's sequence: the bits of the index mirrored. 0, 1/2, 1/4, 3/4, …
+        let bits = 64 - (cells.max(2) - 1).leading_zeros();
+        let mirrored: Vec<u64> = (0..1 << bits).map(|i: u64| i.reverse_bits() >> (64 - bits)).collect();
+        let turn = mirrored.into_iter().map(|m| m * cells >> bits);
+        let mut order = Vec::with_capacity(fill_order.len());
+        for cell in turn.filter_map(|c| u16::try_from(c).ok()) {
+            if !order.contains(&cell) {
+                order.push(cell);
+            }
+        }
+        fill_order.retain(|cell| !order.contains(cell));
+        order.extend(fill_order);
+        Self {
+            interval,
+            cells: (0..cells).map(|_| Vec::new()).collect(),
+            fill_order: order.into_boxed_slice(),
+            start: now.plus(phase),
+            passed: 0,
+        }
+    }
+
+    /// Adds a peer to the emptiest cell, unless it is in one.
+    pub fn add(&mut self, slot: SlotId) {
+        if self.cells.iter().any(|cell| cell.contains(&slot)) {
+            return;
+        }
+        let emptiest = self.fill_order.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].len());
+        if let Some(cell) = emptiest {
+            self.cells[usize::from(cell)].push(slot);
+        }
+    }
+
+    /// Takes a peer out.
+    pub fn remove(&mut self, slot: SlotId) {
+        for cell in &mut self.cells {
+            cell.retain(|&s| s != slot);
+        }
+    }
+
+    /// Peers in the wheel.
+    pub fn len(&self) -> usize {
+        self.cells.iter().map(Vec::len).sum()
+    }
+
+    /// Whether nobody is in the wheel.
+    pub fn is_empty(&self) -> bool {
+        self.cells.iter().all(Vec::is_empty)
+    }
+
+    /// When the next cell with anyone in it is due; none on an empty wheel.
+    pub fn next_due(&self) -> Option<Nanos> {
+        let count = self.cells.len() as u64;
+        let ahead = (0..count).find(|i| !self.cells[self.index(self.passed + i)].is_empty())?;
+        Some(self.time_of(self.passed + ahead))
+    }
+
+    /// Moves on to the next cell that is due at `now` and gives its time and its index for [`Schedule::cell`].
+    ///
+    /// After a standstill of more than an interval (a suspended machine) whole turns are left out: probes that could
+    /// not be sent in time are not sent in a burst.
+    pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, usize)> {
+        let count = self.cells.len() as u64;
+        let late = now.since(self.time_of(self.passed));
+        self.passed += late.0 / self.interval.0.max(1) * count;
+        for _ in 0..count {
+            let due = self.time_of(self.passed);
+            if due > now {
+                return None;
+            }
+            let index = self.index(self.passed);
+            self.passed += 1;
+            if !self.cells[index].is_empty() {
+                return Some((due, index));
+            }
+        }
+        None
+    }
+
+    /// The peers of a cell.
+    pub fn cell(&self, index: usize) -> &[SlotId] {
+        &self.cells[index]
+    }
+
+    fn index(&self, passed: u64) -> usize {
+        usize::try_from(passed % self.cells.len() as u64).unwrap_or_default()
+    }
+
+    fn time_of(&self, passed: u64) -> Nanos {
+        let count = self.cells.len() as u64;
+        let within = self.interval.0 * (passed % count) / count;
+        Nanos(self.start.0 + passed / count * self.interval.0 + within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = Nanos::from_millis(1_000);
+
+    fn sends(schedule: &mut Schedule, until: Nanos, step: u64) -> Vec<(Nanos, SlotId)> {
+        let mut out = Vec::new();
+        let mut now = Nanos(0);
+        while now <= until {
+            while let Some((due, cell)) = schedule.advance(now) {
+                out.extend(schedule.cell(cell).iter().map(|&s| (due, s)));
+            }
+            now = now.plus(Nanos(step));
+        }
+        out
+    }
+
+    #[test]
+    fn every_peer_is_due_once_per_interval_evenly_spread() {
+        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        (0..1000).for_each(|i| s.add(SlotId(i)));
+        let phase = s.start;
+        let sent = sends(&mut s, phase.plus(Nanos(10 * SECOND.0 - 1)), 1_000_000);
+        assert_eq!(sent.len(), 10_000);
+        assert!(s.cells.iter().all(|c| c.len() == 10));
+        let mut of_one: Vec<u64> = sent.iter().filter(|(_, s)| s.0 == 77).map(|(t, _)| t.0).collect();
+        of_one.dedup();
+        assert!(of_one.len() == 10 && of_one.windows(2).all(|w| w[1] - w[0] == SECOND.0));
+    }
+
+    #[test]
+    fn few_peers_are_far_apart() {
+        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        (0..4).for_each(|i| s.add(SlotId(i)));
+        let phase = s.start;
+        let mut times: Vec<u64> =
+            sends(&mut s, phase.plus(Nanos(SECOND.0 - 1)), 1_000_000).iter().map(|(t, _)| t.0).collect();
+        times.sort_unstable();
+        assert_eq!(times.len(), 4);
+        assert!(times.windows(2).all(|w| (200_000_000..=300_000_000).contains(&(w[1] - w[0]))), "{times:?}");
+    }
+
+    #[test]
+    fn a_standstill_leaves_turns_out_instead_of_bursting() {
+        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        (0..10).for_each(|i| s.add(SlotId(i)));
+        let late = s.start.plus(Nanos(60 * SECOND.0));
+        let mut sent = 0;
+        while let Some((due, cell)) = s.advance(late) {
+            assert!(late.since(due) <= SECOND);
+            sent += s.cell(cell).len();
+        }
+        assert!(sent <= 10, "{sent}");
+    }
+
+    #[test]
+    fn churn_neither_skips_nor_doubles_the_others() {
+        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        (0..50).for_each(|i| s.add(SlotId(i)));
+        let mut of_seven = Vec::new();
+        let (start, mut now) = (s.start, s.start);
+        for round in 0..200u32 {
+            s.add(SlotId(100 + round));
+            s.remove(SlotId(if round > 20 { 80 + round } else { round + 10 }));
+            now = now.plus(Nanos(50_000_000));
+            while let Some((due, cell)) = s.advance(now) {
+                of_seven.extend(s.cell(cell).iter().filter(|s| s.0 == 7).map(|_| due.since(start).0));
+            }
+        }
+        assert!((9..=11).contains(&of_seven.len()) && of_seven.windows(2).all(|w| w[1] - w[0] == SECOND.0));
+    }
+
+    #[test]
+    fn nodes_have_different_phases_and_a_node_always_the_same() {
+        let phase = |node: &str| Schedule::new(SECOND, node, Nanos(0)).start;
+        assert_eq!(phase("a"), phase("a"));
+        let mut phases: Vec<u64> = (0..20).map(|i| phase(&format!("node{i}")).0).collect();
+        phases.sort_unstable();
+        phases.dedup();
+        assert_eq!(phases.len(), 20);
+        assert!(Schedule::new(Nanos::from_millis(10), "a", Nanos(0)).cells.len() == 1);
+    }
+
+    #[test]
+    fn a_peer_added_twice_is_due_once() {
+        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        s.add(SlotId(1));
+        s.add(SlotId(1));
+        assert_eq!(s.len(), 1);
+        s.remove(SlotId(1));
+        assert!(s.is_empty() && s.next_due().is_none());
+    }
+}

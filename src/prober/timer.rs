@@ -1,0 +1,85 @@
+//! The pacing timer: a timerfd, because tokio's timers tick in whole milliseconds and would add that much to every
+//! probe's send lag.
+#![expect(unsafe_code, reason = "timerfd has no safe wrapper in std or tokio")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use tokio::io::unix::AsyncFd;
+
+use super::mmsg::watch;
+use crate::units::Nanos;
+
+/// A one-shot timer on `CLOCK_MONOTONIC`.
+#[derive(Debug)]
+pub struct Timer {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Timer {
+    /// A timer that is not set. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What the kernel says; no descriptor left, for one.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointer is passed.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has just given us this descriptor, and nobody else has it.
+        Ok(Self { fd: watch(unsafe { OwnedFd::from_raw_fd(fd) })? })
+    }
+
+    /// Sets it to `at`; a moment in the past fires at once.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set(&self, at: Nanos) -> io::Result<()> {
+        // Zero would switch it off.
+        let at = at.0.max(1);
+        let value = libc::timespec {
+            tv_sec: libc::time_t::try_from(at / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::try_from(at % 1_000_000_000).unwrap_or(0),
+        };
+        let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        // SAFETY: `once` outlives the call, and the old value is not asked for.
+        let done = unsafe {
+            libc::timerfd_settime(self.fd.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &raw const once, std::ptr::null_mut())
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Waits until it fires. Cancel-safe: setting it anew clears what has fired.
+    pub async fn fired(&self) {
+        match self.fd.readable().await {
+            Ok(mut guard) => guard.clear_ready(),
+            Err(error) => {
+                log::error!("waiting for the pacing timer: {error}");
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prober::{Clock, MonotonicClock};
+
+    #[test]
+    fn it_fires_at_its_time_again_and_again_and_at_once_for_the_past() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let timer = Timer::new().unwrap();
+            for _ in 0..3 {
+                let at = MonotonicClock.now().plus(Nanos::from_millis(5));
+                timer.set(at).unwrap();
+                timer.fired().await;
+                assert!(MonotonicClock.now() >= at);
+            }
+            timer.set(Nanos(0)).unwrap();
+            timer.fired().await;
+        });
+    }
+}
