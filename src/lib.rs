@@ -10,4 +10,5 @@ pub mod http;
 pub mod limits;
 pub mod peers;
 pub mod prober;
+pub mod statistics;
 pub mod units;

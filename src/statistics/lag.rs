@@ -1,0 +1,29 @@
+//! How late the agent itself was: probes sent against their schedule.
+
+use super::histogram::{Bounds, Histogram, HistogramReading};
+use crate::units::Nanos;
+
+/// A histogram with bounds of its own, of all peers together.
+#[derive(Debug, Default)]
+pub struct SendLag {
+    // The bounds of round trips serve here too: a timer fires some 50 µs late on an idle machine.
+    bounds: Bounds,
+    histogram: Histogram,
+}
+
+impl SendLag {
+    /// Its bounds.
+    pub const fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Counts one probe. One writer only.
+    pub fn observe(&self, lag: Nanos) {
+        self.histogram.observe(lag, &self.bounds);
+    }
+
+    /// Reads it.
+    pub fn read(&self) -> HistogramReading {
+        self.histogram.read()
+    }
+}
