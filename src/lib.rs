@@ -5,7 +5,9 @@
 //!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
 //! ```
 
+pub mod clock;
 pub mod discovery;
+pub mod exposition;
 pub mod http;
 pub mod limits;
 pub mod peers;

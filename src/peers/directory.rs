@@ -70,6 +70,8 @@ impl Peer {
 pub struct Own {
     /// Our node's name.
     pub node: String,
+    /// Our zone, where it is configured; else our own entry in the list tells it.
+    pub zone: Option<String>,
     /// Our addresses.
     pub addresses: Vec<IpAddr>,
     /// Probe at most so many other nodes; 0: all.
@@ -81,8 +83,6 @@ pub struct Own {
 pub struct Applied {
     /// For the prober and the statistics.
     pub changes: Vec<Change>,
-    /// Our own zone, if our own entry names one.
-    pub own_zone: Option<String>,
     /// Entries left out because every slot is taken.
     pub without_slot: usize,
 }
@@ -92,6 +92,7 @@ pub struct Applied {
 pub struct Directory {
     slots: Vec<Option<Peer>>,
     zones: Vec<Box<str>>,
+    own_zone: Option<Box<str>>,
     slots_max: usize,
 }
 
@@ -104,7 +105,7 @@ impl Default for Directory {
 impl Directory {
     /// An empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
-        Self { slots: Vec::new(), zones: vec!["unknown".into()], slots_max }
+        Self { slots: Vec::new(), zones: vec!["unknown".into()], own_zone: None, slots_max }
     }
 
     /// One more than the highest slot ever used: the bound for a walk over all slots.
@@ -127,11 +128,17 @@ impl Directory {
         self.zones.get(usize::from(zone.0)).map_or("unknown", |name| name)
     }
 
+    /// Our own zone.
+    pub fn own_zone(&self) -> &str {
+        self.own_zone.as_deref().unwrap_or("unknown")
+    }
+
     /// Takes a complete list: who is new, who moved, who left. `now` stamps those who leave.
     pub fn apply(&mut self, list: PeerList, own: &Own, now: Nanos) -> Applied {
         let mut applied = Applied::default();
-        if let Some(zone) = list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone()) {
-            applied.own_zone = Some(zone);
+        let told = || list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone());
+        if let Some(zone) = own.zone.clone().or_else(told) {
+            self.own_zone = Some(zone.into());
         }
         let listed = select::probed(list, own);
         let by_name: HashMap<(&str, Protocol), SlotId> =
@@ -268,7 +275,7 @@ mod tests {
     }
 
     fn own() -> Own {
-        Own { node: "self".into(), addresses: vec!["10.0.0.1".parse().unwrap()], max_peers: 0 }
+        Own { node: "self".into(), zone: None, addresses: vec!["10.0.0.1".parse().unwrap()], max_peers: 0 }
     }
 
     fn names(directory: &Directory) -> Vec<String> {
@@ -304,8 +311,12 @@ mod tests {
     #[test]
     fn oneself_is_skipped_by_name_and_by_address_and_tells_the_own_zone() {
         let mut d = Directory::default();
-        let applied = d.apply(list(&["self=10.9.9.9@z7", "other=10.0.0.1", "a=10.0.0.2"]), &own(), Nanos(0));
-        assert_eq!(applied.own_zone.as_deref(), Some("z7"));
+        assert_eq!(d.own_zone(), "unknown");
+        d.apply(list(&["self=10.9.9.9@z7", "other=10.0.0.1", "a=10.0.0.2"]), &own(), Nanos(0));
+        assert_eq!(d.own_zone(), "z7");
+        let configured = Own { zone: Some("z1".into()), ..own() };
+        d.apply(list(&["self=10.9.9.9@z7", "a=10.0.0.2"]), &configured, Nanos(0));
+        assert_eq!(d.own_zone(), "z1", "what is configured is in force");
         assert_eq!(names(&d), ["0:a=10.0.0.2 ready"]);
     }
 

@@ -61,7 +61,7 @@ mod tests {
     }
 
     fn own(max_peers: usize) -> Own {
-        Own { node: "self".into(), addresses: Vec::new(), max_peers }
+        Own { node: "self".into(), max_peers, ..Own::default() }
     }
 
     #[test]

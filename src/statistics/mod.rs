@@ -4,12 +4,14 @@
 //! number is an atomic of its own, and the order of writing and reading keeps the sums sound (`sent` is written first
 //! and read last, so that a reader never sees more answers than probes).
 
+mod echo;
 mod histogram;
 mod lag;
 mod recent;
 mod slots;
 mod zones;
 
+pub use echo::{EchoCounters, RecentEchoes};
 pub use histogram::{Bounds, HISTOGRAM_BUCKETS, Histogram, HistogramReading};
 pub use lag::SendLag;
 pub use recent::{RECENT_HALF, RecentReading};
@@ -34,6 +36,7 @@ pub struct Statistics {
     chunks: Box<[OnceLock<Box<[PeerStatistics]>>]>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
+    echoes: RecentEchoes,
     unrelated: AtomicU64,
     /// Which half of the last minute is being filled; see [`recent`].
     window: AtomicU32,
@@ -57,6 +60,7 @@ impl Statistics {
             chunks: (0..PEER_SLOTS_MAX.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
+            echoes: RecentEchoes::default(),
             unrelated: AtomicU64::new(0),
             window: AtomicU32::new(0),
             window_started: AtomicU64::new(0),
@@ -71,6 +75,11 @@ impl Statistics {
     /// How late probes went out.
     pub const fn send_lag(&self) -> &SendLag {
         &self.send_lag
+    }
+
+    /// What our network namespace counted lately.
+    pub const fn recent_echoes(&self) -> &RecentEchoes {
+        &self.echoes
     }
 
     /// Replies that answered no probe of ours.
@@ -113,6 +122,7 @@ impl Statistics {
     pub fn tick(&self, now: Nanos) {
         if now.since(Nanos(self.window_started.load(Ordering::Relaxed))) >= RECENT_HALF {
             self.window_started.store(now.0, Ordering::Relaxed);
+            self.echoes.turn(EchoCounters::read());
             bump32(&self.window);
         }
     }

@@ -1,0 +1,212 @@
+//! `/metrics`, rendered a frame at a time.
+//!
+//! The cursor is a family, a subject (a peer's slot, a zone pair) and a sample. Labels and numbers of the subject
+//! under way are kept in the cursor, so that a histogram cut by the end of a frame is still of one moment.
+
+use std::sync::{Arc, PoisonError};
+
+use super::families::{FAMILIES, Family, Reading, Scope};
+use super::text::{self, label};
+use super::{AgentMetrics, View};
+use crate::http::Render;
+use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, ZONES_MAX};
+use crate::peers::{Directory, Protocol, SlotId, ZoneId};
+use crate::statistics::Bounds;
+
+/// Which exposition format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text format 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What an Accept header asks for. Prometheus names OpenMetrics first when it wants it.
+    pub fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// The Content-Type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// How a counter family is called in its HELP and TYPE lines.
+    pub fn family_name<'a>(self, name: &'a str, type_name: &str) -> &'a str {
+        match self {
+            Self::OpenMetrics if type_name == "counter" => name.strip_suffix("_total").unwrap_or(name),
+            _ => name,
+        }
+    }
+}
+
+/// Room for the longest sample: four names, each character escaped, and 512 bytes for all the rest.
+const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
+const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
+
+/// The body of one scrape.
+pub struct MetricsBody {
+    view: Arc<View>,
+    format: Format,
+    /// The registry's metrics, and how much of them is sent.
+    agent: (Vec<u8>, usize),
+    family: usize,
+    header_written: bool,
+    subject: usize,
+    current: Option<(Reading, usize)>,
+    labels: Vec<u8>,
+}
+
+impl MetricsBody {
+    /// A scrape that begins now.
+    pub fn new(view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
+        let head = agent.encode(&view, format);
+        Self {
+            view,
+            format,
+            agent: (head, 0),
+            family: 0,
+            header_written: false,
+            subject: 0,
+            current: None,
+            labels: Vec::new(),
+        }
+    }
+
+    fn write_agent(&mut self, out: &mut Vec<u8>) -> bool {
+        let (head, sent) = &mut self.agent;
+        let room = FRAME_BYTES.saturating_sub(out.len()).min(head.len() - *sent);
+        out.extend_from_slice(&head[*sent..*sent + room]);
+        *sent += room;
+        if *sent == head.len() {
+            self.agent = (Vec::new(), 0);
+        }
+        self.agent.0.is_empty()
+    }
+
+    fn write_header(&self, family: &Family, out: &mut Vec<u8>) {
+        let name = self.format.family_name(family.name, family.type_name());
+        for part in ["# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", family.type_name(), "\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    /// Loads the next subject at or behind the cursor. Returns whether there is one.
+    fn load(&mut self, family: &Family, directory: &Directory) -> bool {
+        let statistics = &self.view.statistics;
+        loop {
+            let subject = self.subject;
+            let (found, end) = match family.scope {
+                Scope::Agent => ((subject == 0).then(|| Reading::Lag(statistics.send_lag().read())), 1),
+                Scope::Zone => {
+                    let (zone, protocol) = zone_pair(subject);
+                    let reading = statistics.zone(zone, protocol).map(|z| Reading::Zone(z.read()));
+                    (reading, ZONES_MAX * Protocol::ALL.len())
+                }
+                Scope::Peer => {
+                    let slot = SlotId(u32::try_from(subject).unwrap_or(u32::MAX));
+                    let present = directory.peer(slot).and_then(|_| statistics.slot(slot));
+                    (present.map(|s| Reading::Peer(s.read())), directory.slot_count())
+                }
+            };
+            if subject >= end {
+                return false;
+            }
+            if let Some(reading) = found {
+                self.write_labels(family.scope, subject, directory);
+                self.current = Some((reading, 0));
+                return true;
+            }
+            self.subject += 1;
+        }
+    }
+
+    fn write_labels(&mut self, scope: Scope, subject: usize, directory: &Directory) {
+        let labels = &mut self.labels;
+        labels.clear();
+        match scope {
+            Scope::Agent => label(labels, "source_node", &self.view.node),
+            Scope::Zone => {
+                let (zone, protocol) = zone_pair(subject);
+                label(labels, "source_zone", directory.own_zone());
+                label(labels, "peer_zone", directory.zone_name(zone));
+                label(labels, "protocol", protocol.label());
+                label(labels, "network", "pod");
+            }
+            Scope::Peer => {
+                let slot = SlotId(u32::try_from(subject).unwrap_or(u32::MAX));
+                let Some(peer) = directory.peer(slot) else { return };
+                label(labels, "source_node", &self.view.node);
+                label(labels, "source_zone", directory.own_zone());
+                label(labels, "peer_node", &peer.node);
+                label(labels, "peer_zone", directory.zone_name(peer.zone));
+                label(labels, "protocol", peer.protocol().label());
+                label(labels, "network", "pod");
+            }
+        }
+    }
+
+    /// Writes samples of the current subject while they fit. Returns whether all are written.
+    fn write_samples(&mut self, family: &Family, bounds: &Bounds, out: &mut Vec<u8>) -> bool {
+        let Some((reading, next)) = &mut self.current else { return true };
+        while let Some(sample) = family.sample(reading, bounds, *next) {
+            if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
+                return false;
+            }
+            if let Some((extra, value)) = sample {
+                text::sample(out, family.name, &self.labels, extra, value);
+            }
+            *next += 1;
+        }
+        self.current = None;
+        true
+    }
+}
+
+const fn zone_pair(subject: usize) -> (ZoneId, Protocol) {
+    #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
+    let zone = (subject / Protocol::ALL.len()) as u8;
+    (ZoneId(zone), Protocol::ALL[subject % Protocol::ALL.len()])
+}
+const _: () = assert!(ZONES_MAX <= 256);
+
+impl Render for MetricsBody {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        if !self.write_agent(out) {
+            return true;
+        }
+        let view = Arc::clone(&self.view);
+        // The lock is held for the rendering of one frame, never while a scraper reads it.
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        while let Some(family) = FAMILIES.get(self.family) {
+            let bounds = match family.scope {
+                Scope::Agent => view.statistics.send_lag().bounds(),
+                Scope::Peer | Scope::Zone => view.statistics.bounds(),
+            };
+            if FRAME_BYTES - out.len().min(FRAME_BYTES) < SAMPLE_BYTES_MAX {
+                return true;
+            }
+            if !self.header_written {
+                self.write_header(family, out);
+                self.header_written = true;
+            }
+            if self.current.is_none() && !self.load(family, &directory) {
+                (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
+                continue;
+            }
+            if !self.write_samples(family, bounds, out) {
+                return true;
+            }
+            self.subject += 1;
+        }
+        if self.format == Format::OpenMetrics {
+            out.extend_from_slice(b"# EOF\n");
+        }
+        false
+    }
+}

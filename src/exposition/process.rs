@@ -1,0 +1,161 @@
+//! The standard `process_*` metrics, and what /proc says of the machine and of the probe thread.
+//!
+//! Not the prometheus crate's own collector: it counts processor time in whole seconds, which is minutes of ours, and
+//! takes resident memory from a figure that lags behind by thread and processor (proc(5), `VmRSS`); `smaps_rollup`
+//! is exact.
+
+use std::fs;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, IntGauge};
+
+use crate::clock;
+use crate::units::Nanos;
+
+/// Collects `process_*` for this process.
+#[derive(Debug)]
+pub struct ProcessCollector {
+    cpu_seconds: Counter,
+    open_fds: IntGauge,
+    max_fds: IntGauge,
+    virtual_bytes: IntGauge,
+    resident_bytes: IntGauge,
+    start_time: prometheus::Gauge,
+    threads: IntGauge,
+}
+
+impl ProcessCollector {
+    /// A collector; what does not change is read here.
+    ///
+    /// # Errors
+    /// None in practice: the names are valid.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let this = Self {
+            cpu_seconds: Counter::new("process_cpu_seconds_total", "User and system processor time.")?,
+            open_fds: IntGauge::new("process_open_fds", "Open file descriptors.")?,
+            max_fds: IntGauge::new("process_max_fds", "Most file descriptors that may be open.")?,
+            virtual_bytes: IntGauge::new("process_virtual_memory_bytes", "Virtual memory size.")?,
+            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
+            start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
+            threads: IntGauge::new("process_threads", "Threads.")?,
+        };
+        if let Some(limit) = max_open_files() {
+            this.max_fds.set(limit);
+        }
+        // Now less the time since the start of this process, both in the clocks of now.
+        let age = clock::monotonic().since(start_since_boot().unwrap_or_else(clock::monotonic));
+        this.start_time.set(clock::realtime().since(age).as_secs_f64());
+        Ok(this)
+    }
+
+    fn update(&self) {
+        self.cpu_seconds.inc_by((clock::process_cpu().as_secs_f64() - self.cpu_seconds.get()).max(0.0));
+        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
+            // Less the one that reads the directory.
+            self.open_fds.set(i64::try_from(entries.count()).unwrap_or(i64::MAX) - 1);
+        }
+        if let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:") {
+            self.resident_bytes.set(kilobytes * 1_024);
+        }
+        if let Some(kilobytes) = field("/proc/self/status", "VmSize:") {
+            self.virtual_bytes.set(kilobytes * 1_024);
+        }
+        if let Some(threads) = field("/proc/self/status", "Threads:") {
+            self.threads.set(threads);
+        }
+    }
+
+    fn parts(&self) -> [&dyn Collector; 7] {
+        [
+            &self.cpu_seconds,
+            &self.open_fds,
+            &self.max_fds,
+            &self.virtual_bytes,
+            &self.resident_bytes,
+            &self.start_time,
+            &self.threads,
+        ]
+    }
+}
+
+impl Collector for ProcessCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.parts().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.update();
+        self.parts().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+/// The number behind `name` in a file of `name value` lines.
+fn field(path: &str, name: &str) -> Option<i64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+fn max_open_files() -> Option<i64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?.parse().ok()
+}
+
+/// When this process started on the boot clock, from field 22 of /proc/self/stat (in ticks of 1/100 s, USER_HZ).
+fn start_since_boot() -> Option<Nanos> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The command in field 2 may hold anything; the fields behind its last bracket are plain.
+    let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+    Some(Nanos(ticks * 10_000_000))
+}
+
+/// Processors that are online, from `/sys` (`0-3,8`): the machine's, whatever this process may use of them.
+pub fn cpus() -> usize {
+    fs::read_to_string("/sys/devices/system/cpu/online")
+        .ok()
+        .and_then(|list| count_cpu_list(list.trim()))
+        .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1)
+}
+
+fn count_cpu_list(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            (last + 1).checked_sub(first)
+        })
+        .sum()
+}
+
+/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds.
+/// None where the kernel does not keep it.
+pub fn probe_thread_run_delay() -> Option<Nanos> {
+    let path = format!("/proc/self/task/{}/schedstat", std::process::id());
+    fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok().map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_is_described() {
+        let collector = ProcessCollector::new().unwrap();
+        let families = collector.collect();
+        let names: Vec<String> = families.iter().map(|f| f.name().to_owned()).collect();
+        assert_eq!(names.len(), 7);
+        assert!(collector.resident_bytes.get() > 500_000 && collector.virtual_bytes.get() > 500_000);
+        assert!(collector.threads.get() >= 1 && collector.open_fds.get() >= 3 && collector.max_fds.get() > 3);
+        let age = clock::realtime().as_secs_f64() - collector.start_time.get();
+        assert!((0.0..3_600.0).contains(&age), "{age}");
+    }
+
+    #[test]
+    fn processor_lists_are_counted() {
+        for (list, count) in [("0", Some(1)), ("0-3", Some(4)), ("0-1,4,6-7", Some(5)), ("x", None), ("3-1", None)] {
+            assert_eq!(count_cpu_list(list), count, "{list}");
+        }
+        assert!(cpus() >= 1);
+    }
+}

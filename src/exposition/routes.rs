@@ -1,0 +1,75 @@
+//! Which path gives what.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+
+use super::api::{Identity, PeersBody};
+use super::{AgentMetrics, Format, MetricsBody, View, now};
+use crate::allocator::AllocatorInfo;
+use crate::http::{Reply, Routes};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// The agent's HTTP face.
+pub struct App {
+    /// What the probe loop shares with us.
+    pub view: Arc<View>,
+    /// The registry.
+    pub agent: AgentMetrics,
+    /// The running allocator.
+    pub allocator: AllocatorInfo,
+    /// The node's own addresses, for `/api/v1/identity`.
+    pub node_addresses: Vec<IpAddr>,
+}
+
+impl Routes for App {
+    fn route(&self, path: &str, accept: &str) -> Reply {
+        match path {
+            "/metrics" => {
+                let format = Format::accepted(accept);
+                let body = MetricsBody::new(Arc::clone(&self.view), &self.agent, format);
+                Reply::Stream { content_type: format.content_type(), body: Box::new(body) }
+            }
+            "/healthz" => health(self.view.health.live(now())),
+            "/readyz" => health(self.view.health.ready(now())),
+            "/api/v1/identity" => self.identity(),
+            "/api/v1/peers" => {
+                let body = PeersBody::new(Arc::clone(&self.view));
+                Reply::Stream { content_type: JSON, body: Box::new(body) }
+            }
+            _ => full(404, TEXT, b"not found; there are /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers\n"),
+        }
+    }
+}
+
+impl App {
+    fn identity(&self) -> Reply {
+        let directory = self.view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let identity = Identity {
+            node: &self.view.node,
+            zone: directory.own_zone(),
+            version: env!("CARGO_PKG_VERSION"),
+            allocator: self.allocator.allocator,
+            node_addresses: &self.node_addresses,
+        };
+        match serde_json::to_vec(&identity) {
+            Ok(mut body) => {
+                body.push(b'\n');
+                Reply::Full { status: 200, content_type: JSON, body }
+            }
+            Err(error) => full(500, TEXT, error.to_string().as_bytes()),
+        }
+    }
+}
+
+fn health(state: Result<(), String>) -> Reply {
+    match state {
+        Ok(()) => full(200, TEXT, b"ok\n"),
+        Err(reason) => full(503, TEXT, reason.as_bytes()),
+    }
+}
+
+fn full(status: u16, content_type: &'static str, body: &[u8]) -> Reply {
+    Reply::Full { status, content_type, body: body.to_vec() }
+}
