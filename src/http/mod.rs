@@ -2,6 +2,17 @@
 //!
 //! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what comes back.
 
+mod answer;
+mod frames;
+mod gate;
+mod line;
+mod listen;
+mod server;
+mod worker;
+
+pub use gate::ServerStats;
+pub use server::{Bound, ServeError, ServeLimits, Server};
+
 /// Answers requests. Called on a worker thread; must not block.
 pub trait Routes: Send + Sync + 'static {
     /// The answer to `GET path` (a `HEAD` gets the same without its body). `accept` is the Accept header, or empty.

@@ -1,0 +1,177 @@
+//! Bodies, and the buffers that streamed ones are rendered into.
+//!
+//! hyper queues up to 16 pieces of a body before it writes them, which would be 96 KiB for each scraper that reads
+//! slowly. So a streamed body hands out one frame, and renders the next only when hyper has let go of the last: the
+//! frame tells its connection when it is dropped. And it renders only when the socket has room for a frame, so that a
+//! scraper that does not read holds no frame at all: one buffer serves all connections of a worker.
+
+use std::{
+    cell::RefCell,
+    convert::Infallible,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use hyper::body::{Body, Buf, Frame, SizeHint};
+
+use super::{Render, ServerStats, line::Line};
+use crate::limits::{FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
+
+/// The spare frame buffers of one worker.
+pub(super) struct FramePool {
+    spare: RefCell<Vec<Vec<u8>>>,
+    stats: Arc<ServerStats>,
+}
+
+impl FramePool {
+    pub(super) fn new(stats: Arc<ServerStats>) -> Self {
+        Self { spare: RefCell::new(Vec::with_capacity(SPARE_FRAMES_PER_WORKER)), stats }
+    }
+
+    fn take(&self) -> Vec<u8> {
+        if let Some(buffer) = self.spare.borrow_mut().pop() {
+            return buffer;
+        }
+        self.stats.frame_allocated();
+        Vec::with_capacity(FRAME_BYTES)
+    }
+
+    fn give(&self, mut buffer: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        // A buffer that a renderer made grow against its contract is not kept.
+        if spare.len() < SPARE_FRAMES_PER_WORKER && buffer.capacity() == FRAME_BYTES {
+            buffer.clear();
+            spare.push(buffer);
+        } else {
+            self.stats.frame_freed();
+        }
+    }
+}
+
+impl Drop for FramePool {
+    fn drop(&mut self) {
+        self.spare.borrow().iter().for_each(|_| self.stats.frame_freed());
+    }
+}
+
+/// Bytes on their way into the socket.
+pub(super) struct Piece {
+    bytes: Vec<u8>,
+    written: usize,
+    /// For a frame, the connection that it goes back to.
+    line: Option<Rc<Line>>,
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    fn advance(&mut self, count: usize) {
+        assert!(count <= self.remaining(), "advanced past the end of a piece");
+        self.written += count;
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.worker().frames().give(std::mem::take(&mut self.bytes));
+            line.frame_written();
+        }
+    }
+}
+
+/// The body of an answer. While it lives, its connection counts as answering.
+pub(super) struct Answer {
+    content: Content,
+    line: Rc<Line>,
+}
+
+enum Content {
+    Done,
+    Whole(Vec<u8>),
+    Stream(Box<dyn Render>),
+}
+
+impl Answer {
+    pub(super) fn empty(line: Rc<Line>) -> Self {
+        Self::new(Content::Done, line)
+    }
+
+    pub(super) fn whole(body: Vec<u8>, line: Rc<Line>) -> Self {
+        Self::new(if body.is_empty() { Content::Done } else { Content::Whole(body) }, line)
+    }
+
+    pub(super) fn stream(render: Box<dyn Render>, line: Rc<Line>) -> Self {
+        Self::new(Content::Stream(render), line)
+    }
+
+    fn new(content: Content, line: Rc<Line>) -> Self {
+        line.body_begins();
+        Self { content, line }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.line.body_ends();
+    }
+}
+
+impl Body for Answer {
+    type Data = Piece;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+        let this = &mut *self;
+        let piece = match &mut this.content {
+            Content::Done => return Poll::Ready(None),
+            Content::Whole(body) => {
+                let bytes = std::mem::take(body);
+                this.content = Content::Done;
+                Piece { bytes, written: 0, line: None }
+            }
+            Content::Stream(render) => {
+                ready!(this.line.poll_room(cx));
+                let mut bytes = this.line.worker().frames().take();
+                let more = render.render(&mut bytes);
+                debug_assert!(bytes.capacity() == FRAME_BYTES, "a renderer made the frame grow");
+                if bytes.is_empty() {
+                    this.line.worker().frames().give(bytes);
+                    if more {
+                        // Not a loop here: a renderer that has nothing to say must not hold up the other connections.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    this.content = Content::Done;
+                    return Poll::Ready(None);
+                }
+                if !more {
+                    this.content = Content::Done;
+                }
+                this.line.frame_handed_out();
+                Piece { bytes, written: 0, line: Some(Rc::clone(&this.line)) }
+            }
+        };
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.content, Content::Done)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Done => SizeHint::with_exact(0),
+            Content::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            Content::Stream(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the workers share: how many ordinary places are free among all of them, and the bells that wake them.
+//!
+//! All workers listen on one socket, and whichever wakes first takes a connection. A worker whose places are full must
+//! therefore stand back while another has room, and all of them must come forward, for health checks alone, when none
+//! has. Each worker waits on a bell of its own that keeps one ring: no ring is lost, and no lock is shared.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// What the server counts about itself, for exposition.
+#[derive(Debug, Default)]
+pub struct ServerStats {
+    requests: AtomicU64,
+    refused: AtomicU64,
+    connections: AtomicUsize,
+    frames: AtomicUsize,
+}
+
+impl ServerStats {
+    /// Requests that were answered by a route, or with 405.
+    pub fn requests_served(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Requests that got 503 because every ordinary place was taken.
+    pub fn requests_refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections that are open now, idle ones too.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`]: those on their way to a client, and
+    /// the spare ones.
+    pub fn frame_buffers(&self) -> usize {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn served(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn disconnected(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn frame_allocated(&self) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn frame_freed(&self) {
+        self.frames.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The free ordinary places of all workers, and a bell for each worker.
+#[derive(Debug)]
+pub(super) struct Gate {
+    free: AtomicUsize,
+    stopping: AtomicBool,
+    bells: Box<[Notify]>,
+}
+
+impl Gate {
+    pub(super) fn new(workers: usize, places_per_worker: usize) -> Self {
+        Self {
+            free: AtomicUsize::new(workers * places_per_worker),
+            stopping: AtomicBool::new(false),
+            bells: (0..workers).map(|_| Notify::new()).collect(),
+        }
+    }
+
+    /// The bell of one worker.
+    pub(super) fn bell(&self, worker: usize) -> &Notify {
+        &self.bells[worker]
+    }
+
+    /// Whether no worker has an ordinary place left.
+    pub(super) fn is_full(&self) -> bool {
+        self.free.load(Ordering::Acquire) == 0
+    }
+
+    /// An ordinary place was taken by a worker that had one.
+    pub(super) fn take(&self) {
+        if self.free.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.ring();
+        }
+    }
+
+    /// An ordinary place is free again.
+    pub(super) fn give(&self) {
+        if self.free.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.ring();
+        }
+    }
+
+    /// Tells all workers to finish.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn ring(&self) {
+        for bell in &self.bells {
+            bell.notify_one();
+        }
+    }
+}

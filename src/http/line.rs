@@ -1,0 +1,252 @@
+//! One client's socket, and where its conversation stands.
+//!
+//! hyper drives the protocol, but does not say when an answer has left for good, and allocates 16 KiB for a client that
+//! has not sent a byte. The socket is the place where both can be seen: hyper flushes it once everything is written, and
+//! it has something to read before hyper is needed.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    net::Shutdown,
+    os::fd::AsRawFd,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use socket2::SockRef;
+use tokio::{io::Interest, net::TcpStream, time::Instant};
+
+use super::worker::Worker;
+use crate::limits::READ_BYTES;
+
+/// What a connection may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Anything.
+    Ordinary,
+    /// Health alone.
+    Health,
+}
+
+/// A client's connection, as its task, its body and its worker see it.
+pub(super) struct Line {
+    stream: TcpStream,
+    worker: Rc<Worker>,
+    class: Cell<Class>,
+    /// When the client must have sent a request, or read its answer.
+    deadline: Cell<Instant>,
+    /// A request was taken, and its answer is not written yet.
+    answering: Cell<bool>,
+    body_lives: Cell<bool>,
+    frame_is_out: Cell<bool>,
+    wants_frame: RefCell<Option<Waker>>,
+    /// What had arrived with the connection is not looked at yet: it must not be evicted as idle.
+    fresh: Cell<bool>,
+    /// The client may go on sending what nobody will read.
+    unread: Cell<bool>,
+}
+
+impl Line {
+    pub(super) fn new(stream: TcpStream, worker: Rc<Worker>, class: Class) -> Self {
+        let deadline = Instant::now() + worker.limits().request_head_time;
+        Self {
+            stream,
+            worker,
+            class: Cell::new(class),
+            deadline: Cell::new(deadline),
+            answering: Cell::new(false),
+            body_lives: Cell::new(false),
+            frame_is_out: Cell::new(false),
+            wants_frame: RefCell::new(None),
+            fresh: Cell::new(true),
+            unread: Cell::new(false),
+        }
+    }
+
+    pub(super) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    pub(super) fn class(&self) -> Class {
+        self.class.get()
+    }
+
+    pub(super) fn set_class(&self, class: Class) {
+        self.class.set(class);
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline.get()
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.answering.get()
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh.get()
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.get()
+    }
+
+    pub(super) fn expect_unread(&self) {
+        self.unread.set(true);
+    }
+
+    /// A request's head is complete.
+    pub(super) fn answer_begins(&self) {
+        self.answering.set(true);
+        self.deadline.set(Instant::now() + self.worker.limits().response_time);
+    }
+
+    pub(super) fn body_begins(&self) {
+        self.body_lives.set(true);
+    }
+
+    pub(super) fn body_ends(&self) {
+        self.body_lives.set(false);
+    }
+
+    pub(super) fn frame_handed_out(&self) {
+        self.frame_is_out.set(true);
+    }
+
+    pub(super) fn frame_written(&self) {
+        self.frame_is_out.set(false);
+        // hyper asks again by itself only after some of its flushes.
+        if let Some(waker) = self.wants_frame.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Ready when no frame is on its way and the socket would take a whole one.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.frame_is_out.get() {
+            self.wants_frame.replace(Some(cx.waker().clone()));
+            return Poll::Pending;
+        }
+        loop {
+            // An error shows itself when hyper writes.
+            if ready!(self.stream.poll_write_ready(cx)).is_err() {
+                return Poll::Ready(());
+            }
+            // Tokio remembers that the socket was writable; only the kernel knows whether it still is. Its answer
+            // means that a third of the send buffer is free, which is more than a frame.
+            let room = self.stream.try_io(Interest::WRITABLE, || {
+                if is_writable(&self.stream) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            });
+            if room.is_ok() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Waits until there is something to read: bytes, the end, or an error.
+    pub(super) async fn readable(&self) {
+        // The socket is new to the event loop, which has not heard of bytes that came with the connection.
+        let arrived = SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
+        if arrived.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.looked_at();
+            let _ = self.stream.readable().await;
+        }
+    }
+
+    /// Reads and forgets what the client still sends, until it stops: closing a socket with unread bytes resets the
+    /// connection, and the client may lose the answer that it was sent.
+    pub(super) async fn drain(&self, mut bytes_left: usize) {
+        let mut scratch = [0; READ_BYTES];
+        while bytes_left > 0 && self.stream.readable().await.is_ok() {
+            match self.stream.try_read(&mut scratch) {
+                Ok(0) => return,
+                Ok(count) => bytes_left = bytes_left.saturating_sub(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn looked_at(&self) {
+        if self.fresh.replace(false) && self.class.get() == Class::Health {
+            self.worker.bell().notify_one();
+        }
+    }
+
+    fn flushed(&self) {
+        if self.answering.get() && !self.body_lives.get() {
+            self.answering.set(false);
+            self.deadline.set(Instant::now() + self.worker.patience());
+        }
+    }
+}
+
+/// Asks the kernel, which also arms it to report the next time that the socket becomes writable.
+#[expect(unsafe_code, reason = "poll(2) has no safe wrapper among the dependencies")]
+fn is_writable(stream: &TcpStream) -> bool {
+    let mut asked = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: `asked` is one valid pollfd, and outlives the call, which does not wait.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    // A failure counts as writable: the write that follows tells what it is.
+    answered != 0
+}
+
+/// The socket as hyper sees it.
+pub(super) struct LineIo(pub(super) Rc<Line>);
+
+impl Read for LineIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        // Through a buffer on the stack: reading into hyper's own, which is not initialised, takes unsafe code, and a
+        // request is some hundred bytes.
+        let mut bytes = [0; READ_BYTES];
+        let room = into.remaining().min(READ_BYTES);
+        loop {
+            ready!(self.0.stream.poll_read_ready(cx))?;
+            match self.0.stream.try_read(&mut bytes[..room]) {
+                Ok(count) => {
+                    self.0.looked_at();
+                    into.put_slice(&bytes[..count]);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.0.looked_at(),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Write for LineIo {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.stream.poll_write_ready(cx))?;
+            match self.0.stream.try_write_vectored(pieces) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&self.0.stream).shutdown(Shutdown::Write))
+    }
+}

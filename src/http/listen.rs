@@ -1,0 +1,89 @@
+//! The one listening socket.
+//!
+//! Everything that costs memory is set here, for an accepted socket inherits it: left alone, the kernel grows a send
+//! buffer to megabytes for a scraper that does not read, and bills it to the container.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::ServeError;
+use crate::limits::{LISTEN_BACKLOG, SOCKET_RECEIVE_BYTES, SOCKET_SEND_BYTES};
+
+/// Opens the socket. The IPv6 wildcard takes both families, and is the IPv4 one on a host without IPv6.
+pub(super) fn open(listen: SocketAddr) -> Result<TcpListener, ServeError> {
+    match open_exactly(listen) {
+        Err(error) if is_wildcard_v6(listen) && lacks_ipv6(&error) => {
+            let fallback = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
+            open_exactly(fallback).map_err(|source| explain(fallback, source))
+        }
+        other => other.map_err(|source| explain(listen, source)),
+    }
+}
+
+fn open_exactly(listen: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+    if listen.is_ipv6() {
+        // The distribution decides otherwise (net.ipv6.bindv6only).
+        socket.set_only_v6(!is_wildcard_v6(listen))?;
+    }
+    // A restarted agent must not wait for the connections of the one before it to leave TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_send_buffer_size(SOCKET_SEND_BYTES)?;
+    socket.set_recv_buffer_size(SOCKET_RECEIVE_BYTES)?;
+    // A frame is written whole; holding back its tail for an acknowledgement only delays the scrape.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&listen.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn is_wildcard_v6(listen: SocketAddr) -> bool {
+    listen.is_ipv6() && listen.ip().is_unspecified()
+}
+
+fn lacks_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+fn explain(listen: SocketAddr, source: io::Error) -> ServeError {
+    if source.kind() == io::ErrorKind::AddrInUse {
+        ServeError::AddressInUse { listen }
+    } else {
+        ServeError::Listen { listen, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn only_a_missing_family_falls_back_to_ipv4() {
+        assert!(lacks_ipv6(&io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
+        assert!(lacks_ipv6(&io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)));
+        assert!(!lacks_ipv6(&io::Error::from_raw_os_error(libc::EADDRINUSE)));
+        assert!(!lacks_ipv6(&io::Error::from_raw_os_error(libc::EACCES)));
+    }
+
+    #[test]
+    fn the_default_wildcard_answers_on_ipv4() {
+        let listener = open("[::]:0".parse().expect("an address")).expect("a socket");
+        let port = listener.local_addr().expect("an address").port();
+        TcpStream::connect(("127.0.0.1", port)).expect("an IPv4 client reaches the IPv6 wildcard");
+    }
+
+    #[test]
+    fn an_address_in_use_is_named_with_the_flag_that_changes_it() {
+        let listener = open("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let taken = listener.local_addr().expect("an address");
+        let text = open(taken).expect_err("the port is taken").to_string();
+        assert!(text.contains(&taken.to_string()) && text.contains("--listen"), "{text}");
+    }
+}

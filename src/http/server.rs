@@ -1,0 +1,214 @@
+//! The worker pool: a fixed number of threads over one listening socket.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    rc::Rc,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use thiserror::Error;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use super::{
+    Routes, ServerStats,
+    gate::Gate,
+    listen,
+    worker::{Common, Worker},
+};
+use crate::limits;
+
+/// Why the server does not start. None of these passes by itself.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Another socket has the address.
+    #[error("cannot listen on {listen}: the address is in use; stop what uses it, or choose another with --listen")]
+    AddressInUse {
+        /// What was asked for.
+        listen: SocketAddr,
+    },
+    /// The listening socket cannot be made.
+    #[error("cannot listen on {listen}: {source}; choose an address of this host with --listen")]
+    Listen {
+        /// What was asked for.
+        listen: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A number of workers outside 1 to [`limits::HTTP_WORKERS_MAX`].
+    #[error("{workers} HTTP workers: 1 to {max} are possible; set --http-workers", max = limits::HTTP_WORKERS_MAX)]
+    Workers {
+        /// What was asked for.
+        workers: usize,
+    },
+    /// A worker's thread, or its event loop, cannot be made.
+    #[error("cannot start HTTP worker {worker}: {source}; it needs a thread and 5 file descriptors")]
+    Start {
+        /// Which one, from 0.
+        worker: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// The bounds of a server. The default is [`limits`]; tests use shorter times.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// Connections that one worker serves.
+    pub connections: usize,
+    /// Connections that one worker takes beyond those, for health alone.
+    pub health_connections: usize,
+    /// How long a connection may be idle, or take to send a request's head.
+    pub request_head_time: Duration,
+    /// How long one response may take to be read.
+    pub response_time: Duration,
+    /// How long a shutdown waits for responses under way.
+    pub shutdown_time: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_PER_WORKER,
+            health_connections: limits::HEALTH_CONNECTIONS_PER_WORKER,
+            request_head_time: limits::REQUEST_HEAD_TIME,
+            response_time: limits::RESPONSE_TIME,
+            shutdown_time: limits::HTTP_SHUTDOWN_TIME,
+        }
+    }
+}
+
+/// A socket that listens, before any thread serves it: clients queue up in its backlog.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    stats: Arc<ServerStats>,
+}
+
+impl Bound {
+    /// The address that is listened on: with the port that the kernel chose if port 0 was asked for, and `0.0.0.0` where
+    /// the host has no IPv6.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the server will count.
+    pub fn stats(&self) -> Arc<ServerStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Starts exactly `workers` threads, named `http-0` and on, and none later.
+    ///
+    /// # Errors
+    /// [`ServeError::Workers`] and [`ServeError::Start`]; no thread is left behind then.
+    pub fn start(self, workers: usize, routes: Arc<dyn Routes>) -> Result<Server, ServeError> {
+        self.start_with(workers, routes, ServeLimits::default())
+    }
+
+    /// [`Bound::start`] with bounds of one's own.
+    ///
+    /// # Errors
+    /// As [`Bound::start`].
+    pub fn start_with(
+        self,
+        workers: usize,
+        routes: Arc<dyn Routes>,
+        limits: ServeLimits,
+    ) -> Result<Server, ServeError> {
+        if workers == 0 || workers > limits::HTTP_WORKERS_MAX {
+            return Err(ServeError::Workers { workers });
+        }
+        let gate = Arc::new(Gate::new(workers, limits.connections));
+        let common = Common { gate: Arc::clone(&gate), routes, limits, stats: Arc::clone(&self.stats) };
+        // From here on, an early return drops the server, which stops the threads that did start.
+        let mut server =
+            Server { gate, threads: Vec::with_capacity(workers), address: self.address, stats: self.stats };
+        let (ready, started) = mpsc::sync_channel(workers);
+        for worker in 0..workers {
+            let failed = |source| ServeError::Start { worker, source };
+            let listener = self.listener.try_clone().map_err(failed)?;
+            let (common, ready) = (common.clone(), ready.clone());
+            let thread = thread::Builder::new()
+                .name(format!("http-{worker}"))
+                .stack_size(limits::HTTP_WORKER_STACK_BYTES)
+                .spawn(move || {
+                    let (runtime, listener) = match event_loop(listener) {
+                        Ok(made) => made,
+                        Err(source) => return drop(ready.send(Err(ServeError::Start { worker, source }))),
+                    };
+                    drop(ready.send(Ok(())));
+                    runtime.block_on(Rc::new(Worker::new(worker, common)).run(listener));
+                })
+                .map_err(failed)?;
+            server.threads.push(thread);
+        }
+        drop(ready);
+        started.iter().take(workers).collect::<Result<(), _>>()?;
+        Ok(server)
+    }
+}
+
+/// A worker's event loop, and the socket registered with it. The event loop cannot leave the thread that made it.
+fn event_loop(listener: TcpListener) -> io::Result<(LocalRuntime, tokio::net::TcpListener)> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        // Room for the events of one turn: there are no more connections than this.
+        .max_io_events_per_tick(32)
+        .build_local(LocalOptions::default())?;
+    let listener = {
+        let _context = runtime.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    Ok((runtime, listener))
+}
+
+/// A running server. Dropping it is [`Server::shutdown`].
+#[derive(Debug)]
+pub struct Server {
+    gate: Arc<Gate>,
+    threads: Vec<JoinHandle<()>>,
+    address: SocketAddr,
+    stats: Arc<ServerStats>,
+}
+
+impl Server {
+    /// Opens the listening socket. `[::]` takes both families, and is `0.0.0.0` where the host has no IPv6.
+    ///
+    /// # Errors
+    /// [`ServeError::AddressInUse`] and [`ServeError::Listen`].
+    pub fn bind(listen: SocketAddr) -> Result<Bound, ServeError> {
+        let failed = |source| ServeError::Listen { listen, source };
+        let listener = listen::open(listen)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Bound { listener, address, stats: Arc::default() })
+    }
+
+    /// The address that is listened on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the server counts.
+    pub fn stats(&self) -> Arc<ServerStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Stops accepting, lets responses under way finish for [`ServeLimits::shutdown_time`], and joins the threads.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.gate.stop();
+        for thread in self.threads.drain(..) {
+            // A panic there has been reported by the hook; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! One worker thread: which connections it takes, and how long each may stay.
+//!
+//! Everything here lives on one thread, hence `Rc` and `Cell`. The rules:
+//! - an ordinary place free: take the connection;
+//! - none here, but one at another worker: leave it to that worker;
+//! - none anywhere: take it for health alone (it becomes an ordinary one if a place is free when it asks for more);
+//! - no health place either: take it, and close the health connection that has been waiting longest. A kubelet's probe
+//!   is answered in the same breath as it is read; whoever waits is not one.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    io,
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
+};
+
+use hyper::server::conn::http1;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::{AbortHandle, spawn_local},
+    time::{Duration, Instant, Sleep, sleep, sleep_until, timeout, timeout_at},
+};
+
+use super::{
+    Routes, ServeLimits, ServerStats,
+    answer::Answering,
+    frames::FramePool,
+    gate::Gate,
+    line::{Class, Line, LineIo},
+};
+use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, DRAIN_TIME, REQUEST_HEAD_BYTES_MAX};
+
+/// What all workers have in common.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) gate: Arc<Gate>,
+    pub(super) routes: Arc<dyn Routes>,
+    pub(super) limits: ServeLimits,
+    pub(super) stats: Arc<ServerStats>,
+}
+
+/// A worker's places and what its connections share.
+pub(super) struct Worker {
+    index: usize,
+    common: Common,
+    frames: FramePool,
+    protocol: http1::Builder,
+    ordinary: Cell<usize>,
+    health: Cell<usize>,
+    /// In the order of arrival.
+    seats: RefCell<Vec<Seat>>,
+}
+
+struct Seat {
+    line: Rc<Line>,
+    task: AbortHandle,
+    evicted: bool,
+}
+
+/// A connection's place, for as long as its task lives.
+struct Place(Rc<Line>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.worker().leave(&self.0);
+    }
+}
+
+impl Worker {
+    pub(super) fn new(index: usize, common: Common) -> Self {
+        let mut protocol = http1::Builder::new();
+        // The times are kept here: hyper's own covers only the head, and allocates a timer for each request.
+        protocol.max_buf_size(REQUEST_HEAD_BYTES_MAX).header_read_timeout(None).half_close(true);
+        Self {
+            index,
+            frames: FramePool::new(Arc::clone(&common.stats)),
+            protocol,
+            ordinary: Cell::new(0),
+            health: Cell::new(0),
+            seats: RefCell::new(Vec::with_capacity(common.limits.connections + common.limits.health_connections)),
+            common,
+        }
+    }
+
+    pub(super) fn routes(&self) -> &dyn Routes {
+        &*self.common.routes
+    }
+
+    pub(super) fn limits(&self) -> &ServeLimits {
+        &self.common.limits
+    }
+
+    pub(super) fn stats(&self) -> &ServerStats {
+        &self.common.stats
+    }
+
+    pub(super) fn frames(&self) -> &FramePool {
+        &self.frames
+    }
+
+    pub(super) fn bell(&self) -> &Notify {
+        self.common.gate.bell(self.index)
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.common.gate.is_stopping()
+    }
+
+    /// How long to wait for the next request of a connection.
+    pub(super) fn patience(&self) -> Duration {
+        if self.is_stopping() { Duration::ZERO } else { self.common.limits.request_head_time }
+    }
+
+    /// Makes a health connection an ordinary one, if a place is free.
+    pub(super) fn promote(&self, line: &Line) -> bool {
+        if self.ordinary.get() == self.common.limits.connections {
+            return false;
+        }
+        self.health.update(|count| count - 1);
+        self.ordinary.update(|count| count + 1);
+        self.common.gate.take();
+        line.set_class(Class::Ordinary);
+        true
+    }
+
+    /// Serves until the gate says stop, then lets the answers under way finish for a short time.
+    pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
+        while !self.is_stopping() {
+            if !self.may_accept() {
+                self.bell().notified().await;
+                continue;
+            }
+            let accepted = tokio::select! {
+                biased;
+                () = self.bell().notified() => continue,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => self.seat(stream).await,
+                Err(error) if is_of_one_connection(&error) => {}
+                // Out of descriptors or memory: the connection stays in the backlog, and would be tried without pause.
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            }
+        }
+        drop(listener);
+        self.close_idle();
+        let all_left = async {
+            while self.ordinary.get() + self.health.get() > 0 {
+                self.bell().notified().await;
+            }
+        };
+        let _ = timeout(self.common.limits.shutdown_time, all_left).await;
+    }
+
+    fn may_accept(&self) -> bool {
+        self.ordinary.get() < self.common.limits.connections
+            || (self.common.gate.is_full()
+                && (self.health.get() < self.common.limits.health_connections || self.oldest_waiting().is_some()))
+    }
+
+    async fn seat(self: &Rc<Self>, stream: TcpStream) {
+        while self.ordinary.get() == self.common.limits.connections
+            && self.health.get() == self.common.limits.health_connections
+        {
+            if self.is_stopping() {
+                return;
+            }
+            self.evict();
+            self.bell().notified().await;
+        }
+        let class = if self.ordinary.get() < self.common.limits.connections {
+            self.ordinary.update(|count| count + 1);
+            self.common.gate.take();
+            Class::Ordinary
+        } else {
+            self.health.update(|count| count + 1);
+            Class::Health
+        };
+        self.common.stats.connected();
+        let line = Rc::new(Line::new(stream, Rc::clone(self), class));
+        let task = spawn_local(converse(Place(Rc::clone(&line)))).abort_handle();
+        self.seats.borrow_mut().push(Seat { line, task, evicted: false });
+    }
+
+    /// The health connection that has been waiting for its client longest, unless one is being evicted already.
+    fn oldest_waiting(&self) -> Option<usize> {
+        let seats = self.seats.borrow();
+        if seats.iter().any(|seat| seat.evicted) {
+            return None;
+        }
+        seats.iter().position(|seat| seat.line.class() == Class::Health && !seat.line.is_fresh())
+    }
+
+    fn evict(&self) {
+        if let Some(index) = self.oldest_waiting() {
+            let seat = &mut self.seats.borrow_mut()[index];
+            seat.evicted = true;
+            seat.task.abort();
+        }
+    }
+
+    fn close_idle(&self) {
+        self.seats.borrow().iter().filter(|seat| !seat.line.is_answering()).for_each(|seat| seat.task.abort());
+    }
+
+    fn leave(&self, line: &Rc<Line>) {
+        match line.class() {
+            Class::Ordinary => {
+                self.ordinary.update(|count| count - 1);
+                self.common.gate.give();
+            }
+            Class::Health => self.health.update(|count| count - 1),
+        }
+        self.common.stats.disconnected();
+        self.seats.borrow_mut().retain(|seat| !Rc::ptr_eq(&seat.line, line));
+        self.bell().notify_one();
+    }
+}
+
+/// A connection from its first byte to its last.
+async fn converse(place: Place) {
+    let line = &place.0;
+    let mut alarm = pin!(sleep_until(line.deadline()));
+    // An idle client costs a socket and this future; hyper's 16 KiB of buffers only come with its first byte.
+    if before_deadline(line, alarm.as_mut(), pin!(line.readable())).await.is_none() {
+        return;
+    }
+    let io = LineIo(Rc::clone(line));
+    let mut protocol = Box::pin(line.worker().protocol.serve_connection(io, Answering(Rc::clone(line))));
+    // That a client leaves, or talks nonsense, is its own business and not worth a log line.
+    let refused = match before_deadline(line, alarm.as_mut(), protocol.as_mut()).await {
+        None => return,
+        Some(outcome) => outcome.is_err_and(|error| error.is_parse()),
+    };
+    drop(protocol);
+    if refused || line.has_unread() {
+        let _ = timeout_at(Instant::now() + DRAIN_TIME, line.drain(DRAIN_BYTES_MAX)).await;
+    }
+}
+
+/// Runs `future` until the line's deadline, which moves while it runs.
+async fn before_deadline<F: Future>(
+    line: &Line,
+    mut alarm: Pin<&mut Sleep>,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if alarm.deadline() != line.deadline() {
+            alarm.as_mut().reset(line.deadline());
+        }
+        alarm.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+/// Whether an error of accept(2) concerns the connection that was to be accepted, and not the socket (its manual page).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    let ours = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| !ours.contains(&code))
+}

@@ -1,0 +1,192 @@
+//! The HTTP server when more is asked of it than it has places for.
+
+mod http_support;
+
+use std::{
+    io::{BufReader, Read, Write},
+    net::TcpStream,
+    sync::atomic::Ordering,
+    thread,
+};
+
+use http_support::{Canary, connect, eventually, exchange, get, lines, patient, serve};
+use kube_canary::{
+    http::ServeLimits,
+    limits::{CONNECTIONS_PER_WORKER, HEALTH_CONNECTIONS_PER_WORKER},
+};
+
+const WORKERS: usize = 4;
+const PLACES: usize = WORKERS * CONNECTIONS_PER_WORKER;
+const HEALTH_PLACES: usize = WORKERS * HEALTH_CONNECTIONS_PER_WORKER;
+
+/// Connections that say nothing, all of them taken by a worker or closed by it.
+fn idle(canary: &Canary, count: usize) -> Vec<TcpStream> {
+    let before = canary.stats.connections();
+    let idle = (0..count).map(|_| connect(canary.address)).collect();
+    let seated = (before + count).min(PLACES + HEALTH_PLACES);
+    eventually("the idle ones are seated", || canary.stats.connections() >= seated.min(PLACES));
+    idle
+}
+
+fn health_answers(canary: &Canary) {
+    for _ in 0..30 {
+        assert_eq!(get(canary.address, "/healthz").expect("an answer").body, "ok\n");
+        assert_eq!(get(canary.address, "/readyz").expect("an answer").body, "ok\n");
+    }
+}
+
+#[test]
+fn health_is_answered_whatever_number_of_idle_connections_there_is() {
+    for count in [PLACES - 1, PLACES, PLACES + 1, PLACES + HEALTH_PLACES, 200, 500] {
+        let canary = serve(WORKERS, 10, patient());
+        let held = idle(&canary, count);
+        health_answers(&canary);
+        assert!(canary.stats.connections() <= PLACES + HEALTH_PLACES);
+        drop(held);
+    }
+}
+
+#[test]
+fn idle_connections_that_began_a_request_do_not_stop_health() {
+    let canary = serve(WORKERS, 10, patient());
+    let mut held = idle(&canary, PLACES);
+    for _ in 0..200 {
+        let mut begun = connect(canary.address);
+        // An evicted one may notice at once.
+        let _ = begun.write_all(b"GET /healthz HT");
+        held.push(begun);
+    }
+    health_answers(&canary);
+}
+
+#[test]
+fn scrapers_that_do_not_read_take_the_places_of_scrapers_alone() {
+    let canary = serve(WORKERS, 1_000_000, patient());
+    let held: Vec<_> = (0..PLACES)
+        .map(|_| {
+            let mut stream = connect(canary.address);
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+            stream.read_exact(&mut [0; 100]).expect("the beginning of a body");
+            stream
+        })
+        .collect();
+    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), PLACES, "every place serves a scraper");
+    health_answers(&canary);
+    let refused = get(canary.address, "/metrics").expect("an answer");
+    assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
+    assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(canary.stats.requests_refused(), 1);
+    drop(held);
+    eventually("all places are free", || canary.stats.connections() == 0);
+}
+
+#[test]
+fn a_full_server_refuses_metrics_until_a_place_is_free() {
+    let canary = serve(WORKERS, 10, patient());
+    let mut held = idle(&canary, PLACES);
+    assert_eq!(get(canary.address, "/metrics").expect("an answer").status, 503);
+    assert_eq!(get(canary.address, "/healthz").expect("an answer").status, 200);
+    drop(held.pop());
+    eventually("a place is free", || canary.stats.connections() == PLACES - 1);
+    assert_eq!(get(canary.address, "/metrics").expect("an answer").body, lines(10));
+}
+
+#[test]
+fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
+    let canary = serve(WORKERS, 10, ServeLimits { request_head_time: std::time::Duration::from_secs(1), ..patient() });
+    let held = idle(&canary, PLACES);
+    eventually("the idle ones are closed", || canary.stats.connections() == 0);
+    assert_eq!(get(canary.address, "/metrics").expect("an answer").body, lines(10));
+    drop(held);
+}
+
+#[test]
+fn a_worker_without_a_place_leaves_a_connection_to_one_that_has() {
+    // One place each: most accepts race between a full worker and a free one.
+    let canary = serve(WORKERS, 10, ServeLimits { connections: 1, ..patient() });
+    for _ in 0..100 {
+        let mut held: Vec<_> = (0..WORKERS - 1).map(|_| connect(canary.address)).collect();
+        for stream in &mut held {
+            exchange(stream, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+        }
+        assert_eq!(get(canary.address, "/metrics").expect("an answer").status, 200);
+        drop(held);
+        eventually("all places are free", || canary.stats.connections() == 0);
+    }
+    assert_eq!(canary.stats.requests_refused(), 0);
+}
+
+#[test]
+fn a_health_connection_is_promoted_when_a_place_is_free_by_then() {
+    let canary = serve(1, 10, ServeLimits { connections: 1, ..patient() });
+    let first = connect(canary.address);
+    eventually("the place is taken", || canary.stats.connections() == 1);
+    let mut second = connect(canary.address);
+    eventually("a health place is taken", || canary.stats.connections() == 2);
+    exchange(&mut second, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    drop(first);
+    eventually("the place is free", || canary.stats.connections() == 1);
+    let response = exchange(&mut second, "GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    assert_eq!((response.status, response.body), (200, lines(10)));
+}
+
+#[test]
+fn parallel_scrapes_all_get_the_same_complete_body() {
+    let canary = serve(WORKERS, 30_000, patient());
+    let expected = lines(30_000);
+    thread::scope(|scope| {
+        let scrapes: Vec<_> = (0..20).map(|_| scope.spawn(|| get(canary.address, "/metrics"))).collect();
+        for scrape in scrapes {
+            let response = scrape.join().expect("no panic").expect("an answer");
+            assert!(response.status == 200 && response.body == expected);
+        }
+    });
+}
+
+#[test]
+fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
+    /// 16 readers of 41 MB each on one worker.
+    const LINES: usize = 1_000_000;
+    /// What the sockets of both sides may hold between renderer and reader, with the kernel's own overhead.
+    const IN_SOCKETS: usize = 1 << 20;
+    let canary = serve(1, LINES, patient());
+    let mut readers: Vec<_> = (0..CONNECTIONS_PER_WORKER)
+        .map(|_| {
+            let stream = connect(canary.address);
+            socket2::SockRef::from(&stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
+            (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+            stream
+        })
+        .collect();
+    let mut received = 0;
+    for _ in 0..100 {
+        for reader in &mut readers {
+            let mut bytes = [0; 10_000];
+            reader.read_exact(&mut bytes).expect("a part of the body");
+            received += bytes.len();
+            let rendered = canary.seen.rendered_bytes.load(Ordering::SeqCst);
+            assert!(
+                rendered <= received + CONNECTIONS_PER_WORKER * IN_SOCKETS,
+                "{rendered} after {received} were read"
+            );
+        }
+    }
+    assert!(canary.seen.rendered_bytes.load(Ordering::SeqCst) < CONNECTIONS_PER_WORKER * 4_000_000, "far from the end");
+    let peak = canary.seen.frame_buffers_max.load(Ordering::SeqCst);
+    assert!(peak <= 2, "{peak} frame buffers at once, for {} streams", readers.len());
+}
+
+#[test]
+fn a_very_long_body_arrives_complete() {
+    const LINES: usize = 1_300_000;
+    let canary = serve(1, LINES, patient());
+    let stream = connect(canary.address);
+    (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    let response = receive_all(&stream);
+    assert!(response.len() > 50 << 20 && response == lines(LINES), "{} bytes", response.len());
+    assert_eq!(canary.seen.frame_buffers_max.load(Ordering::SeqCst), 1);
+}
+
+fn receive_all(stream: &TcpStream) -> String {
+    http_support::receive(&mut BufReader::new(stream), false).expect("an answer").body
+}

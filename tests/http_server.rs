@@ -1,0 +1,225 @@
+//! The HTTP server as its clients see it: the protocol, the times, the end.
+
+mod http_support;
+
+use std::{
+    io::{BufReader, Write},
+    net::{Shutdown, TcpListener},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use http_support::{PATIENCE, connect, eventually, exchange, get, is_closed, lines, patient, receive, serve};
+use kube_canary::http::{ServeError, ServeLimits, Server};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_known_path_is_200_and_an_unknown_one_404() {
+    let canary = serve(1, 3, patient());
+    let found = get(canary.address, "/healthz").expect("an answer");
+    assert_eq!((found.status, found.body.as_str(), found.header("content-type")), (200, "ok\n", Some("text/plain")));
+    assert_eq!(get(canary.address, "/nowhere").expect("an answer").status, 404);
+    let empty = get(canary.address, "/empty").expect("an answer");
+    assert_eq!((empty.status, empty.header("content-length")), (200, Some("0")));
+    assert_eq!(canary.stats.requests_served(), 3);
+}
+
+#[test]
+fn the_accept_header_reaches_the_route_and_the_query_does_not_change_the_path() {
+    let canary = serve(1, 3, patient());
+    let request = "GET /accept?x=1 HTTP/1.1\r\nHost: canary\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let response = exchange(&mut connect(canary.address), request).expect("an answer");
+    assert_eq!(response.body, "application/openmetrics-text");
+}
+
+#[test]
+fn other_methods_are_405_and_their_bodies_are_not_waited_for() {
+    let canary = serve(1, 3, patient());
+    for (request, closes) in [
+        ("DELETE /metrics HTTP/1.1\r\nHost: canary\r\n\r\n", false),
+        ("POST /metrics HTTP/1.1\r\nHost: canary\r\nContent-Length: 1000000\r\n\r\nthe beginning", true),
+        ("PUT /metrics HTTP/1.1\r\nHost: canary\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", true),
+    ] {
+        let mut stream = connect(canary.address);
+        let response = exchange(&mut stream, request).expect("an answer");
+        assert_eq!((response.status, response.header("allow")), (405, Some("get, head")), "{request}");
+        assert_eq!(response.header("connection") == Some("close"), closes, "{request}");
+        assert!(!closes || is_closed(&mut stream), "{request}");
+    }
+}
+
+#[test]
+fn a_post_larger_than_every_buffer_reads_its_405() {
+    let canary = serve(1, 3, patient());
+    let mut stream = connect(canary.address);
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: canary\r\nContent-Length: 60000\r\n\r\n").expect("it is taken");
+    stream.write_all(&vec![b'x'; 60_000]).expect("it is taken");
+    assert_eq!(receive(&mut BufReader::new(&stream), false).expect("an answer").status, 405);
+}
+
+#[test]
+fn head_is_the_headers_alone_and_the_connection_stays_in_step() {
+    let canary = serve(1, 1_000, patient());
+    let mut stream = connect(canary.address);
+    let head = exchange(&mut stream, "HEAD /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("3")));
+    let head = exchange(&mut stream, "HEAD /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/plain; version=0.0.4")));
+    assert_eq!(canary.seen.rendered_bytes.load(Ordering::SeqCst), 0, "nothing is rendered for a HEAD");
+    let get = exchange(&mut stream, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    assert_eq!(get.body, "ok\n");
+}
+
+#[test]
+fn a_stream_arrives_complete_and_the_connection_can_be_used_again() {
+    let canary = serve(2, 20_000, patient());
+    let mut stream = connect(canary.address);
+    for _ in 0..3 {
+        let response = exchange(&mut stream, "GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+        assert_eq!(response.header("transfer-encoding"), Some("chunked"));
+        assert!(response.body == lines(20_000), "the body is what was rendered");
+    }
+    assert_eq!(canary.stats.connections(), 1);
+}
+
+#[test]
+fn http_1_0_gets_a_stream_that_ends_with_the_connection() {
+    let canary = serve(1, 5_000, patient());
+    let response = exchange(&mut connect(canary.address), "GET /metrics HTTP/1.0\r\n\r\n").expect("an answer");
+    assert_eq!((response.status, response.header("transfer-encoding")), (200, None));
+    assert!(response.head.starts_with("http/1.0 200") && response.body == lines(5_000));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let canary = serve(1, 2_000, patient());
+    let stream = connect(canary.address);
+    let requests = ["/healthz", "/metrics", "/nowhere", "/metrics", "/healthz"]
+        .map(|path| format!("GET {path} HTTP/1.1\r\nHost: canary\r\n\r\n"));
+    (&stream).write_all(requests.concat().as_bytes()).expect("they are taken");
+    let mut answers = BufReader::new(&stream);
+    let mut next = || receive(&mut answers, false).expect("an answer");
+    assert_eq!(next().body, "ok\n");
+    assert!(next().body == lines(2_000));
+    assert_eq!(next().status, 404);
+    assert!(next().body == lines(2_000));
+    assert_eq!(next().body, "ok\n");
+}
+
+#[test]
+fn a_client_that_has_finished_sending_still_gets_its_answer() {
+    let canary = serve(1, 5_000, patient());
+    let stream = connect(canary.address);
+    (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    stream.shutdown(Shutdown::Write).expect("the writing side closes");
+    assert!(receive(&mut BufReader::new(&stream), false).expect("an answer").body == lines(5_000));
+}
+
+#[test]
+fn a_head_above_the_limit_is_431_and_one_below_is_answered() {
+    let canary = serve(1, 3, patient());
+    let request = |bytes: usize| {
+        let start = "GET /healthz HTTP/1.1\r\nHost: canary\r\nX-Fill: ";
+        format!("{start}{}\r\n\r\n", "f".repeat(bytes - start.len() - 4))
+    };
+    assert_eq!(exchange(&mut connect(canary.address), &request(8_000)).expect("an answer").status, 200);
+    assert_eq!(exchange(&mut connect(canary.address), &request(9_000)).expect("an answer").status, 431);
+    assert_eq!(exchange(&mut connect(canary.address), &request(40_000)).expect("an answer").status, 431);
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200));
+    assert_eq!(exchange(&mut connect(canary.address), &many).expect("an answer").status, 431);
+    assert_eq!(exchange(&mut connect(canary.address), "nonsense\r\n\r\n").expect("an answer").status, 400);
+}
+
+#[test]
+fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
+    let canary = serve(1, 3, ServeLimits { request_head_time: SHORT, ..patient() });
+    let (mut silent, mut used, mut slow) = (connect(canary.address), connect(canary.address), connect(canary.address));
+    exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    // Each byte is in time; the head is not.
+    let head = format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", "f".repeat(4_000));
+    let cut = head.bytes().any(|byte| {
+        std::thread::sleep(SHORT / 20);
+        slow.write_all(&[byte]).is_err()
+    });
+    assert!(cut, "a slow head never ends");
+    assert!(is_closed(&mut silent) && is_closed(&mut used) && is_closed(&mut slow));
+    eventually("all places are free", || canary.stats.connections() == 0);
+}
+
+#[test]
+fn a_scraper_that_stops_reading_is_cut_off() {
+    let canary = serve(1, 1_000_000, ServeLimits { response_time: SHORT, ..patient() });
+    let mut stuck = connect(canary.address);
+    stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    eventually("its answer begins", || canary.seen.bodies_alive.load(Ordering::SeqCst) == 1);
+    eventually("its place is free", || canary.stats.connections() == 0);
+    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the body ends before its end");
+}
+
+#[test]
+fn a_scraper_that_leaves_in_the_middle_frees_its_place_and_harms_nobody() {
+    let canary = serve(1, 1_000_000, patient());
+    for _ in 0..40 {
+        let mut leaver = connect(canary.address);
+        leaver.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+        std::io::Read::read_exact(&mut leaver, &mut [0; 1_000]).expect("the beginning of a body");
+    }
+    eventually("all places are free", || canary.stats.connections() == 0);
+    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    assert_eq!(get(canary.address, "/healthz").expect("an answer").status, 200);
+    assert_eq!(canary.stats.requests_refused(), 0);
+}
+
+#[test]
+fn shutdown_frees_the_port_and_ends_what_does_not_end_by_itself() {
+    let canary = serve(3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
+    let mut idle = connect(canary.address);
+    let mut stuck = connect(canary.address);
+    stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    eventually("both are seated", || {
+        canary.stats.connections() == 2 && canary.seen.bodies_alive.load(Ordering::SeqCst) == 1
+    });
+    canary.server.shutdown();
+    assert!(is_closed(&mut idle));
+    assert_eq!(canary.stats.connections(), 0);
+    assert_eq!(canary.stats.frame_buffers(), 0, "every frame is freed");
+    TcpListener::bind(canary.address).expect("the port is free");
+}
+
+#[test]
+fn shutdown_lets_an_answer_under_way_finish() {
+    let canary = serve(1, 200_000, ServeLimits { shutdown_time: PATIENCE, ..patient() });
+    let mut scraper = connect(canary.address);
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    eventually("its answer begins", || canary.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
+    let reader = std::thread::spawn(move || {
+        let whole = receive(&mut BufReader::new(&scraper), false).expect("the whole answer").body == lines(200_000);
+        (whole, is_closed(&mut scraper))
+    });
+    canary.server.shutdown();
+    assert_eq!(reader.join().expect("no panic"), (true, true), "complete, then closed");
+}
+
+#[test]
+fn a_taken_address_and_an_impossible_number_of_workers_are_refused() {
+    let canary = serve(1, 3, patient());
+    assert!(
+        matches!(Server::bind(canary.address), Err(ServeError::AddressInUse { listen }) if listen == canary.address)
+    );
+    for workers in [0, 65] {
+        let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let routes = std::sync::Arc::new(Nothing);
+        let error = bound.start(workers, routes).expect_err("no server");
+        assert!(error.to_string().contains("--http-workers"), "{error}");
+    }
+}
+
+struct Nothing;
+
+impl kube_canary::http::Routes for Nothing {
+    fn route(&self, _path: &str, _accept: &str) -> kube_canary::http::Reply {
+        kube_canary::http::Reply::Full { status: 404, content_type: "text/plain", body: Vec::new() }
+    }
+}

@@ -1,0 +1,190 @@
+//! A server with made-up routes, and a client that sees every byte.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use kube_canary::{
+    http::{Render, Reply, Routes, ServeLimits, Server, ServerStats},
+    limits::FRAME_BYTES,
+};
+
+/// Nothing here takes longer, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the renderer of `/metrics` saw.
+#[derive(Default)]
+pub struct Seen {
+    pub rendered_bytes: AtomicUsize,
+    pub frame_buffers_max: AtomicUsize,
+    pub bodies_alive: AtomicUsize,
+}
+
+/// `/metrics` is `lines` numbered lines, in frames; `/healthz` and `/readyz` are `ok`; all else is not there.
+pub struct MadeUp {
+    lines: usize,
+    seen: Arc<Seen>,
+    stats: Arc<ServerStats>,
+}
+
+struct Lines {
+    next: usize,
+    end: usize,
+    seen: Arc<Seen>,
+    stats: Arc<ServerStats>,
+}
+
+pub fn line(number: usize) -> String {
+    format!("made_up_total{{number=\"{number:09}\"}} {number}\n")
+}
+
+pub fn lines(count: usize) -> String {
+    (0..count).map(line).collect()
+}
+
+impl Render for Lines {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        assert_eq!((out.len(), out.capacity()), (0, FRAME_BYTES), "the frame is empty and of its size");
+        self.seen.frame_buffers_max.fetch_max(self.stats.frame_buffers(), Ordering::SeqCst);
+        while self.next < self.end && out.len() + 64 <= FRAME_BYTES {
+            writeln!(out, "made_up_total{{number=\"{:09}\"}} {}", self.next, self.next).expect("a vector takes it");
+            self.next += 1;
+        }
+        self.seen.rendered_bytes.fetch_add(out.len(), Ordering::SeqCst);
+        self.next < self.end
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.seen.bodies_alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Routes for MadeUp {
+    fn route(&self, path: &str, accept: &str) -> Reply {
+        let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
+        match path {
+            "/metrics" => {
+                self.seen.bodies_alive.fetch_add(1, Ordering::SeqCst);
+                let (seen, stats) = (Arc::clone(&self.seen), Arc::clone(&self.stats));
+                let body = Box::new(Lines { next: 0, end: self.lines, seen, stats });
+                Reply::Stream { content_type: "text/plain; version=0.0.4", body }
+            }
+            "/healthz" | "/readyz" => text(200, "ok\n"),
+            "/accept" => text(200, accept),
+            "/empty" => text(200, ""),
+            _ => text(404, "not here\n"),
+        }
+    }
+}
+
+/// A running server on 127.0.0.1.
+pub struct Canary {
+    pub address: SocketAddr,
+    pub seen: Arc<Seen>,
+    pub stats: Arc<ServerStats>,
+    pub server: Server,
+}
+
+pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Canary {
+    let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    let (seen, stats) = (Arc::new(Seen::default()), bound.stats());
+    let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats) };
+    let server = bound.start_with(workers, Arc::new(routes), limits).expect("a server");
+    Canary { address: server.local_addr(), seen, stats, server }
+}
+
+/// Long times: only a test that is about a time shortens it.
+pub fn patient() -> ServeLimits {
+    ServeLimits { request_head_time: PATIENCE * 3, response_time: PATIENCE * 3, ..ServeLimits::default() }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// A response as it came.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Response {
+    /// The value of a header, its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends one request on a connection of its own.
+pub fn get(address: SocketAddr, path: &str) -> io::Result<Response> {
+    exchange(&mut connect(address), &format!("GET {path} HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n"))
+}
+
+pub fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<Response> {
+    stream.write_all(request.as_bytes())?;
+    receive(&mut BufReader::new(stream), request.starts_with("HEAD"))
+}
+
+/// Reads one response, in whichever way its length is told.
+pub fn receive(from: &mut impl BufRead, headless: bool) -> io::Result<Response> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if from.read_line(&mut head)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let status = head.get(9..12).and_then(|text| text.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    let mut response = Response { status, head: head.to_lowercase().replace("\r\n", "\n"), body: String::new() };
+    let mut body = Vec::new();
+    if headless {
+    } else if response.header("transfer-encoding") == Some("chunked") {
+        loop {
+            let mut size = String::new();
+            from.read_line(&mut size)?;
+            let size = u64::from_str_radix(size.trim(), 16).map_err(|_| io::ErrorKind::InvalidData)?;
+            from.by_ref().take(size).read_to_end(&mut body)?;
+            let mut end = [0; 2];
+            from.read_exact(&mut end)?;
+            if size == 0 {
+                break;
+            }
+        }
+    } else if let Some(length) = response.header("content-length") {
+        let length = length.parse().map_err(|_| io::ErrorKind::InvalidData)?;
+        from.take(length).read_to_end(&mut body)?;
+    } else {
+        from.read_to_end(&mut body)?;
+    }
+    response.body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(response)
+}
+
+/// Waits until something that happens on another thread has happened.
+pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < end, "this never happened: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether the server closes the connection without another byte.
+pub fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 1]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}

@@ -1,0 +1,40 @@
+//! The number of threads, alone in a process where nobody else starts any.
+
+mod http_support;
+
+use std::{fs, thread};
+
+use http_support::{get, lines, patient, serve};
+
+/// The names of this process's threads that begin like a worker's.
+fn workers() -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir("/proc/self/task")
+        .expect("procfs")
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| name.starts_with("http-") || name.starts_with("tokio"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
+    let before = fs::read_dir("/proc/self/task").expect("procfs").count();
+    let canary = serve(4, 2_000, patient());
+    let expected = ["http-0", "http-1", "http-2", "http-3"];
+    assert_eq!(workers(), expected);
+    assert_eq!(fs::read_dir("/proc/self/task").expect("procfs").count(), before + 4);
+    thread::scope(|scope| {
+        let requests: Vec<_> = (0..100).map(|_| scope.spawn(|| get(canary.address, "/metrics"))).collect();
+        for request in requests {
+            assert_eq!(workers(), expected);
+            let response = request.join().expect("no panic").expect("an answer");
+            // 64 places: some of 100 at once may find none.
+            assert!(response.status == 503 || response.body == lines(2_000));
+        }
+    });
+    assert_eq!(fs::read_dir("/proc/self/task").expect("procfs").count(), before + 4);
+    canary.server.shutdown();
+    assert_eq!(workers(), [""; 0]);
+}
