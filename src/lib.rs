@@ -1,16 +1,92 @@
-//! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.
+//! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus, at a fixed cost.
 //!
 //! ```text
 //! discovery ─► peers ─► prober ─► statistics ─► exposition
 //!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
 //! ```
+//!
+//! Data flows from left to right, and a stage knows its left neighbours only; `tests/direction.rs` holds them to it.
+//! This file and [`agent`] alone wire them. Beside the stages:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`config`] | the command line and its environment, resolved and validated |
+//! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
+//! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
+//! | [`demo`] | a mesh of canaries on one machine |
+//! | [`limits`], [`units`], [`clock`] | every bound with its reason, and the units all share |
 
+pub mod agent;
+pub mod allocator;
 pub mod clock;
+pub mod config;
+pub mod demo;
 pub mod discovery;
 pub mod exposition;
 pub mod http;
 pub mod limits;
 pub mod peers;
 pub mod prober;
+pub mod shim;
 pub mod statistics;
 pub mod units;
+
+use std::ffi::OsString;
+
+use config::Command;
+
+/// A failure at run time: exit code 1.
+const FAILURE: i32 = 1;
+/// A mistake on the command line or in the environment: exit code 2.
+const USAGE: i32 = 2;
+
+/// The whole program: takes the arguments, the program's name first, and gives the exit code.
+pub fn main_from(arguments: Vec<OsString>) -> i32 {
+    let arguments = arguments.into_iter().skip(1).collect();
+    let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
+        Ok(Command::Help(text)) => print(&text),
+        Ok(Command::Version { json }) => print(&version(json)),
+        Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),
+        Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
+        Err(error) => {
+            eprintln!("kube-canary: {error}");
+            return USAGE;
+        }
+    };
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("kube-canary: {error}");
+            FAILURE
+        }
+    }
+}
+
+/// Not `print!`, which panics where nobody reads.
+fn print(text: &str) -> Result<(), String> {
+    use std::io::Write as _;
+    let written = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("writing to standard output: {error}")),
+        _ => Ok(()),
+    }
+}
+
+fn version(json: bool) -> String {
+    #[derive(serde::Serialize)]
+    struct Version<'a> {
+        version: &'static str,
+        #[serde(flatten)]
+        allocator: &'a allocator::AllocatorInfo,
+    }
+    let info = allocator::info();
+    let version = Version { version: env!("CARGO_PKG_VERSION"), allocator: &info };
+    if json {
+        return serde_json::to_string(&version).map_or_else(|error| format!("{error}\n"), |text| text + "\n");
+    }
+    let narenas = info.narenas.map(|n| format!(", narenas {n}")).unwrap_or_default();
+    format!(
+        "kube-canary {} (allocator {} {}{narenas}; libc {}; linkage {})\n",
+        version.version, info.allocator, info.version, info.libc, info.linkage
+    )
+}

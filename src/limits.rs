@@ -80,6 +80,11 @@ pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
+// ---- demo --------------------------------------------------------------------------------------
+
+/// Canaries of one demo: each is a process.
+pub const DEMO_NODES_MAX: u64 = 50;
+
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");

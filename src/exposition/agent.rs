@@ -133,8 +133,8 @@ impl AgentMetrics {
         let echo = EchoCounters::read();
         raise(&self.echo_requests, echo.requests_received);
         raise(&self.echo_replies, echo.replies_sent);
-        raise(&self.http_requests, self.http.requests());
-        raise(&self.http_refused, self.http.refused());
+        raise(&self.http_requests, self.http.requests_served());
+        raise(&self.http_refused, self.http.requests_refused());
         if let Some(delay) = process::probe_thread_run_delay() {
             self.run_delay.inc_by((delay.as_secs_f64() - self.run_delay.get()).max(0.0));
         }

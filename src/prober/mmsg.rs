@@ -56,6 +56,28 @@ pub fn enable_receive_timestamps(fd: &OwnedFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Packets that the kernel dropped because the socket's queue was full (`SO_MEMINFO`: ping sockets never deliver
+/// `SO_RXQ_OVFL`). Zero where the kernel does not say.
+pub fn drops(fd: &OwnedFd) -> u32 {
+    const SK_MEMINFO_DROPS: usize = 8;
+    // asm-generic/socket.h, the same on x86-64 and arm64; the libc crate lacks it.
+    const SO_MEMINFO: libc::c_int = 55;
+    let mut info = [0u32; SK_MEMINFO_DROPS + 1];
+    #[expect(clippy::cast_possible_truncation, reason = "36")]
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
+    unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    info[SK_MEMINFO_DROPS]
+}
+
 /// Sends every packet, in order, and tells of each by its index. Where the kernel refuses one, the rest still goes.
 pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, io::Result<()>)) {
     for (chunk_index, chunk) in packets.chunks(SEND_BATCH).enumerate() {

@@ -83,6 +83,11 @@ impl Sockets {
         format!("IPv4 {}, IPv6 {}", name(&self.v4), name(&self.v6))
     }
 
+    /// Packets that the kernel has dropped so far because a socket's queue was full.
+    pub fn drops(&self) -> u64 {
+        [&self.v4, &self.v6].into_iter().flatten().map(|socket| u64::from(mmsg::drops(socket.fd.get_ref()))).sum()
+    }
+
     /// Waits until there is something to read. Cancel-safe.
     pub async fn readable(&self) {
         tokio::select! {

@@ -68,7 +68,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// Reads, sends, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
-    pub fn turn(&mut self, sink: &mut impl Sink) {
+    /// Returns whether everything that has arrived is read; if not, call it again at once.
+    pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
         let mut drained = self.receive(sink);
         while let Some((due, cell)) = self.schedule.advance(self.clock.now()) {
             let peers = self.schedule.cell(cell).len();
@@ -84,6 +85,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
                 sink.event(slot, event);
             }
         }
+        drained
     }
 
     /// When the next turn is due, if nothing arrives before.

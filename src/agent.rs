@@ -1,0 +1,237 @@
+//! `kube-canary run`: the stages joined on the probe thread, and the HTTP workers beside it.
+//!
+//! The calling thread becomes the probe thread: it runs discovery, pacing, sending and receiving on one current-thread
+//! runtime. It never waits for a worker: a change of the list needs the directory's write lock, and where a worker
+//! holds it for a frame, the change is tried again at the next turn.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::config::RunSettings;
+use crate::discovery::{self, PeerList, Update};
+use crate::exposition::{AgentMetrics, App, Build, Health, View};
+use crate::http::{ServeError, Server};
+use crate::peers::{Directory, Own};
+use crate::prober::socket::{SocketError, Sockets};
+use crate::prober::{self, Clock, MonotonicClock, Prober, Timer};
+use crate::statistics::Statistics;
+use crate::units::Nanos;
+use crate::{allocator, clock};
+
+/// How often the loop turns where nothing is due: it beats, and looks after those who left.
+const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
+
+/// Why the agent stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No ICMP.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// No HTTP.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The runtime, a signal handler or the timer.
+    #[error("cannot {operation}: {error}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Two metrics of one name.
+    #[error("cannot register the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
+    move |error| RunError::System { operation, error }
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`RunError`], where it cannot start.
+pub fn run(settings: &RunSettings) -> Result<(), RunError> {
+    env_logger::Builder::new().filter_level(settings.log_level).init();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("start the probe thread's runtime"))?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: &RunSettings) -> Result<(), RunError> {
+    let sockets = Sockets::open(settings.payload_bytes)?;
+    let stop = Stop::new()?;
+    let bound = Server::bind(settings.listen)?;
+    log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
+    let view = Arc::new(View {
+        node: settings.node_name.clone(),
+        directory: RwLock::new(Directory::default()),
+        statistics: Statistics::new(settings.rtt_buckets.clone()),
+        health: Health::default(),
+    });
+    view.health.beat(clock::monotonic());
+    let allocator = allocator::info();
+    let build = Build { allocator: &allocator, http_workers: settings.http_workers };
+    let agent = AgentMetrics::new(&build, bound.stats())?;
+    let node_addresses = settings.node_addresses.clone();
+    let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
+    let server = bound.start(settings.http_workers, Arc::new(app))?;
+
+    let (updates, received) = mpsc::channel(1);
+    let source = tokio::spawn(discovery::run(settings.discovery.clone(), updates));
+    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
+    let done = probing.run(received, stop).await;
+
+    view.health.stop();
+    source.abort();
+    server.shutdown();
+    log::info!("{}: stopped", settings.node_name);
+    done
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, RunError> {
+        let on = |kind| signal(kind).map_err(system("handle signals"));
+        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+struct ProbeLoop {
+    prober: Prober<Sockets, MonotonicClock>,
+    view: Arc<View>,
+    own: Own,
+    forget_after: Nanos,
+    /// A list that waits for the directory.
+    pending: Option<PeerList>,
+    housekept: Nanos,
+}
+
+impl ProbeLoop {
+    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>) -> Self {
+        let probing = prober::Settings {
+            interval: settings.interval.into(),
+            timeout: settings.timeout.into(),
+            payload_bytes: settings.payload_bytes,
+            node: settings.node_name.clone(),
+        };
+        let own = Own {
+            node: settings.node_name.clone(),
+            zone: settings.zone.clone(),
+            addresses: own_addresses(settings),
+            max_peers: settings.max_peers,
+        };
+        Self {
+            prober: Prober::new(sockets, MonotonicClock, &probing),
+            view,
+            own,
+            forget_after: settings.forget_after.into(),
+            pending: None,
+            housekept: Nanos(0),
+        }
+    }
+
+    async fn run(&mut self, mut updates: mpsc::Receiver<Update>, mut stop: Stop) -> Result<(), RunError> {
+        let timer = Timer::new().map_err(system("make the pacing timer"))?;
+        loop {
+            let drained = self.turn();
+            let now = self.prober.clock().now();
+            let mut wake = now.plus(HOUSEKEEPING);
+            if !drained || self.pending.is_some() {
+                wake = now;
+            }
+            if let Some(due) = self.prober.next_turn() {
+                wake = wake.min(due);
+            }
+            timer.set(wake).map_err(system("set the pacing timer"))?;
+            tokio::select! {
+                () = timer.fired() => {}
+                () = self.prober.wire().readable() => {}
+                Some(update) = updates.recv() => self.update(update),
+                () = stop.asked() => return Ok(()),
+            }
+        }
+    }
+
+    fn update(&mut self, update: Update) {
+        self.view.health.list_confirmed(clock::monotonic());
+        if let Update::List(list) = update {
+            self.pending = Some(list);
+        }
+    }
+
+    /// One turn. Returns whether everything that has arrived is read.
+    fn turn(&mut self) -> bool {
+        let now = self.prober.clock().now();
+        self.view.health.beat(now);
+        self.view.statistics.tick(now);
+        self.apply(now);
+        if now.since(self.housekept) >= HOUSEKEEPING {
+            self.housekept = now;
+            self.forget(now);
+            self.view.health.set_receive_queue_drops(self.prober.wire().drops());
+        }
+        self.prober.turn(&mut &self.view.statistics)
+    }
+
+    fn apply(&mut self, now: Nanos) {
+        if self.pending.is_none() {
+            return;
+        }
+        let Ok(mut directory) = self.view.directory.try_write() else { return };
+        let Some(list) = self.pending.take() else { return };
+        let applied = directory.apply(list, &self.own, now);
+        for change in applied.changes {
+            // Under the lock, so that no scrape sees a slot's old numbers under its new name.
+            self.view.statistics.apply(change);
+            self.prober.apply(change);
+        }
+        let peers = directory.peers().count();
+        drop(directory);
+        log::info!("{peers} peers");
+        if applied.without_slot > 0 {
+            log::warn!("{} peers left out: every slot is taken", applied.without_slot);
+        }
+    }
+
+    fn forget(&self, now: Nanos) {
+        let forgettable =
+            self.view.directory.try_read().is_ok_and(|directory| directory.has_forgettable(now, self.forget_after));
+        if forgettable && let Ok(mut directory) = self.view.directory.try_write() {
+            directory.forget(now, self.forget_after);
+        }
+    }
+}
+
+/// What must never be probed: as configured, else the interfaces' addresses; and where we listen.
+fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
+    let mut own = settings.pod_addresses.clone();
+    if own.is_empty() {
+        match if_addrs::get_if_addrs() {
+            Ok(interfaces) => own.extend(interfaces.iter().map(if_addrs::Interface::ip)),
+            Err(error) => log::warn!("cannot list the interfaces' addresses: {error}; --pod-addresses names them"),
+        }
+    }
+    if !settings.listen.ip().is_unspecified() {
+        own.push(settings.listen.ip());
+    }
+    own
+}

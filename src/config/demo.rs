@@ -1,0 +1,39 @@
+//! The settings of `kube-canary demo`.
+
+use std::time::Duration;
+
+use super::UsageError;
+use super::run::{duration_between, number_between};
+use super::typed::Typed;
+use crate::limits::{DEMO_NODES_MAX, INTERVAL_MAX, INTERVAL_MIN};
+
+/// What it does.
+pub const ABOUT: &str = "A mesh of real canaries, one process each, on this machine's loopback addresses.";
+
+/// A demo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoSettings {
+    /// Canaries.
+    pub nodes: u8,
+    /// One probe per peer and interval.
+    pub interval: Duration,
+    /// Of every canary's HTTP server.
+    pub port: u16,
+    /// Stop after this; else at a signal.
+    pub seconds: Option<u64>,
+}
+
+impl DemoSettings {
+    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let nodes = typed.value("nodes", number_between(2, DEMO_NODES_MAX))?.unwrap_or(3);
+        let port = typed.value("port", number_between(1, u16::MAX.into()))?.unwrap_or(9_877);
+        Ok(Self {
+            nodes: u8::try_from(nodes).unwrap_or(u8::MAX),
+            interval: typed
+                .value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?
+                .unwrap_or(Duration::from_secs(1)),
+            port: u16::try_from(port).unwrap_or(u16::MAX),
+            seconds: typed.value("seconds", number_between(1, 86_400))?,
+        })
+    }
+}

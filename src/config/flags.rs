@@ -1,0 +1,104 @@
+//! The table of flags: names, environment variables, defaults and help texts in one place. What is typed is looked up
+//! here, what `--help` prints is made from here, and a test holds the README to it.
+
+/// A flag.
+#[derive(Debug)]
+pub struct Flag {
+    /// Without the dashes.
+    pub name: &'static str,
+    /// What stands for the value in the help; none for a switch.
+    pub value: Option<&'static str>,
+    /// The environment variable that is read where the flag is not given.
+    pub env: Option<&'static str>,
+    /// What holds where neither is given.
+    pub default: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+const fn flag(
+    name: &'static str,
+    value: &'static str,
+    env: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Flag {
+    Flag { name, value: Some(value), env: Some(env), default, help }
+}
+
+/// The flags of `kube-canary run`.
+#[rustfmt::skip]
+pub const RUN: &[Flag] = &[
+    flag("node-name", "NAME", "NODE_NAME", "the hostname",
+        "This node's name: source_node of every series"),
+    flag("zone", "ZONE", "KUBE_CANARY_ZONE", "learned from discovery",
+        "This node's zone: source_zone of every series"),
+    flag("listen", "ADDR:PORT", "KUBE_CANARY_LISTEN", "[::]:9877",
+        "Where HTTP is served; the default serves both families, or IPv4 where there is no IPv6"),
+    flag("discovery", "SOURCE", "KUBE_CANARY_DISCOVERY", "kubernetes inside a cluster, else static",
+        "Where peers come from: kubernetes, dns or static"),
+    flag("namespace", "NAME", "POD_NAMESPACE", "the service account's",
+        "kubernetes: the Service's namespace"),
+    flag("service", "NAME", "KUBE_CANARY_SERVICE", "kube-canary",
+        "kubernetes: the headless Service whose EndpointSlices are watched"),
+    flag("dns", "NAME", "KUBE_CANARY_DNS", "",
+        "dns: the headless Service whose A and AAAA records are the peers"),
+    flag("peer", "NAME=ADDR[@ZONE]", "KUBE_CANARY_PEER", "",
+        "static: a peer; may be given again (in the environment: separated by commas)"),
+    flag("peers-file", "FILE", "KUBE_CANARY_PEERS_FILE", "",
+        "static: a file with one NAME=ADDR[@ZONE] per line, # comments; read again when it changes"),
+    flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s",
+        "One probe per peer and interval, 10ms to 300s; the sends are spread over it"),
+    flag("timeout", "DURATION", "KUBE_CANARY_TIMEOUT", "1s",
+        "A probe unanswered for longer is lost; up to 63 intervals"),
+    flag("payload-bytes", "N", "KUBE_CANARY_PAYLOAD_BYTES", "56",
+        "Bytes behind the ICMP header, 24 to 8952"),
+    flag("rtt-buckets", "LIST", "KUBE_CANARY_RTT_BUCKETS", "10us to 1s in steps of 1, 2.5, 5",
+        "The RTT histogram's bounds: at most 16 ascending durations, separated by commas"),
+    flag("max-peers", "N", "KUBE_CANARY_MAX_PEERS", "0",
+        "Probe at most N other nodes; 0 is all"),
+    flag("forget-after", "DURATION", "KUBE_CANARY_FORGET_AFTER", "5m",
+        "How long a peer that left the list keeps its slot and counters"),
+    flag("http-workers", "N", "KUBE_CANARY_HTTP_WORKERS", "4",
+        "HTTP threads, 1 to 64, whatever the number of processors"),
+    flag("node-addresses", "LIST", "KUBE_CANARY_NODE_ADDRESSES", "",
+        "The node's own addresses, separated by commas: told to the peers"),
+    flag("pod-addresses", "LIST", "KUBE_CANARY_POD_ADDRESSES", "the interfaces' addresses",
+        "This agent's own addresses, separated by commas: never probed"),
+    flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
+        "error, warn, info, debug or off"),
+];
+
+/// The flags of `kube-canary demo`.
+#[rustfmt::skip]
+pub const DEMO: &[Flag] = &[
+    flag("nodes", "N", "KUBE_CANARY_DEMO_NODES", "3", "Canaries to start, 2 to 50, on 127.0.0.2 and up"),
+    flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s", "One probe per peer and interval"),
+    flag("port", "PORT", "KUBE_CANARY_DEMO_PORT", "9877", "The HTTP port of every canary"),
+    flag("seconds", "N", "KUBE_CANARY_DEMO_SECONDS", "until Ctrl-C", "Stop after so many seconds"),
+];
+
+/// The flags of `kube-canary version`.
+pub const VERSION: &[Flag] =
+    &[Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" }];
+
+/// The help of a command.
+pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("{about}\n\nUsage: kube-canary {usage}\n");
+    if !flags.is_empty() {
+        text.push_str("\nFlags:\n");
+    }
+    for flag in flags {
+        let value = flag.value.map(|value| format!(" {value}")).unwrap_or_default();
+        let mut notes = Vec::new();
+        if !flag.default.is_empty() {
+            notes.push(format!("default: {}", flag.default));
+        }
+        notes.extend(flag.env.map(|env| format!("env: {env}")));
+        let notes = if notes.is_empty() { String::new() } else { format!("\n        [{}]", notes.join("; ")) };
+        let _ = writeln!(text, "  --{}{value}\n        {}{notes}", flag.name, flag.help);
+    }
+    text.push_str(after);
+    text
+}

@@ -1,0 +1,121 @@
+//! The command line, in two stages: as typed ([`typed`]), then resolved and validated ([`run`]).
+//!
+//! A bad value stops the start with one line that names the flag (or the variable), the value, and what would be
+//! accepted.
+
+mod demo;
+pub mod flags;
+mod run;
+mod typed;
+
+pub use demo::DemoSettings;
+pub use run::RunSettings;
+
+use std::ffi::OsString;
+
+use typed::Typed;
+
+/// Reads an environment variable.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A mistake on the command line or in the environment: one line, exit code 2.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+impl UsageError {
+    /// "`name` `value`: expected …".
+    fn of(name: &str, value: &str, accepted: &str) -> Self {
+        Self(format!("{name} {value:?}: expected {accepted}"))
+    }
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Command {
+    /// Probe and serve.
+    Run(Box<RunSettings>),
+    /// A mesh on this machine.
+    Demo(DemoSettings),
+    /// Say which build this is.
+    Version {
+        /// As JSON.
+        json: bool,
+    },
+    /// Print this and exit with 0.
+    Help(String),
+}
+
+const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
+const USAGE: &str = "[run|demo|version] [FLAGS]";
+const COMMANDS: &str = "
+Commands:
+  run      Probe the peers and serve /metrics (also without a command)
+  demo     A mesh of real canaries on this machine, with a live table
+  version  Which build this is, and which allocator runs
+
+See `kube-canary COMMAND --help` for the flags of each.
+";
+
+/// Reads a command line (without the program's name) and its environment.
+///
+/// # Errors
+/// [`UsageError`], one line.
+pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
+    let mut arguments = arguments.into_iter().peekable();
+    let command = match arguments.peek().and_then(|first| first.to_str()) {
+        Some(first) if !first.starts_with('-') => {
+            let first = first.to_owned();
+            arguments.next();
+            Some(first)
+        }
+        _ => None,
+    };
+    let rest: Vec<OsString> = arguments.collect();
+    match command.as_deref() {
+        None if rest.iter().any(|a| a == "--help" || a == "-h") => {
+            Ok(Command::Help(flags::help(USAGE, ABOUT, &[], COMMANDS)))
+        }
+        None | Some("run") => match Typed::read(rest, flags::RUN, env)? {
+            None => Ok(Command::Help(flags::help("run [FLAGS]", "Probe the peers and serve /metrics.", flags::RUN, ""))),
+            Some(typed) => Ok(Command::Run(Box::new(RunSettings::resolve(&typed, env)?))),
+        },
+        Some("demo") => match Typed::read(rest, flags::DEMO, env)? {
+            None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
+            Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
+        },
+        Some("version") => match Typed::read(rest, flags::VERSION, env)? {
+            None => Ok(Command::Help(flags::help("version [--json]", "Which build this is.", flags::VERSION, ""))),
+            Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
+        },
+        Some(other) => Err(UsageError(format!("unknown command {other:?}: expected run, demo or version"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, UsageError> {
+        parse(line.split_whitespace().map(OsString::from).collect(), &|_| None)
+    }
+
+    #[test]
+    fn help_is_there_for_every_command() {
+        for line in ["--help", "-h", "run --help", "demo -h", "version --help"] {
+            match parsed(line) {
+                Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn run_is_the_default_and_unknown_words_are_named() {
+        assert!(matches!(parsed("--peer a=127.0.0.2"), Ok(Command::Run(_))));
+        for (line, named) in [("fly", "fly"), ("run --wings 2", "--wings"), ("run extra", "extra"), ("version x", "x")] {
+            let error = parsed(line).unwrap_err().0;
+            assert!(error.contains(named) && error.lines().count() == 1, "{line}: {error}");
+        }
+    }
+}

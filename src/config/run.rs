@@ -1,0 +1,270 @@
+//! The settings of `kube-canary run`, resolved and validated.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::typed::Typed;
+use super::{Env, UsageError};
+use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
+use crate::limits::{
+    HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX,
+};
+use crate::statistics::Bounds;
+use crate::units::parse_duration;
+
+const LISTEN_DEFAULT: &str = "[::]:9877";
+
+/// Everything that `run` needs to know.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// This node's name.
+    pub node_name: String,
+    /// This node's zone, where configured.
+    pub zone: Option<String>,
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// Where peers come from.
+    pub discovery: Source,
+    /// One probe per peer and interval.
+    pub interval: Duration,
+    /// Unanswered for longer is lost.
+    pub timeout: Duration,
+    /// Bytes behind the ICMP header.
+    pub payload_bytes: usize,
+    /// The RTT histogram's.
+    pub rtt_buckets: Bounds,
+    /// 0: all.
+    pub max_peers: usize,
+    /// How long an absent peer keeps its slot.
+    pub forget_after: Duration,
+    /// HTTP threads.
+    pub http_workers: usize,
+    /// Told to peers.
+    pub node_addresses: Vec<IpAddr>,
+    /// Our own addresses, as configured; empty: ask the interfaces.
+    pub pod_addresses: Vec<IpAddr>,
+    /// What is logged.
+    pub log_level: log::LevelFilter,
+}
+
+impl RunSettings {
+    pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
+        let second = Duration::from_secs(1);
+        let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?.unwrap_or(second);
+        let longest = INTERVAL_MAX.min(interval * u32::try_from(IN_FLIGHT_PER_PEER_MAX - 1).unwrap_or(1));
+        let timeout =
+            typed.value("timeout", duration_between(Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
+        let payload = number_between(PAYLOAD_BYTES_MIN as u64, PAYLOAD_BYTES_MAX as u64);
+        let listen = typed.value("listen", socket_address)?;
+        let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
+        let workers = number_between(1, HTTP_WORKERS_MAX as u64);
+        Ok(Self {
+            node_name: node_name(typed)?,
+            zone: typed.value("zone", name)?,
+            listen,
+            discovery: discovery(typed, env, listen.port())?,
+            interval,
+            timeout,
+            payload_bytes: size(typed.value("payload-bytes", payload)?, 56),
+            rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
+            max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, 0),
+            forget_after: typed
+                .value("forget-after", duration_between(Duration::ZERO, Duration::from_secs(86_400)))?
+                .unwrap_or(Duration::from_secs(300)),
+            http_workers: size(typed.value("http-workers", workers)?, HTTP_WORKERS_DEFAULT),
+            node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
+            pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
+            log_level: typed.value("log-level", log_level)?.unwrap_or(log::LevelFilter::Info),
+        })
+    }
+}
+
+/// Accepts whole numbers of a range.
+pub(super) fn number_between(min: u64, max: u64) -> impl Fn(&str) -> Result<u64, String> {
+    move |text| {
+        let number = text.parse().ok().filter(|n| (min..=max).contains(n));
+        number.ok_or_else(|| format!("a whole number from {min} to {max}"))
+    }
+}
+
+/// Accepts durations of a range.
+pub(super) fn duration_between(min: Duration, max: Duration) -> impl Fn(&str) -> Result<Duration, String> {
+    move |text| {
+        let duration = parse_duration(text)?;
+        let within = (min..=max).contains(&duration);
+        within.then_some(duration).ok_or_else(|| format!("a duration from {min:?} to {max:?}"))
+    }
+}
+
+fn size(number: Option<u64>, default: usize) -> usize {
+    number.and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let good = !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
+    good.then(|| text.to_owned()).ok_or_else(|| format!("a name of 1 to {NAME_BYTES_MAX} bytes"))
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "ADDR:PORT, such as 0.0.0.0:9877 or [::1]:9877".to_owned())
+}
+
+fn bounds(text: &str) -> Result<Bounds, String> {
+    let durations: Result<Vec<Duration>, String> = text.split(',').map(|part| parse_duration(part.trim())).collect();
+    Bounds::new(&durations?)
+}
+
+fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let all: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
+    all.map_err(|_| "IP addresses, separated by commas".to_owned())
+}
+
+fn log_level(text: &str) -> Result<log::LevelFilter, String> {
+    text.parse().map_err(|_| "error, warn, info, debug or off".to_owned())
+}
+
+fn node_name(typed: &Typed) -> Result<String, UsageError> {
+    if let Some(name) = typed.value("node-name", name)? {
+        return Ok(name);
+    }
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name(hostname.trim()).map_err(|_| UsageError("--node-name: the hostname is empty; give a name".into()))
+}
+
+fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageError> {
+    const SOURCES: [(&str, &[&str]); 3] =
+        [("kubernetes", &["namespace", "service"]), ("dns", &["dns"]), ("static", &["peer", "peers-file"])];
+    let chosen = match typed.text("discovery") {
+        Some(text) => SOURCES
+            .iter()
+            .find(|(source, _)| *source == text)
+            .map(|(source, _)| *source)
+            .ok_or_else(|| UsageError::of(typed.name("discovery"), text, "kubernetes, dns or static"))?,
+        // A source's own flag says as much as naming it.
+        None if typed.switch("dns") => "dns",
+        None if typed.switch("peer") || typed.switch("peers-file") => "static",
+        None if env("KUBERNETES_SERVICE_HOST").is_some() => "kubernetes",
+        None => "static",
+    };
+    for (source, flags) in SOURCES.iter().filter(|(source, _)| *source != chosen) {
+        // Variables may be there for another purpose (POD_NAMESPACE); a flag was meant.
+        if let Some(flag) = flags.iter().find(|flag| typed.name(flag).starts_with("--")) {
+            return Err(UsageError(format!("--{flag} goes with --discovery {source}, and {chosen} is in force")));
+        }
+    }
+    let source = match chosen {
+        "kubernetes" => kubernetes(typed, env)?,
+        "dns" => match typed.value("dns", name)? {
+            Some(name) => Source::Dns(DnsConfig::new(name, port)),
+            None => return Err(UsageError("--discovery dns: expected --dns NAME, a headless Service's name".into())),
+        },
+        _ => static_peers(typed)?,
+    };
+    source.validate().map_err(|error| UsageError(error.to_string()))?;
+    Ok(source)
+}
+
+fn kubernetes(typed: &Typed, env: Env<'_>) -> Result<Source, UsageError> {
+    let namespace = typed.value("namespace", name)?;
+    let service = typed.value("service", name)?.unwrap_or_else(|| "kube-canary".into());
+    let config = KubernetesConfig::in_cluster(env, SERVICE_ACCOUNT_DIRECTORY.into(), namespace, service);
+    Ok(Source::Kubernetes(Box::new(config.map_err(|error| UsageError(error.to_string()))?)))
+}
+
+fn static_peers(typed: &Typed) -> Result<Source, UsageError> {
+    let peers = typed.texts("peer").flat_map(|(_, value)| value.split(',')).map(|text| text.trim().to_owned()).collect();
+    let config = StaticConfig { peers, file: typed.text("peers-file").map(PathBuf::from) };
+    if config.peers.is_empty() && config.file.is_none() {
+        return Err(UsageError(
+            "no peers: expected --peer NAME=ADDR[@ZONE], --peers-file FILE, or --discovery dns or kubernetes".into(),
+        ));
+    }
+    Ok(Source::Static(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, parse};
+    use super::*;
+
+    fn settings(line: &str, env: Env<'_>) -> Result<RunSettings, UsageError> {
+        match parse(line.split_whitespace().map(Into::into).collect(), env)? {
+            Command::Run(settings) => Ok(*settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const PEER: &str = "--peer a=127.0.0.2";
+
+    #[test]
+    fn defaults_are_those_of_the_design() {
+        let s = settings(PEER, &|_| None).unwrap();
+        assert_eq!((s.interval, s.timeout, s.payload_bytes), (Duration::from_secs(1), Duration::from_secs(1), 56));
+        assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 0));
+        assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_secs(300), Bounds::default()));
+        assert!(!s.node_name.is_empty());
+    }
+
+    #[test]
+    fn a_flag_goes_before_its_variable() {
+        let env = |name: &str| match name {
+            "NODE_NAME" => Some("from-env".to_owned()),
+            "KUBE_CANARY_PEER" => Some("x=127.0.0.2,y=127.0.0.3@z".to_owned()),
+            _ => None,
+        };
+        assert_eq!(settings("", &env).unwrap().node_name, "from-env");
+        assert_eq!(settings("--node-name typed", &env).unwrap().node_name, "typed");
+        let Source::Static(config) = settings("", &env).unwrap().discovery else { panic!() };
+        assert_eq!(config.peers.len(), 2);
+    }
+
+    #[test]
+    fn every_bad_value_is_one_line_that_names_flag_value_and_what_is_accepted() {
+        for (line, parts) in [
+            ("--interval 1", ["--interval", "\"1\"", "500ms"]),
+            ("--interval 1ms", ["--interval", "1ms", "10ms to 300s"]),
+            ("--timeout 2h", ["--timeout", "2h", "63s"]),
+            ("--payload-bytes 8", ["--payload-bytes", "\"8\"", "24 to 8952"]),
+            ("--rtt-buckets 2ms,1ms", ["--rtt-buckets", "2ms,1ms", "larger than the one before"]),
+            ("--http-workers 0", ["--http-workers", "\"0\"", "1 to 64"]),
+            ("--listen 9877", ["--listen", "9877", "ADDR:PORT"]),
+            ("--discovery magic", ["--discovery", "magic", "kubernetes, dns or static"]),
+            ("--max-peers -1", ["--max-peers", "-1", "whole number"]),
+            ("--log-level loud", ["--log-level", "loud", "debug"]),
+            ("--node-addresses 1.2.3", ["--node-addresses", "1.2.3", "IP addresses"]),
+            ("--peer b=127.0.0.300", ["--peer", "127.0.0.300", "address"]),
+            ("--peer a=127.0.0.9", ["--peer", "'a'", "one IPv4"]),
+            ("--peer b=0.0.0.0", ["--peer", "0.0.0.0", ""]),
+            ("--peers-file /nonexistent/peers", ["--peers-file", "/nonexistent/peers", ""]),
+            ("--dns x.local", ["--dns", "dns", "static"]),
+        ] {
+            // `--dns` alone chooses dns; with a peer beside it the source has to be named.
+            let line = format!("--discovery static {PEER} {line}");
+            let error = settings(&line, &|_| None).unwrap_err().0;
+            assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_source_follows_its_flags_and_the_place() {
+        let cluster = |name: &str| match name {
+            "KUBERNETES_SERVICE_HOST" => Some("10.96.0.1".to_owned()),
+            "KUBERNETES_SERVICE_PORT" => Some("443".to_owned()),
+            "POD_NAMESPACE" => Some("ns".to_owned()),
+            _ => None,
+        };
+        // Inside a cluster the service account's files are needed too, which are not here.
+        let error = settings("", &cluster).unwrap_err().0;
+        assert!(error.contains("serviceaccount"), "{error}");
+        assert!(matches!(settings(PEER, &cluster).unwrap().discovery, Source::Static(_)));
+        let Source::Dns(dns) = settings("--dns canary.ns.svc", &|_| None).unwrap().discovery else { panic!() };
+        assert_eq!((dns.name.as_str(), dns.port), ("canary.ns.svc", 9_877));
+        for (line, named) in [("", "--peer"), ("--discovery dns", "--dns"), ("--discovery kubernetes", "KUBERNETES")] {
+            assert!(settings(line, &|_| None).unwrap_err().0.contains(named), "{line}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The first stage: which flag was given which text, and where that text came from.
+
+use std::ffi::OsString;
+
+use super::flags::Flag;
+use super::{Env, UsageError};
+
+/// A text for a flag, and the name to use in an error: the flag or the variable.
+#[derive(Debug)]
+struct Given {
+    flag: &'static str,
+    name: String,
+    value: String,
+}
+
+/// A command line as typed.
+#[derive(Debug)]
+pub struct Typed {
+    given: Vec<Given>,
+}
+
+impl Typed {
+    /// Looks every argument up in `flags`; a flag that is not given is taken from its variable, unless that is empty.
+    /// None where help is asked for.
+    pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Option<Self>, UsageError> {
+        let mut given = Vec::new();
+        let mut parser = lexopt::Parser::from_args(arguments);
+        let error = |error: lexopt::Error| UsageError(error.to_string());
+        while let Some(argument) = parser.next().map_err(error)? {
+            let name = match argument {
+                lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(None),
+                lexopt::Arg::Long(name) => name.to_owned(),
+                lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"), flags)),
+                lexopt::Arg::Value(value) => {
+                    return Err(UsageError(format!("unexpected argument {:?}: expected flags", value.to_string_lossy())));
+                }
+            };
+            let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
+                return Err(unknown(&format!("--{name}"), flags));
+            };
+            let value = if flag.value.is_some() {
+                let value = parser.value().map_err(|_| {
+                    UsageError(format!("--{name}: expected a value, {}", flag.value.unwrap_or_default()))
+                })?;
+                value.into_string().map_err(|raw| UsageError::of(&format!("--{name}"), &raw.to_string_lossy(), "UTF-8"))?
+            } else {
+                String::new()
+            };
+            given.push(Given { flag: flag.name, name: format!("--{name}"), value });
+        }
+        for flag in flags {
+            if let Some(variable) = flag.env
+                && !given.iter().any(|g| g.flag == flag.name)
+                && let Some(value) = env(variable).filter(|value| !value.is_empty())
+            {
+                given.push(Given { flag: flag.name, name: variable.to_owned(), value });
+            }
+        }
+        Ok(Some(Self { given }))
+    }
+
+    /// Whether a switch was given.
+    pub fn switch(&self, flag: &str) -> bool {
+        self.given.iter().any(|g| g.flag == flag)
+    }
+
+    /// The last text given for a flag.
+    pub fn text(&self, flag: &str) -> Option<&str> {
+        self.last(flag).map(|given| given.value.as_str())
+    }
+
+    /// All texts given for a flag, with the names to use in errors.
+    pub fn texts(&self, flag: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.given.iter().filter(move |g| g.flag == flag).map(|g| (g.name.as_str(), g.value.as_str()))
+    }
+
+    /// The last text given for a flag, read by `read`, whose error says what it expects.
+    pub fn value<T>(&self, flag: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+        let read = |given: &Given| {
+            read(&given.value).map_err(|accepted| UsageError::of(&given.name, &given.value, &accepted))
+        };
+        self.last(flag).map(read).transpose()
+    }
+
+    /// The name under which a flag was given: the flag itself, or its variable.
+    pub fn name<'a>(&'a self, flag: &'a str) -> &'a str {
+        self.last(flag).map_or(flag, |given| &given.name)
+    }
+
+    fn last(&self, flag: &str) -> Option<&Given> {
+        self.given.iter().rfind(|g| g.flag == flag)
+    }
+}
+
+fn unknown(name: &str, flags: &[Flag]) -> UsageError {
+    let known: Vec<String> = flags.iter().map(|flag| format!("--{}", flag.name)).collect();
+    UsageError(format!("unknown flag {name}: expected one of {}", known.join(", ")))
+}

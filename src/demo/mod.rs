@@ -1,0 +1,226 @@
+//! `kube-canary demo`: a mesh of real canaries on one machine, and a live table of what they measure.
+//!
+//! Every canary is a process of its own with an address of its own (127.0.0.2 and up) and the one common port, as in a
+//! cluster. The table shows what their HTTP servers say, and what /proc says of their memory.
+
+pub mod namespace;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::DemoSettings;
+use crate::http::client;
+use table::{Row, RowData};
+
+/// How often the table is drawn anew.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How often a table is printed where there is no terminal to draw on.
+const REPRINT: Duration = Duration::from_secs(5);
+/// How long a canary may take to answer, and to stop.
+const PATIENCE: Duration = Duration::from_millis(900);
+/// How long the mesh may take to come up.
+const START: Duration = Duration::from_secs(8);
+
+/// Why there is no demo.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// No ICMP, and no namespace to have it in.
+    #[error(
+        "cannot ping: no ICMP socket is permitted, and a user namespace of our own is refused ({0}): either run \
+         sysctl -w net.ipv4.ping_group_range=\"0 2147483647\", or run as root"
+    )]
+    NoPing(io::Error),
+    /// A canary did not start.
+    #[error("cannot start a canary: {0}")]
+    Start(io::Error),
+    /// A canary stopped by itself; it has said why on standard error.
+    #[error("{node} stopped: {status}; is port {port} taken? --port chooses another")]
+    Stopped {
+        /// Which.
+        node: String,
+        /// How.
+        status: std::process::ExitStatus,
+        /// The port in use.
+        port: u16,
+    },
+    /// Nobody answered in time.
+    #[error("the canaries did not answer within {} s", START.as_secs())]
+    Silent,
+    /// The demo's own plumbing.
+    #[error("cannot set up the demo: {0}")]
+    Setup(io::Error),
+}
+
+struct Canary {
+    node: String,
+    address: Ipv4Addr,
+    process: Child,
+}
+
+/// The processes of a mesh; dropping it ends them.
+struct Mesh(Vec<Canary>);
+
+/// Runs the demo until a signal comes or its time is over.
+///
+/// # Errors
+/// [`DemoError`].
+pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
+    // Before any thread starts: a process with threads may not enter a user namespace.
+    if !namespace::can_ping() {
+        namespace::enter().map_err(DemoError::NoPing)?;
+        println!(
+            "ICMP is not permitted here, so the demo runs in a user and network namespace of its own:\n\
+             the canaries' HTTP is reachable inside it only.\n"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Setup)?;
+    runtime.block_on(watch(settings))
+}
+
+async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DemoError::Setup)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::Setup)?;
+    let mut mesh = Mesh::start(settings)?;
+    let shown = async {
+        let started = Instant::now();
+        let mut printed: Option<Instant> = None;
+        let mut lines = 0;
+        loop {
+            mesh.check(settings.port)?;
+            let rows = mesh.rows(settings.port).await;
+            // The first table waits until every canary has an answer of every peer, or is overdue.
+            let complete = rows.iter().all(Row::is_complete);
+            if rows.iter().all(|row| row.data.is_none()) && started.elapsed() > START {
+                return Err(DemoError::Silent);
+            }
+            let terminal = io::stdout().is_terminal();
+            let due = printed.is_none_or(|at| terminal || at.elapsed() >= REPRINT);
+            if due && (complete || printed.is_some() || started.elapsed() > START) {
+                lines = show(&rows, settings, terminal.then_some(lines));
+                printed = Some(Instant::now());
+            }
+            let pause = if printed.is_some() { REFRESH } else { REFRESH / 10 };
+            tokio::time::sleep(pause).await;
+        }
+    };
+    let over = async {
+        match settings.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        error = shown => error,
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        () = over => Ok(()),
+    }
+}
+
+/// Prints the table, over the last one if that had `over` lines. Returns its lines.
+fn show(rows: &[Row], settings: &DemoSettings, over: Option<usize>) -> usize {
+    let mut text = String::new();
+    if let Some(lines @ 1..) = over {
+        text = format!("\x1b[{lines}A\x1b[J");
+    }
+    let body = table::render(rows, settings);
+    text.push_str(&body);
+    // Standard output may be closed by now; the demo ends at the next signal either way.
+    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    body.lines().count()
+}
+
+impl Mesh {
+    fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
+        let program = std::env::current_exe().map_err(DemoError::Setup)?;
+        let nodes: Vec<(String, Ipv4Addr)> =
+            (1..=settings.nodes).map(|i| (format!("node{i}"), Ipv4Addr::new(127, 0, 0, i + 1))).collect();
+        let mut mesh = Self(Vec::with_capacity(nodes.len()));
+        for (index, (node, address)) in nodes.iter().enumerate() {
+            let mut command = Command::new(&program);
+            command.arg("run").args(["--discovery", "static", "--log-level", "warn", "--node-name", node]);
+            command.args(["--zone", zone(index), "--listen", &format!("{address}:{}", settings.port)]);
+            command.args(["--interval", &format!("{}us", settings.interval.as_micros())]);
+            for (other, (name, peer)) in nodes.iter().enumerate().filter(|(other, _)| *other != index) {
+                command.args(["--peer", &format!("{name}={peer}@{}", zone(other))]);
+            }
+            // Settings of this shell are meant for a real agent, not for the mesh of the demo.
+            for (variable, _) in std::env::vars_os() {
+                if variable.to_string_lossy().starts_with("KUBE_CANARY_") {
+                    command.env_remove(variable);
+                }
+            }
+            end_with_parent(&mut command);
+            let process = command.spawn().map_err(DemoError::Start)?;
+            mesh.0.push(Canary { node: node.clone(), address: *address, process });
+        }
+        Ok(mesh)
+    }
+
+    fn check(&mut self, port: u16) -> Result<(), DemoError> {
+        for canary in &mut self.0 {
+            if let Ok(Some(status)) = canary.process.try_wait() {
+                return Err(DemoError::Stopped { node: canary.node.clone(), status, port });
+            }
+        }
+        Ok(())
+    }
+
+    async fn rows(&self, port: u16) -> Vec<Row> {
+        let mut rows = Vec::with_capacity(self.0.len());
+        for canary in &self.0 {
+            let address = SocketAddr::new(canary.address.into(), port);
+            let answer = client::get(address, "/api/v1/peers", 1 << 20, PATIENCE).await.ok();
+            let data = answer.and_then(|body| serde_json::from_slice::<RowData>(&body).ok());
+            rows.push(Row::new(&canary.node, canary.address, canary.process.id(), data, self.0.len() - 1));
+        }
+        rows
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        for canary in &self.0 {
+            end(&canary.process);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for canary in &mut self.0 {
+            while matches!(canary.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // Already gone, or not going by itself: either way nothing is left behind.
+            let _ = canary.process.kill();
+            let _ = canary.process.wait();
+        }
+    }
+}
+
+fn zone(index: usize) -> &'static str {
+    if index % 2 == 0 { "zone-a" } else { "zone-b" }
+}
+
+#[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+fn end(process: &Child) {
+    if let Ok(id) = libc::pid_t::try_from(process.id()) {
+        // SAFETY: the process is our child and has not been waited for, so that the id is still its own.
+        unsafe { libc::kill(id, libc::SIGTERM) };
+    }
+}
+
+/// Has the kernel end the child when we end, however that happens.
+#[expect(unsafe_code, reason = "prctl(2) between fork and exec")]
+fn end_with_parent(command: &mut Command) {
+    // SAFETY: prctl is async-signal-safe and the closure touches no memory of the parent.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+}
