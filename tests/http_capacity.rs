@@ -153,7 +153,6 @@ fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
     let mut readers: Vec<_> = (0..CONNECTIONS_PER_WORKER)
         .map(|_| {
             let stream = connect(canary.address);
-            socket2::SockRef::from(&stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
             (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
             stream
         })

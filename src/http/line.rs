@@ -148,11 +148,16 @@ impl Line {
 
     /// Waits until there is something to read: bytes, the end, or an error.
     pub(super) async fn readable(&self) {
-        // The socket is new to the event loop, which has not heard of bytes that came with the connection.
-        let arrived = SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
-        if arrived.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        let peek = || SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
+        // Past the event loop at first, which may not have heard of bytes that came with the connection; later inside it,
+        // for it takes a new socket for readable until a read has failed.
+        let mut arrived = peek();
+        while arrived.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             self.looked_at();
-            let _ = self.stream.readable().await;
+            if self.stream.readable().await.is_err() {
+                return;
+            }
+            arrived = self.stream.try_io(Interest::READABLE, peek);
         }
     }
 
