@@ -5,7 +5,28 @@
 //!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
 //! ```
 
+pub mod allocator;
 pub mod discovery;
 pub mod http;
 pub mod limits;
+pub mod shim;
 pub mod units;
+
+/// The command line, with the program's name first, as [`std::env::args_os`] gives it; returns the exit code.
+// Temporary: as much as the allocators need, until the command line is merged.
+pub fn main_from(args: Vec<std::ffi::OsString>) -> i32 {
+    let args: Vec<_> = args.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
+    match args[..] {
+        ["--help"] => println!("Usage: kube-canary [version [--json]]"),
+        ["version"] => println!("kube-canary {:?}", allocator::info()),
+        ["version", "--json"] => println!("{}", serde_json::to_string(&allocator::info()).expect("no map")),
+        ["run", ..] => loop {
+            std::thread::park();
+        },
+        _ => {
+            eprintln!("kube-canary: {args:?}: --help or version is accepted");
+            return 2;
+        }
+    }
+    0
+}

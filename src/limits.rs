@@ -60,6 +60,11 @@ pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
+// ---- allocators --------------------------------------------------------------------------------
+
+/// jemalloc arenas that can be asked for at build time: its own default, four per processor, on 256 processors.
+pub const NARENAS_MAX: u32 = 1_024;
+
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
