@@ -85,6 +85,11 @@ pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 /// Canaries of one demo: each is a process.
 pub const DEMO_NODES_MAX: u64 = 50;
 
+// ---- allocators --------------------------------------------------------------------------------
+
+/// jemalloc arenas that can be asked for at build time: its own default, four per processor, on 256 processors.
+pub const NARENAS_MAX: u32 = 1_024;
+
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");

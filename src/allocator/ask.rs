@@ -1,0 +1,234 @@
+//! Who allocates for us? Each malloc is asked in its own words, and has to prove that our allocations are its own: that
+//! a malloc is present says nothing, for a process may well hold two of them.
+//!
+//! - jemalloc: its count of the bytes that this thread has allocated (`thread.allocated`) moves with an allocation.
+//! - mimalloc: the allocation lies in its heap (`mi_is_in_heap_region`).
+//! - glibc: its `mallinfo` moves with an allocation.
+//! - musl, which keeps no books: `malloc_usable_size` gives back the odd size that was asked for. Only musl's malloc
+//!   (since 1.2.1) remembers it to the byte; all others round up.
+//!
+//! jemalloc and mimalloc may come from this crate's feature, from the shim's link, or at run time, by `LD_PRELOAD`.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hint::black_box;
+
+/// The libc of this build.
+pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
+
+/// Large enough for no thread cache to serve it unseen; small enough to come from any heap.
+const TRIAL_BYTES: usize = 64 * 1_024;
+
+/// Other threads free memory while glibc's books, which are the whole process's, are compared: so more than one trial.
+const GLIBC_TRIALS: u32 = 64;
+
+/// jemalloc's `mallctl`.
+pub(crate) type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+/// mimalloc's `mi_version`.
+pub(crate) type MiVersion = unsafe extern "C" fn() -> c_int;
+/// mimalloc's `mi_is_in_heap_region`.
+pub(crate) type MiIsInHeapRegion = unsafe extern "C" fn(*const c_void) -> bool;
+
+/// The functions by which a malloc that was linked in can be asked; none of one that was not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Malloc {
+    pub(crate) mallctl: Option<Mallctl>,
+    pub(crate) mi_version: Option<MiVersion>,
+    pub(crate) mi_is_in_heap_region: Option<MiIsInHeapRegion>,
+}
+
+pub(super) struct Answer {
+    pub(super) allocator: &'static str,
+    pub(super) version: String,
+    pub(super) narenas: Option<u32>,
+}
+
+/// Asks one after the other; the libc last, for any other malloc has replaced it.
+pub(super) fn ask(linked: Malloc) -> Answer {
+    let loaded = loaded();
+    let jemallocs = [feature_mallctl(), loaded.mallctl, linked.mallctl];
+    jemallocs
+        .into_iter()
+        .flatten()
+        .find_map(jemalloc)
+        .or_else(|| mimalloc(loaded))
+        .or_else(|| mimalloc(linked))
+        .or_else(system)
+        .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None })
+}
+
+#[cfg(feature = "jemalloc")]
+fn feature_mallctl() -> Option<Mallctl> {
+    Some(tikv_jemalloc_sys::mallctl)
+}
+
+#[cfg(not(feature = "jemalloc"))]
+fn feature_mallctl() -> Option<Mallctl> {
+    None
+}
+
+/// An allocation by the global allocator, as all of ours are.
+fn trial() -> Vec<u8> {
+    black_box(Vec::with_capacity(TRIAL_BYTES))
+}
+
+#[expect(unsafe_code, reason = "jemalloc answers by a C function")]
+fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
+    // `T` must be what the jemalloc manual names for `name`; mallctl itself checks the size.
+    fn read<T: Default>(mallctl: Mallctl, name: &CStr) -> Option<T> {
+        let mut value = T::default();
+        let mut bytes = size_of::<T>();
+        let to = (&raw mut value).cast();
+        // SAFETY: `name` is a C string; `to` and `bytes` are a live value and its size; nothing is written.
+        let error = unsafe { mallctl(name.as_ptr(), to, &raw mut bytes, std::ptr::null_mut(), 0) };
+        (error == 0 && bytes == size_of::<T>()).then_some(value)
+    }
+    let before: u64 = read(mallctl, c"thread.allocated")?;
+    let allocation = trial();
+    let after: u64 = read(mallctl, c"thread.allocated")?;
+    drop(allocation);
+    if after.wrapping_sub(before) < TRIAL_BYTES as u64 {
+        return None;
+    }
+    let version = read::<usize>(mallctl, c"version").filter(|&address| address != 0).map(|address| {
+        // SAFETY: "version" is a `const char *` to jemalloc's constant version string.
+        unsafe { CStr::from_ptr(std::ptr::with_exposed_provenance(address)) }.to_string_lossy()
+    });
+    // "5.3.0-1-ge13ca99…": the rest is of its repository.
+    let version = version.as_deref().and_then(|text| text.split('-').next()).unwrap_or("unknown").to_owned();
+    // Not "arenas.narenas", which counts the arena for huge allocations as well; "opt.narenas" is resolved at the start.
+    Some(Answer { allocator: "jemalloc", version, narenas: read(mallctl, c"opt.narenas") })
+}
+
+#[expect(unsafe_code, reason = "mimalloc answers by C functions")]
+fn mimalloc(functions: Malloc) -> Option<Answer> {
+    let (mi_version, is_ours) = (functions.mi_version?, functions.mi_is_in_heap_region?);
+    let allocation = trial();
+    // SAFETY: mimalloc looks the address up and does not read through it.
+    let version = unsafe { is_ours(allocation.as_ptr().cast()).then(|| mi_version()) }?;
+    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None })
+}
+
+/// `209` is 2.0.9; five digits, which later releases have, are one for the major and two for each of the others.
+fn mimalloc_version(number: c_int) -> String {
+    if number >= 10_000 {
+        format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+    } else {
+        format!("{}.{}.{}", number / 100, number / 10 % 10, number % 10)
+    }
+}
+
+/// Looks the functions up among the libraries that were loaded with the program.
+#[cfg(not(target_feature = "crt-static"))]
+#[expect(unsafe_code, reason = "dlsym gives untyped addresses")]
+fn loaded() -> Malloc {
+    let find = |name: &CStr| {
+        // SAFETY: `name` is a C string, and any program may search the global scope.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    };
+    // SAFETY: the names are those of jemalloc's and mimalloc's documented functions, whose types have been the same in
+    // all their releases.
+    unsafe {
+        Malloc {
+            mallctl: find(c"mallctl").map(|address| std::mem::transmute::<*mut c_void, Mallctl>(address)),
+            mi_version: find(c"mi_version").map(|address| std::mem::transmute::<*mut c_void, MiVersion>(address)),
+            mi_is_in_heap_region: find(c"mi_is_in_heap_region")
+                .map(|address| std::mem::transmute::<*mut c_void, MiIsInHeapRegion>(address)),
+        }
+    }
+}
+
+/// A static program loads no library.
+#[cfg(target_feature = "crt-static")]
+fn loaded() -> Malloc {
+    Malloc::default()
+}
+
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "glibc answers by C functions")]
+fn system() -> Option<Answer> {
+    // `mallinfo2` would need glibc 2.33; the older one's counters wrap, which a difference of 64 KiB does not mind.
+    let in_use = || {
+        // SAFETY: takes nothing, returns integers by value.
+        let books = unsafe { libc::mallinfo() };
+        books.uordblks.wrapping_add(books.hblkhd)
+    };
+    let moves = |_| {
+        let before = in_use();
+        let allocation = trial();
+        let grown = in_use().wrapping_sub(before);
+        drop(allocation);
+        usize::try_from(grown).is_ok_and(|bytes| bytes >= TRIAL_BYTES)
+    };
+    (0..GLIBC_TRIALS).any(moves).then(|| {
+        // SAFETY: glibc's constant version string.
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Answer { allocator: "glibc", version: version.to_string_lossy().into_owned(), narenas: None }
+    })
+}
+
+#[cfg(target_env = "musl")]
+#[expect(unsafe_code, reason = "musl answers by a C function")]
+fn system() -> Option<Answer> {
+    const ODD_BYTES: usize = 1_001;
+    let allocation = black_box(Vec::<u8>::with_capacity(ODD_BYTES));
+    // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every replacement of malloc that is
+    // in use replaces this function along with it.
+    let usable = unsafe { libc::malloc_usable_size(allocation.as_ptr().cast_mut().cast()) };
+    (usable == ODD_BYTES).then(|| Answer { allocator: "musl", version: musl_version(), narenas: None })
+}
+
+/// musl has no function for its version, but its static library holds the string.
+#[cfg(all(target_env = "musl", target_feature = "crt-static"))]
+#[expect(unsafe_code, reason = "a symbol of the libc")]
+fn musl_version() -> String {
+    unsafe extern "C" {
+        static __libc_version: c_char;
+    }
+    // SAFETY: musl declares `const char __libc_version[]`, NUL-terminated.
+    unsafe { CStr::from_ptr(&raw const __libc_version) }.to_string_lossy().into_owned()
+}
+
+#[cfg(all(target_env = "musl", not(target_feature = "crt-static")))]
+fn musl_version() -> String {
+    "unknown".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mimalloc_versions_are_written_with_dots() {
+        for (number, text) in [(209, "2.0.9"), (223, "2.2.3"), (30_208, "3.2.8")] {
+            assert_eq!(mimalloc_version(number), text);
+        }
+    }
+
+    #[test]
+    fn a_malloc_that_does_not_own_our_allocations_is_not_named() {
+        #[expect(unsafe_code, reason = "the type of mallctl")]
+        unsafe extern "C" fn idle_jemalloc(
+            _name: *const c_char,
+            to: *mut c_void,
+            bytes: *mut usize,
+            _from: *mut c_void,
+            _length: usize,
+        ) -> c_int {
+            // SAFETY: the caller gives a value of that many bytes.
+            unsafe { std::ptr::write_bytes(to.cast::<u8>(), 0, *bytes) };
+            0
+        }
+        extern "C" fn version() -> c_int {
+            209
+        }
+        extern "C" fn not_mine(_address: *const c_void) -> bool {
+            false
+        }
+        let idle =
+            Malloc { mallctl: Some(idle_jemalloc), mi_version: Some(version), mi_is_in_heap_region: Some(not_mine) };
+        assert_eq!(ask(idle).allocator, ask(Malloc::default()).allocator);
+        assert!(jemalloc(idle_jemalloc).is_none());
+        assert!(mimalloc(idle).is_none());
+    }
+}

@@ -1,0 +1,115 @@
+//! No huge page backs this process: `PR_SET_THP_DISABLE`, before the first allocation.
+//!
+//! With `transparent_hugepage=always` one touched byte costs 2 MiB; jemalloc maps and touches its first arena in a
+//! constructor, long before `main`. jemalloc's own `thp:never` only withholds advice, which changes nothing there.
+//! So the flag is set by a constructor of our own. An `.init_array` section with a number runs before those without
+//! (jemalloc's) and in the order of the numbers; those up to 100 are the implementation's, and 101 is mimalloc's.
+//!
+//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first,
+//! and in a wholly static glibc, which allocates before any constructor. There the process starts itself once more,
+//! for the flag survives `execve`; and only if huge pages are already there, for they stay until they are unmapped.
+//! `.preinit_array` would spare the shared malloc that, but neither musl nor a static glibc is helped by it.
+
+use std::ffi::{c_char, c_int};
+
+#[cfg(target_env = "gnu")]
+type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+#[cfg(not(target_env = "gnu"))]
+type Constructor = extern "C" fn();
+
+/// What the loader calls. Public for [`crate::shim`], which names it: a linker takes a member out of an archive only
+/// for a symbol that somebody needs.
+#[used]
+#[expect(unsafe_code, reason = "a constructor is placed by its section")]
+// SAFETY: the section holds pointers to functions of just this type: glibc passes argc, argv and envp, musl nothing.
+#[unsafe(link_section = ".init_array.00099")]
+pub(crate) static EARLY: Constructor = early;
+
+#[cfg(target_env = "gnu")]
+extern "C" fn early(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
+    if disable() && huge_pages_back_us() {
+        start_again(argv, envp);
+    }
+}
+
+/// musl is always linked statically here, and runs nothing that allocates before this.
+#[cfg(not(target_env = "gnu"))]
+extern "C" fn early() {
+    disable();
+}
+
+/// Sets the flag; whether it was this call that did. A refusal (a seccomp filter, a kernel before 3.15) is no reason not
+/// to run: it costs memory, which the memory metrics show.
+#[expect(unsafe_code, reason = "prctl has no safe form")]
+fn disable() -> bool {
+    // SAFETY: both operations take and return plain integers; unused arguments must be 0.
+    unsafe {
+        libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0 && libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
+    }
+}
+
+/// Reads `AnonHugePages` of `smaps_rollup` without allocating. No such file (before Linux 4.14, no /proc): none known.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "std's File may not be relied on before main")]
+fn huge_pages_back_us() -> bool {
+    // The file is about 800 bytes long.
+    let mut buffer = [0_u8; 2_048];
+    // SAFETY: the path is NUL-terminated; `read` writes at most the buffer's length into it; the descriptor is ours.
+    let read = unsafe {
+        let file = libc::open(c"/proc/self/smaps_rollup".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return false;
+        }
+        let read = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
+        libc::close(file);
+        read
+    };
+    usize::try_from(read).is_ok_and(|length| anon_huge_kb(&buffer[..length]) > 0)
+}
+
+/// The figure of the line `AnonHugePages:      2048 kB`; 0 where there is no such line.
+#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
+fn anon_huge_kb(rollup: &[u8]) -> u64 {
+    let mut lines = rollup.split(|&byte| byte == b'\n');
+    let Some(rest) = lines.find_map(|line| line.strip_prefix(b"AnonHugePages:")) else { return 0 };
+    let digits = rest.iter().filter(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
+/// Executes this very program with the same arguments and environment. Returns only if that fails, and then the program
+/// goes on as it is. It cannot loop: the flag is now set, so [`disable`] says no the next time.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "execve before main")]
+fn start_again(argv: *const *const c_char, envp: *const *const c_char) {
+    let mut path = [0_u8; libc::PATH_MAX as usize];
+    // SAFETY: `readlink` writes at most one byte less than the buffer holds, so it stays NUL-terminated (all zero if it
+    // fails); argv and envp are the loader's own, NULL-terminated, and live as long as the process.
+    unsafe {
+        // By its name, not as /proc/self/exe: the kernel calls a process by the file that it executed.
+        libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len() - 1);
+        libc::execve(path.as_ptr().cast(), argv, envp);
+        // The file may have been replaced or deleted since.
+        libc::execve(c"/proc/self/exe".as_ptr(), argv, envp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::anon_huge_kb;
+
+    #[test]
+    fn the_rollup_says_how_much_is_in_huge_pages() {
+        assert_eq!(
+            anon_huge_kb(b"5cb0-7ffd ---p 0 00:00 0 [rollup]\nRss: 884 kB\nAnonHugePages:      6144 kB\n"),
+            6_144
+        );
+        assert_eq!(anon_huge_kb(b"Rss: 884 kB\nAnonHugePages:         0 kB\nShmemPmdMapped: 2048 kB\n"), 0);
+        assert_eq!(anon_huge_kb(b"Rss: 884 kB\n"), 0);
+    }
+
+    #[test]
+    fn this_process_may_not_have_huge_pages() {
+        let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+        assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");
+    }
+}

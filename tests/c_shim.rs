@@ -1,0 +1,138 @@
+//! The C shim, built here with `cc` and the host's libc: the same program as the plain binary.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
+const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The shim, linked as `make -C c-shim` does it, from the archive of the very build that is under test.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let shim = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kube-canary-shim-{}", std::process::id()));
+        let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&shim);
+        cc.arg(format!("{SOURCE}/c-shim/main.c")).arg(archive()).args(["-lm", "-ldl", "-lpthread"]);
+        succeed(&mut cc);
+        shim
+    })
+}
+
+/// `cargo test` has just compiled the static library along with the other forms of the crate, but leaves it under a name
+/// with a hash: this build has nothing to do but to give it its own.
+fn archive() -> PathBuf {
+    let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
+    let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target directory");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(SOURCE).args(["build", "--lib", "--offline", "--quiet", "--target-dir"]).arg(target_directory);
+    // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
+    let below: Vec<_> = directory.strip_prefix(target_directory).expect("below the target directory").iter().collect();
+    let profile = below.last().and_then(|name| name.to_str()).expect("a profile's directory");
+    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
+    if let [triple, _] = below[..] {
+        cargo.arg("--target").arg(triple);
+    }
+    if cfg!(feature = "jemalloc") {
+        cargo.args(["--features", "jemalloc"]);
+    }
+    succeed(&mut cargo);
+    directory.join("libkube_canary.a")
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn run(program: impl AsRef<Path>, args: &[&str]) -> Output {
+    let program = program.as_ref();
+    Command::new(program).arg0("kube-canary").args(args).output().unwrap_or_else(|error| panic!("{program:?}: {error}"))
+}
+
+#[test]
+fn the_header_is_the_one_of_the_exports() {
+    let header = "c-shim/kube_canary.h";
+    let config = cbindgen::Config { usize_is_size_t: true, ..Default::default() };
+    let bindings = cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(format!("{SOURCE}/src/shim.rs"))
+        .with_language(cbindgen::Language::C)
+        .with_style(cbindgen::Style::Tag)
+        .rename_item("KubeCanaryLink", "kube_canary_link")
+        .with_include_guard("KUBE_CANARY_H")
+        .with_autogen_warning("/* Generated from src/shim.rs: KUBE_CANARY_BLESS=1 cargo test --test c_shim */")
+        .with_no_includes()
+        .with_sys_include("stdbool.h")
+        .with_sys_include("stddef.h")
+        .with_line_length(120)
+        .generate()
+        .expect("src/shim.rs is readable");
+    let mut generated = Vec::new();
+    bindings.write(&mut generated);
+    let generated = String::from_utf8(generated).expect("C is text");
+    let path = Path::new(SOURCE).join(header);
+    if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
+        fs::write(&path, &generated).expect("the header is writable");
+    }
+    let committed = fs::read_to_string(&path).expect("the header is there");
+    assert!(committed == generated, "{header} is not that of src/shim.rs, which is:\n{generated}");
+}
+
+#[test]
+fn the_shim_says_that_the_final_link_decided() {
+    let output = run(shim(), &["version", "--json"]);
+    let version: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(version["linkage"], "c-shim", "{version}");
+    let libc = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
+    assert_eq!(version["libc"], libc, "{version}");
+    let allocator = if cfg!(feature = "jemalloc") { "jemalloc" } else { libc };
+    assert_eq!(version["allocator"], allocator, "{version}");
+}
+
+#[test]
+fn the_shim_answers_and_exits_like_the_plain_binary() {
+    for (args, code) in [
+        (&["--help"][..], 0),
+        (&["--no-such-flag"], 2),
+        (&["no-such-command"], 2),
+    ] {
+        let (plain, shim) = (run(PLAIN, args), run(shim(), args));
+        assert_eq!(plain.status.code(), Some(code), "{args:?}: {plain:?}");
+        assert_eq!(shim, plain, "{args:?}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_utf8_and_none_at_all_reach_rust() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let exit = |program: &Path| {
+        let mut command = Command::new(program);
+        command.arg0("kube-canary").arg(OsStr::from_bytes(b"--\xff")).output().expect("it starts")
+    };
+    assert_eq!(exit(shim()), exit(Path::new(PLAIN)));
+}
+
+#[test]
+fn a_reader_that_went_away_does_not_kill_the_shim() {
+    for program in [Path::new(PLAIN), shim()] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(program);
+        let output = command.arg("version").stdout(writer).stderr(Stdio::piped()).output().expect("it starts");
+        assert!(output.status.code().is_some(), "{program:?}: ended by a signal: {output:?}");
+    }
+}
+
+#[test]
+fn closed_standard_descriptors_are_opened_again() {
+    let script = "exec \"$0\" version --json <&- 2>&- | cat";
+    for program in [Path::new(PLAIN), shim()] {
+        let output = Command::new("sh").args(["-c", script]).arg(program).output().expect("a shell");
+        assert!(output.stdout.starts_with(b"{"), "{program:?}: {output:?}");
+    }
+}
