@@ -1,0 +1,68 @@
+# One static binary in an empty image.
+#
+#   docker build --build-arg ALLOCATOR=system|jemalloc|c-shim [--build-arg SHIM_MALLOC=musl|mimalloc|jemalloc] .
+#
+# Platforms: linux/amd64 and linux/arm64 (`docker buildx build --platform …`), each compiled on its own architecture, under
+# emulation where the machine has only the other. Cross-compiling was rejected: jemalloc and the shim's malloc need a musl C
+# compiler of the target, which Debian packages for the native architecture only.
+#
+# Without a network: name a local image with Rust, its musl target, gcc, make and musl-tools by `--build-arg BUILDER=…`
+# (tests/cluster/builder-image makes one) and put the crates beside the sources with `cargo vendor`; a vendor/ directory in
+# the build context is used by itself. No `# syntax=` line, for that is one more image to pull.
+ARG BUILDER=docker.io/library/rust:1.95-bookworm
+
+FROM ${BUILDER} AS build
+ARG TARGETARCH
+ARG ALLOCATOR=system
+ARG SHIM_MALLOC=musl
+# jemalloc's arenas, baked in (the jemalloc allocator only); empty is the crate's own default.
+ARG KUBE_CANARY_NARENAS=
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+WORKDIR /build
+ENV CARGO_HOME=/cargo CARGO_TARGET_DIR=/build/target \
+    CC_x86_64_unknown_linux_musl=musl-gcc CC_aarch64_unknown_linux_musl=musl-gcc
+
+# What a public Rust image lacks; a local builder has it all and skips both.
+RUN case "$TARGETARCH" in \
+      amd64) echo x86_64-unknown-linux-musl ;; \
+      arm64) echo aarch64-unknown-linux-musl ;; \
+      *) echo "TARGETARCH=$TARGETARCH: amd64 and arm64 are built" >&2; exit 1 ;; \
+    esac >/triple; \
+    if ! command -v musl-gcc >/dev/null || ! command -v make >/dev/null; then \
+      apt-get update; \
+      apt-get install -y --no-install-recommends libjemalloc-dev libmimalloc-dev make musl-tools; \
+      rm -rf /var/lib/apt/lists/*; \
+    fi; \
+    if [[ ! -d $(rustc --print sysroot)/lib/rustlib/$(</triple) ]]; then rustup target add "$(</triple)"; fi
+
+# .dockerignore says what of the repository gets here.
+COPY . .
+
+# The cache mount keeps compiled dependencies from build to build. Cargo compares times, not contents, and a context may
+# bring back older files: touching our own makes them newer than whatever the cache holds of them.
+RUN --mount=type=cache,id=kube-canary-target-${TARGETARCH},target=/build/target,sharing=locked \
+    triple=$(</triple); \
+    mkdir -p /out "$CARGO_HOME"; \
+    if [[ -d vendor ]]; then \
+      printf '[source.crates-io]\nreplace-with = "vendored"\n[source.vendored]\ndirectory = "/build/vendor"\n[net]\noffline = true\n' \
+        >"$CARGO_HOME/config.toml"; \
+    fi; \
+    find src -name '*.rs' -exec touch {} +; \
+    if [[ -z $KUBE_CANARY_NARENAS ]]; then unset KUBE_CANARY_NARENAS; else export KUBE_CANARY_NARENAS; fi; \
+    case "$ALLOCATOR" in \
+      system) cargo build --release --locked --bin kube-canary --target "$triple" ;; \
+      jemalloc) cargo build --release --locked --bin kube-canary --target "$triple" --features jemalloc ;; \
+      c-shim) make -C c-shim MALLOC="$SHIM_MALLOC" TARGET="$triple" OUT=/out/kube-canary ;; \
+      *) echo "ALLOCATOR=$ALLOCATOR: one of system, jemalloc, c-shim" >&2; exit 1 ;; \
+    esac; \
+    if [[ $ALLOCATOR != c-shim ]]; then cp "target/$triple/release/kube-canary" /out/; fi; \
+    if readelf -l /out/kube-canary | grep -q INTERP; then echo "/out/kube-canary is not static" >&2; exit 1; fi
+
+FROM scratch
+LABEL org.opencontainers.image.source=https://github.com/kube-canary/kube-canary \
+      org.opencontainers.image.licenses=Apache-2.0
+COPY --from=build /out/kube-canary /kube-canary
+# Numeric, for runAsNonRoot is checked without a /etc/passwd; the group is what net.ipv4.ping_group_range names.
+USER 65532:65532
+EXPOSE 9877
+ENTRYPOINT ["/kube-canary"]

@@ -1,0 +1,139 @@
+//! What the canaries are and what they say: their pods by node, and the ICMP counters of every link from their `/metrics`,
+//! read through the API server's pod proxy, which is there on any cluster.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, NAMESPACE};
+use crate::exposition;
+
+/// A node as Kubernetes names it, and its zone; what peer series must say.
+pub type Zones = BTreeMap<String, String>;
+/// Counters by (source node, peer node).
+pub type Links = BTreeMap<(String, String), Link>;
+
+/// A canary's pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    pub name: String,
+    pub ready: bool,
+    pub address: String,
+}
+
+/// One canary's counters of one peer, since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Link {
+    pub sent: f64,
+    pub received: f64,
+    pub lost: f64,
+    pub send_errors: f64,
+    /// Observations in the RTT histogram.
+    pub rtts: f64,
+}
+
+/// The schedulable nodes and their zones.
+pub fn zones(cluster: &Cluster) -> Result<Zones, String> {
+    let nodes = cluster.json(&["get", "nodes"])?;
+    let zone = |node: &Value| {
+        let label = &node["metadata"]["labels"]["topology.kubernetes.io/zone"];
+        (text(&node["metadata"]["name"]), label.as_str().unwrap_or("unknown").to_owned())
+    };
+    Ok(items(&nodes).map(zone).collect())
+}
+
+/// The canaries by node; a pod that is being deleted is not listed.
+pub fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Pod>, String> {
+    let list = cluster.json(&["get", "pods", "--selector", "app.kubernetes.io/name=kube-canary"])?;
+    let pod = |pod: &Value| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.clone().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let address = text(&pod["status"]["podIP"]);
+        (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, address })
+    };
+    Ok(items(&list).filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(pod).collect())
+}
+
+/// The canaries, once there is a Ready one on every node.
+pub fn all_ready(cluster: &Cluster, zones: &Zones) -> Result<BTreeMap<String, Pod>, String> {
+    let pods = pods(cluster)?;
+    if pods.keys().eq(zones.keys()) && pods.values().all(|pod| pod.ready) {
+        return Ok(pods);
+    }
+    Err(format!("{pods:?}"))
+}
+
+/// The addresses that the Service's EndpointSlices list.
+pub fn endpoint_addresses(cluster: &Cluster) -> Result<Vec<String>, String> {
+    let slices = cluster.json(&["get", "endpointslices", "--selector", "kubernetes.io/service-name=kube-canary"])?;
+    let endpoints = items(&slices).flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    Ok(endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten()).map(text).collect())
+}
+
+/// Asks the canary in `pod` for `path`.
+pub fn get(cluster: &Cluster, pod: &Pod, path: &str) -> Result<String, String> {
+    cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:9877/proxy{path}", pod.name)])
+}
+
+/// The counters that the canaries on `sources` hold of their peers.
+///
+/// # Errors
+/// A canary that does not answer, a line that is no sample, or a label other than what the API server says of the nodes.
+pub fn links(cluster: &Cluster, sources: &BTreeMap<String, Pod>, zones: &Zones) -> Result<Links, String> {
+    let mut links = Links::new();
+    for (node, pod) in sources {
+        for sample in exposition::parse(&get(cluster, pod, "/metrics")?)? {
+            let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
+            let (source, peer) = (sample.label("source_node"), sample.label("peer_node"));
+            if peer.is_empty() || (sample.label("protocol"), sample.label("network")) != ("icmp", "pod") {
+                continue;
+            }
+            let told = [sample.label("source_zone"), sample.label("peer_zone")].map(str::to_owned);
+            let want = [source, peer].map(|node| zones.get(node).cloned().unwrap_or_default());
+            if source != node || told != want {
+                return Err(format!("on {node}, wanted zones {want:?}: {sample:?}"));
+            }
+            let link = links.entry((source.to_owned(), peer.to_owned())).or_default();
+            match name {
+                "probes_sent_total" => link.sent = sample.value,
+                "probes_received_total" => link.received = sample.value,
+                "probes_lost_total" => link.lost = sample.value,
+                "probe_send_errors_total" => link.send_errors += sample.value,
+                "probe_rtt_seconds_count" => link.rtts = sample.value,
+                _ => {}
+            }
+        }
+    }
+    Ok(links)
+}
+
+/// What was counted from `before` to `after`, for the links that `chosen` picks by source and peer.
+///
+/// # Errors
+/// A counter that went back, or a link of `before` that is gone.
+pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&str, &str) -> bool) -> Result<Links, String> {
+    let mut growth = Links::new();
+    for (key, old) in before.iter().filter(|((source, peer), _)| chosen(source, peer)) {
+        let new = after.get(key).ok_or_else(|| format!("{key:?} is gone"))?;
+        let link = Link {
+            sent: new.sent - old.sent,
+            received: new.received - old.received,
+            lost: new.lost - old.lost,
+            send_errors: new.send_errors - old.send_errors,
+            rtts: new.rtts - old.rtts,
+        };
+        if [link.sent, link.received, link.lost, link.send_errors, link.rtts].iter().any(|grown| *grown < 0.0) {
+            return Err(format!("a counter of {key:?} went back: {old:?}, then {new:?}"));
+        }
+        growth.insert(key.clone(), link);
+    }
+    Ok(growth)
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,150 @@
+//! The cluster under test: the one that `KUBECONFIG` names, or one made, and always taken down, by the command in
+//! `KUBE_CANARY_TEST_CLUSTER`.
+//!
+//! The command's verbs are `up N`, `load IMAGE.tar`, `kubectl …`, `pod POD CMD…` (in the pod's network namespace, the
+//! Kubernetes namespace in `$NS`), `on NODE CMD…` (in the node's), `kubeconfig` and `down`. Faults need `pod` and `on`, so a
+//! bare `KUBECONFIG` cannot run the whole test; with both set the named cluster is used and left standing.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::process;
+
+/// What deploy/daemonset.yaml calls everything.
+pub const NAMESPACE: &str = "kube-canary";
+const COMMAND: &str = "KUBE_CANARY_TEST_CLUSTER";
+
+/// A running cluster.
+pub struct Cluster {
+    command: Option<String>,
+    kubeconfig: Option<String>,
+}
+
+impl Cluster {
+    /// The given cluster, or a new one of `nodes` nodes.
+    ///
+    /// # Panics
+    /// Neither variable is set, or the command cannot bring a cluster up.
+    pub fn get(nodes: usize) -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (command, kubeconfig) = (set(COMMAND), set("KUBECONFIG"));
+        assert!(
+            command.is_some() || kubeconfig.is_some(),
+            "no cluster: set KUBECONFIG to one, or {COMMAND} to a command that makes one"
+        );
+        let cluster = Self { command, kubeconfig };
+        if cluster.is_ours() {
+            eprintln!("taking down what a killed run may have left, then up {nodes}");
+            cluster.tool(&["down"]).unwrap();
+            cluster.tool(&["up", &nodes.to_string()]).unwrap();
+        }
+        cluster
+    }
+
+    fn is_ours(&self) -> bool {
+        self.kubeconfig.is_none()
+    }
+
+    /// Whether the test may inject faults and load images.
+    pub fn has_command(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Imports a `docker save` archive on every node.
+    pub fn load(&self, archive: &Path) {
+        self.tool(&["load", archive.to_str().expect("a path of the test's own")]).unwrap();
+    }
+
+    /// Runs kubectl in the canaries' namespace and returns its stdout.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn kubectl(&self, args: &[&str]) -> Result<String, String> {
+        process::stdout(self.kubectl_command().args(args))
+    }
+
+    /// Runs kubectl and parses its JSON.
+    ///
+    /// # Errors
+    /// As [`process::stdout`], or output that is not JSON.
+    pub fn json(&self, args: &[&str]) -> Result<Value, String> {
+        serde_json::from_str(&self.kubectl(&[args, &["-o", "json"]].concat())?)
+            .map_err(|error| format!("{args:?}: {error}"))
+    }
+
+    /// Runs kubectl with `input` as stdin; its exit code and stderr are the caller's to judge.
+    ///
+    /// # Errors
+    /// As [`process::output`].
+    pub fn kubectl_with_input(&self, args: &[&str], input: &str) -> Result<Output, String> {
+        process::output(self.kubectl_command().args(args), input)
+    }
+
+    /// Runs a program in a pod's network namespace.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn in_pod(&self, pod: &str, args: &[&str]) -> Result<String, String> {
+        process::stdout(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
+    }
+
+    /// Runs a program in a node's network namespace.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn on_node(&self, node: &str, args: &[&str]) -> Result<String, String> {
+        self.tool(&[&["on", node], args].concat())
+    }
+
+    fn kubectl_command(&self) -> Command {
+        // A cluster of the command's own may be reachable only from inside it, by the command's kubectl.
+        let own = match &self.kubeconfig {
+            None => true,
+            Some(given) => self.has_command() && self.tool(&["kubeconfig"]).is_ok_and(|path| path.trim() == given),
+        };
+        let mut command = if own { self.tool_command() } else { Command::new("kubectl") };
+        if own {
+            command.arg("kubectl");
+        }
+        command.args(["--namespace", NAMESPACE]);
+        command
+    }
+
+    fn tool(&self, args: &[&str]) -> Result<String, String> {
+        process::stdout(self.tool_command().args(args))
+    }
+
+    fn tool_command(&self) -> Command {
+        let command = self.command.as_deref().unwrap_or_else(|| panic!("{COMMAND} is not set"));
+        // Through a shell: the variable holds a command, which may have arguments of its own.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{command} \"$@\""), command]);
+        shell
+    }
+
+    fn explain(&self) {
+        for args in [
+            &["get", "nodes,pods,endpointslices", "-o", "wide"][..],
+            &["describe", "daemonset,pods"],
+            &["logs", "--selector", "app.kubernetes.io/name=kube-canary", "--prefix", "--tail", "40"],
+        ] {
+            eprintln!("--- kubectl {}", args.join(" "));
+            eprintln!("{}", self.kubectl(args).unwrap_or_else(|error| error));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.explain();
+        }
+        if self.is_ours()
+            && let Err(error) = self.tool(&["down"])
+        {
+            eprintln!("the cluster could not be taken down: {error}");
+        }
+    }
+}

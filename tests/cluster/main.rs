@@ -1,0 +1,217 @@
+//! The shipped image and manifest on a real cluster, from `kubectl apply` through loss, a rolled pod and a cut node.
+//!
+//! One test of ordered steps: each step's end is the next one's start, and a cluster takes longer to make than a step to run.
+//! `cargo test --test cluster -- --nocapture` shows them. What it needs from outside is said in `cluster.rs` and `image.rs`.
+
+mod canaries;
+mod cluster;
+#[path = "../common/exposition.rs"]
+mod exposition;
+mod faults;
+mod image;
+mod process;
+mod wait;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use canaries::{Links, Pod, Zones, all_ready, endpoint_addresses, growth, links, zones};
+use cluster::Cluster;
+use wait::until;
+
+const NODES: usize = 3;
+const MANIFEST: &str = include_str!("../../deploy/daemonset.yaml");
+const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
+/// Deadlines, generous because they cost nothing when all is well: for what takes pods, for what takes some probes, and for
+/// what takes the node controller's grace period (40 s, and its own 5 s steps).
+const PODS: Duration = Duration::from_mins(2);
+const PROBES: Duration = Duration::from_secs(90);
+const NODE: Duration = Duration::from_mins(3);
+
+#[test]
+fn the_shipped_manifest_measures_a_real_cluster() {
+    let cluster = Cluster::get(NODES);
+    let zones = zones(&cluster).unwrap();
+    assert!(zones.len() >= NODES, "the test needs {NODES} nodes: {zones:?}");
+    assert!(zones.values().any(|zone| zone != "unknown"), "no node has a zone, so zones cannot be tested: {zones:?}");
+    let test = Test { image: image::deliver(&cluster), cluster, zones };
+    step("apply the manifest", || test.applies_without_a_warning());
+    step("every pod sees all others, without loss", || test.sees_all_without_loss());
+    // Not a silent skip: what needs faults fails where none can be made.
+    assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
+    step("loss on one pod's ingress", || test.loss_shows_where_it_is());
+    step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
+    step("a node whose link is down", || test.a_cut_node_stays_visible());
+}
+
+fn step(name: &str, run: impl FnOnce()) {
+    eprintln!("{name}");
+    run();
+}
+
+struct Test {
+    cluster: Cluster,
+    zones: Zones,
+    image: String,
+}
+
+impl Test {
+    fn applies_without_a_warning(&self) {
+        assert_eq!(MANIFEST.matches(SHIPPED_IMAGE).count(), 1, "the manifest names its image once");
+        let manifest = MANIFEST.replace(SHIPPED_IMAGE, &self.image);
+        let applied = self.cluster.kubectl_with_input(&["apply", "--filename", "-"], &manifest).unwrap();
+        let said = String::from_utf8_lossy(&applied.stderr);
+        assert!(applied.status.success(), "kubectl apply: {said}");
+        assert!(!said.contains("Warning"), "kubectl apply: {said}");
+
+        // Proof that the level is enforced here, so that passing it means something.
+        let root = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"root"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+        let refused =
+            self.cluster.kubectl_with_input(&["create", "--dry-run=server", "--filename", "-"], root).unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("restricted"), "an unrestricted pod was let in: {said}");
+
+        until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+    }
+
+    fn sees_all_without_loss(&self) {
+        let pods = self.pods();
+        let full: Vec<_> =
+            self.zones.keys().flat_map(|a| self.zones.keys().map(move |b| (a.clone(), b.clone()))).collect();
+        let full: Vec<_> = full.into_iter().filter(|(source, peer)| source != peer).collect();
+        let links = until("ten answered probes on every link", PROBES, || {
+            let links = self.links(&pods)?;
+            let enough = links.values().all(|link| link.received >= 10.0);
+            if links.keys().eq(full.iter()) && enough { Ok(links) } else { Err(format!("{links:?}")) }
+        });
+        for (key, link) in &links {
+            let in_flight = link.sent - link.received - link.lost;
+            assert!(link.lost == 0.0 && link.send_errors == 0.0, "{key:?} lost probes on an idle network: {link:?}");
+            assert!((0.0..=2.0).contains(&in_flight), "{key:?}: sent is not received, lost and in flight: {link:?}");
+            assert!((link.received - link.rtts).abs() < f64::EPSILON, "{key:?}: an answer without an RTT: {link:?}");
+        }
+    }
+
+    fn loss_shows_where_it_is(&self) {
+        let pods = self.pods();
+        let victim = self.zones.keys().next().expect("there are nodes").clone();
+        let into_victim = |_: &str, peer: &str| peer == victim;
+        let before = self.links(&pods).unwrap();
+        let fault = faults::IngressLoss::start(&self.cluster, &pods[&victim].name, 40);
+        let during = until("loss on every link into the pod", PROBES, || {
+            let now = self.links(&pods)?;
+            let into = growth(&before, &now, into_victim)?;
+            // Some answers as well: the fault is loss and not a cut, and must be told from one.
+            if into.values().all(|link| link.lost >= 5.0 && link.received >= 3.0) {
+                Ok(now)
+            } else {
+                Err(format!("{into:?}"))
+            }
+        });
+        drop(fault);
+        let elsewhere = growth(&before, &during, |_, peer| peer != victim).unwrap();
+        assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
+        self.recovers(&pods);
+    }
+
+    fn a_rolled_pod_goes_on_counting(&self) {
+        let mut pods = self.pods();
+        let rolled = self.zones.keys().nth(1).expect("there are three nodes").clone();
+        let old = pods.remove(&rolled).expect("a pod on every node");
+        let into_rolled = |_: &str, peer: &str| peer == rolled;
+        let before = self.links(&pods).unwrap();
+        self.cluster.kubectl(&["delete", "pod", &old.name, "--wait=false"]).unwrap();
+
+        let mut last = before.clone();
+        let ready = until("the new pod, and the others' counters never back", PODS, || {
+            // A series that goes back or goes missing is a failure at once, not one more poll.
+            let now = self.links(&pods)?;
+            growth(&last, &now, |_, _| true).unwrap();
+            last = now;
+            let new = all_ready(&self.cluster, &self.zones)?;
+            if new[&rolled].name == old.name { Err(format!("still {}", old.name)) } else { Ok(new) }
+        });
+        assert_ne!(ready[&rolled].address, old.address, "the same address again proves nothing");
+        until("the old address gone from the EndpointSlices", PODS, || {
+            let listed = endpoint_addresses(&self.cluster)?;
+            if listed.contains(&old.address) { Err(format!("{listed:?}")) } else { Ok(()) }
+        });
+        until("probes of the new address on the old counters", PROBES, || {
+            let grown = growth(&last, &self.links(&pods)?, into_rolled)?;
+            if grown.values().all(|link| link.received >= 5.0) { Ok(()) } else { Err(format!("{grown:?}")) }
+        });
+        for pod in pods.values() {
+            let said = canaries::get(&self.cluster, pod, "/api/v1/peers").unwrap();
+            let row: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let peers = row["peers"].as_array().expect("a list of peers").iter();
+            let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
+            assert!(of_node.len() == 1 && of_node[0]["state"] == "ready", "one ready peer on {rolled}: {said}");
+        }
+        // Draining is not loss, for the others' links no more than for this one.
+        let across = growth(&before, &self.links(&pods).unwrap(), |_, _| true).unwrap();
+        assert!(across.values().all(|link| link.lost == 0.0), "a rolled pod was booked as loss: {across:?}");
+        self.recovers(&ready);
+    }
+
+    fn a_cut_node_stays_visible(&self) {
+        let all = self.pods();
+        let cut = self.zones.keys().last().expect("there are nodes").clone();
+        let into_cut = |_: &str, peer: &str| peer == cut;
+        let others: BTreeMap<_, _> =
+            all.iter().filter(|(node, _)| **node != cut).map(|(n, p)| (n.clone(), p.clone())).collect();
+        let before = self.links(&others).unwrap();
+        let fault = faults::LinkDown::start(&self.cluster, &cut);
+        let lost = |from: &Links, probes: f64| {
+            let now = self.links(&others)?;
+            let into = growth(from, &now, into_cut).unwrap();
+            if into.values().all(|link| link.lost >= probes) { Ok(now) } else { Err(format!("{into:?}")) }
+        };
+        until("loss on every link into the node", PROBES, || lost(&before, 5.0));
+        until("the node NotReady", NODE, || {
+            let ready = self.node_ready(&cut)?;
+            if ready == "True" { Err("Ready".to_owned()) } else { Ok(()) }
+        });
+        let known = self.links(&others).unwrap();
+        let during = until("more loss, though Kubernetes has given the node up", PROBES, || lost(&known, 5.0));
+        let elsewhere = growth(&before, &during, |_, peer| peer != cut).unwrap();
+        assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
+        drop(fault);
+
+        until("the node Ready again", NODE, || {
+            let ready = self.node_ready(&cut)?;
+            if ready == "True" { Ok(()) } else { Err(ready) }
+        });
+        let pods = until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+        self.recovers(&pods);
+        let after = self.links(&others).unwrap();
+        growth(&before, &after, |_, _| true).unwrap();
+    }
+
+    /// Every link answers again: ten probes in a row on each, none lost among them.
+    fn recovers(&self, pods: &BTreeMap<String, Pod>) {
+        let mut from = until("a scrape of every canary", PROBES, || self.links(pods));
+        until("ten more answers on every link, and no loss meanwhile", PROBES, || {
+            let now = self.links(pods)?;
+            let grown = growth(&from, &now, |_, _| true).unwrap();
+            if grown.values().any(|link| link.lost > 0.0) {
+                // Probes of the fault's last second still time out: start over from here.
+                from = now;
+                return Err(format!("{grown:?}"));
+            }
+            if grown.values().all(|link| link.received >= 10.0) { Ok(()) } else { Err(format!("{grown:?}")) }
+        });
+    }
+
+    fn pods(&self) -> BTreeMap<String, Pod> {
+        all_ready(&self.cluster, &self.zones).unwrap()
+    }
+
+    fn links(&self, pods: &BTreeMap<String, Pod>) -> Result<Links, String> {
+        links(&self.cluster, pods, &self.zones)
+    }
+
+    fn node_ready(&self, node: &str) -> Result<String, String> {
+        let path = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
+        self.cluster.kubectl(&["get", "node", node, "-o", path])
+    }
+}

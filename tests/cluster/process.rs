@@ -1,0 +1,30 @@
+//! Running other programs: output in hand, failure with the command line and its stderr.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Runs to the end and returns stdout.
+///
+/// # Errors
+/// The command could not be started or did not exit with 0: its command line and stderr.
+pub fn stdout(command: &mut Command) -> Result<String, String> {
+    let output = output(command, "")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Runs to the end with `input` as its stdin; the exit code is the caller's to judge.
+///
+/// # Errors
+/// The command could not be started, fed or waited for.
+pub fn output(command: &mut Command, input: &str) -> Result<Output, String> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{command:?}: cannot start: {error}"))?;
+    // All input before any output is read: ours is one manifest, well under a pipe's 64 KiB.
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    stdin.write_all(input.as_bytes()).map_err(|error| format!("{command:?}: its stdin: {error}"))?;
+    drop(stdin);
+    child.wait_with_output().map_err(|error| format!("{command:?}: {error}"))
+}
