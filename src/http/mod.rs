@@ -2,6 +2,8 @@
 //!
 //! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what comes back.
 
+pub mod client;
+
 /// Answers requests. Called on a worker thread; must not block.
 pub trait Routes: Send + Sync + 'static {
     /// The answer to `GET path` (a `HEAD` gets the same without its body). `accept` is the Accept header, or empty.
