@@ -67,7 +67,9 @@ fn print(text: &str) -> Result<(), String> {
     use std::io::Write as _;
     let written = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
     match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("writing to standard output: {error}")),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("writing to standard output: {error}"))
+        }
         _ => Ok(()),
     }
 }

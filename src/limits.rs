@@ -19,7 +19,7 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 /// The shortest probing interval. At 10 ms a 32-bit histogram bucket lasts 497 days.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// The longest probing interval, and the longest timeout.
-pub const INTERVAL_MAX: Duration = Duration::from_secs(300);
+pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Probes of one peer that may be under way at once: bounds the flight table by `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// The smallest payload: our own header ([`crate::prober`] describes it).
@@ -77,6 +77,51 @@ pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 pub const API_BODY_BYTES_MAX: usize = 4 << 20;
 /// Endpoints of one EndpointSlice that are read. The API allows 1,000.
 pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
+/// EndpointSlices of our Service that are kept, and pages of one list: 16,384 endpoints in slices that are mostly a
+/// quarter full (the controller fills them to 100 but does not rebalance).
+pub const SLICES_MAX: usize = 4_096;
+/// Capacity that a read buffer keeps between two watch events; a larger one is given back after its event.
+pub const EVENT_BUFFER_KEPT_BYTES: usize = 8_192;
+/// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
+pub const CLIENT_BUFFER_BYTES: usize = 8_192;
+/// Bytes of a service account file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.
+pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
+/// TCP and TLS set-up with the API server.
+pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
+/// One page of a list, or the head of a watch's response. API Priority and Fairness may queue a request for a minute.
+pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
+/// What we ask a watch to last, ± 20 % of jitter so that agents do not come back together. client-go takes 5 to 10 min.
+pub const WATCH_TIME: Duration = Duration::from_mins(5);
+/// What a watch may last beyond what we asked for, before we take its connection for dead.
+pub const WATCH_GRACE: Duration = Duration::from_secs(30);
+/// Back-off after the first failure: a random part of this.
+pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// The longest back-off: a random part of this.
+pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
+/// The longest `Retry-After` that is honoured.
+pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
+/// Watch events that follow each other within this become one list: a rollout touches a slice several times a second.
+pub const EVENTS_COALESCE: Duration = Duration::from_millis(100);
+/// Between the first look at an empty list and the second, which makes it true.
+pub const SECOND_LOOK: Duration = Duration::from_secs(5);
+/// How often the peers file is looked at (one stat).
+pub const PEERS_FILE_POLL: Duration = Duration::from_secs(1);
+/// A DNS name is not resolved more often, whatever its TTL: CoreDNS answers with 5 s, and every node asks.
+pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
+/// Nor less often: a pod that has gone would be probed for longer than this and count as loss.
+pub const DNS_REFRESH_MAX: Duration = Duration::from_secs(30);
+/// One look-up of all candidate names and both families.
+pub const DNS_LOOKUP_TIME: Duration = Duration::from_secs(15);
+/// Identity requests under way at once.
+pub const IDENTITY_REQUESTS_MAX: usize = 8;
+/// One identity request. Also how long a first list waits for the names of its peers.
+pub const IDENTITY_TIME: Duration = Duration::from_secs(2);
+/// Bytes of an identity: two names of 253 bytes and the node's addresses; fields may be added.
+pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
+/// How often a peer that has given its name is asked again, ± 50 %: an address may move to another node.
+pub const IDENTITY_REFRESH: Duration = Duration::from_mins(10);
+/// How long after a failed identity request the next, ± 50 %.
+pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 

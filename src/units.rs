@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(parse_duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(parse_duration("2.5ms"), Ok(Duration::from_micros(2_500)));
         assert_eq!(parse_duration("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse_duration("5m"), Ok(Duration::from_mins(5)));
     }
 
     #[test]

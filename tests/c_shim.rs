@@ -95,11 +95,7 @@ fn the_shim_says_that_the_final_link_decided() {
 
 #[test]
 fn the_shim_answers_and_exits_like_the_plain_binary() {
-    for (args, code) in [
-        (&["--help"][..], 0),
-        (&["--no-such-flag"], 2),
-        (&["no-such-command"], 2),
-    ] {
+    for (args, code) in [(&["--help"][..], 0), (&["--no-such-flag"], 2), (&["no-such-command"], 2)] {
         let (plain, shim) = (run(PLAIN, args), run(shim(), args));
         assert_eq!(plain.status.code(), Some(code), "{args:?}: {plain:?}");
         assert_eq!(shim, plain, "{args:?}");

@@ -77,7 +77,9 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             Ok(Command::Help(flags::help(USAGE, ABOUT, &[], COMMANDS)))
         }
         None | Some("run") => match Typed::read(rest, flags::RUN, env)? {
-            None => Ok(Command::Help(flags::help("run [FLAGS]", "Probe the peers and serve /metrics.", flags::RUN, ""))),
+            None => {
+                Ok(Command::Help(flags::help("run [FLAGS]", "Probe the peers and serve /metrics.", flags::RUN, "")))
+            }
             Some(typed) => Ok(Command::Run(Box::new(RunSettings::resolve(&typed, env)?))),
         },
         Some("demo") => match Typed::read(rest, flags::DEMO, env)? {
@@ -113,7 +115,8 @@ mod tests {
     #[test]
     fn run_is_the_default_and_unknown_words_are_named() {
         assert!(matches!(parsed("--peer a=127.0.0.2"), Ok(Command::Run(_))));
-        for (line, named) in [("fly", "fly"), ("run --wings 2", "--wings"), ("run extra", "extra"), ("version x", "x")] {
+        for (line, named) in [("fly", "fly"), ("run --wings 2", "--wings"), ("run extra", "extra"), ("version x", "x")]
+        {
             let error = parsed(line).unwrap_err().0;
             assert!(error.contains(named) && error.lines().count() == 1, "{line}: {error}");
         }

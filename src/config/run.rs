@@ -175,7 +175,8 @@ fn kubernetes(typed: &Typed, env: Env<'_>) -> Result<Source, UsageError> {
 }
 
 fn static_peers(typed: &Typed) -> Result<Source, UsageError> {
-    let peers = typed.texts("peer").flat_map(|(_, value)| value.split(',')).map(|text| text.trim().to_owned()).collect();
+    let peers =
+        typed.texts("peer").flat_map(|(_, value)| value.split(',')).map(|text| text.trim().to_owned()).collect();
     let config = StaticConfig { peers, file: typed.text("peers-file").map(PathBuf::from) };
     if config.peers.is_empty() && config.file.is_none() {
         return Err(UsageError(

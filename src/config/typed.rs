@@ -32,7 +32,10 @@ impl Typed {
                 lexopt::Arg::Long(name) => name.to_owned(),
                 lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"), flags)),
                 lexopt::Arg::Value(value) => {
-                    return Err(UsageError(format!("unexpected argument {:?}: expected flags", value.to_string_lossy())));
+                    return Err(UsageError(format!(
+                        "unexpected argument {:?}: expected flags",
+                        value.to_string_lossy()
+                    )));
                 }
             };
             let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
@@ -42,7 +45,9 @@ impl Typed {
                 let value = parser.value().map_err(|_| {
                     UsageError(format!("--{name}: expected a value, {}", flag.value.unwrap_or_default()))
                 })?;
-                value.into_string().map_err(|raw| UsageError::of(&format!("--{name}"), &raw.to_string_lossy(), "UTF-8"))?
+                value
+                    .into_string()
+                    .map_err(|raw| UsageError::of(&format!("--{name}"), &raw.to_string_lossy(), "UTF-8"))?
             } else {
                 String::new()
             };
@@ -76,9 +81,8 @@ impl Typed {
 
     /// The last text given for a flag, read by `read`, whose error says what it expects.
     pub fn value<T>(&self, flag: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
-        let read = |given: &Given| {
-            read(&given.value).map_err(|accepted| UsageError::of(&given.name, &given.value, &accepted))
-        };
+        let read =
+            |given: &Given| read(&given.value).map_err(|accepted| UsageError::of(&given.name, &given.value, &accepted));
         self.last(flag).map(read).transpose()
     }
 

@@ -62,9 +62,8 @@ fn number(path: &str, name: &str) -> Option<u64> {
 
 /// The whole table.
 pub fn render(rows: &[Row], settings: &DemoSettings) -> String {
-    let mut text = String::from(
-        "NODE    ADDRESS       PEERS    SENT   LOST    LOSS   RTT P50   RTT P99   THREADS        RSS\n",
-    );
+    let mut text =
+        String::from("NODE    ADDRESS       PEERS    SENT   LOST    LOSS   RTT P50   RTT P99   THREADS        RSS\n");
     for row in rows {
         let (mut sent, mut lost, mut done) = (0, 0, 0);
         let (mut medians, mut worst) = (Vec::new(), None::<f64>);

@@ -38,7 +38,9 @@ impl Routes for App {
                 let body = PeersBody::new(Arc::clone(&self.view));
                 Reply::Stream { content_type: JSON, body: Box::new(body) }
             }
-            _ => full(404, TEXT, b"not found; there are /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers\n"),
+            _ => {
+                full(404, TEXT, b"not found; there are /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers\n")
+            }
         }
     }
 }

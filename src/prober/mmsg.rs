@@ -67,13 +67,7 @@ pub fn drops(fd: &OwnedFd) -> u32 {
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
     unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_MEMINFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut length)
     };
     info[SK_MEMINFO_DROPS]
 }

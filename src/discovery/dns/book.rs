@@ -1,0 +1,245 @@
+//! What is known of each address, and what is worth asking next. No I/O, no clock.
+//!
+//! The traps: an answer without records is believed at its second sight only; a name that a peer gave stays with its
+//! address while the address stays in DNS, whatever becomes of later questions.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tokio::time::Instant;
+
+use super::identity::Identity;
+use super::resolve::{Family, Resolved};
+use crate::discovery::random::spread;
+use crate::discovery::{PeerList, PeerSpec, Readiness};
+use crate::limits;
+
+/// One address.
+struct Known {
+    identity: Option<Identity>,
+    /// When to ask (again); None while a question is under way.
+    ask_at: Option<Instant>,
+    /// Counts up as addresses appear: the newer is later in the list.
+    sequence: u64,
+    /// A question was answered or has failed.
+    tried: bool,
+}
+
+/// The addresses of the mesh.
+#[derive(Default)]
+pub struct Book {
+    known: BTreeMap<IpAddr, Known>,
+    sequence: u64,
+    /// The answer before had no record at all for IPv4, for IPv6.
+    empty_before: [bool; 2],
+    /// Some answer was believed.
+    loaded: bool,
+}
+
+/// What a look-up has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Addresses came or went, or it is the first list.
+    Changed,
+    /// As known.
+    Same,
+    /// Part of it failed, or is empty and has to be seen again: nothing is confirmed.
+    Unsure,
+}
+
+impl Book {
+    /// Takes the result of a look-up. A family that failed keeps its addresses.
+    pub fn resolved(&mut self, resolved: &Resolved, now: Instant) -> Change {
+        let first = !self.loaded;
+        // A single-stack Service never has the other family: an empty family is a loss only where it had addresses,
+        // and an empty whole is one also at the start.
+        let nothing = self.known.is_empty() && [&resolved.ipv4, &resolved.ipv6].iter().all(|f| is_empty(f));
+        if nothing && first && !std::mem::replace(&mut self.empty_before, [true; 2])[0] {
+            return Change::Unsure;
+        }
+        let (four, six) = (self.family(&resolved.ipv4, false, now), self.family(&resolved.ipv6, true, now));
+        if four == Change::Changed || six == Change::Changed || (first && four == Change::Same && six == Change::Same) {
+            self.loaded = true;
+            return Change::Changed;
+        }
+        if four == Change::Unsure { four } else { six }
+    }
+
+    fn family(&mut self, found: &Family, ipv6: bool, now: Instant) -> Change {
+        let Some(found) = found else { return Change::Unsure };
+        let had = self.known.keys().any(|a| a.is_ipv6() == ipv6);
+        let empty = found.is_empty();
+        let empty_before = std::mem::replace(&mut self.empty_before[usize::from(ipv6)], empty);
+        if empty && had && !empty_before {
+            return Change::Unsure;
+        }
+        let before = self.known.len();
+        self.known.retain(|address, _| address.is_ipv6() != ipv6 || found.contains(address));
+        let mut changed = self.known.len() != before;
+        for &address in found {
+            if self.known.len() == limits::PEER_SLOTS_MAX {
+                break;
+            }
+            self.known.entry(address).or_insert_with(|| {
+                changed = true;
+                self.sequence += 1;
+                Known { identity: None, ask_at: Some(now), sequence: self.sequence, tried: false }
+            });
+        }
+        if changed { Change::Changed } else { Change::Same }
+    }
+
+    /// An address to ask now; it counts as being asked from here on. New addresses come before known ones.
+    pub fn next_to_ask(&mut self, now: Instant) -> Option<IpAddr> {
+        let due = |known: &Known| known.ask_at.filter(|at| *at <= now);
+        let (address, known) = self
+            .known
+            .iter_mut()
+            .filter(|(_, known)| due(known).is_some())
+            .min_by_key(|(_, known)| (known.tried, known.ask_at))?;
+        known.ask_at = None;
+        Some(*address)
+    }
+
+    /// When the next question is due.
+    pub fn ask_at(&self) -> Option<Instant> {
+        self.known.values().filter_map(|known| known.ask_at).min()
+    }
+
+    /// Takes an answer, or None for a failure, and returns whether the list changes by it.
+    pub fn answered(&mut self, address: IpAddr, identity: Option<Identity>, now: Instant, random: f64) -> bool {
+        // Gone from DNS meanwhile.
+        let Some(known) = self.known.get_mut(&address) else { return false };
+        known.tried = true;
+        let again = if identity.is_some() { limits::IDENTITY_REFRESH } else { limits::IDENTITY_RETRY };
+        known.ask_at = Some(now + spread(again, 0.5, random));
+        let changed = identity.is_some() && known.identity != identity;
+        if changed {
+            known.identity = identity;
+        }
+        changed
+    }
+
+    /// Whether every address has been asked once.
+    pub fn all_tried(&self) -> bool {
+        self.known.values().all(|known| known.tried)
+    }
+
+    /// The list, the newest address last; an address that has not given a name stands in for it.
+    pub fn peers(&self) -> PeerList {
+        let mut all: Vec<_> = self.known.iter().collect();
+        all.sort_by_key(|(_, known)| known.sequence);
+        let peers = all.into_iter().map(|(address, known)| PeerSpec {
+            node: known.identity.as_ref().map_or_else(|| address.to_string(), |i| i.node.clone()),
+            address: *address,
+            zone: known.identity.as_ref().and_then(|i| i.zone.clone()),
+            readiness: Readiness::Ready,
+            http_port: None,
+        });
+        PeerList { peers: peers.collect() }
+    }
+}
+
+fn is_empty(family: &Family) -> bool {
+    family.as_ref().is_some_and(Vec::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[expect(clippy::unnecessary_wraps, reason = "as the look-up gives it")]
+    fn some(addresses: &[&str]) -> Family {
+        Some(addresses.iter().map(|a| a.parse().unwrap()).collect())
+    }
+
+    fn look(book: &mut Book, ipv4: Family, ipv6: Family) -> Change {
+        let ttl = Some(Duration::from_secs(5));
+        let resolved = Resolved { ipv4, ipv6, ttl, name: "n.".into(), partial: None };
+        book.resolved(&resolved, Instant::now())
+    }
+
+    fn nodes(book: &Book) -> Vec<String> {
+        book.peers().peers.into_iter().map(|p| p.node).collect()
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as an answer comes")]
+    fn name(node: &str) -> Option<Identity> {
+        Some(Identity { node: node.into(), zone: None })
+    }
+
+    #[test]
+    fn both_families_make_one_list_with_the_newest_last() {
+        let mut book = Book::default();
+        assert_eq!(look(&mut book, some(&["10.0.0.9"]), some(&["fd00::9"])), Change::Changed);
+        assert_eq!(look(&mut book, some(&["10.0.0.1", "10.0.0.9"]), some(&["fd00::9"])), Change::Changed);
+        assert_eq!(nodes(&book), ["10.0.0.9", "fd00::9", "10.0.0.1"]);
+        assert_eq!(look(&mut book, some(&["10.0.0.9", "10.0.0.1"]), some(&["fd00::9"])), Change::Same);
+    }
+
+    #[test]
+    fn a_family_that_fails_keeps_its_addresses_and_confirms_nothing() {
+        let mut book = Book::default();
+        look(&mut book, some(&["10.0.0.1"]), some(&["fd00::1"]));
+        assert_eq!(look(&mut book, some(&["10.0.0.1"]), None), Change::Unsure);
+        assert_eq!(look(&mut book, some(&["10.0.0.2"]), None), Change::Changed);
+        assert_eq!(nodes(&book), ["fd00::1", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn an_empty_answer_is_believed_at_its_second_sight_in_a_row() {
+        let mut book = Book::default();
+        look(&mut book, some(&["10.0.0.1"]), some(&[]));
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Unsure);
+        assert_eq!(look(&mut book, some(&["10.0.0.1"]), some(&[])), Change::Same);
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Unsure);
+        assert_eq!(nodes(&book), ["10.0.0.1"]);
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Changed);
+        assert!(nodes(&book).is_empty());
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Same);
+    }
+
+    #[test]
+    fn an_empty_start_is_a_list_at_its_second_sight() {
+        let mut book = Book::default();
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Unsure);
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Changed);
+        assert_eq!(look(&mut book, some(&[]), some(&[])), Change::Same);
+    }
+
+    #[test]
+    fn an_identity_stays_while_the_address_does_and_is_asked_again_rarely() {
+        let mut book = Book::default();
+        let start = Instant::now();
+        look(&mut book, some(&["10.0.0.1"]), some(&[]));
+        let asked = book.next_to_ask(start + Duration::from_secs(1)).unwrap();
+        assert_eq!(book.next_to_ask(start + Duration::from_secs(1)), None, "it is being asked");
+        assert!(book.answered(asked, name("n1"), start, 0.0));
+        assert_eq!(nodes(&book), ["n1"]);
+        let refresh = start + limits::IDENTITY_REFRESH / 2;
+        assert_eq!(book.ask_at(), Some(refresh));
+        assert_eq!(book.next_to_ask(refresh), Some(asked));
+        assert!(!book.answered(asked, None, refresh, 0.5), "a failure takes no name away");
+        assert_eq!(nodes(&book), ["n1"]);
+        assert_eq!(book.ask_at(), Some(refresh + limits::IDENTITY_RETRY));
+        assert!(book.answered(asked, name("n2"), refresh, 0.5), "the address went to another node");
+        look(&mut book, some(&["10.0.0.2"]), some(&[]));
+        look(&mut book, some(&["10.0.0.1"]), some(&[]));
+        assert_eq!(nodes(&book), ["10.0.0.1"], "it left in between: whoever has it now is asked anew");
+    }
+
+    #[test]
+    fn new_addresses_are_asked_before_known_ones() {
+        let mut book = Book::default();
+        let start = Instant::now();
+        look(&mut book, some(&["10.0.0.1"]), some(&[]));
+        let first = book.next_to_ask(start + Duration::from_secs(1)).unwrap();
+        assert!(!book.all_tried());
+        book.answered(first, None, start, 0.0);
+        assert!(book.all_tried());
+        look(&mut book, some(&["10.0.0.1", "10.0.0.2"]), some(&[]));
+        assert_eq!(book.next_to_ask(start + Duration::from_mins(1)), Some("10.0.0.2".parse().unwrap()));
+        assert!(!book.answered("10.0.0.99".parse().unwrap(), name("x"), start, 0.0), "gone meanwhile");
+    }
+}

@@ -1,0 +1,197 @@
+//! Peers from DNS: the A and AAAA records of a headless Service, and from each address its own word on who it is.
+//!
+//! `resolve` asks DNS, `identity` asks a peer, `book` decides. The traps: NXDOMAIN, SERVFAIL and silence are errors and
+//! never an empty list; DNS gives addresses and no names, and a peer is its node name, so that a list that goes out
+//! before the peers were asked would name everybody twice.
+
+mod book;
+mod identity;
+mod resolve;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::report::Reporter;
+use super::{Update, Updates, random};
+use crate::limits;
+use book::{Book, Change};
+use identity::{Identity, IdentityError};
+pub use resolve::{ResolveError, Servers, check_name};
+use resolve::{Resolved, resolve};
+
+/// Which name, and how to ask.
+#[derive(Clone, Debug)]
+pub struct DnsConfig {
+    /// Of the headless Service; relative to resolv.conf's search list, or absolute with a dot at its end.
+    pub name: String,
+    /// The agent's own HTTP port, which the peers have too.
+    pub port: u16,
+    /// [`Servers::System`], except in tests.
+    pub servers: Servers,
+    /// Bounds of the time between two look-ups; the records' time to live decides in between.
+    pub refresh: (Duration, Duration),
+}
+
+impl DnsConfig {
+    /// With the system's servers.
+    pub const fn new(name: String, port: u16) -> Self {
+        let refresh = (limits::DNS_REFRESH_MIN, limits::DNS_REFRESH_MAX);
+        Self { name, port, servers: Servers::System, refresh }
+    }
+}
+
+/// One address of a host, IPv4 first: for an API server that is known by name.
+///
+/// # Errors
+/// [`ResolveError`]; a name without an address is one.
+pub async fn host_address(host: &str) -> Result<IpAddr, ResolveError> {
+    let found = resolve(&Servers::System, host).await?;
+    let mut addresses = found.ipv4.into_iter().chain(found.ipv6).flatten();
+    addresses.next().ok_or_else(|| ResolveError::NoSuchName(host.to_owned()))
+}
+
+/// What a task of ours brings back.
+enum Done {
+    Resolved(Result<Resolved, ResolveError>),
+    Identity(IpAddr, Result<Identity, IdentityError>),
+}
+
+/// Resolves and asks until nobody listens any more.
+pub async fn run(config: DnsConfig, updates: Updates) {
+    tokio::select! {
+        () = updates.closed() => {}
+        () = follow(&config, &updates) => {}
+    }
+}
+
+async fn follow(config: &DnsConfig, updates: &Updates) {
+    let mut source = Source {
+        config,
+        updates,
+        book: Book::default(),
+        reporter: Reporter::new("dns"),
+        // Tasks of the same current-thread runtime, which end with this set.
+        tasks: JoinSet::new(),
+        answered_by: None,
+        resolve_at: Some(Instant::now()),
+        publish_at: None,
+    };
+    loop {
+        source.start_tasks();
+        let ask_at = source.ask_at();
+        tokio::select! {
+            Some(done) = source.tasks.join_next() => match done {
+                Ok(Done::Resolved(result)) => source.resolved(result).await,
+                Ok(Done::Identity(address, result)) => source.identified(address, result.ok()),
+                // Only a panic ends a task of ours without a result, and the release build aborts on one.
+                Err(error) => log::error!("dns discovery: {error}"),
+            },
+            () = at(source.resolve_at) => {}
+            () = at(source.publish_at) => source.publish().await,
+            () = at(ask_at) => {}
+        }
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Source<'a> {
+    config: &'a DnsConfig,
+    updates: &'a Updates,
+    book: Book,
+    reporter: Reporter,
+    tasks: JoinSet<Done>,
+    /// The candidate of the search list that answered last.
+    answered_by: Option<String>,
+    /// When to look up; None while one is under way.
+    resolve_at: Option<Instant>,
+    /// When to publish what has changed; None where nothing has.
+    publish_at: Option<Instant>,
+}
+
+impl Source<'_> {
+    fn identities_under_way(&self) -> usize {
+        self.tasks.len().saturating_sub(usize::from(self.resolve_at.is_none()))
+    }
+
+    /// When the next identity is due, where there is a place for it.
+    fn ask_at(&self) -> Option<Instant> {
+        if self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX { self.book.ask_at() } else { None }
+    }
+
+    fn start_tasks(&mut self) {
+        let now = Instant::now();
+        while self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX
+            && let Some(address) = self.book.next_to_ask(now)
+        {
+            let port = self.config.port;
+            self.tasks.spawn(async move { Done::Identity(address, identity::ask(address, port).await) });
+        }
+        if self.resolve_at.is_some_and(|due| due <= now) {
+            self.resolve_at = None;
+            let name = self.answered_by.clone().unwrap_or_else(|| self.config.name.clone());
+            let servers = self.config.servers.clone();
+            self.tasks.spawn(async move { Done::Resolved(resolve(&servers, &name).await) });
+        }
+    }
+
+    async fn resolved(&mut self, result: Result<Resolved, ResolveError>) {
+        let now = Instant::now();
+        let (shortest, longest) = self.config.refresh;
+        let mut ttl = None;
+        match result {
+            Ok(found) => {
+                ttl = found.ttl;
+                match &found.partial {
+                    None => self.reporter.recovered(),
+                    Some(error) => _ = self.reporter.failed("partial", error),
+                }
+                match self.book.resolved(&found, now) {
+                    // New peers are asked for their names first, but not for ever.
+                    Change::Changed => _ = self.publish_at.get_or_insert(now + limits::IDENTITY_TIME),
+                    Change::Same if self.publish_at.is_none() => _ = self.updates.send(Update::Confirmed).await,
+                    Change::Same | Change::Unsure => {}
+                }
+                self.answered_by = Some(found.name);
+                self.publish_early();
+            }
+            Err(error) => {
+                // Next time the whole search list again.
+                self.answered_by = None;
+                self.reporter.failed(error.kind(), &error);
+            }
+        }
+        // ± 10 %, or agents that started together would ask together for ever.
+        let wait = random::spread(ttl.unwrap_or(shortest).clamp(shortest, longest), 0.1, random::unit());
+        self.resolve_at = Some(now + wait);
+    }
+
+    fn identified(&mut self, address: IpAddr, identity: Option<Identity>) {
+        let now = Instant::now();
+        if self.book.answered(address, identity, now, random::unit()) {
+            self.publish_at.get_or_insert(now + limits::IDENTITY_TIME);
+        }
+        self.publish_early();
+    }
+
+    /// Nobody is left to wait for.
+    fn publish_early(&mut self) {
+        if self.book.all_tried() && self.publish_at.is_some() {
+            self.publish_at = Some(Instant::now());
+        }
+    }
+
+    async fn publish(&mut self) {
+        self.publish_at = None;
+        // A closed channel ends `run`.
+        _ = self.updates.send(Update::List(self.book.peers())).await;
+    }
+}

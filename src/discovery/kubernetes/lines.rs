@@ -1,0 +1,107 @@
+//! Cuts a watch's byte stream into lines: one JSON event each, however the network cut it.
+
+use crate::limits;
+
+/// A line longer than allowed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// The bytes that have arrived and are not yet read. Holds at most one unfinished line and one network read.
+pub struct Lines {
+    buffer: Vec<u8>,
+    /// Before this, all lines were given out.
+    taken: usize,
+    /// Before this, no newline is left: each byte is looked at once, however slowly a long line comes.
+    scanned: usize,
+    limit: usize,
+}
+
+impl Lines {
+    /// For lines of at most `limit` bytes.
+    pub const fn new(limit: usize) -> Self {
+        Self { buffer: Vec::new(), taken: 0, scanned: 0, limit }
+    }
+
+    /// Takes what has arrived. All lines must have been read by [`Lines::next_line`] before.
+    ///
+    /// # Errors
+    /// The unfinished line is longer than the limit.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        self.buffer.drain(..self.taken);
+        self.scanned -= self.taken;
+        self.taken = 0;
+        if self.buffer.len() + bytes.len() > self.limit
+            && self.buffer.len() + bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len()) > self.limit
+        {
+            return Err(TooLong);
+        }
+        // A great event must not be paid for until the end of the watch.
+        if self.buffer.is_empty() && self.buffer.capacity() > limits::EVENT_BUFFER_KEPT_BYTES {
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The next whole line that is not blank, without its end.
+    pub fn next_line(&mut self) -> Option<&[u8]> {
+        loop {
+            let end = self.scanned
+                + self.buffer[self.scanned..].iter().position(|b| *b == b'\n').or_else(|| {
+                    self.scanned = self.buffer.len();
+                    None
+                })?;
+            let start = self.taken;
+            (self.taken, self.scanned) = (end + 1, end + 1);
+            if !self.buffer[start..end].trim_ascii().is_empty() {
+                return Some(&self.buffer[start..end]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(lines: &mut Lines) -> Vec<String> {
+        std::iter::from_fn(|| lines.next_line().map(|l| String::from_utf8(l.to_vec()).unwrap())).collect()
+    }
+
+    #[test]
+    fn lines_come_out_whole_wherever_the_stream_is_cut() {
+        let text = b"{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":3}\n";
+        for size in 1..=text.len() {
+            let mut lines = Lines::new(16);
+            let mut got = Vec::new();
+            for piece in text.chunks(size) {
+                lines.push(piece).unwrap();
+                got.extend(all(&mut lines));
+            }
+            assert_eq!(got, ["{\"a\":1}", "{\"b\":2}\r", "{\"c\":3}"], "{size}");
+        }
+    }
+
+    #[test]
+    fn a_line_past_the_limit_is_refused_and_many_short_ones_are_not() {
+        let mut lines = Lines::new(4);
+        assert_eq!(lines.push(b"1234\n12\n1234\n"), Ok(()));
+        assert_eq!(all(&mut lines), ["1234", "12", "1234"]);
+        assert_eq!(lines.push(b"123"), Ok(()));
+        assert!(lines.next_line().is_none());
+        assert_eq!(lines.push(b"45"), Err(TooLong));
+        assert_eq!(Lines::new(4).push(b"12345\n"), Err(TooLong));
+    }
+
+    #[test]
+    fn a_large_buffer_is_given_back_after_its_line() {
+        let mut lines = Lines::new(1 << 20);
+        let mut long = vec![b'x'; 1 << 18];
+        long.push(b'\n');
+        lines.push(&long).unwrap();
+        assert_eq!(lines.next_line().unwrap().len(), 1 << 18);
+        lines.push(b"y\n").unwrap();
+        assert_eq!(all(&mut lines), ["y"]);
+        assert!(lines.buffer.capacity() <= limits::EVENT_BUFFER_KEPT_BYTES);
+    }
+}

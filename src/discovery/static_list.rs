@@ -1,0 +1,246 @@
+//! Peers that the operator wrote down: `--peer NAME=ADDR[@ZONE]`, and a file with one of the same per line.
+//!
+//! The file is looked at once a second by one `stat`, not by inotify: a ConfigMap is swapped by renaming a symlink two
+//! levels up, which a watch on the file never sees. A file that has become bad keeps the last list.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::report::Reporter;
+use super::{PeerList, PeerSpec, Readiness, Update, Updates};
+use crate::limits;
+
+/// Why a list of peers is refused: what, where, and what would be accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// An entry that cannot be read.
+    #[error("{place}: bad peer '{text}': {reason}; accepted: NAME=ADDRESS[@ZONE], such as a=10.0.0.7@z1 or b=fd00::1")]
+    Entry {
+        /// The flag, or the file and line.
+        place: Place,
+        /// As written.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A name that an earlier entry has.
+    #[error("{place}: duplicate peer '{name}': accepted: one IPv4 and one IPv6 address per name")]
+    Duplicate {
+        /// Of the second entry.
+        place: Place,
+        /// The name.
+        name: String,
+    },
+    /// A file that cannot be read.
+    #[error("--peers-file {}: {source}; accepted: a readable text file with one NAME=ADDRESS[@ZONE] per line", path.display())]
+    File {
+        /// As given.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// More than the program has slots for.
+    #[error("{place}: more than {} peers", limits::PEER_SLOTS_MAX)]
+    TooMany {
+        /// Where it became too many.
+        place: Place,
+    },
+}
+
+/// Where an entry stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A `--peer` flag.
+    Flag,
+    /// A line of the peers file, counted from 1.
+    Line(PathBuf, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => write!(f, "--peer"),
+            Self::Line(path, line) => write!(f, "--peers-file {}:{line}", path.display()),
+        }
+    }
+}
+
+/// Reads one `NAME=ADDR[@ZONE]`.
+///
+/// # Errors
+/// What is wrong, as a clause.
+pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
+    let (node, rest) = text.split_once('=').ok_or("no '='")?;
+    let (address, zone) = match rest.split_once('@') {
+        Some((address, zone)) => (address, Some(zone)),
+        None => (rest, None),
+    };
+    check_name(node)?;
+    if let Some(zone) = zone {
+        check_name(zone).map_err(|reason| match reason {
+            EMPTY_NAME => "the zone is empty",
+            LONG_NAME => "the zone is longer than 253 bytes",
+            _ => "the zone holds white space or a control character",
+        })?;
+    }
+    if address.is_empty() {
+        return Err("the address is empty");
+    }
+    let address: IpAddr = address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?;
+    // A mapped address is IPv4 on the wire; told apart it would be probed with the wrong protocol.
+    let address = address.to_canonical();
+    if address.is_unspecified() {
+        return Err("the address is unspecified, which would ping the node itself");
+    }
+    if address.is_multicast() {
+        return Err("the address is multicast");
+    }
+    let zone = zone.map(str::to_owned);
+    Ok(PeerSpec { node: node.to_owned(), address, zone, readiness: Readiness::Ready, http_port: None })
+}
+
+const EMPTY_NAME: &str = "the name is empty";
+const LONG_NAME: &str = "the name is longer than 253 bytes";
+
+/// A node or zone name that a label can carry.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    const _: () = assert!(limits::NAME_BYTES_MAX == 253, "the messages say 253");
+    if name.is_empty() {
+        return Err(EMPTY_NAME);
+    }
+    if name.len() > limits::NAME_BYTES_MAX {
+        return Err(LONG_NAME);
+    }
+    if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err("the name holds white space or a control character");
+    }
+    Ok(())
+}
+
+/// What the operator asked for.
+#[derive(Clone, Debug, Default)]
+pub struct StaticConfig {
+    /// `--peer` values as typed.
+    pub peers: Vec<String>,
+    /// `--peers-file`.
+    pub file: Option<PathBuf>,
+}
+
+impl StaticConfig {
+    /// Reads everything: the flags first, then the file.
+    ///
+    /// # Errors
+    /// The first bad entry, a duplicate, or an unreadable file.
+    pub fn load(&self) -> Result<PeerList, PeerError> {
+        let mut list = Collector::default();
+        for text in &self.peers {
+            list.add(text.trim(), || Place::Flag)?;
+        }
+        if let Some(path) = &self.file {
+            let text = read_bounded(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
+            for (index, line) in text.lines().enumerate() {
+                let entry = line.split('#').next().unwrap_or_default().trim();
+                if !entry.is_empty() {
+                    list.add(entry, || Place::Line(path.clone(), index + 1))?;
+                }
+            }
+        }
+        Ok(PeerList { peers: list.peers })
+    }
+}
+
+#[derive(Default)]
+struct Collector {
+    peers: Vec<PeerSpec>,
+    seen: HashSet<(String, bool)>,
+}
+
+impl Collector {
+    fn add(&mut self, text: &str, place: impl FnOnce() -> Place) -> Result<(), PeerError> {
+        let spec = match parse_peer(text) {
+            Ok(spec) => spec,
+            Err(reason) => return Err(PeerError::Entry { place: place(), text: text.to_owned(), reason }),
+        };
+        if self.peers.len() == limits::PEER_SLOTS_MAX {
+            return Err(PeerError::TooMany { place: place() });
+        }
+        if !self.seen.insert((spec.node.clone(), spec.address.is_ipv6())) {
+            return Err(PeerError::Duplicate { place: place(), name: spec.node });
+        }
+        self.peers.push(spec);
+        Ok(())
+    }
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    // A FIFO would block the probe thread for ever.
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    let read = fs::File::open(path)?.take(limits::PEERS_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > limits::PEERS_FILE_BYTES_MAX {
+        return Err(std::io::Error::other(format!("longer than {} bytes", limits::PEERS_FILE_BYTES_MAX)));
+    }
+    Ok(text)
+}
+
+/// What tells one version of a file from the next: the inode for a rename, the change time for a write or a chmod.
+/// None where there is no file.
+type Version = Option<(u64, u64, i64, i64, u64)>;
+
+fn version(path: &Path) -> Version {
+    let m = fs::metadata(path).ok()?;
+    Some((m.dev(), m.ino(), m.ctime(), m.ctime_nsec(), m.size()))
+}
+
+/// Sends the list, then a new one whenever the file changes, and [`Update::Confirmed`] while it does not. Returns when
+/// nobody listens any more.
+pub async fn run(config: StaticConfig, updates: Updates) {
+    let mut reporter = Reporter::new("static");
+    let mut good = false;
+    // None at first, which no version equals: the first turn reads.
+    let mut seen: Option<Option<Version>> = None;
+    let mut tick = tokio::time::interval(limits::PEERS_FILE_POLL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        // Taken before the content is read: an edit in between is seen as a change at the next tick.
+        let now = Some(config.file.as_deref().map(version));
+        let update = if now == seen {
+            good.then_some(Update::Confirmed)
+        } else {
+            seen = now;
+            match config.load() {
+                Ok(list) => {
+                    reporter.recovered();
+                    good = true;
+                    Some(Update::List(list))
+                }
+                Err(error) => {
+                    // What is wrong now may differ from what was wrong with the version before: said once for each.
+                    reporter.forget();
+                    reporter.failed("file", &error);
+                    good = false;
+                    None
+                }
+            }
+        };
+        if updates.is_closed() {
+            return;
+        }
+        if let Some(update) = update
+            && updates.send(update).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
