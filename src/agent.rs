@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, PeerList, Update};
@@ -61,7 +62,8 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
-    runtime.block_on(serve(settings))
+    // Discovery is a task of its own on this thread, and its futures may not leave it.
+    LocalSet::new().block_on(&runtime, serve(settings))
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
@@ -84,7 +86,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let server = bound.start(settings.http_workers, Arc::new(app))?;
 
     let (updates, received) = mpsc::channel(1);
-    let source = tokio::spawn(discovery::run(settings.discovery.clone(), updates));
+    let source = spawn_local(discovery::run(settings.discovery.clone(), updates));
     let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
     let done = probing.run(received, stop).await;
 

@@ -13,7 +13,7 @@ pub mod static_list;
 use std::net::IpAddr;
 
 pub use dns::DnsConfig;
-pub use kubernetes::KubernetesConfig;
+pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
 pub use static_list::StaticConfig;
 
 /// What a source says about a peer's readiness.

@@ -101,9 +101,6 @@ pub const FAMILIES: &[Family] = &[
         "How much later than scheduled the agent sent its probes."),
 ];
 
-/// The most samples of one reading: a histogram's buckets, +Inf, sum and count.
-pub const SAMPLES_MAX: usize = crate::statistics::HISTOGRAM_BUCKETS + 2;
-
 /// What a reading is of.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {

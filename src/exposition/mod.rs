@@ -12,7 +12,7 @@ mod process;
 mod routes;
 mod text;
 
-pub use agent::AgentMetrics;
+pub use agent::{AgentMetrics, Build};
 pub use metrics::{Format, MetricsBody};
 pub use routes::App;
 

@@ -190,6 +190,12 @@ impl Engine {
         Ok(Label { number, slot, sequence })
     }
 
+    /// The packet is written and goes out now.
+    pub fn stamp(&mut self, label: Label, now: Nanos) {
+        let index = self.flights.index(label.number);
+        self.flights.ring[index].sent_at = now;
+    }
+
     /// The kernel took the probe, or did not.
     pub fn sent(&mut self, label: Label, result: Result<(), SendError>) -> Option<Event> {
         let index = self.flights.index(label.number);

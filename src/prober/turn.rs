@@ -122,6 +122,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         for ((packet, (_, to)), bytes) in packets.iter_mut().zip(&batch.labels).zip(batch.messages.chunks(bytes)) {
             *packet = Outgoing { to: *to, bytes };
         }
+        let now = clock.now();
+        batch.labels.iter().for_each(|(label, _)| engine.stamp(*label, now));
         let lag = now.since(due);
         wire.send(&packets[..batch.labels.len()], &mut |index, result: Result<(), SendError>| {
             let (label, _) = batch.labels[index];
