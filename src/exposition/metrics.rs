@@ -130,7 +130,7 @@ impl MetricsBody {
         let labels = &mut self.labels;
         labels.clear();
         match scope {
-            Scope::Agent => label(labels, "source_node", &self.view.node),
+            Scope::Agent => {}
             Scope::Zone => {
                 let (zone, protocol) = zone_pair(subject);
                 label(labels, "source_zone", directory.own_zone());

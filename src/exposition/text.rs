@@ -11,11 +11,12 @@ pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra<'_>, va
     out.push(b'{');
     out.extend_from_slice(labels);
     // Writing to a Vec cannot fail.
+    let comma = if labels.is_empty() { "" } else { "," };
     let _ = match extra {
         Extra::None | Extra::Sum | Extra::Count => Ok(()),
-        Extra::Label(name, value) => write!(out, ",{name}=\"{value}\""),
-        Extra::Bucket(Some(bound)) => write!(out, ",le=\"{}\"", bound.as_secs_f64()),
-        Extra::Bucket(None) => write!(out, ",le=\"+Inf\""),
+        Extra::Label(name, value) => write!(out, "{comma}{name}=\"{value}\""),
+        Extra::Bucket(Some(bound)) => write!(out, "{comma}le=\"{}\"", bound.as_secs_f64()),
+        Extra::Bucket(None) => write!(out, "{comma}le=\"+Inf\""),
     };
     out.extend_from_slice(b"} ");
     let _ = match value {
@@ -90,10 +91,12 @@ mod tests {
         sample(&mut out, "n", &labels, Extra::Bucket(Some(Nanos(10_000))), Value::Count(3));
         sample(&mut out, "n", &labels, Extra::Bucket(None), Value::Count(4));
         sample(&mut out, "n", &labels, Extra::Sum, Value::Seconds(Nanos(1_500_000)));
+        sample(&mut out, "l", b"", Extra::Bucket(None), Value::Count(4));
         sample(&mut out, "e", &labels, Extra::Label("reason", "other"), Value::Count(1));
         let expected = "n_bucket{a=\"x\",b=\"q\\\"\\\\\\n\",le=\"0.00001\"} 3\n\
                         n_bucket{a=\"x\",b=\"q\\\"\\\\\\n\",le=\"+Inf\"} 4\n\
                         n_sum{a=\"x\",b=\"q\\\"\\\\\\n\"} 0.0015\n\
+                        l_bucket{le=\"+Inf\"} 4\n\
                         e{a=\"x\",b=\"q\\\"\\\\\\n\",reason=\"other\"} 1\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
