@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use http_support::{Canary, connect, eventually, exchange, get, lines, patient, serve};
+use http_support::{Canary, bind, connect, eventually, exchange, get, lines, patient, serve, serve_on};
 use kube_canary::{
     http::ServeLimits,
     limits::{CONNECTIONS_PER_WORKER, HEALTH_CONNECTIONS_PER_WORKER},
@@ -19,12 +19,10 @@ const WORKERS: usize = 4;
 const PLACES: usize = WORKERS * CONNECTIONS_PER_WORKER;
 const HEALTH_PLACES: usize = WORKERS * HEALTH_CONNECTIONS_PER_WORKER;
 
-/// Connections that say nothing, all of them taken by a worker or closed by it.
+/// Connections that say nothing: they take the ordinary places first, and what is beyond the others is closed again.
 fn idle(canary: &Canary, count: usize) -> Vec<TcpStream> {
-    let before = canary.stats.connections();
     let idle = (0..count).map(|_| connect(canary.address)).collect();
-    let seated = (before + count).min(PLACES + HEALTH_PLACES);
-    eventually("the idle ones are seated", || canary.stats.connections() >= seated.min(PLACES));
+    eventually("the idle ones are seated", || canary.stats.connections() >= count.min(PLACES));
     idle
 }
 
@@ -57,6 +55,36 @@ fn idle_connections_that_began_a_request_do_not_stop_health() {
         held.push(begun);
     }
     health_answers(&canary);
+}
+
+#[test]
+fn a_probe_is_not_evicted_before_it_is_looked_at() {
+    // They all wait in the backlog for the one health place of the one worker.
+    let bound = bind();
+    let mut probes: Vec<_> = (0..50).map(|_| connect(bound.local_addr())).collect();
+    for probe in &mut probes {
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    }
+    let _canary = serve_on(bound, 1, 10, ServeLimits { connections: 0, health_connections: 1, ..patient() });
+    for probe in &probes {
+        assert_eq!(http_support::receive(&mut BufReader::new(probe), false).expect("an answer").body, "ok\n");
+    }
+}
+
+#[test]
+fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
+    let canary = serve(1, 1_000_000, patient());
+    let mut stuck = connect(canary.address);
+    stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    let rendered = || canary.seen.rendered_bytes.load(Ordering::SeqCst);
+    let (mut before, mut still) = (0, 0);
+    eventually("the sockets are full", || {
+        still = if rendered() == before && before > 0 { still + 1 } else { 0 };
+        before = rendered();
+        still == 50
+    });
+    // The client's receive buffer is most of it.
+    assert!(before < 400_000, "{before} bytes are on their way");
 }
 
 #[test]

@@ -121,3 +121,32 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::*;
+
+    fn has_rung(gate: &Gate, worker: usize) -> bool {
+        pin!(gate.bell(worker).notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn every_worker_hears_when_the_last_place_goes_and_when_the_first_returns() {
+        let gate = Gate::new(2, 1);
+        gate.take();
+        assert!(!gate.is_full() && !has_rung(&gate, 0) && !has_rung(&gate, 1));
+        gate.take();
+        assert!(gate.is_full() && has_rung(&gate, 0) && has_rung(&gate, 1));
+        gate.give();
+        assert!(!gate.is_full() && has_rung(&gate, 0) && has_rung(&gate, 1));
+        gate.give();
+        assert!(!has_rung(&gate, 0) && !has_rung(&gate, 1), "nothing changes for anyone");
+        gate.stop();
+        assert!(gate.is_stopping() && has_rung(&gate, 0) && has_rung(&gate, 1));
+    }
+}

@@ -164,15 +164,19 @@ impl Line {
     /// Reads and forgets what the client still sends, until it stops: closing a socket with unread bytes resets the
     /// connection, and the client may lose the answer that it was sent.
     pub(super) async fn drain(&self, mut bytes_left: usize) {
-        let mut scratch = [0; READ_BYTES];
         while bytes_left > 0 && self.stream.readable().await.is_ok() {
-            match self.stream.try_read(&mut scratch) {
+            match self.read_and_forget() {
                 Ok(0) => return,
                 Ok(count) => bytes_left = bytes_left.saturating_sub(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }
         }
+    }
+
+    /// Apart from `drain`, so that its buffer is not part of every connection's task.
+    fn read_and_forget(&self) -> io::Result<usize> {
+        self.stream.try_read(&mut [0; READ_BYTES])
     }
 
     fn looked_at(&self) {

@@ -64,6 +64,8 @@ pub struct ServeLimits {
     pub request_head_time: Duration,
     /// How long one response may take to be read.
     pub response_time: Duration,
+    /// How long a refused request is read and forgotten.
+    pub drain_time: Duration,
     /// How long a shutdown waits for responses under way.
     pub shutdown_time: Duration,
 }
@@ -75,6 +77,7 @@ impl Default for ServeLimits {
             health_connections: limits::HEALTH_CONNECTIONS_PER_WORKER,
             request_head_time: limits::REQUEST_HEAD_TIME,
             response_time: limits::RESPONSE_TIME,
+            drain_time: limits::DRAIN_TIME,
             shutdown_time: limits::HTTP_SHUTDOWN_TIME,
         }
     }

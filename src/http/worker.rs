@@ -32,7 +32,7 @@ use super::{
     gate::Gate,
     line::{Class, Line, LineIo},
 };
-use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, DRAIN_TIME, REQUEST_HEAD_BYTES_MAX};
+use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, REQUEST_HEAD_BYTES_MAX};
 
 /// What all workers have in common.
 #[derive(Clone)]
@@ -238,7 +238,7 @@ async fn converse(place: Place) {
     };
     drop(protocol);
     if refused || line.has_unread() {
-        let _ = timeout_at(Instant::now() + DRAIN_TIME, line.drain(DRAIN_BYTES_MAX)).await;
+        let _ = timeout_at(Instant::now() + line.worker().limits().drain_time, line.drain(DRAIN_BYTES_MAX)).await;
     }
 }
 

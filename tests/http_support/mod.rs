@@ -12,7 +12,7 @@ use std::{
 };
 
 use kube_canary::{
-    http::{Render, Reply, Routes, ServeLimits, Server, ServerStats},
+    http::{Bound, Render, Reply, Routes, ServeLimits, Server, ServerStats},
     limits::FRAME_BYTES,
 };
 
@@ -94,8 +94,15 @@ pub struct Canary {
     pub server: Server,
 }
 
+pub fn bind() -> Bound {
+    Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket")
+}
+
 pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Canary {
-    let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    serve_on(bind(), workers, lines, limits)
+}
+
+pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits) -> Canary {
     let (seen, stats) = (Arc::new(Seen::default()), bound.stats());
     let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats) };
     let server = bound.start_with(workers, Arc::new(routes), limits).expect("a server");
@@ -104,7 +111,8 @@ pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Canary {
 
 /// Long times: only a test that is about a time shortens it.
 pub fn patient() -> ServeLimits {
-    ServeLimits { request_head_time: PATIENCE * 3, response_time: PATIENCE * 3, ..ServeLimits::default() }
+    let long = PATIENCE * 3;
+    ServeLimits { request_head_time: long, response_time: long, drain_time: long, ..ServeLimits::default() }
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
