@@ -20,9 +20,15 @@ pub fn main_from(args: Vec<std::ffi::OsString>) -> i32 {
         ["--help"] => println!("Usage: kube-canary [version [--json]]"),
         ["version"] => println!("kube-canary {:?}", allocator::info()),
         ["version", "--json"] => println!("{}", serde_json::to_string(&allocator::info()).expect("no map")),
-        ["run", ..] => loop {
-            std::thread::park();
-        },
+        ["run", ..] => {
+            let at = args.iter().position(|arg| *arg == "--listen").expect("--listen") + 1;
+            let listener = std::net::TcpListener::bind(args[at]).expect("a free port");
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let _ = std::io::Read::read(&mut stream, &mut [0; 4_096]);
+                let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.0 200 OK\r\n\r\nkube_canary_build_info 1\n");
+            }
+        }
         _ => {
             eprintln!("kube-canary: {args:?}: --help or version is accepted");
             return 2;

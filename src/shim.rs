@@ -54,11 +54,7 @@ pub struct KubeCanaryLink {
 // SAFETY: the name is ours: no other library's symbols start like this.
 #[unsafe(no_mangle)]
 #[expect(clippy::similar_names, reason = "argc and argv are what C calls them")]
-pub unsafe extern "C" fn kube_canary_main(
-    argc: c_int,
-    argv: *const *mut c_char,
-    link: *const KubeCanaryLink,
-) -> c_int {
+pub unsafe extern "C" fn kube_canary_main(argc: c_int, argv: *const *mut c_char, link: *const KubeCanaryLink) -> c_int {
     // The linker takes only those members out of the archive that somebody names.
     std::hint::black_box((&raw const allocator::EARLY, &raw const MALLOC_CONF));
     // SAFETY: the caller promises a valid `link`.

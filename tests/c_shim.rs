@@ -1,10 +1,14 @@
 //! The C shim, built here with `cc` and the host's libc: the same program as the plain binary.
 
+mod blocked;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+
+use blocked::Blocked;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
@@ -50,7 +54,11 @@ fn succeed(command: &mut Command) {
 
 fn run(program: impl AsRef<Path>, args: &[&str]) -> Output {
     let program = program.as_ref();
-    Command::new(program).arg0("kube-canary").args(args).output().unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    Command::new(program)
+        .arg0("kube-canary")
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
 #[test]
@@ -94,12 +102,13 @@ fn the_shim_says_that_the_final_link_decided() {
 }
 
 #[test]
+fn huge_pages_are_off_behind_the_shim() {
+    Blocked::start(&mut Command::new(shim())).has_no_huge_pages();
+}
+
+#[test]
 fn the_shim_answers_and_exits_like_the_plain_binary() {
-    for (args, code) in [
-        (&["--help"][..], 0),
-        (&["--no-such-flag"], 2),
-        (&["no-such-command"], 2),
-    ] {
+    for (args, code) in [(&["--help"][..], 0), (&["--no-such-flag"], 2), (&["no-such-command"], 2)] {
         let (plain, shim) = (run(PLAIN, args), run(shim(), args));
         assert_eq!(plain.status.code(), Some(code), "{args:?}: {plain:?}");
         assert_eq!(shim, plain, "{args:?}");

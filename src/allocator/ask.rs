@@ -19,6 +19,7 @@ pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "gl
 const TRIAL_BYTES: usize = 64 * 1_024;
 
 /// Other threads free memory while glibc's books, which are the whole process's, are compared: so more than one trial.
+#[cfg(target_env = "gnu")]
 const GLIBC_TRIALS: u32 = 64;
 
 /// jemalloc's `mallctl`.

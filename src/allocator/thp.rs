@@ -10,6 +10,7 @@
 //! for the flag survives `execve`; and only if huge pages are already there, for they stay until they are unmapped.
 //! `.preinit_array` would spare the shared malloc that, but neither musl nor a static glibc is helped by it.
 
+#[cfg(target_env = "gnu")]
 use std::ffi::{c_char, c_int};
 
 #[cfg(target_env = "gnu")]
@@ -68,7 +69,7 @@ fn huge_pages_back_us() -> bool {
 }
 
 /// The figure of the line `AnonHugePages:      2048 kB`; 0 where there is no such line.
-#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
+#[cfg(any(target_env = "gnu", test))]
 fn anon_huge_kb(rollup: &[u8]) -> u64 {
     let mut lines = rollup.split(|&byte| byte == b'\n');
     let Some(rest) = lines.find_map(|line| line.strip_prefix(b"AnonHugePages:")) else { return 0 };
