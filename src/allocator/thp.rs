@@ -5,10 +5,10 @@
 //! So the flag is set by a constructor of our own. An `.init_array` section with a number runs before those without
 //! (jemalloc's) and in the order of the numbers; those up to 100 are the implementation's, and 101 is mimalloc's.
 //!
-//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first,
-//! and in a wholly static glibc, which allocates before any constructor. There the process starts itself once more,
-//! for the flag survives `execve`; and only if huge pages are already there, for they stay until they are unmapped.
-//! `.preinit_array` would spare the shared malloc that, but neither musl nor a static glibc is helped by it.
+//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first.
+//! There the process starts itself once more, for the flag survives `execve`; and only if huge pages are already there:
+//! those stay until they are unmapped. glibc's `.preinit_array` would come before a shared malloc's constructor, but not
+//! before whatever else may have allocated by then, and one mechanism that looks at the outcome is enough.
 
 #[cfg(target_env = "gnu")]
 use std::ffi::{c_char, c_int};
