@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "kube_canary.h"
@@ -30,8 +29,7 @@ int main(int argc, char **argv) {
     open_standard_descriptors();
     /* A scraper that goes away is an error of one write, not the end of the process. */
     if (signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
-        perror("kube-canary: ignoring SIGPIPE");
-        return 1;
+        abort();
     }
     const struct kube_canary_link link = {
         .mallctl = mallctl,

@@ -135,6 +135,9 @@ pub const DEMO_NODES_MAX: u64 = 50;
 
 /// jemalloc arenas that can be asked for at build time: its own default, four per processor, on 256 processors.
 pub const NARENAS_MAX: u32 = 1_024;
+/// How often glibc's books are compared before it is held not to be ours: they are the whole process's, and other
+/// threads free memory meanwhile.
+pub const MALLOC_TRIALS_MAX: u32 = 64;
 
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);

@@ -1,10 +1,14 @@
 //! The C shim, built here with `cc` and the host's libc: the same program as the plain binary.
 
+mod blocked;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+
+use blocked::Blocked;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
@@ -50,7 +54,11 @@ fn succeed(command: &mut Command) {
 
 fn run(program: impl AsRef<Path>, args: &[&str]) -> Output {
     let program = program.as_ref();
-    Command::new(program).arg0("kube-canary").args(args).output().unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    Command::new(program)
+        .arg0("kube-canary")
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
 #[test]
@@ -91,6 +99,11 @@ fn the_shim_says_that_the_final_link_decided() {
     assert_eq!(version["libc"], libc, "{version}");
     let allocator = if cfg!(feature = "jemalloc") { "jemalloc" } else { libc };
     assert_eq!(version["allocator"], allocator, "{version}");
+}
+
+#[test]
+fn huge_pages_are_off_behind_the_shim() {
+    Blocked::start(&mut Command::new(shim())).has_no_huge_pages();
 }
 
 #[test]

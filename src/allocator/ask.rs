@@ -18,15 +18,18 @@ pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "gl
 /// Large enough for no thread cache to serve it unseen; small enough to come from any heap.
 const TRIAL_BYTES: usize = 64 * 1_024;
 
-/// Other threads free memory while glibc's books, which are the whole process's, are compared: so more than one trial.
-const GLIBC_TRIALS: u32 = 64;
-
 /// jemalloc's `mallctl`.
 pub(crate) type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 /// mimalloc's `mi_version`.
 pub(crate) type MiVersion = unsafe extern "C" fn() -> c_int;
 /// mimalloc's `mi_is_in_heap_region`.
 pub(crate) type MiIsInHeapRegion = unsafe extern "C" fn(*const c_void) -> bool;
+
+/// That of the feature's jemalloc, whose names have a prefix, so that no linker finds it for others.
+#[cfg(feature = "jemalloc")]
+const FEATURE: Option<Mallctl> = Some(tikv_jemalloc_sys::mallctl);
+#[cfg(not(feature = "jemalloc"))]
+const FEATURE: Option<Mallctl> = None;
 
 /// The functions by which a malloc that was linked in can be asked; none of one that was not.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +48,7 @@ pub(super) struct Answer {
 /// Asks one after the other; the libc last, for any other malloc has replaced it.
 pub(super) fn ask(linked: Malloc) -> Answer {
     let loaded = loaded();
-    let jemallocs = [feature_mallctl(), loaded.mallctl, linked.mallctl];
+    let jemallocs = [FEATURE, loaded.mallctl, linked.mallctl];
     jemallocs
         .into_iter()
         .flatten()
@@ -54,16 +57,6 @@ pub(super) fn ask(linked: Malloc) -> Answer {
         .or_else(|| mimalloc(linked))
         .or_else(system)
         .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None })
-}
-
-#[cfg(feature = "jemalloc")]
-fn feature_mallctl() -> Option<Mallctl> {
-    Some(tikv_jemalloc_sys::mallctl)
-}
-
-#[cfg(not(feature = "jemalloc"))]
-fn feature_mallctl() -> Option<Mallctl> {
-    None
 }
 
 /// An allocation by the global allocator, as all of ours are.
@@ -160,7 +153,7 @@ fn system() -> Option<Answer> {
         drop(allocation);
         usize::try_from(grown).is_ok_and(|bytes| bytes >= TRIAL_BYTES)
     };
-    (0..GLIBC_TRIALS).any(moves).then(|| {
+    (0..crate::limits::MALLOC_TRIALS_MAX).any(moves).then(|| {
         // SAFETY: glibc's constant version string.
         let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
         Answer { allocator: "glibc", version: version.to_string_lossy().into_owned(), narenas: None }

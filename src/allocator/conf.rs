@@ -20,17 +20,19 @@ const BEFORE: &str = "narenas:";
 const AFTER: &str = ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true\0";
 const LENGTH: usize = BEFORE.len() + NARENAS.len() + AFTER.len();
 
-const _: () = assert!(is_narenas(NARENAS), "KUBE_CANARY_NARENAS: a whole number from 1 to 1024 is accepted");
-const _: () = assert!(NARENAS_MAX == 1_024, "the message above names the bound");
-
 /// The configuration as jemalloc wants it: NUL-terminated.
-pub(crate) static MALLOC_CONF: [u8; LENGTH] = {
-    let mut conf = [0; LENGTH];
-    append(&mut conf, 0, BEFORE);
-    append(&mut conf, BEFORE.len(), NARENAS);
-    append(&mut conf, BEFORE.len() + NARENAS.len(), AFTER);
-    conf
+pub(crate) static MALLOC_CONF: [u8; LENGTH] = join([BEFORE, NARENAS, AFTER]);
+
+const VARIABLE: &str = "KUBE_CANARY_NARENAS=";
+const ACCEPTED: &str = ": a whole number from 1 to 1024 is accepted";
+const REFUSAL: [u8; VARIABLE.len() + NARENAS.len() + ACCEPTED.len()] = join([VARIABLE, NARENAS, ACCEPTED]);
+
+const _: () = match (is_narenas(NARENAS), str::from_utf8(&REFUSAL)) {
+    (true, _) => (),
+    (false, Ok(refusal)) => panic!("{}", refusal),
+    (false, Err(_)) => unreachable!(),
 };
+const _: () = assert!(NARENAS_MAX == 1_024, "the message above names the bound");
 
 /// What jemalloc, with the prefix that tikv-jemalloc-sys gives it, looks for: `const char *_rjem_malloc_conf`, which a
 /// reference to an array is.
@@ -40,8 +42,15 @@ pub(crate) static MALLOC_CONF: [u8; LENGTH] = {
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static RJEM_MALLOC_CONF: &[u8; LENGTH] = &MALLOC_CONF;
 
-const fn append(to: &mut [u8; LENGTH], at: usize, text: &str) {
-    to.split_at_mut(at).1.split_at_mut(text.len()).0.copy_from_slice(text.as_bytes());
+/// The parts, one after the other; `N` is the sum of their lengths, or the build fails.
+const fn join<const N: usize>(parts: [&str; 3]) -> [u8; N] {
+    let mut joined = [0; N];
+    let (first, rest) = joined.split_at_mut(parts[0].len());
+    let (second, third) = rest.split_at_mut(parts[1].len());
+    first.copy_from_slice(parts[0].as_bytes());
+    second.copy_from_slice(parts[1].as_bytes());
+    third.copy_from_slice(parts[2].as_bytes());
+    joined
 }
 
 /// Whether `text` is a decimal number in the accepted range. No leading zero: jemalloc would read it as octal.

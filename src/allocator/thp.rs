@@ -5,11 +5,12 @@
 //! So the flag is set by a constructor of our own. An `.init_array` section with a number runs before those without
 //! (jemalloc's) and in the order of the numbers; those up to 100 are the implementation's, and 101 is mimalloc's.
 //!
-//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first,
-//! and in a wholly static glibc, which allocates before any constructor. There the process starts itself once more,
-//! for the flag survives `execve`; and only if huge pages are already there, for they stay until they are unmapped.
-//! `.preinit_array` would spare the shared malloc that, but neither musl nor a static glibc is helped by it.
+//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first.
+//! There the process starts itself once more, for the flag survives `execve`; and only if huge pages are already there:
+//! those stay until they are unmapped. glibc's `.preinit_array` would come before a shared malloc's constructor, but not
+//! before whatever else may have allocated by then, and one mechanism that looks at the outcome is enough.
 
+#[cfg(target_env = "gnu")]
 use std::ffi::{c_char, c_int};
 
 #[cfg(target_env = "gnu")]
@@ -68,7 +69,7 @@ fn huge_pages_back_us() -> bool {
 }
 
 /// The figure of the line `AnonHugePages:      2048 kB`; 0 where there is no such line.
-#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
+#[cfg(any(target_env = "gnu", test))]
 fn anon_huge_kb(rollup: &[u8]) -> u64 {
     let mut lines = rollup.split(|&byte| byte == b'\n');
     let Some(rest) = lines.find_map(|line| line.strip_prefix(b"AnonHugePages:")) else { return 0 };

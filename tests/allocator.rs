@@ -1,0 +1,105 @@
+//! Which malloc runs, whether it can be told, and that no huge page backs it: on the plain binary.
+
+mod blocked;
+
+use std::process::{Command, Output};
+
+use blocked::Blocked;
+
+const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
+const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
+
+fn version(command: &mut Command) -> serde_json::Value {
+    let output: Output = command.args(["version", "--json"]).output().expect("it starts");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn version_names_the_malloc_that_runs() {
+    let version = version(&mut Command::new(PLAIN));
+    let jemalloc = cfg!(feature = "jemalloc");
+    assert_eq!(version["allocator"], if jemalloc { "jemalloc" } else { LIBC }, "{version}");
+    assert_eq!(version["libc"], LIBC, "{version}");
+    assert_eq!(version["linkage"], "rust", "{version}");
+    let number = version["allocator_version"].as_str().expect("a string");
+    assert!(number.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+    let narenas = option_env!("KUBE_CANARY_NARENAS").unwrap_or("1").parse::<u64>().expect("checked by the build");
+    assert_eq!(version["narenas"].as_u64(), jemalloc.then_some(narenas), "{version}");
+}
+
+#[test]
+fn huge_pages_are_off_in_the_plain_binary() {
+    Blocked::start(&mut Command::new(PLAIN)).has_no_huge_pages();
+}
+
+#[cfg(feature = "jemalloc")]
+#[test]
+fn the_environment_overrides_the_arenas_that_were_baked_in() {
+    let version = version(Command::new(PLAIN).env("_RJEM_MALLOC_CONF", "narenas:3"));
+    assert_eq!(version["narenas"], 3, "{version}");
+}
+
+#[cfg(feature = "jemalloc")]
+#[test]
+fn a_misspelt_jemalloc_option_ends_the_start_and_is_named() {
+    let output = Command::new(PLAIN).arg("version").env("_RJEM_MALLOC_CONF", "narena:3").output().expect("it starts");
+    assert!(!output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("narena:3"), "{output:?}");
+}
+
+/// A library whose constructor, which runs before any of the program's, gets itself a huge page, and says whether it did.
+#[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+const HUGE_PAGES_BEFORE_US: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static const size_t HUGE = 2u << 20;
+__attribute__((constructor)) static void first(void) {
+    char line[256];
+    char *region = mmap(0, 17 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (region == MAP_FAILED) abort();
+    char *aligned = (char *)(((uintptr_t)region + HUGE - 1) / HUGE * HUGE);
+    madvise(aligned, 16 * HUGE, MADV_HUGEPAGE);
+    for (int page = 0; page < 16; page++) aligned[page * HUGE] = 1;
+    FILE *rollup = fopen("/proc/self/smaps_rollup", "r"), *log = fopen(getenv("KUBE_CANARY_TEST_LOG"), "a");
+    while (rollup && log && fgets(line, sizeof line, rollup))
+        if (strstr(line, "AnonHugePages:")) fputs(line, log);
+    fclose(log);
+    fclose(rollup);
+}
+"#;
+
+#[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+#[test]
+fn a_shared_malloc_that_already_has_huge_pages_is_started_again_without_them() {
+    use std::fs;
+    let path = |suffix: &str| format!("{}/huge-{}{suffix}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let (source, library, log) = (path(".c"), path(".so"), path(".log"));
+    fs::write(&source, HUGE_PAGES_BEFORE_US).expect("the directory is writable");
+    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiled = Command::new(cc).args(["-shared", "-fPIC", "-o", &library, &source]).output().expect("a C compiler");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+
+    let mut command = Command::new(PLAIN);
+    let blocked = Blocked::start(command.env("LD_PRELOAD", &library).env("KUBE_CANARY_TEST_LOG", &log));
+    let starts = fs::read_to_string(&log).expect("the library was loaded");
+    let huge: Vec<u64> =
+        starts.lines().map(|line| line.split_whitespace().nth(1).expect("a figure").parse().expect("kB")).collect();
+    if huge.first() == Some(&0) {
+        let why = "NOT TESTED: this machine gives no huge pages (transparent_hugepage=never, or none free)";
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("{why}");
+        return;
+    }
+    assert_eq!(huge.len(), 2, "started twice, not more: {starts}");
+    assert_eq!(huge[1], 0, "the second time without huge pages: {starts}");
+    blocked.has_no_huge_pages();
+    assert_eq!(blocked.proc("comm"), "kube-canary\n");
+    assert_eq!(blocked.proc("cmdline"), format!("{PLAIN}\0version\0"));
+    for file in [source, library, log] {
+        fs::remove_file(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+}
