@@ -210,7 +210,11 @@ impl Watcher {
                     if matches!(failure, Failure::Unauthorized) && self.token_has_changed() {
                         continue;
                     }
-                    self.reporter.failed(failure.kind(), &failure);
+                    match failure {
+                        // Part of the protocol: the server keeps its history for five minutes.
+                        Failure::Gone => log::debug!("kubernetes discovery: {failure}"),
+                        _ => _ = self.reporter.failed(failure.kind(), &failure),
+                    }
                     self.machine.failed(&failure, random::unit())
                 }
             };
@@ -322,7 +326,8 @@ impl Watcher {
         Ok(response)
     }
 
-    async fn connect(&self) -> Result<Link, Failure> {
+    /// `&mut` only because a shared borrow across an await would ask that the connection be `Sync`.
+    async fn connect(&mut self) -> Result<Link, Failure> {
         let connecting = connect::connect(&self.config.server, &self.account);
         timeout(self.config.timing.connect, connecting).await.map_err(|_| Failure::Time("a connection"))?
     }
