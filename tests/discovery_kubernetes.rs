@@ -192,7 +192,7 @@ async fn no_failure_of_a_watch_empties_the_peers() {
 #[tokio::test]
 async fn a_rotated_token_is_used_at_once_after_401() {
     // A back-off that would outlast the test: only a retry without one gets through.
-    let hour = Duration::from_secs(3_600);
+    let hour = Duration::from_hours(1);
     let mut api = Api::with(kube_canary::discovery::kubernetes::Timing { backoff_min: hour, ..timing() }, None).await;
     let refused = api.request().await;
     assert_eq!(refused.token, "token-1");

@@ -48,7 +48,6 @@ pub async fn wait(parts: &[&str]) {
             new.await;
         }
     };
-    if tokio::time::timeout(Duration::from_secs(30), seen).await.is_err() {
-        panic!("nothing logged with {parts:?}, but {:#?}", LINES.lock().unwrap());
-    }
+    let in_time = tokio::time::timeout(Duration::from_secs(30), seen).await.is_ok();
+    assert!(in_time, "nothing logged with {parts:?}, but {:#?}", LINES.lock().unwrap());
 }
