@@ -8,9 +8,9 @@ mod nameserver;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::RecordType;
-use kube_canary::discovery::dns::{DnsConfig, Servers, run};
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use kube_canary::discovery::dns::{DnsConfig, Servers, Settings, run};
 use kube_canary::discovery::{PeerSpec, Readiness, Update};
 use nameserver::{Asked, NameServer, Say};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,12 +39,13 @@ impl Mesh {
     /// Looks `name` up, with peers that answer on `port`.
     fn start(name: &str, port: u16, dns: NameServer) -> Self {
         logged::start();
-        let servers = Servers::Fixed {
+        let servers = Servers::Fixed(Settings {
             servers: vec![dns.address],
             search: vec!["ns.svc.cluster.local".into(), "svc.cluster.local".into()],
             ndots: 5,
             timeout: Duration::from_millis(100),
-        };
+            attempts: 2,
+        });
         let refresh = (Duration::from_millis(10), Duration::from_millis(10));
         let (sender, updates) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
@@ -176,7 +177,7 @@ async fn no_failure_of_dns_empties_the_list() {
     assert_eq!(mesh.addresses().await.len(), 2);
     for (say, line) in [
         (Say::Code(ResponseCode::NXDomain), Some("(NXDOMAIN)")),
-        (Say::Code(ResponseCode::ServFail), Some("Server Failure")),
+        (Say::Code(ResponseCode::ServFail), Some("SERVFAIL")),
         // Of the same kind as the failure before, and so not logged again.
         (Say::Nothing, None),
     ] {
