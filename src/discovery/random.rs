@@ -3,6 +3,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+/// The id of a DNS question.
+pub fn id() -> u16 {
+    // The hash is keyed (SipHash), so that one id does not tell the next.
+    u16::try_from(RandomState::new().hash_one(0_u8) >> 48).unwrap_or(0)
+}
+
 /// A number in [0, 1). The standard library seeds each `RandomState` from the kernel and then counts up under a keyed
 /// hash: good enough to spread agents over time, and no further crate or state.
 pub fn unit() -> f64 {

@@ -7,6 +7,8 @@
 mod book;
 mod identity;
 mod resolve;
+mod settings;
+mod wire;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use book::{Book, Change};
 use identity::{Identity, IdentityError};
 pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
+pub use settings::Settings;
 
 /// Which name, and how to ask.
 #[derive(Clone, Debug)]

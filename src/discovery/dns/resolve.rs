@@ -1,24 +1,28 @@
 //! Name to addresses, both families, on the current runtime. getaddrinfo would block the probe thread or want one of
 //! its own.
 //!
-//! hickory does the protocol (UDP, truncation → TCP, resolv.conf); the search list is walked here, because the two
-//! families must agree on which of the candidate names is meant, and because the candidate that answered is worth
-//! remembering: `ndots:5` in a pod makes a look-up of a Service cost up to ten queries otherwise.
+//! This is a stub resolver of our own (`wire` and `settings` are the rest of it) because hickory-resolver, the library
+//! that we started with, cost 400 KB of text: text that is linked is text that is resident, whichever source is in use,
+//! for the kernel maps 64 KB around each fault. That is a fifth of the whole budget, for two record types.
 //!
-//! A resolver lives for one look-up: an edited resolv.conf is picked up, nothing is cached, and the sockets and
-//! buffers are given back.
+//! The search list is walked for both families together, because they must agree on which of the candidate names is
+//! meant, and the candidate that answered is worth remembering: `ndots:5` in a pod makes a look-up of a Service cost up
+//! to ten questions otherwise.
+//!
+//! A look-up keeps nothing: an edited resolv.conf is picked up, nothing is cached, sockets and buffers are given back.
 
-use std::net::{IpAddr, SocketAddr};
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
 
-use crate::http::client::chain;
+use super::settings::{self, Settings};
+use super::wire;
+use crate::discovery::random;
 use crate::limits;
 
 /// Where questions go.
@@ -28,16 +32,7 @@ pub enum Servers {
     #[default]
     System,
     /// These, for tests.
-    Fixed {
-        /// Asked in any order.
-        servers: Vec<SocketAddr>,
-        /// As in resolv.conf.
-        search: Vec<String>,
-        /// As in resolv.conf.
-        ndots: usize,
-        /// Of one question.
-        timeout: Duration,
-    },
+    Fixed(Settings),
 }
 
 /// Why a look-up gave nothing to trust.
@@ -45,7 +40,7 @@ pub enum Servers {
 pub enum ResolveError {
     /// Not a DNS name.
     #[error("'{0}' is not a DNS name: {1}")]
-    Name(String, String),
+    Name(String, &'static str),
     /// No resolv.conf, or none that names a server.
     #[error("/etc/resolv.conf: {0}")]
     System(String),
@@ -96,15 +91,7 @@ pub struct Resolved {
 /// # Errors
 /// [`ResolveError::Name`]
 pub fn check_name(name: &str) -> Result<(), ResolveError> {
-    parse_name(name).map(drop)
-}
-
-fn parse_name(name: &str) -> Result<Name, ResolveError> {
-    let bad = |reason: String| ResolveError::Name(name.to_owned(), reason);
-    if name.trim_end_matches('.').is_empty() {
-        return Err(bad("empty".into()));
-    }
-    Name::from_utf8(name).map_err(|e| bad(e.to_string()))
+    wire::encode_name(name).map(drop).map_err(|reason| ResolveError::Name(name.to_owned(), reason))
 }
 
 /// Looks `name` up, in both families and at most [`limits::DNS_LOOKUP_TIME`].
@@ -113,29 +100,21 @@ fn parse_name(name: &str) -> Result<Name, ResolveError> {
 /// [`ResolveError`]; NXDOMAIN is one, an empty answer is not.
 pub async fn resolve(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
     let time = limits::DNS_LOOKUP_TIME;
-    tokio::time::timeout(time, walk(servers, name)).await.map_err(|_| ResolveError::Time(name.to_owned(), time))?
+    timeout(time, walk(servers, name)).await.map_err(|_| ResolveError::Time(name.to_owned(), time))?
 }
 
-async fn walk(servers: &Servers, text: &str) -> Result<Resolved, ResolveError> {
-    let name = parse_name(text)?;
-    let (config, mut options) = settings(servers)?;
-    options.cache_size = 0;
-    options.use_hosts_file = ResolveHosts::Never;
-    // Without EDNS an answer of more than 30 pods would always come twice, the second time by TCP.
-    options.edns0 = true;
-    let ndots = options.ndots;
-    let mut candidates = candidates(&name, config.search(), ndots);
-    candidates.dedup();
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    *builder.options_mut() = options;
-    let resolver = builder.build().map_err(|e| ResolveError::System(chain(&e)))?;
-
+async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
+    check_name(name)?;
+    let settings = match servers {
+        Servers::System => settings::system().map_err(|e| ResolveError::System(e.to_string()))?,
+        Servers::Fixed(settings) => settings.clone(),
+    };
     let mut empty = None;
-    for candidate in candidates {
-        let (ipv4, ipv6) =
-            tokio::join!(ask(&resolver, &candidate, RecordType::A), ask(&resolver, &candidate, RecordType::AAAA));
-        let name = candidate.to_utf8();
-        match merge(ipv4, ipv6, name) {
+    for candidate in candidates(name, &settings) {
+        // A search domain that makes the name too long is no candidate.
+        let Ok(wire_name) = wire::encode_name(&candidate) else { continue };
+        let (ipv4, ipv6) = tokio::join!(ask(&settings, &wire_name, wire::A), ask(&settings, &wire_name, wire::AAAA));
+        match merge(ipv4, ipv6, candidate) {
             Ok(Some(found)) if found.ttl.is_some() => return Ok(found),
             Ok(Some(none)) => empty = empty.or(Some(none)),
             Ok(None) => {}
@@ -143,46 +122,21 @@ async fn walk(servers: &Servers, text: &str) -> Result<Resolved, ResolveError> {
             Err(error) => return Err(error),
         }
     }
-    empty.ok_or_else(|| ResolveError::NoSuchName(text.to_owned()))
-}
-
-fn settings(servers: &Servers) -> Result<(ResolverConfig, ResolverOpts), ResolveError> {
-    match servers {
-        Servers::System => {
-            hickory_resolver::system_conf::read_system_conf().map_err(|e| ResolveError::System(chain(&e)))
-        }
-        Servers::Fixed { servers, search, ndots, timeout } => {
-            let servers = servers.iter().map(|server| {
-                let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].into_iter().map(|mut c| {
-                    c.port = server.port();
-                    c
-                });
-                NameServerConfig::new(server.ip(), true, connections.collect())
-            });
-            let search = search.iter().map(|s| parse_name(s)).collect::<Result<_, _>>()?;
-            let config = ResolverConfig::from_parts(None, search, servers.collect());
-            let mut options = ResolverOpts::default();
-            (options.ndots, options.timeout) = (*ndots, *timeout);
-            Ok((config, options))
-        }
-    }
+    empty.ok_or_else(|| ResolveError::NoSuchName(name.to_owned()))
 }
 
 /// resolv.conf(5): a name with fewer dots than `ndots` is tried with the search list first, then as it stands; one with
 /// more the other way round; one that ends in a dot only as it stands.
-fn candidates(name: &Name, search: &[Name], ndots: usize) -> Vec<Name> {
-    let mut absolute = name.clone();
-    absolute.set_fqdn(true);
-    if name.is_fqdn() {
-        return vec![absolute];
+fn candidates(name: &str, settings: &Settings) -> Vec<String> {
+    if name.ends_with('.') {
+        return vec![name.to_owned()];
     }
-    let mut names: Vec<Name> = search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
-    let dots = usize::from(name.num_labels()).saturating_sub(1);
-    if dots >= ndots {
-        names.insert(0, absolute);
-    } else {
-        names.push(absolute);
-    }
+    let absolute = format!("{name}.");
+    let mut names: Vec<String> =
+        settings.search.iter().map(|domain| format!("{name}.{}.", domain.trim_end_matches('.'))).collect();
+    let dots = name.bytes().filter(|b| *b == b'.').count();
+    let at = if dots >= settings.ndots { 0 } else { names.len() };
+    names.insert(at, absolute);
     names
 }
 
@@ -193,31 +147,73 @@ enum Answer {
     Failed(String),
 }
 
-async fn ask(resolver: &TokioResolver, name: &Name, kind: RecordType) -> Answer {
-    match resolver.lookup(name.clone(), kind).await {
-        Ok(lookup) => {
-            let mut addresses = Vec::new();
-            let mut ttl: Option<u32> = None;
-            for record in lookup.answers() {
-                let address = match &record.data {
-                    RData::A(a) => IpAddr::V4(a.0),
-                    RData::AAAA(a) => IpAddr::V6(a.0),
-                    _ => continue,
-                };
-                ttl = Some(ttl.map_or(record.ttl, |t| t.min(record.ttl)));
-                if !address.is_unspecified() && !address.is_multicast() && addresses.len() < limits::PEER_SLOTS_MAX {
-                    addresses.push(address);
+/// Asks each server in turn, `attempts` times, until one knows.
+async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
+    let mut reason = String::new();
+    for _ in 0..settings.attempts {
+        for server in &settings.servers {
+            let reply = match exchange(*server, name, kind, settings.timeout).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    reason = format!("{server}: {error}");
+                    continue;
                 }
+            };
+            match reply.code {
+                0 => {
+                    let mut addresses = reply.addresses;
+                    addresses.retain(|a| !a.is_unspecified() && !a.is_multicast());
+                    addresses.truncate(limits::PEER_SLOTS_MAX);
+                    return Answer::Records(addresses, reply.ttl.map(|ttl| Duration::from_secs(ttl.into())));
+                }
+                wire::NXDOMAIN => return Answer::NoSuchName,
+                2 => reason = format!("{server}: server failure (SERVFAIL)"),
+                code => reason = format!("{server}: response code {code}"),
             }
-            Answer::Records(addresses, ttl.map(|t| Duration::from_secs(t.into())))
         }
-        Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match none.response_code {
-            ResponseCode::NoError => Answer::Records(Vec::new(), None),
-            ResponseCode::NXDomain => Answer::NoSuchName,
-            code => Answer::Failed(code.to_string()),
-        },
-        Err(error) => Answer::Failed(chain(&error)),
     }
+    Answer::Failed(reason)
+}
+
+/// One question to one server: by UDP, and by TCP where the answer does not fit.
+async fn exchange(server: SocketAddr, name: &[u8], kind: u16, time: Duration) -> io::Result<wire::Reply> {
+    // Together with the kernel's choice of port: what a forger has to guess.
+    let query = wire::query(random::id(), name, kind);
+    let reply = in_time(time, by_udp(server, &query)).await?;
+    if reply.truncated { in_time(time, by_tcp(server, &query)).await } else { Ok(reply) }
+}
+
+async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(time, future).await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))
+}
+
+async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    // Connected: the kernel drops what others send, and tells us at once where nobody listens.
+    socket.connect(server).await?;
+    socket.send(query).await?;
+    let mut buffer = vec![0; wire::UDP_BYTES.into()];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if let Some(reply) = wire::parse(&buffer[..length], query) {
+            return Ok(reply);
+        }
+    }
+}
+
+async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
+    let mut stream = TcpStream::connect(server).await?;
+    let mut message = Vec::with_capacity(query.len() + 2);
+    message.extend_from_slice(&u16::try_from(query.len()).map_err(io::Error::other)?.to_be_bytes());
+    message.extend_from_slice(query);
+    stream.write_all(&message).await?;
+    let mut answer = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut answer).await?;
+    // Truncated by TCP too would be asked for for ever.
+    wire::parse(&answer, query)
+        .filter(|reply| !reply.truncated)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed answer by TCP"))
 }
 
 /// Both families of one candidate. None: no such name.
@@ -248,8 +244,9 @@ mod tests {
     use super::*;
 
     fn names(name: &str, ndots: usize) -> Vec<String> {
-        let search = ["ns.svc.cluster.local.", "svc.cluster.local."].map(|s| Name::from_utf8(s).unwrap());
-        candidates(&Name::from_utf8(name).unwrap(), &search, ndots).iter().map(Name::to_utf8).collect()
+        let search = ["ns.svc.cluster.local", "svc.cluster.local."].map(str::to_owned).to_vec();
+        let (timeout, attempts) = (Duration::from_secs(1), 1);
+        candidates(name, &Settings { servers: vec![], search, ndots, timeout, attempts })
     }
 
     #[test]

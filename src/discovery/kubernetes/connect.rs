@@ -84,3 +84,15 @@ fn client_config(account: &Account) -> Result<ClientConfig, Failure> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_server_is_bracketed_where_it_is_written_with_its_port() {
+        let server = |host: &str| Server { host: host.into(), port: 443 }.to_string();
+        assert_eq!(server("fd00::1"), "[fd00::1]:443");
+        assert_eq!(server("10.96.0.1"), "10.96.0.1:443");
+    }
+}

@@ -1,0 +1,90 @@
+//! resolv.conf(5), as far as a pod has one: nameserver, search, domain, and the options ndots, timeout and attempts.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Who is asked, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Asked one after the other.
+    pub servers: Vec<SocketAddr>,
+    /// Domains to complete a name with.
+    pub search: Vec<String>,
+    /// Dots from which on a name is tried as it stands first.
+    pub ndots: usize,
+    /// For one question to one server.
+    pub timeout: Duration,
+    /// Rounds over all servers.
+    pub attempts: usize,
+}
+
+/// The system's, read anew.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn system() -> std::io::Result<Settings> {
+    let mut text = String::new();
+    // No resolv.conf is longer than a page; what is past 64 KiB is not one.
+    File::open("/etc/resolv.conf")?.take(64 << 10).read_to_string(&mut text)?;
+    Ok(parse(&text))
+}
+
+/// The bounds are those of resolv.conf(5), the number of servers and search domains included; unknown lines and options
+/// are left out, as every resolver does.
+fn parse(text: &str) -> Settings {
+    let mut settings =
+        Settings { servers: Vec::new(), search: Vec::new(), ndots: 1, timeout: Duration::from_secs(5), attempts: 2 };
+    for line in text.lines() {
+        let mut words = line.split(['#', ';']).next().unwrap_or_default().split_ascii_whitespace();
+        match words.next() {
+            Some("nameserver") if settings.servers.len() < 3 => {
+                let address = words.next().and_then(|w| w.parse::<IpAddr>().ok());
+                settings.servers.extend(address.map(|a| SocketAddr::new(a, 53)));
+            }
+            // The last of them counts.
+            Some("search" | "domain") => settings.search = words.take(32).map(str::to_owned).collect(),
+            Some("options") => {
+                for (name, value) in words.filter_map(|w| w.split_once(':')) {
+                    let Ok(value) = value.parse::<u8>() else { continue };
+                    match name {
+                        "ndots" => settings.ndots = value.min(15).into(),
+                        "timeout" => settings.timeout = Duration::from_secs(value.clamp(1, 30).into()),
+                        "attempts" => settings.attempts = value.clamp(1, 5).into(),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    if settings.servers.is_empty() {
+        settings.servers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 53));
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pods_file_is_read() {
+        let pod = "search ns.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10 # kube-dns\n\
+                   nameserver fd00::a\noptions ndots:5 timeout:2 attempts:3 edns0\n";
+        let settings = parse(pod);
+        assert_eq!(settings.servers, ["10.96.0.10:53".parse().unwrap(), "[fd00::a]:53".parse().unwrap()]);
+        assert_eq!(settings.search, ["ns.svc.cluster.local", "svc.cluster.local", "cluster.local"]);
+        assert_eq!((settings.ndots, settings.timeout, settings.attempts), (5, Duration::from_secs(2), 3));
+    }
+
+    #[test]
+    fn what_is_missing_or_odd_falls_back_to_the_manuals_defaults() {
+        let settings =
+            parse("; nothing\nnameserver somewhere\noptions ndots:x timeout:0 attempts:200 rotate\nport 7\n");
+        assert_eq!(settings.servers, ["127.0.0.1:53".parse().unwrap()]);
+        assert_eq!((settings.ndots, settings.timeout, settings.attempts), (1, Duration::from_secs(1), 5));
+        assert!(settings.search.is_empty());
+    }
+}
