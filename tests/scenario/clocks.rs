@@ -131,6 +131,22 @@ fn a_real_loss_is_still_a_loss_after_a_stand_still() {
 }
 
 #[test]
+fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
+    let mut world = World::new(Plan::default(), &[("a", A)]);
+    world.wire().script(ip(A), |_| Fate::reply(50_000));
+    world.steady = false;
+    for n in 1..=10 {
+        world.run_until_tried(ip(A), n);
+        // Turn with nothing to read, and lose the processor right after: the reply comes meanwhile, in time.
+        world.wire().pause_when_empty = Nanos(400 * MS);
+        world.turn();
+    }
+    world.settle();
+    world.expect("a", PeerReading { sent: 10, received: 10, ..PeerReading::default() });
+    assert_eq!(world.buckets("a"), [(Some(50_000), 10)]);
+}
+
+#[test]
 fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
     let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
     let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
@@ -152,4 +168,22 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
         let read = world.read(name);
         assert_eq!((read.lost, read.late, read.duplicate, read.send_errors), (0, 0, 0, [0; 8]), "{name}");
     }
+}
+
+#[test]
+fn a_host_too_slow_for_its_interval_still_ends_each_turn() {
+    // 100 cells of two peers, 12 ms to send to each cell: it can never keep up.
+    let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
+    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
+    let mut world = World::new(Plan::default(), &peers);
+    world.wire().send_takes = Nanos(12 * MS);
+    world.steady = false;
+    let start = world.now();
+    world.stand_still(SECOND);
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert!(world.now().since(start) < Nanos(20 * SECOND.0));
+    let lost: u64 = names.iter().map(|(name, _)| world.read(name).lost).sum();
+    assert_eq!(lost, 0);
 }
