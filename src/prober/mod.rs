@@ -23,7 +23,7 @@ pub mod socket;
 mod timer;
 mod turn;
 
-pub use clock::{Clock, MonotonicClock};
+pub use clock::{Clock, MonotonicClock, arrival};
 pub use engine::{Engine, Event, Flights};
 pub use schedule::Schedule;
 pub use timer::Timer;

@@ -70,18 +70,23 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     /// Reads, sends, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
     /// Returns whether everything that has arrived is read; if not, call it again at once.
     pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
+        let start = self.clock.now();
+        // Read before the packets are: whatever had arrived by then has been read once the sockets are empty, however
+        // long we are held up between that and deciding losses.
+        let mut as_of = start;
         let mut drained = self.receive(sink);
-        while let Some((due, cell)) = self.schedule.advance(self.clock.now()) {
+        // What falls due meanwhile is for the next turn: a host too slow for its interval must get out of here.
+        while let Some((due, cell)) = self.schedule.advance(start) {
             let peers = self.schedule.cell(cell).len();
             for from in (0..peers).step_by(BATCH) {
                 self.send(cell, from..(from + BATCH).min(peers), due, sink);
             }
             // Replies of what was just sent are already there on a short path: read them before sending more.
+            as_of = self.clock.now();
             drained = self.receive(sink);
         }
         if drained {
-            let now = self.clock.now();
-            while let Some((slot, event)) = self.engine.expire(now) {
+            while let Some((slot, event)) = self.engine.expire(as_of) {
                 sink.event(slot, event);
             }
         }

@@ -1,0 +1,307 @@
+//! A large mesh in which a tenth of the peers is replaced, moved, terminated, taken away or brought back every second.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use kube_canary::discovery::{PeerSpec, Readiness};
+use kube_canary::peers::SlotId;
+use kube_canary::statistics::PeerReading;
+use kube_canary::units::Nanos;
+
+use super::oracle::{Place, disowned, expected};
+use super::random::Random;
+use super::wire::{Fate, Probe};
+use super::world::{MS, Plan, SECOND, World, ip, spec};
+
+const PEERS: usize = 1_000;
+const CHANGES_PER_SECOND: usize = PEERS / 10;
+const SECONDS: u64 = 180;
+const FORGET_AFTER: u64 = 20;
+/// So many nodes are behind a link that loses 1 %.
+const LOSSY_ONE_IN: u64 = 10;
+
+/// What the test knows of a node, since it was first listed or last forgotten.
+#[derive(Debug)]
+struct Node {
+    places: Vec<Place>,
+    addresses: Vec<IpAddr>,
+    terminating_until: Option<u64>,
+    away_until: Option<u64>,
+    lossy: bool,
+}
+
+impl Node {
+    fn place(&self) -> Place {
+        *self.places.last().expect("was somewhere")
+    }
+
+    fn probes<'a>(&self, world: &'a mut World) -> Vec<(IpAddr, &'a Probe)> {
+        let wire = &*world.wire();
+        let of = |address: &IpAddr| wire.log(*address).iter().map(|probe| (*address, probe)).collect::<Vec<_>>();
+        let mut probes: Vec<_> = self.addresses.iter().flat_map(of).collect();
+        probes.sort_by_key(|(_, probe)| probe.sent_at);
+        probes
+    }
+}
+
+struct Mesh {
+    world: World,
+    random: Random,
+    nodes: HashMap<String, Node>,
+    /// Names, in an order that is the same in every run.
+    names: Vec<String>,
+    addresses: u32,
+    second: u64,
+    /// Losses on lossy links, of nodes that were looked at for the last time.
+    lost: u64,
+    disowned: u64,
+    peak: usize,
+    returned: u64,
+    reborn: u64,
+}
+
+impl Mesh {
+    fn new(seed: u64) -> Self {
+        let plan = Plan { payload_bytes: 24, forget_after: Nanos(FORGET_AFTER * SECOND.0), ..Plan::default() };
+        let mut world = World::new(plan, &[]);
+        world.steady = false;
+        let mut mesh = Self {
+            world,
+            random: Random(seed),
+            nodes: HashMap::new(),
+            names: Vec::new(),
+            addresses: 0,
+            second: 0,
+            lost: 0,
+            disowned: 0,
+            peak: 0,
+            returned: 0,
+            reborn: 0,
+        };
+        (0..PEERS).for_each(|i| mesh.join(format!("node{i}")));
+        mesh
+    }
+
+    /// A fresh address, on a link as the node's. Replies take 5 to 85 ms, so that many are under way at each change.
+    fn address(&mut self, lossy: bool) -> IpAddr {
+        self.addresses += 1;
+        let address = Ipv4Addr::from(0x0a00_0100 + self.addresses).into();
+        let mut of_link = Random(self.random.next());
+        self.world.wire().script(address, move |_| {
+            if lossy && of_link.chance(1) { Fate::lost() } else { Fate::reply(5_000 + of_link.below(80_000)) }
+        });
+        address
+    }
+
+    fn join(&mut self, name: String) {
+        let lossy = self.random.below(LOSSY_ONE_IN) == 0;
+        let address = self.address(lossy);
+        let place = Place { since: self.world.now(), address: Some(address), terminating: false };
+        let node =
+            Node { places: vec![place], addresses: vec![address], terminating_until: None, away_until: None, lossy };
+        assert!(self.nodes.insert(name.clone(), node).is_none());
+        self.names.push(name);
+    }
+
+    /// Puts a node somewhere else, or nowhere, or on its way out.
+    fn put(&mut self, name: &str, address: Option<IpAddr>, terminating: bool) {
+        let since = self.world.now();
+        let node = self.nodes.get_mut(name).expect("a node");
+        if let Some(address) = address.filter(|address| !node.addresses.contains(address)) {
+            node.addresses.push(address);
+        }
+        node.places.push(Place { since, address, terminating });
+    }
+
+    fn go_elsewhere(&mut self, name: &str) {
+        let (before, lossy) = (self.nodes[name].place().address, self.nodes[name].lossy);
+        let address = self.address(lossy);
+        self.put(name, Some(address), false);
+        // The old pod may be dead by now, or still answer what it was sent.
+        if let Some(before) = before.filter(|_| self.random.chance(50)) {
+            self.world.wire().silence(before);
+        }
+    }
+
+    fn go_away(&mut self, name: &str, seconds: Option<u64>) {
+        if let Some(address) = self.nodes[name].place().address.filter(|_| self.random.chance(50)) {
+            self.world.wire().silence(address);
+        }
+        self.put(name, None, false);
+        let until = seconds.map(|seconds| self.second + seconds);
+        self.nodes.get_mut(name).expect("a node").away_until = until;
+    }
+
+    /// What was to happen by now, and a tenth of the mesh besides.
+    fn change(&mut self) {
+        for name in self.names.clone() {
+            let node = self.nodes.get_mut(&name).expect("a node");
+            if node.away_until.take_if(|second| *second <= self.second).is_some() {
+                let back = node.addresses.last().copied();
+                self.returned += 1;
+                if self.random.chance(50) { self.put(&name, back, false) } else { self.go_elsewhere(&name) }
+            } else if node.terminating_until.take_if(|second| *second <= self.second).is_some() {
+                let away = 1 + self.random.below(15);
+                if self.random.chance(50) { self.go_elsewhere(&name) } else { self.go_away(&name, Some(away)) }
+            }
+        }
+        for _ in 0..CHANGES_PER_SECOND {
+            let name = self.names[usize::try_from(self.random.below(self.names.len() as u64)).unwrap()].clone();
+            let place = self.nodes[&name].place();
+            if place.since == self.world.now() || place.terminating || place.address.is_none() {
+                continue;
+            }
+            match self.random.below(100) {
+                0..20 => {
+                    self.go_away(&name, None);
+                    let fresh = format!("node{}", self.names.len() + usize::try_from(self.second).unwrap() * PEERS);
+                    self.join(fresh);
+                }
+                20..50 => self.go_elsewhere(&name),
+                50..70 => {
+                    self.put(&name, place.address, true);
+                    let until = self.second + 1 + self.random.below(4);
+                    self.nodes.get_mut(&name).expect("a node").terminating_until = Some(until);
+                }
+                _ => {
+                    let seconds = 1 + self.random.below(15);
+                    self.go_away(&name, Some(seconds));
+                }
+            }
+        }
+    }
+
+    /// Everybody leaves.
+    fn leave(&mut self) {
+        for name in self.names.clone() {
+            if self.nodes[&name].place().address.is_some() {
+                self.put(&name, None, false);
+            }
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let list = self.names.iter().filter_map(|name| {
+            let place = self.nodes[name].place();
+            let readiness = if place.terminating { Readiness::Terminating } else { Readiness::Ready };
+            Some(PeerSpec { readiness, ..spec(name, place.address?) })
+        });
+        let list = list.collect();
+        self.world.apply(list);
+        self.peak = self.peak.max(self.world.directory.peers().count());
+        // A new holder starts at zero, whoever had its slot.
+        let now = self.world.now();
+        for (slot, peer) in self.world.directory.peers() {
+            if self.nodes[&*peer.node].places[0].since == now {
+                assert_eq!(self.world.statistics.slot(slot).unwrap().read(), PeerReading::default(), "{}", peer.node);
+            }
+        }
+    }
+
+    /// Compares a node's counters with the oracle's.
+    fn verify(&mut self, slot: SlotId, name: &str) {
+        let got = self.world.statistics.slot(slot).expect("its statistics").read();
+        let timeout = self.world.plan.timeout;
+        let node = &self.nodes[name];
+        let probes = node.probes(&mut self.world);
+        let expected = expected(&node.places, &probes, timeout);
+        self.disowned += disowned(&node.places, &probes);
+        assert_eq!(got, PeerReading { rtt: got.rtt, ..expected }, "{name}: {node:?}");
+        assert!(node.lossy || got.lost == 0, "{name}: {got:?}");
+        self.lost += got.lost;
+    }
+
+    /// As the agent does: whoever left long ago loses its slot. Some of those come back, as new peers.
+    fn forget(&mut self) {
+        let (now, after) = (self.world.now(), self.world.plan.forget_after);
+        let before: Vec<(SlotId, String)> =
+            self.world.directory.peers().map(|(slot, peer)| (slot, peer.node.to_string())).collect();
+        let mut kept = self.world.directory.peers().map(|(slot, _)| slot).collect::<Vec<_>>();
+        if self.world.directory.forget(now, after) {
+            kept = self.world.directory.peers().map(|(slot, _)| slot).collect();
+        }
+        for (slot, name) in before.into_iter().filter(|(slot, _)| !kept.contains(slot)) {
+            self.verify(slot, &name);
+            self.nodes.remove(&name);
+            self.names.retain(|held| *held != name);
+            if self.random.chance(20) {
+                self.reborn += 1;
+                self.join(name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_churning_mesh_of_a_thousand_shows_loss_on_the_lossy_links_alone() {
+    let mut mesh = Mesh::new(7);
+    mesh.publish();
+    for second in 1..=SECONDS {
+        mesh.second = second;
+        mesh.world.run(SECOND);
+        // Nothing else happens at this very nanosecond.
+        mesh.world.stand_still(Nanos(1));
+        mesh.forget();
+        mesh.change();
+        mesh.publish();
+    }
+    mesh.world.run(SECOND);
+    mesh.world.stand_still(Nanos(1));
+    // All leave, so that nothing new goes out; a last look at whoever still holds a slot.
+    mesh.leave();
+    mesh.world.run(Nanos(500 * MS));
+    let rest: Vec<(SlotId, String)> =
+        mesh.world.directory.peers().map(|(slot, peer)| (slot, peer.node.to_string())).collect();
+    rest.iter().for_each(|(slot, name)| mesh.verify(*slot, name));
+    assert_eq!(mesh.world.directory.slot_count(), mesh.peak, "no more slots than were ever held at once");
+    assert!(mesh.lost > 50, "{} lost", mesh.lost);
+    assert!(mesh.returned > 1_000 && mesh.reborn > 100, "{} returned, {} reborn", mesh.returned, mesh.reborn);
+    assert_eq!(mesh.world.statistics.unrelated(), mesh.disowned, "replies from where a peer was before it moved");
+}
+
+#[test]
+fn a_returning_peer_goes_on_counting_and_a_new_holder_of_its_slot_starts_at_zero() {
+    let plan = Plan { forget_after: Nanos(20 * SECOND.0), ..Plan::default() };
+    let mut world = World::new(plan, &[("a", "10.0.0.2"), ("b", "10.0.0.3")]);
+    world.run_until_tried(ip("10.0.0.2"), 10);
+    world.settle();
+    let (a, b) = (spec("a", ip("10.0.0.2")), spec("b", ip("10.0.0.3")));
+    world.apply(vec![b.clone()]);
+    world.run(Nanos(10 * SECOND.0));
+    world.expect("a", PeerReading { sent: 10, received: 10, ..PeerReading::default() });
+    world.apply(vec![b.clone(), spec("a", ip("10.0.0.9"))]);
+    world.run_until_tried(ip("10.0.0.9"), 5);
+    world.settle();
+    world.expect("a", PeerReading { sent: 15, received: 15, ..PeerReading::default() });
+    world.apply(vec![b.clone()]);
+    world.run(Nanos(20 * SECOND.0));
+    assert!(world.directory.forget(world.now(), plan.forget_after));
+    world.apply(vec![b.clone(), spec("c", ip("10.0.0.4"))]);
+    world.expect("c", PeerReading::default());
+    assert_eq!(world.directory.slot_count(), 2, "c has the slot of a");
+    world.apply(vec![b, a]);
+    world.expect("a", PeerReading::default());
+}
+
+#[test]
+fn probes_to_a_terminating_peer_are_counted_apart_whatever_becomes_of_them() {
+    let mut world = World::new(Plan::default(), &[("a", "10.0.0.2")]);
+    world.wire().script(ip("10.0.0.2"), |n| match n {
+        10..15 => Fate::reply(100),
+        15..20 => Fate::lost(),
+        _ => Fate::reply(100),
+    });
+    world.run_until_tried(ip("10.0.0.2"), 10);
+    world.settle();
+    let on_its_way_out = PeerSpec { readiness: Readiness::Terminating, ..spec("a", ip("10.0.0.2")) };
+    world.apply(vec![on_its_way_out]);
+    world.steady = false;
+    world.run_until_tried(ip("10.0.0.2"), 20);
+    world.run(Nanos(300 * MS));
+    world.expect("a", PeerReading { sent: 10, received: 10, terminating: [5, 5], ..PeerReading::default() });
+    world.apply(vec![spec("a", ip("10.0.0.2"))]);
+    world.run_until_tried(ip("10.0.0.2"), 25);
+    world.settle();
+    world.expect("a", PeerReading { sent: 15, received: 15, terminating: [5, 5], ..PeerReading::default() });
+}

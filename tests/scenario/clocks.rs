@@ -1,0 +1,189 @@
+//! Time: sequence numbers that wrap, clocks that are set, processors that are taken away.
+
+use kube_canary::statistics::PeerReading;
+use kube_canary::units::Nanos;
+
+use super::clock::HOUR;
+use super::wire::Fate;
+use super::world::{MS, Plan, SECOND, World, ip};
+
+const A: &str = "10.0.0.2";
+const B: &str = "10.0.0.3";
+
+#[test]
+fn losses_are_counted_right_across_the_wrap_of_the_sequence_number() {
+    let plan = Plan { interval: Nanos(10 * MS), timeout: Nanos(45 * MS), payload_bytes: 24, ..Plan::default() };
+    let mut world = World::new(plan, &[("a", A)]);
+    world.wire().script(ip(A), |n| match n {
+        // The last before the wrap and the first behind it: lost, answered four probes later, twice, damaged.
+        65_530..65_533 | 65_536..65_538 => Fate::lost(),
+        65_533..65_535 => Fate::reply(40_000),
+        65_535 => Fate::reply(100).and(30_000),
+        65_538 => Fate::reply(60_000),
+        _ => Fate::reply(100),
+    });
+    world.run_until_tried(ip(A), 66_000);
+    world.settle();
+    world.expect(
+        "a",
+        PeerReading {
+            sent: 66_000,
+            received: 66_000 - 6,
+            lost: 6,
+            late: 1,
+            duplicate: 1,
+            reordered: 2,
+            ..PeerReading::default()
+        },
+    );
+    assert_eq!(world.buckets("a"), [(Some(100), 66_000 - 8), (Some(50_000), 2)]);
+}
+
+#[test]
+fn a_step_of_the_real_time_clock_with_a_probe_under_way_changes_no_round_trip_time() {
+    for step in [HOUR, -HOUR, 1, -1, 400_000, -400_000] {
+        let mut world = World::new(Plan::default(), &[("a", A)]);
+        world.wire().script(ip(A), |_| Fate::reply(20_000));
+        for n in 1..=20 {
+            world.run_until_tried(ip(A), n);
+            world.run(Nanos(5 * MS));
+            world.wire().step_clock(step);
+        }
+        world.settle();
+        world.expect("a", PeerReading { sent: 20, received: 20, ..PeerReading::default() });
+        assert_eq!(world.read("a").rtt.sum, Nanos(20 * 20 * MS), "step {step}");
+    }
+}
+
+#[test]
+fn a_step_while_a_reply_waits_to_be_read_leaves_the_time_of_reading() {
+    for step in [HOUR, -HOUR] {
+        let mut world = World::new(Plan::default(), &[("a", A)]);
+        for n in 1..=10 {
+            world.run_until_tried(ip(A), n);
+            // The reply comes after 100 µs and is read after 2 ms: the stamp says so, until the clock steps.
+            world.stand_still(Nanos(2 * MS));
+            world.wire().step_clock(step);
+            world.turn();
+        }
+        world.expect("a", PeerReading { sent: 10, received: 10, ..PeerReading::default() });
+        assert_eq!(world.read("a").rtt.sum, Nanos(10 * 2 * MS), "step {step}: never 0, never an hour");
+    }
+}
+
+#[test]
+fn a_small_step_never_makes_a_reply_older_than_its_request() {
+    // Forward by more than the reply is old, so that its stamp names a moment before the request went out.
+    let mut world = World::new(Plan::default(), &[("a", A), ("b", B)]);
+    for n in 1..=10 {
+        world.run_until_tried(ip(A), n);
+        world.stand_still(Nanos(2 * MS));
+        world.wire().step_clock(5_000_000);
+        world.turn();
+    }
+    let read = world.read("a");
+    assert_eq!((read.sent, read.received, read.lost), (10, 10, 0));
+    assert_eq!(read.rtt.sum, Nanos(10 * 2 * MS), "the time of reading, not 0");
+}
+
+#[test]
+fn an_agent_that_gets_no_processor_for_five_seconds_reports_lag_and_no_loss() {
+    for timeout in [Nanos(200 * MS), SECOND, Nanos(3 * SECOND.0)] {
+        let mut world = World::new(Plan { timeout, ..Plan::default() }, &[("a", A), ("b", B)]);
+        world.wire().script(ip(A), |_| Fate::reply(150_000));
+        world.run_until_tried(ip(A), 10);
+        let (sent_before, lag_before) = (world.wire().sent(ip(A)), world.statistics.send_lag().read());
+        assert_eq!((sent_before, lag_before.sum), (10, Nanos(0)));
+        // The reply to the tenth comes 150 ms later and waits.
+        world.stand_still(Nanos(5 * SECOND.0));
+        world.turn();
+        let late: u64 = world.statistics.send_lag().read().buckets[10..].iter().copied().map(u64::from).sum();
+        assert!(late >= 1, "what was due meanwhile went out late, and says so");
+        world.run_until_tried(ip(A), 20);
+        world.settle();
+        for node in ["a", "b"] {
+            let read = world.read(node);
+            let expected = PeerReading { sent: read.sent, received: read.sent, ..PeerReading::default() };
+            world.expect(node, expected);
+        }
+        assert_eq!(world.buckets("a"), [(Some(250_000), 20)], "the kernel's stamps know better");
+    }
+}
+
+#[test]
+fn a_real_loss_is_still_a_loss_after_a_stand_still() {
+    let mut world = World::new(Plan::default(), &[("a", A)]);
+    world.wire().script(ip(A), |n| match n {
+        9 => Fate::lost(),
+        10 => Fate::reply(300_000),
+        _ => Fate::reply(100),
+    });
+    world.run_until_tried(ip(A), 10);
+    world.stand_still(Nanos(5 * SECOND.0));
+    world.turn();
+    world.expect("a", PeerReading { sent: 11, received: 9, lost: 1, ..PeerReading::default() });
+    // The eleventh went out in that turn; its reply comes after the timeout and is read at once with it.
+    world.stand_still(Nanos(900 * MS));
+    world.turn();
+    world.settle();
+    let read = world.read("a");
+    assert_eq!((read.sent - read.received, read.lost, read.late), (2, 2, 1));
+}
+
+#[test]
+fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
+    let mut world = World::new(Plan::default(), &[("a", A)]);
+    world.wire().script(ip(A), |_| Fate::reply(50_000));
+    world.steady = false;
+    for n in 1..=10 {
+        world.run_until_tried(ip(A), n);
+        // Turn with nothing to read, and lose the processor right after: the reply comes meanwhile, in time.
+        world.wire().pause_when_empty = Nanos(400 * MS);
+        world.turn();
+    }
+    world.settle();
+    world.expect("a", PeerReading { sent: 10, received: 10, ..PeerReading::default() });
+    assert_eq!(world.buckets("a"), [(Some(50_000), 10)]);
+}
+
+#[test]
+fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
+    let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
+    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
+    let mut world = World::new(Plan { timeout: SECOND, ..Plan::default() }, &peers);
+    world.run(Nanos(10 * SECOND.0));
+    let before: Vec<u64> = names.iter().map(|(_, a)| world.wire().sent(ip(a))).collect();
+    // Suspended for an hour, in which real time goes on; a paused virtual machine, where both clocks do.
+    for both in [false, true] {
+        world.wire().step_clock(HOUR);
+        if both {
+            world.stand_still(Nanos(HOUR.unsigned_abs()));
+        }
+        world.turn();
+        world.run(Nanos(10 * SECOND.0));
+    }
+    for ((name, address), before) in names.iter().zip(before) {
+        let sent = world.wire().sent(ip(address));
+        assert!((20..=22).contains(&(sent - before)), "{name}: {}", sent - before);
+        let read = world.read(name);
+        assert_eq!((read.lost, read.late, read.duplicate, read.send_errors), (0, 0, 0, [0; 8]), "{name}");
+    }
+}
+
+#[test]
+fn a_host_too_slow_for_its_interval_still_ends_each_turn() {
+    // 100 cells of two peers, 12 ms to send to each cell: it can never keep up.
+    let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
+    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
+    let mut world = World::new(Plan::default(), &peers);
+    world.wire().send_takes = Nanos(12 * MS);
+    world.steady = false;
+    let start = world.now();
+    world.stand_still(SECOND);
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert!(world.now().since(start) < Nanos(20 * SECOND.0));
+    let lost: u64 = names.iter().map(|(name, _)| world.read(name).lost).sum();
+    assert_eq!(lost, 0);
+}

@@ -1,0 +1,326 @@
+//! The wire: takes encoded requests, and gives back what the script of their address says.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+
+use kube_canary::peers::Protocol;
+use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Wire, arrival};
+use kube_canary::units::Nanos;
+
+use super::clock::ScriptedClock;
+
+/// What happens to a reply on its way. Positions count from the start of the ICMP message, modulo its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// This bit of the payload is flipped.
+    PayloadBit(usize),
+    /// The sequence number in the header is another.
+    Sequence,
+    /// So many bytes are missing at the end.
+    Truncated(usize),
+    /// Another process's random number stands in the payload.
+    ForeignCookie,
+    /// Another process's identifier stands in the header: only a raw socket sees such a packet.
+    ForeignIdentifier,
+}
+
+/// A reply to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// When it arrives; in a script, how long after the request went out.
+    pub at: Nanos,
+    /// How it arrives.
+    pub damage: Option<Damage>,
+}
+
+/// What a script says of a probe.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    /// The kernel does not take it.
+    Refused(SendError),
+    /// It goes out, and these come back; none is loss.
+    Out(Vec<Reply>),
+}
+
+impl Fate {
+    /// Nothing comes back.
+    pub const fn lost() -> Self {
+        Self::Out(Vec::new())
+    }
+
+    /// An intact reply after `us` microseconds.
+    pub fn reply(us: u64) -> Self {
+        Self::lost().and(us)
+    }
+
+    /// One more intact reply, after `us` microseconds.
+    pub fn and(self, us: u64) -> Self {
+        self.push(us, None)
+    }
+
+    /// One more reply, damaged, after `us` microseconds.
+    pub fn damaged(self, us: u64, damage: Damage) -> Self {
+        self.push(us, Some(damage))
+    }
+
+    fn push(mut self, us: u64, damage: Option<Damage>) -> Self {
+        if let Self::Out(replies) = &mut self {
+            replies.push(Reply { at: Nanos(us * 1_000), damage });
+        }
+        self
+    }
+}
+
+/// A request as the wire saw it.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// When.
+    pub sent_at: Nanos,
+    /// Whether the kernel took it.
+    pub refused: Option<SendError>,
+    /// What came back, in no order; arrival times are on the monotonic clock.
+    pub replies: Vec<Reply>,
+}
+
+type Script = Box<dyn FnMut(u64) -> Fate>;
+
+#[derive(Default)]
+struct Link {
+    script: Option<Script>,
+    log: Vec<Probe>,
+    /// Indices into the log: nothing intact has been read for these.
+    open: VecDeque<usize>,
+}
+
+struct Packet {
+    from: IpAddr,
+    bytes: Vec<u8>,
+    /// The probe that it answers intact.
+    answers: Option<usize>,
+}
+
+/// Everything between us and our peers.
+pub struct LossyWire {
+    clock: ScriptedClock,
+    kinds: [SocketKind; 2],
+    links: HashMap<IpAddr, Link>,
+    air: BTreeMap<(Nanos, u64), Packet>,
+    /// Arrived, each with the kernel's real-time stamp.
+    queue: VecDeque<(Packet, Nanos)>,
+    packets: u64,
+    empty_at: Nanos,
+    /// Who sends back a copy of every request, whomever it was for.
+    mimic: Option<IpAddr>,
+    /// The most packets that one call reads.
+    pub reads_max: usize,
+    /// Whoever finds the queue empty is held up for this long right after, once.
+    pub pause_when_empty: Nanos,
+    /// How long a call to send takes.
+    pub send_takes: Nanos,
+}
+
+impl LossyWire {
+    /// A wire on which everybody answers after 100 µs. `kinds`: of the IPv4 and of the IPv6 socket.
+    pub fn new(clock: ScriptedClock, kinds: [SocketKind; 2]) -> Self {
+        let empty_at = clock.now();
+        Self {
+            clock,
+            kinds,
+            links: HashMap::new(),
+            air: BTreeMap::new(),
+            queue: VecDeque::new(),
+            packets: 0,
+            empty_at,
+            mimic: None,
+            reads_max: 4_096,
+            pause_when_empty: Nanos(0),
+            send_takes: Nanos(0),
+        }
+    }
+
+    /// What becomes of the probes to `address`, of which the script is told how many came before.
+    pub fn script(&mut self, address: IpAddr, script: impl FnMut(u64) -> Fate + 'static) {
+        self.links.entry(address).or_default().script = Some(Box::new(script));
+    }
+
+    /// Every request to `address` so far.
+    pub fn log(&self, address: IpAddr) -> &[Probe] {
+        self.links.get(&address).map_or(&[], |link| &link.log)
+    }
+
+    /// Requests to `address` that went out.
+    pub fn sent(&self, address: IpAddr) -> u64 {
+        self.log(address).iter().filter(|probe| probe.refused.is_none()).count() as u64
+    }
+
+    /// Requests to `address` that went out no longer than `timeout` ago and of which no intact reply was read.
+    pub fn under_way(&self, address: IpAddr, timeout: Nanos) -> u64 {
+        let now = self.clock.now();
+        let Some(link) = self.links.get(&address) else { return 0 };
+        link.open.iter().rev().take_while(|i| now.since(link.log[**i].sent_at) <= timeout).count() as u64
+    }
+
+    /// Requests to anybody that are under way.
+    pub fn all_under_way(&self, timeout: Nanos) -> u64 {
+        self.links.keys().map(|address| self.under_way(*address, timeout)).sum()
+    }
+
+    /// Packets that have not been read, on their way or waiting.
+    pub fn unread(&self) -> usize {
+        self.air.len() + self.queue.len()
+    }
+
+    /// When the next packet can be read.
+    pub fn next_arrival(&self) -> Option<Nanos> {
+        if self.queue.is_empty() { self.air.keys().next().map(|(at, _)| *at) } else { Some(self.clock.now()) }
+    }
+
+    /// A packet that nobody asked for, after `us` microseconds.
+    pub fn inject(&mut self, from: IpAddr, bytes: Vec<u8>, us: u64) {
+        let at = self.clock.now().plus(Nanos(us * 1_000));
+        self.fly(at, Packet { from, bytes, answers: None });
+    }
+
+    /// The host at `address` dies: what it has not sent yet never comes.
+    pub fn silence(&mut self, address: IpAddr) {
+        let now = self.clock.now();
+        self.air.retain(|(at, _), packet| packet.from != address || *at <= now);
+        let recent = self.links.entry(address).or_default().log.iter_mut().rev().take(3);
+        recent.for_each(|probe| probe.replies.retain(|reply| reply.at <= now));
+    }
+
+    /// From now on this host answers whatever is sent to others of its family.
+    pub fn echo_from(&mut self, host: IpAddr) {
+        self.mimic = Some(host);
+    }
+
+    /// The real-time clock is set; what has arrived by now bears the old time.
+    pub fn step_clock(&mut self, by: i64) {
+        self.land();
+        self.clock.step(by);
+    }
+
+    fn fly(&mut self, at: Nanos, packet: Packet) {
+        self.packets += 1;
+        self.air.insert((at, self.packets), packet);
+    }
+
+    /// Moves what has arrived by now into the socket's queue.
+    fn land(&mut self) {
+        let (now, real) = (self.clock.now(), self.clock.realtime());
+        while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), packet) = entry.remove_entry();
+            self.queue.push_back((packet, Nanos(real.0 - now.since(at).0)));
+        }
+    }
+
+    fn take(&mut self, request: Outgoing<'_>) -> Result<(), SendError> {
+        let (now, kind) = (self.clock.now(), self.kind(request.to));
+        let link = self.links.entry(request.to).or_default();
+        let index = link.log.len();
+        let fate = link.script.as_mut().map_or_else(|| Fate::reply(100), |script| script(index as u64));
+        let mut replies = match fate {
+            Fate::Refused(reason) => {
+                link.log.push(Probe { sent_at: now, refused: Some(reason), replies: Vec::new() });
+                return Err(reason);
+            }
+            Fate::Out(replies) => replies,
+        };
+        replies.iter_mut().for_each(|reply| reply.at = now.plus(reply.at));
+        link.open.push_back(index);
+        // Bounded by what can be under way with the longest timeout of any scenario.
+        if link.open.len() > 1_000 {
+            link.open.pop_front();
+        }
+        link.log.push(Probe { sent_at: now, refused: None, replies: replies.clone() });
+        if let Some(from) = self.mimic {
+            self.fly(now.plus(Nanos(1_000)), Packet { from, bytes: answer(request, kind, None), answers: None });
+        }
+        for reply in replies {
+            let bytes = answer(request, kind, reply.damage);
+            let answers = reply.damage.is_none().then_some(index);
+            self.fly(reply.at, Packet { from: request.to, bytes, answers });
+        }
+        Ok(())
+    }
+}
+
+impl Wire for LossyWire {
+    fn kind(&self, address: IpAddr) -> SocketKind {
+        self.kinds[Protocol::of(address) as usize]
+    }
+
+    fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
+        for (index, packet) in packets.iter().enumerate() {
+            sent(index, self.take(*packet));
+        }
+        self.clock.advance(self.send_takes);
+    }
+
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
+        self.land();
+        let (now, real) = (clock.now(), clock.realtime());
+        for _ in 0..self.reads_max {
+            let Some((packet, stamp)) = self.queue.pop_front() else {
+                self.empty_at = now;
+                self.clock.advance(std::mem::take(&mut self.pause_when_empty));
+                return true;
+            };
+            if let (Some(answered), Some(link)) = (packet.answers, self.links.get_mut(&packet.from)) {
+                link.open.retain(|index| *index != answered);
+            }
+            let at = arrival(stamp, now, real, self.empty_at);
+            deliver(Datagram { from: packet.from, bytes: &packet.bytes, at });
+        }
+        false
+    }
+}
+
+/// The reply of a host to `request`, as a socket of `kind` hands it over.
+fn answer(request: Outgoing<'_>, kind: SocketKind, damage: Option<Damage>) -> Vec<u8> {
+    let mut icmp = request.bytes.to_vec();
+    assert_eq!(icmp[..2], [if request.to.is_ipv4() { 8 } else { 128 }, 0], "an echo request of the right family");
+    if request.to.is_ipv4() && kind == SocketKind::Raw {
+        assert_eq!(checksum(&icmp), 0, "the kernel does not fill in this one, and hosts drop what is wrong");
+    }
+    icmp[0] = if request.to.is_ipv4() { 0 } else { 129 };
+    if kind == SocketKind::Datagram {
+        // The kernel replaces the identifier by the ping socket's own.
+        icmp[4..6].copy_from_slice(&[0x12, 0x34]);
+    }
+    match damage {
+        None => {}
+        Some(Damage::PayloadBit(bit)) => {
+            let bit = 64 + bit % ((icmp.len() - 8) * 8);
+            icmp[bit / 8] ^= 1 << (bit % 8);
+        }
+        Some(Damage::Sequence) => icmp[7] ^= 1,
+        Some(Damage::Truncated(bytes)) => icmp.truncate((icmp.len() - bytes).max(8)),
+        Some(Damage::ForeignCookie) => icmp[8..16].iter_mut().for_each(|byte| *byte = !*byte),
+        Some(Damage::ForeignIdentifier) => icmp[4..6].iter_mut().for_each(|byte| *byte = !*byte),
+    }
+    match request.to {
+        IpAddr::V4(from) if kind == SocketKind::Raw => ip_header(from, &icmp),
+        _ => icmp,
+    }
+}
+
+/// `icmp` behind an IPv4 header.
+pub fn ip_header(from: std::net::Ipv4Addr, icmp: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(20 + icmp.len()).expect("fits a packet").to_be_bytes();
+    let mut packet = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, 1, 0, 0];
+    packet.extend(from.octets());
+    packet.extend([10, 0, 0, 1]);
+    packet.extend(icmp);
+    packet
+}
+
+/// RFC 1071; 0 over a message that holds its own.
+fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from);
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded")
+}
