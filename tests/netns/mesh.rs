@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::process::{Process, unique};
 use crate::common::scrape::{Link, Metrics, fetch};
 use crate::common::until::until;
-use crate::namespace::{DIRECTORY, Namespace, without_raw_sockets};
+use crate::namespace::{DIRECTORY, Namespace, run, without_raw_sockets};
 
 pub const NODES: [&str; 3] = ["a", "b", "c"];
 /// As short as the statistics need it to come together in seconds.
@@ -101,7 +101,24 @@ impl Mesh {
             }
             node.namespace.ip(&lines);
         }
-        Self { hub, nodes }
+        let mesh = Self { hub, nodes };
+        mesh.wait_for_links();
+        mesh
+    }
+
+    /// A link is up, and its bridge port forwards, some time after the command: the kernel does both in the background.
+    fn wait_for_links(&self) {
+        let ready = |namespace: &Namespace, name: &str| {
+            let text = run(namespace.command("ip").args(["-json", "-details", "link", "show", name]), "");
+            let json: serde_json::Value = serde_json::from_str(&text).expect("ip prints JSON");
+            let port = &json[0]["linkinfo"]["info_slave_data"]["state"];
+            if json[0]["operstate"] == "UP" && (port.is_null() || port == "forwarding") { Ok(()) } else { Err(text) }
+        };
+        for node in &self.nodes {
+            until("the link is up", || ready(&node.namespace, "eth0"));
+            until("the bridge's port forwards", || ready(&self.hub, &format!("to-{}", node.name)));
+        }
+        until("the bridge is up", || ready(&self.hub, "bridge"));
     }
 
     pub fn node(&self, name: &str) -> &Node {
@@ -199,6 +216,6 @@ pub fn pairs<'a>(canaries: &'a [Canary<'a>]) -> impl Iterator<Item = (&'a Canary
 pub fn all_clean(canaries: &[Canary<'_>], protocol: &str, count: f64) {
     for (canary, peer) in pairs(canaries) {
         let link = canary.wait_for(peer, protocol, "enough answers", |link| link.received >= count);
-        assert!(link.is_clean(), "{} to {peer}: {link:?}", canary.node.name);
+        assert!(link.is_clean(), "{} to {peer} by {protocol}: {link:?}", canary.node.name);
     }
 }
