@@ -1,0 +1,113 @@
+//! A child process with its log in a file; it ends with the test, however that ends.
+#![expect(unsafe_code, reason = "kill(2) and prctl(2) have no safe wrapper in std")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::until::{until, until_so};
+
+/// A child, and what it writes to standard error.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with its standard error in a file of its own below `directory`. The child gets none of the
+    /// variables that kube-canary reads, and is killed when the thread that starts it ends.
+    pub fn start(command: &mut Command, directory: &Path) -> Self {
+        let log = unique(directory, "log");
+        for (variable, _) in std::env::vars_os() {
+            let name = variable.to_string_lossy();
+            if name.starts_with("KUBE") || name == "NODE_NAME" || name == "POD_NAMESPACE" {
+                command.env_remove(variable);
+            }
+        }
+        command.stderr(File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display())));
+        // SAFETY: prctl is async-signal-safe, and the closure touches no memory of the parent.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
+                    Ok(())
+                } else {
+                    Err(io::Error::last_os_error())
+                }
+            });
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { child, log }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything written to standard error so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let id = libc::pid_t::try_from(self.id()).expect("a process id");
+        // SAFETY: the child has not been waited for while we hold it, or is a zombie of ours: the id is its own.
+        let done = unsafe { libc::kill(id, signal) };
+        assert_eq!(done, 0, "kill: {}", io::Error::last_os_error());
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        until("the process ends", || match self.child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err("it runs".into()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// Waits until its log has `text`.
+    pub fn wait_for_log(&mut self, text: &str) {
+        until_so(&format!("{text:?} in the log"), || {
+            let log = self.log();
+            assert!(log.contains(text) || !self.has_ended(), "it ended without {text:?} in its log: {log}");
+            log.contains(text)
+        });
+    }
+
+    /// A number of /proc/PID/status.
+    pub fn status(&self, name: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.id());
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}: {}", self.log()));
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.split_whitespace().next()?.parse().ok()).expect("a number in the status")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("---- log of process {}\n{}----", self.id(), self.log());
+        }
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// A path below `directory` that nobody else uses.
+pub fn unique(directory: &Path, kind: &str) -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    directory.join(format!("{}-{}.{kind}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Replaces `path` in one step, as a ConfigMap's update does.
+pub fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}

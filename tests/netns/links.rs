@@ -1,0 +1,86 @@
+//! Cut links, and a link that is too narrow.
+
+use crate::common::scrape::{is_zero, same};
+use crate::mesh::{Mesh, SETTLED, Socket, all_clean, pairs};
+
+#[test]
+fn a_cut_link_loses_every_probe_to_that_peer_and_only_those_until_it_is_back() {
+    let mesh = Mesh::new();
+    let canaries = mesh.ipv4_canaries(Socket::Ping);
+    all_clean(&canaries, "icmp", 25.0);
+    let to_c = &canaries[..2];
+
+    mesh.hub.ip("link set to-c down\n");
+    for canary in to_c {
+        // From the first loss on: what was answered before the cut has been decided before it.
+        canary.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
+        let cut = canary.watch("c", "icmp", SETTLED);
+        assert!(is_zero(cut.received) && cut.lost >= SETTLED - 2.0, "{}: {cut:?}", canary.node.name);
+        assert!(is_zero(cut.send_errors), "silence is no error: {}: {cut:?}", canary.node.name);
+    }
+
+    mesh.hub.ip("link set to-c up\n");
+    for canary in to_c {
+        let before = canary.link("c");
+        canary.wait_for("c", "icmp", "answers", |link| link.since(before).received >= SETTLED);
+        let back = canary.watch("c", "icmp", SETTLED);
+        assert!(back.is_clean() && back.received >= SETTLED - 2.0, "{}: {back:?}", canary.node.name);
+    }
+    for (canary, peer) in [(&canaries[0], "b"), (&canaries[1], "a")] {
+        let link = canary.link(peer);
+        assert!(link.is_clean(), "{} to {peer}: {link:?}", canary.node.name);
+    }
+}
+
+#[test]
+fn the_senders_own_link_down_is_an_error_with_a_reason_and_no_loss() {
+    let mesh = Mesh::new();
+    let canaries = mesh.ipv4_canaries(Socket::Ping);
+    all_clean(&canaries, "icmp", 25.0);
+
+    mesh.node("a").namespace.ip("link set eth0 down\n");
+    for peer in ["b", "c"] {
+        // A probe under way at the cut may be lost, and is decided once so many further ones are.
+        let before = canaries[0].wait_for(peer, "icmp", "errors", |link| link.send_errors >= SETTLED);
+        let after = canaries[0]
+            .wait_for(peer, "icmp", "further errors", |link| link.since(before).send_errors >= SETTLED)
+            .since(before);
+        assert!([after.sent, after.lost, after.received].into_iter().all(is_zero), "a to {peer}: {after:?}");
+        assert!(same(after.no_route, after.send_errors), "a to {peer}: {after:?}");
+    }
+    let errors = |name| canaries[1].link(name).send_errors;
+    assert!(is_zero(errors("a")) && is_zero(errors("c")), "only a has a link that is down");
+    for (canary, peer) in [(&canaries[1], "c"), (&canaries[2], "b")] {
+        assert!(canary.link(peer).is_clean(), "{} to {peer}: {:?}", canary.node.name, canary.link(peer));
+    }
+
+    mesh.node("a").namespace.ip("link set eth0 up\n");
+    for peer in ["b", "c"] {
+        let before = canaries[0].link(peer);
+        canaries[0].wait_for(peer, "icmp", "answers", |link| link.since(before).received >= SETTLED);
+        let back = canaries[0].watch(peer, "icmp", SETTLED);
+        assert!(back.is_clean(), "a to {peer}: {back:?}");
+    }
+}
+
+#[test]
+fn an_mtu_black_hole_swallows_large_probes_and_leaves_small_ones_alone() {
+    let mesh = Mesh::new();
+    // What is longer than the far end's MTU is dropped there, without a word to the sender.
+    mesh.node("c").namespace.ip("link set eth0 mtu 600\n");
+    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+    let small = mesh.canaries(Socket::Ping, &peers, 9_877, &[]);
+    let large = mesh.canaries(Socket::Ping, &peers, 9_878, &["--payload-bytes", "1400"]);
+    all_clean(&small, "icmp", SETTLED);
+    for (canary, peer) in pairs(&large) {
+        let link = canary.wait_for(peer, "icmp", "decided probes", |link| link.received + link.lost >= SETTLED);
+        let name = canary.node.name;
+        assert!(is_zero(link.send_errors), "{name} to {peer}: {link:?}");
+        if name == "c" || peer == "c" {
+            assert!(is_zero(link.received), "{name} to {peer}: {link:?}");
+        } else {
+            assert!(link.is_clean(), "{name} to {peer}: {link:?}");
+        }
+    }
+    all_clean(&small, "icmp", SETTLED);
+}

@@ -1,0 +1,221 @@
+//! Three nodes a, b and c, each a network namespace with `eth0`, on a bridge in a fourth namespace, the hub, whose ports
+//! are `to-a`, `to-b` and `to-c`; and the canaries on them.
+//!
+//! Neighbours are permanent: a cut link is silence to the others, as behind a router, and not their own kernel's "host
+//! unreachable" once an ARP entry has run out.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::process::{Process, unique};
+use crate::common::scrape::{Link, Metrics, fetch};
+use crate::common::until::until;
+use crate::namespace::{DIRECTORY, Namespace, run, without_raw_sockets};
+
+pub const NODES: [&str; 3] = ["a", "b", "c"];
+/// As short as the statistics need it to come together in seconds.
+pub const INTERVAL: &str = "20ms";
+/// Probes within which every probe before them is decided, with room: the timeout, 1 s, is 50 intervals long.
+pub const SETTLED: f64 = 75.0;
+
+/// Which ICMP socket a canary gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// `SOCK_DGRAM`, by the sysctl and without any capability for it.
+    Ping,
+    /// `SOCK_RAW`, by the capability: a new namespace's sysctl permits no group.
+    Raw,
+    /// Neither is permitted.
+    None,
+}
+
+pub struct Node {
+    pub name: &'static str,
+    index: usize,
+    pub namespace: Namespace,
+}
+
+pub struct Mesh {
+    pub hub: Namespace,
+    pub nodes: Vec<Node>,
+}
+
+impl Node {
+    pub fn ipv4(&self) -> String {
+        format!("198.18.0.{}", 11 + self.index)
+    }
+
+    /// A second address of the same interface.
+    pub fn other_ipv4(&self) -> String {
+        format!("198.18.0.{}", 111 + self.index)
+    }
+
+    pub fn ipv6(&self) -> String {
+        format!("fd00:198:18::{}", 11 + self.index)
+    }
+
+    pub fn zone(&self) -> String {
+        format!("zone-{}", self.name)
+    }
+
+    /// A line of a peers file.
+    pub fn line(&self, address: &str) -> String {
+        format!("{}={address}@{}\n", self.name, self.zone())
+    }
+
+    fn mac(&self) -> String {
+        format!("02:00:00:00:00:{:02x}", 11 + self.index)
+    }
+}
+
+impl Mesh {
+    pub fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let prefix = format!("kc{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let hub = Namespace::new(format!("{prefix}-hub"));
+        let node = |(index, name)| Node { name, index, namespace: Namespace::new(format!("{prefix}-{name}")) };
+        let nodes: Vec<Node> = NODES.into_iter().enumerate().map(node).collect();
+        let mut lines = String::from("link add bridge type bridge\nlink set bridge up\n");
+        for node in &nodes {
+            lines += &format!(
+                "link add to-{0} type veth peer name eth0 address {1} netns {2}\nlink set to-{0} master bridge up\n",
+                node.name,
+                node.mac(),
+                node.namespace.name()
+            );
+        }
+        hub.ip(&lines);
+        for node in &nodes {
+            let (ipv4, other, ipv6) = (node.ipv4(), node.other_ipv4(), node.ipv6());
+            let mut lines = format!(
+                "link set lo up\naddress add {ipv4}/24 dev eth0\naddress add {other}/24 dev eth0\n\
+                 address add {ipv6}/64 dev eth0 nodad\nlink set eth0 up\n"
+            );
+            for other in nodes.iter().filter(|other| other.name != node.name) {
+                for address in [other.ipv4(), other.other_ipv4(), other.ipv6()] {
+                    lines += &format!("neighbour replace {address} lladdr {} dev eth0 nud permanent\n", other.mac());
+                }
+            }
+            node.namespace.ip(&lines);
+        }
+        let mesh = Self { hub, nodes };
+        mesh.wait_for_links();
+        mesh
+    }
+
+    /// A link is up, and its bridge port forwards, some time after the command: the kernel does both in the background.
+    fn wait_for_links(&self) {
+        let ready = |namespace: &Namespace, name: &str| {
+            let text = run(namespace.command("ip").args(["-json", "-details", "link", "show", name]), "");
+            let json: serde_json::Value = serde_json::from_str(&text).expect("ip prints JSON");
+            let port = &json[0]["linkinfo"]["info_slave_data"]["state"];
+            if json[0]["operstate"] == "UP" && (port.is_null() || port == "forwarding") { Ok(()) } else { Err(text) }
+        };
+        for node in &self.nodes {
+            until("the link is up", || ready(&node.namespace, "eth0"));
+            until("the bridge's port forwards", || ready(&self.hub, &format!("to-{}", node.name)));
+        }
+        until("the bridge is up", || ready(&self.hub, "bridge"));
+    }
+
+    pub fn node(&self, name: &str) -> &Node {
+        self.nodes.iter().find(|node| node.name == name).expect("a node of the mesh")
+    }
+
+    /// A peers file of all nodes, oneself included, as discovery would give it.
+    pub fn peers_file(&self, addresses: impl Fn(&Node) -> Vec<String>) -> PathBuf {
+        let path = unique(Path::new(DIRECTORY), "peers");
+        let lines = self.nodes.iter().flat_map(|node| addresses(node).into_iter().map(|address| node.line(&address)));
+        fs::write(&path, lines.collect::<String>()).expect("our own directory is writable");
+        path
+    }
+
+    /// A canary on every node.
+    pub fn canaries(&self, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Vec<Canary<'_>> {
+        self.nodes.iter().map(|node| Canary::start(node, socket, peers, port, flags)).collect()
+    }
+
+    /// A canary on every node, for the IPv4 addresses.
+    pub fn ipv4_canaries(&self, socket: Socket) -> Vec<Canary<'_>> {
+        self.canaries(socket, &self.peers_file(|node| vec![node.ipv4()]), 9_877, &[])
+    }
+}
+
+/// The command line of a canary.
+pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
+    let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+    command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
+    command.arg("--peers-file").arg(peers).args(["--listen", &format!("127.0.0.1:{port}")]).args(flags);
+    if socket == Socket::Ping {
+        node.namespace.sysctl("net/ipv4/ping_group_range", "0 0");
+    }
+    if socket != Socket::Raw {
+        without_raw_sockets(&mut command);
+    }
+    command
+}
+
+pub struct Canary<'a> {
+    pub node: &'a Node,
+    /// Ends with this.
+    _process: Process,
+    http: SocketAddr,
+}
+
+impl<'a> Canary<'a> {
+    pub fn start(node: &'a Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Self {
+        let mut process = Process::start(&mut command(node, socket, peers, port, flags), Path::new(DIRECTORY));
+        process.wait_for_log(match socket {
+            Socket::Ping => "IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM",
+            _ => "IPv4 SOCK_RAW, IPv6 SOCK_RAW",
+        });
+        Self { node, _process: process, http: (Ipv4Addr::LOCALHOST, port).into() }
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let what = format!("{} is scraped", self.node.name);
+        until(&what, || self.node.namespace.within(|| Metrics::of(self.http)))
+    }
+
+    pub fn link(&self, peer: &str) -> Link {
+        self.metrics().link(peer, "icmp")
+    }
+
+    /// The JSON of an endpoint.
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        let response = self.node.namespace.within(|| fetch(self.http, path, "")).expect("it answers");
+        serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
+    }
+
+    /// Waits until `enough` holds of what it says of `peer`, and gives that.
+    pub fn wait_for(&self, peer: &str, protocol: &str, what: &str, enough: impl Fn(Link) -> bool) -> Link {
+        until(&format!("{} to {peer} by {protocol}: {what}", self.node.name), || {
+            let link = self.metrics().link(peer, protocol);
+            if enough(link) { Ok(link) } else { Err(format!("{link:?}")) }
+        })
+    }
+
+    /// Waits for `count` further probes to `peer`, and gives what became of those decided meanwhile.
+    pub fn watch(&self, peer: &str, protocol: &str, count: f64) -> Link {
+        let before = self.metrics().link(peer, protocol);
+        let enough = |link: Link| link.since(before).sent >= count;
+        self.wait_for(peer, protocol, "more probes", enough).since(before)
+    }
+}
+
+/// Every ordered pair of a canary and another node's name.
+pub fn pairs<'a>(canaries: &'a [Canary<'a>]) -> impl Iterator<Item = (&'a Canary<'a>, &'static str)> {
+    let others = |canary: &'a Canary<'a>| NODES.into_iter().filter(|peer| *peer != canary.node.name);
+    canaries.iter().flat_map(move |canary| others(canary).map(move |peer| (canary, peer)))
+}
+
+/// Waits until every canary has probed every other this often, and holds that nothing but answers came.
+pub fn all_clean(canaries: &[Canary<'_>], protocol: &str, count: f64) {
+    for (canary, peer) in pairs(canaries) {
+        let link = canary.wait_for(peer, protocol, "enough answers", |link| link.received >= count);
+        assert!(link.is_clean(), "{} to {peer} by {protocol}: {link:?}", canary.node.name);
+    }
+}

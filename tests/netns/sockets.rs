@@ -1,0 +1,91 @@
+//! Both kinds of socket and both families, where all is well; and a start that nobody permits.
+
+use std::path::Path;
+
+use crate::common::process::Process;
+use crate::common::scrape::is_zero;
+use crate::faults::Faults;
+use crate::mesh::{Canary, Mesh, SETTLED, Socket, all_clean, command, pairs};
+use crate::namespace::DIRECTORY;
+
+/// Holds every canary to a series for each of `expected`, with the labels of the mesh.
+fn series_are(canaries: &[Canary<'_>], protocols: &[&str]) {
+    for canary in canaries {
+        let metrics = canary.metrics();
+        let mut expected: Vec<_> = pairs(std::slice::from_ref(canary))
+            .flat_map(|(_, peer)| protocols.iter().map(move |protocol| (peer, *protocol)))
+            .collect();
+        expected.sort_unstable();
+        assert_eq!(metrics.peers(), expected, "of {}", canary.node.name);
+        for (peer, protocol) in expected {
+            let (source_zone, peer_zone) = (canary.node.zone(), format!("zone-{peer}"));
+            let labels = [
+                ("source_node", canary.node.name),
+                ("source_zone", &source_zone),
+                ("peer_node", peer),
+                ("peer_zone", &peer_zone),
+                ("protocol", protocol),
+                ("network", "pod"),
+            ];
+            assert!(metrics.value("probes_sent_total", &labels).is_some(), "{labels:?}: {metrics:?}");
+        }
+    }
+}
+
+#[test]
+fn all_is_well_by_ping_sockets_for_which_no_capability_is_needed() {
+    let mesh = Mesh::new();
+    let canaries = mesh.ipv4_canaries(Socket::Ping);
+    all_clean(&canaries, "icmp", SETTLED * 2.0);
+    series_are(&canaries, &["icmp"]);
+}
+
+#[test]
+fn all_is_well_by_raw_sockets_where_the_sysctl_permits_nobody() {
+    let mesh = Mesh::new();
+    let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
+    let canaries = mesh.canaries(Socket::Raw, &peers, 9_877, &[]);
+    for protocol in ["icmp", "icmpv6"] {
+        all_clean(&canaries, protocol, SETTLED * 2.0);
+    }
+    series_are(&canaries, &["icmp", "icmpv6"]);
+}
+
+#[test]
+fn a_dual_stack_peer_has_series_of_both_families_and_only_the_broken_one_shows_loss() {
+    let mesh = Mesh::new();
+    let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
+    let canaries = mesh.canaries(Socket::Ping, &peers, 9_877, &[]);
+    for protocol in ["icmp", "icmpv6"] {
+        all_clean(&canaries, protocol, 25.0);
+    }
+    series_are(&canaries, &["icmp", "icmpv6"]);
+    let rule = "icmpv6 type echo-request counter name dropped drop".to_owned();
+    let _faults = Faults::new(&mesh.node("c").namespace, "eth0", &["dropped"], &[rule]);
+    for canary in &canaries[..2] {
+        canary.wait_for("c", "icmpv6", "a loss", |link| link.lost >= 1.0);
+        let broken = canary.watch("c", "icmpv6", SETTLED);
+        assert!(is_zero(broken.received) && broken.lost >= SETTLED - 2.0, "{}: {broken:?}", canary.node.name);
+    }
+    for (canary, peer) in pairs(&canaries) {
+        let metrics = canary.metrics();
+        for protocol in ["icmp", "icmpv6"].into_iter().filter(|protocol| peer != "c" || *protocol == "icmp") {
+            let link = metrics.link(peer, protocol);
+            assert!(link.is_clean(), "{} to {peer} by {protocol}: {link:?}", canary.node.name);
+        }
+    }
+}
+
+#[test]
+fn without_permission_for_either_socket_it_ends_with_1_and_both_remedies() {
+    let mesh = Mesh::new();
+    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+    let mut command = command(mesh.node("a"), Socket::None, &peers, 9_877, &[]);
+    let mut process = Process::start(&mut command, Path::new(DIRECTORY));
+    assert_eq!(process.end().code(), Some(1), "{}", process.log());
+    let log = process.log();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    for part in ["kube-canary: ", "ICMP socket", "net.ipv4.ping_group_range", "NET_RAW"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+}
