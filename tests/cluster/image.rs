@@ -80,6 +80,8 @@ fn context() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut vendor = Command::new(cargo);
     vendor.args(["vendor", "--quiet", "--locked", "--manifest-path"]).arg(repository().join("Cargo.toml"));
+    // The sources of the shim's mallocs as well: the Dockerfile builds any allocator from this context.
+    vendor.arg("--sync").arg(repository().join("c-shim/mallocs/Cargo.toml"));
     process::stdout(vendor.arg(context.join("vendor"))).unwrap();
     context
 }
