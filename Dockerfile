@@ -7,8 +7,9 @@
 # compiler of the target, which Debian packages for the native architecture only.
 #
 # Without a network: name a local image with Rust, its musl target, gcc, make and musl-tools by `--build-arg BUILDER=…`
-# (tests/cluster/builder-image makes one) and put the crates beside the sources:
-# `cargo vendor --sync c-shim/mallocs/Cargo.toml`; a vendor/ directory in the build context is used by itself. No `# syntax=` line, for that is one more image to pull.
+# (tests/cluster/builder-image makes one) and put the crates beside the sources, by
+# `cargo vendor --sync c-shim/mallocs/Cargo.toml`; a vendor/ directory in the build context is used by itself. No `# syntax=`
+# line, for that is one more image to pull.
 ARG BUILDER=docker.io/library/rust:1.95-bookworm
 
 FROM ${BUILDER} AS build
