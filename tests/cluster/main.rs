@@ -91,10 +91,11 @@ impl Test {
             if links.keys().eq(full.iter()) && enough { Ok(links) } else { Err(format!("{links:?}")) }
         });
         for (key, link) in &links {
+            // A scrape is streamed: probes may be answered between one family's line and another's.
             let in_flight = link.sent - link.received - link.lost;
             assert!(link.lost == 0.0 && link.send_errors == 0.0, "{key:?} lost probes on an idle network: {link:?}");
             assert!((0.0..=2.0).contains(&in_flight), "{key:?}: sent is not received, lost and in flight: {link:?}");
-            assert!((link.received - link.rtts).abs() < f64::EPSILON, "{key:?}: an answer without an RTT: {link:?}");
+            assert!((link.received - link.rtts).abs() <= 1.0, "{key:?}: answers without an RTT: {link:?}");
         }
     }
 
