@@ -7,8 +7,9 @@
 # compiler of the target, which Debian packages for the native architecture only.
 #
 # Without a network: name a local image with Rust, its musl target, gcc, make and musl-tools by `--build-arg BUILDER=…`
-# (tests/cluster/builder-image makes one) and put the crates beside the sources with `cargo vendor`; a vendor/ directory in
-# the build context is used by itself. No `# syntax=` line, for that is one more image to pull.
+# (tests/cluster/builder-image makes one) and put the crates beside the sources, by
+# `cargo vendor --sync c-shim/mallocs/Cargo.toml`; a vendor/ directory in the build context is used by itself. No `# syntax=`
+# line, for that is one more image to pull.
 ARG BUILDER=docker.io/library/rust:1.95-bookworm
 
 FROM ${BUILDER} AS build
@@ -30,7 +31,7 @@ RUN case "$TARGETARCH" in \
     esac >/triple; \
     if ! command -v musl-gcc >/dev/null || ! command -v make >/dev/null; then \
       apt-get update; \
-      apt-get install -y --no-install-recommends libjemalloc-dev libmimalloc-dev make musl-tools; \
+      apt-get install -y --no-install-recommends make musl-tools; \
       rm -rf /var/lib/apt/lists/*; \
     fi; \
     if [[ ! -d $(rustc --print sysroot)/lib/rustlib/$(</triple) ]]; then rustup target add "$(</triple)"; fi
@@ -52,7 +53,9 @@ RUN --mount=type=cache,id=kube-canary-target-${TARGETARCH},target=/build/target,
     case "$ALLOCATOR" in \
       system) cargo build --release --locked --bin kube-canary --target "$triple" ;; \
       jemalloc) cargo build --release --locked --bin kube-canary --target "$triple" --features jemalloc ;; \
-      c-shim) make -C c-shim MALLOC="$SHIM_MALLOC" TARGET="$triple" OUT=/out/kube-canary ;; \
+      c-shim) \
+        if [[ $SHIM_MALLOC != musl ]]; then c-shim/mallocs/source "$SHIM_MALLOC" /malloc; fi; \
+        make -C c-shim MALLOC="$SHIM_MALLOC" MIMALLOC_SRC=/malloc JEMALLOC_SRC=/malloc TARGET="$triple" OUT=/out/kube-canary ;; \
       *) echo "ALLOCATOR=$ALLOCATOR: one of system, jemalloc, c-shim" >&2; exit 1 ;; \
     esac; \
     if [[ $ALLOCATOR != c-shim ]]; then cp "target/$triple/release/kube-canary" /out/; fi; \

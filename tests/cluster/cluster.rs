@@ -23,24 +23,30 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The given cluster, or a new one of `nodes` nodes.
+    /// The cluster that the environment names; one of our own is not up yet.
     ///
     /// # Panics
-    /// Neither variable is set, or the command cannot bring a cluster up.
-    pub fn get(nodes: usize) -> Self {
+    /// Neither variable is set.
+    pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (command, kubeconfig) = (set(COMMAND), set("KUBECONFIG"));
         assert!(
             command.is_some() || kubeconfig.is_some(),
             "no cluster: set KUBECONFIG to one, or {COMMAND} to a command that makes one"
         );
-        let cluster = Self { command, kubeconfig };
-        if cluster.is_ours() {
-            eprintln!("taking down what a killed run may have left, then up {nodes}");
-            cluster.tool(&["down"]).unwrap();
-            cluster.tool(&["up", &nodes.to_string()]).unwrap();
+        Self { command, kubeconfig }
+    }
+
+    /// Brings up `nodes` nodes, where no cluster is given.
+    ///
+    /// # Panics
+    /// The command fails.
+    pub fn up(&self, nodes: usize) {
+        if self.is_ours() {
+            eprintln!("take down what a killed run may have left, then up {nodes}");
+            self.tool(&["down"]).unwrap();
+            self.tool(&["up", &nodes.to_string()]).unwrap();
         }
-        cluster
     }
 
     fn is_ours(&self) -> bool {

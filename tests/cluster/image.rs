@@ -12,28 +12,38 @@ use crate::process;
 
 const TAG: &str = "kube-canary:cluster-test";
 
-/// Brings the image onto the cluster's nodes, and returns the name to write into the manifest.
-pub fn deliver(cluster: &Cluster) -> String {
-    let given = std::env::var("KUBE_CANARY_TEST_IMAGE").ok();
-    let name = match &given {
-        Some(name) => {
-            eprintln!("NOT BUILT: KUBE_CANARY_TEST_IMAGE={name} is tested as it is");
-            name.clone()
-        }
-        None => build(),
-    };
-    if cluster.has_command() {
-        let archive = scratch().join("image.tar");
-        process::stdout(docker().args(["save", "--output"]).arg(&archive).arg(&name)).unwrap();
-        cluster.load(&archive);
-    } else {
+/// An image in the Docker Engine, or one that the cluster can pull.
+pub struct Image {
+    /// What the manifest is to name.
+    pub name: String,
+}
+
+impl Image {
+    /// Builds the image, or takes the one that is named.
+    pub fn get(cluster: &Cluster) -> Self {
+        std::fs::create_dir_all(scratch()).unwrap();
+        let given = std::env::var("KUBE_CANARY_TEST_IMAGE").ok();
         assert!(
-            given.is_some(),
+            given.is_some() || cluster.has_command(),
             "this cluster has no command to load an image: push one and name it by KUBE_CANARY_TEST_IMAGE, or set \
              KUBE_CANARY_TEST_CLUSTER"
         );
+        if let Some(name) = given {
+            eprintln!("NOT BUILT: KUBE_CANARY_TEST_IMAGE={name} is tested as it is");
+            return Self { name };
+        }
+        eprintln!("build the image");
+        Self { name: build() }
     }
-    name
+
+    /// Brings the image onto the cluster's nodes, where there is a command for it.
+    pub fn load(&self, cluster: &Cluster) {
+        if cluster.has_command() {
+            let archive = scratch().join("image.tar");
+            process::stdout(docker().args(["save", "--output"]).arg(&archive).arg(&self.name)).unwrap();
+            cluster.load(&archive);
+        }
+    }
 }
 
 fn build() -> String {
@@ -70,6 +80,8 @@ fn context() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut vendor = Command::new(cargo);
     vendor.args(["vendor", "--quiet", "--locked", "--manifest-path"]).arg(repository().join("Cargo.toml"));
+    // The sources of the shim's mallocs as well: the Dockerfile builds any allocator from this context.
+    vendor.arg("--sync").arg(repository().join("c-shim/mallocs/Cargo.toml"));
     process::stdout(vendor.arg(context.join("vendor"))).unwrap();
     context
 }

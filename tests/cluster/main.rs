@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use canaries::{Links, Pod, Zones, all_ready, endpoint_addresses, growth, links, zones};
 use cluster::Cluster;
+use image::Image;
 use wait::until;
 
 const NODES: usize = 3;
@@ -30,11 +31,14 @@ const NODE: Duration = Duration::from_mins(3);
 
 #[test]
 fn the_shipped_manifest_measures_a_real_cluster() {
-    let cluster = Cluster::get(NODES);
+    let cluster = Cluster::from_environment();
+    let image = Image::get(&cluster);
+    cluster.up(NODES);
+    image.load(&cluster);
     let zones = zones(&cluster).unwrap();
     assert!(zones.len() >= NODES, "the test needs {NODES} nodes: {zones:?}");
     assert!(zones.values().any(|zone| zone != "unknown"), "no node has a zone, so zones cannot be tested: {zones:?}");
-    let test = Test { image: image::deliver(&cluster), cluster, zones };
+    let test = Test { image: image.name, cluster, zones };
     step("apply the manifest", || test.applies_without_a_warning());
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
     // Not a silent skip: what needs faults fails where none can be made.
@@ -64,14 +68,16 @@ impl Test {
         assert!(applied.status.success(), "kubectl apply: {said}");
         assert!(!said.contains("Warning"), "kubectl apply: {said}");
 
-        // Proof that the level is enforced here, so that passing it means something.
-        let root = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"root"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
-        let refused =
-            self.cluster.kubectl_with_input(&["create", "--dry-run=server", "--filename", "-"], root).unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains("restricted"), "an unrestricted pod was let in: {said}");
-
         until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+
+        // Proof that the level is enforced here, so that passing it means something.
+        let root = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
+            "serviceAccountName": "kube-canary", "containers": [{"name": "root", "image": self.image}]}});
+        let create = ["create", "--dry-run=server", "--filename", "-"];
+        let refused = self.cluster.kubectl_with_input(&create, &root.to_string()).unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        let by_the_level = said.contains("violates PodSecurity \"restricted");
+        assert!(!refused.status.success() && by_the_level, "an unrestricted pod was not refused for that: {said}");
     }
 
     fn sees_all_without_loss(&self) {
@@ -85,10 +91,11 @@ impl Test {
             if links.keys().eq(full.iter()) && enough { Ok(links) } else { Err(format!("{links:?}")) }
         });
         for (key, link) in &links {
+            // A scrape is streamed: probes may be answered between one family's line and another's.
             let in_flight = link.sent - link.received - link.lost;
             assert!(link.lost == 0.0 && link.send_errors == 0.0, "{key:?} lost probes on an idle network: {link:?}");
             assert!((0.0..=2.0).contains(&in_flight), "{key:?}: sent is not received, lost and in flight: {link:?}");
-            assert!((link.received - link.rtts).abs() < f64::EPSILON, "{key:?}: an answer without an RTT: {link:?}");
+            assert!((link.received - link.rtts).abs() <= 1.0, "{key:?}: answers without an RTT: {link:?}");
         }
     }
 
