@@ -68,7 +68,9 @@ fn differences(seed: u64) -> Vec<String> {
         }
         world.run(Nanos(random.below(120 * MS)));
     }
-    PEERS.iter().for_each(|(_, address)| world.run_until_tried(ip(address), 10));
+    for (_, address) in PEERS {
+        world.run_until_tried(ip(address), 10);
+    }
     world.settle();
     let mut differences = Vec::new();
     for (node, address) in PEERS {

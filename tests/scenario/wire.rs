@@ -226,7 +226,9 @@ impl LossyWire {
             }
             Fate::Out(replies) => replies,
         };
-        replies.iter_mut().for_each(|reply| reply.at = now.plus(reply.at));
+        for reply in &mut replies {
+            reply.at = now.plus(reply.at);
+        }
         link.open.push_back(index);
         // Bounded by what can be under way with the longest timeout of any scenario.
         if link.open.len() > 1_000 {

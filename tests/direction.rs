@@ -1,0 +1,202 @@
+//! Data flows one way, and files stay small: what a stage may name of the crate, and how long a file may be.
+//!
+//! A check of the text, not of the types: a path behind `crate::` in code is enough to see a stage reach to its right,
+//! and costs no dependency. Comments are left out, since a link in documentation moves no data. The trap is the way
+//! round it: `super::` from a stage's root reaches the crate too, so it is looked at as well.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each stage, and what of the crate it may name. A longer path allows only what is below it.
+const STAGES: [(&str, &[&str]); 7] = [
+    ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
+    ("peers", &["discovery", "peers", "units", "limits"]),
+    ("prober", &["peers", "prober", "units", "limits", "clock"]),
+    ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock"]),
+    ("exposition", &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock"]),
+    ("http", &["http", "limits", "units"]),
+    ("allocator", &["allocator", "limits", "units"]),
+];
+/// Folders that wire, like the files beside them: they may name anything.
+const WIRING: [&str; 2] = ["config", "demo"];
+/// A file that does not fit in one's head.
+const LINES_MAX: usize = 600;
+
+/// A line without its comment. (`//` in a string is taken for one: no path follows there.)
+fn code(line: &str) -> &str {
+    line.split_once("//").map_or(line, |(code, _)| code)
+}
+
+/// Every path behind `crate::` or the crate's name, braces resolved, without either.
+fn paths(source: &str) -> Vec<String> {
+    let code: String = source.lines().map(code).collect::<Vec<_>>().join("\n");
+    let mut found = Vec::new();
+    for root in ["crate::", "kube_canary::"] {
+        for (at, _) in code.match_indices(root) {
+            let joined = code[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+            if !joined {
+                expand("", &code[at + root.len()..], &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Reads a path or a group in braces from the front of `rest`, and returns what is left behind it.
+fn expand<'a>(prefix: &str, rest: &'a str, found: &mut Vec<String>) -> &'a str {
+    let rest = rest.trim_start();
+    if let Some(mut group) = rest.strip_prefix('{') {
+        loop {
+            group = group.trim_start().trim_start_matches(',').trim_start();
+            if let Some(behind) = group.strip_prefix('}') {
+                return behind;
+            }
+            if group.is_empty() {
+                return group;
+            }
+            let behind = expand(prefix, group, found);
+            // Renamed (`as x`), or not a path at all: go on behind the next comma.
+            let next = behind.find([',', '}']).unwrap_or(behind.len());
+            group = &behind[next..];
+        }
+    }
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '*')).unwrap_or(rest.len());
+    let path = if prefix.is_empty() { rest[..end].to_owned() } else { format!("{prefix}::{}", &rest[..end]) };
+    if let Some(more) = rest[end..].strip_prefix("::")
+        && end > 0
+    {
+        return expand(&path, more, found);
+    }
+    found.push(path.trim_end_matches("::self").to_owned());
+    &rest[end..]
+}
+
+/// Whether some `super::` reaches beyond a stage, from a file `depth` modules below the crate.
+fn climbs_out(source: &str, depth: usize) -> bool {
+    source.lines().map(code).any(|line| {
+        // In an inline module, and code there is indented, one more is needed.
+        let allowed = if line.starts_with(' ') { depth } else { depth.saturating_sub(1) };
+        let mut rest = line;
+        while let Some(at) = rest.find("super::") {
+            rest = &rest[at..];
+            let climbed = rest.split("super::").take_while(|between| between.is_empty()).count();
+            let climbed = climbed.saturating_sub(usize::from(rest.replace("super::", "").is_empty()));
+            if climbed > allowed {
+                return true;
+            }
+            rest = &rest["super::".len() * climbed.max(1)..];
+        }
+        false
+    })
+}
+
+/// What in a file of a stage is against the direction.
+fn offences(allowed: &[&str], source: &str, depth: usize) -> Vec<String> {
+    let fits = |path: &str| {
+        allowed.iter().any(|allowed| path.strip_prefix(allowed).is_some_and(|r| r.is_empty() || r.starts_with("::")))
+    };
+    let mut offences: Vec<String> = paths(source).into_iter().filter(|path| !fits(path)).collect();
+    if climbs_out(source, depth) {
+        offences.push("super::… beyond the stage".into());
+    }
+    offences
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_stage_names_its_left_neighbours_only() {
+    let mut wrong = Vec::new();
+    for (stage, allowed) in STAGES {
+        let folder = root().join("src").join(stage);
+        let files = rust_files(&folder);
+        assert!(!files.is_empty(), "{stage}");
+        for file in files {
+            let below = file.strip_prefix(&folder).expect("below it");
+            // stage/mod.rs is the stage; stage/a.rs and stage/a/mod.rs are one below it.
+            let depth = 1 + below.components().count() - usize::from(below.ends_with("mod.rs"));
+            let found = offences(allowed, &read(&file), depth);
+            wrong.extend(found.into_iter().map(|path| format!("{}: {path}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "against the direction of the data flow:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_folder_is_held_to_a_rule() {
+    for entry in fs::read_dir(root().join("src")).expect("src") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let known = STAGES.iter().any(|(stage, _)| *stage == name) || WIRING.contains(&name);
+        assert!(path.is_file() || known, "src/{name}: say in this file what it may import");
+    }
+}
+
+#[test]
+fn no_source_file_is_longer_than_600_lines() {
+    for folder in ["src", "tests", "bench"].map(|folder| root().join(folder)).iter().filter(|folder| folder.is_dir()) {
+        for file in rust_files(folder) {
+            let lines = read(&file).lines().count();
+            assert!(lines <= LINES_MAX, "{}: {lines} lines", file.display());
+        }
+    }
+}
+
+#[test]
+fn the_check_finds_what_is_against_the_direction() {
+    let allowed = ["peers", "http::client", "units"];
+    for (source, expected) in [
+        ("use crate::statistics::Bounds;\n", "statistics::Bounds"),
+        ("    let x = crate::exposition::render();\n", "exposition::render"),
+        ("use crate::{units::Nanos, statistics};\n", "statistics"),
+        ("use crate::{\n    units::{self, Nanos},\n    // as well\n    agent::{run as go, Stop},\n};\n", "agent::run"),
+        ("use crate::http::{Reply, client};\n", "http::Reply"),
+        ("use crate::http;\n", "http"),
+        ("use crate::*;\n", "*"),
+        ("use crate::peersonal;\n", "peersonal"),
+        ("use ::kube_canary::prober;\n", "prober"),
+        ("use super::super::prober;\n", "super::… beyond the stage"),
+        ("    pub use super::super::super::prober;\n", "super::… beyond the stage"),
+    ] {
+        assert!(offences(&allowed, source, 2).iter().any(|path| path == expected), "{source}");
+    }
+    assert_eq!(offences(&allowed, "use super::prober;\n", 1), ["super::… beyond the stage"]);
+}
+
+#[test]
+fn the_check_lets_pass_what_is_not() {
+    let allowed = ["peers", "http::client", "units"];
+    for source in [
+        "//! See [`crate::statistics`].\nuse crate::peers::{Change, SlotId};\n",
+        "use crate::units; // not crate::exposition\n",
+        "use crate::http::client::{self, get};\n",
+        "use crate::{peers, units::{Nanos, parse_duration as parse}};\n",
+        "use super::Nanos;\n",
+        "mod tests {\n    use super::*;\n    use super::super::Nanos;\n}\n",
+        "use pnet::other_crate::statistics;\n",
+    ] {
+        assert_eq!(offences(&allowed, source, 2), Vec::<String>::new(), "{source}");
+    }
+}
