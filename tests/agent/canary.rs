@@ -1,0 +1,98 @@
+//! A `kube-canary run` of the tests.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::process::{Process, unique};
+use crate::common::scrape::{Metrics, fetch};
+use crate::common::until::until;
+use crate::http_support::Response;
+use crate::shim::PLAIN;
+
+/// The two peers of the README, which answer on loopback.
+pub const PEERS: [&str; 4] = ["--peer", "a=127.0.0.2", "--peer", "b=127.0.0.3@z2"];
+
+/// Where the tests' files go.
+pub fn directory() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// `run` with static discovery, on a free port of loopback.
+pub fn command(program: impl AsRef<Path>, flags: &[&str]) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.args(["run", "--discovery", "static", "--listen", "127.0.0.1:0", "--node-name", "tested"]).args(flags);
+    command
+}
+
+pub struct Canary {
+    pub process: Process,
+    pub http: SocketAddr,
+}
+
+impl Canary {
+    pub fn start(flags: &[&str]) -> Self {
+        Self::of(&mut command(PLAIN, flags))
+    }
+
+    /// Started, and its HTTP answers.
+    pub fn of(command: &mut Command) -> Self {
+        let mut process = Process::start(command, directory());
+        let http = until("it says where its HTTP is", || {
+            let log = process.log();
+            assert!(!process.has_ended(), "it ended: {log}");
+            let address = log.lines().find_map(|line| line.split_once("; HTTP on ")?.1.trim().parse().ok());
+            address.ok_or(log)
+        });
+        let canary = Self { process, http };
+        until("it answers", || fetch(http, "/healthz", "").map_err(|error| error.to_string()));
+        canary
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        fetch(self.http, path, "").unwrap_or_else(|error| panic!("{path}: {error}: {}", self.process.log()))
+    }
+
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        let response = self.get(path);
+        assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")), "{path}");
+        serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        until("a scrape", || Metrics::of(self.http))
+    }
+
+    /// Waits until these peers have answered once.
+    pub fn wait_for_answers(&self, peers: &[&str]) {
+        until("an answer of every peer", || {
+            let metrics = self.metrics();
+            let silent = peers.iter().find(|peer| metrics.link(peer, "icmp").received < 1.0);
+            silent.map_or(Ok(()), |peer| Err(format!("none of {peer}")))
+        });
+    }
+}
+
+/// A file of so many peers on loopback.
+pub fn peers_file(count: u32) -> PathBuf {
+    let path = unique(directory(), "peers");
+    let lines = (0..count).fold(String::new(), |mut lines, index| {
+        let _ = writeln!(lines, "node-{index:05}=127.1.{}.{}", index / 250, index % 250 + 1);
+        lines
+    });
+    fs::write(&path, lines).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    path
+}
+
+/// A canary whose scrape is longer than what the kernel holds for a client, and which hardly ever probes.
+pub fn talkative(program: impl AsRef<Path>) -> Canary {
+    let file = peers_file(600);
+    let canary = Canary::of(command(program, &["--interval", "300s"]).arg("--peers-file").arg(&file));
+    until("a scrape of all peers", || {
+        let length = canary.get("/metrics").body.len();
+        if length > 1 << 20 { Ok(()) } else { Err(format!("{length} bytes")) }
+    });
+    canary
+}

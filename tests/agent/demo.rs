@@ -1,0 +1,131 @@
+//! `kube-canary demo`: the mesh of processes and its table.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::canary::directory;
+use crate::common::process::{Process, unique};
+use crate::common::until::{until, until_so};
+use crate::shim::PLAIN;
+
+/// Demos have the same addresses: one at a time, so that a port that is free stays so.
+static ONE: Mutex<()> = Mutex::new(());
+
+struct Demo {
+    process: Process,
+    output: PathBuf,
+}
+
+impl Demo {
+    fn start(port: u16, seconds: &str) -> Self {
+        let output = unique(directory(), "out");
+        let mut command = Command::new(PLAIN);
+        command.args(["demo", "--nodes", "3", "--interval", "100ms", "--seconds", seconds]);
+        command.args(["--port", &port.to_string()]).stdout(File::create(&output).expect("our directory is writable"));
+        Self { process: Process::start(&mut command, directory()), output }
+    }
+
+    /// The first table's rows, as soon as it is complete.
+    fn rows(&mut self) -> Vec<Vec<String>> {
+        until("a table", || {
+            let text = fs::read_to_string(&self.output).unwrap_or_default();
+            assert!(text.contains("Ctrl-C") || !self.process.has_ended(), "{text}{}", self.process.log());
+            let table = text.split_once("Ctrl-C").ok_or_else(|| text.clone())?.0;
+            let rows = table.lines().filter(|line| line.starts_with("node"));
+            Ok(rows.map(|row| row.split_whitespace().map(str::to_owned).collect()).collect())
+        })
+    }
+
+    /// Its canaries.
+    fn children(&self) -> Vec<Seen> {
+        let processes = fs::read_dir("/proc").expect("procfs").flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(Seen::of).filter(|seen| seen.parent == self.process.id()).collect()
+    }
+}
+
+/// A process: an id may be used again, an id with a start time is not.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    id: u32,
+    parent: u32,
+    start: u64,
+}
+
+impl Seen {
+    /// None where there is none that runs: what is dead and waits for its parent is no longer one.
+    fn of(id: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let runs = !["Z", "X"].contains(fields.first()?);
+        runs.then_some(Self { id, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+    }
+
+    fn is_gone(&self) -> bool {
+        Self::of(self.id).is_none_or(|now| now.start != self.start)
+    }
+}
+
+/// A port that is free on the addresses of a demo of three.
+fn free_port() -> u16 {
+    until("a port that is free on three addresses", || {
+        let bind = |last, port| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port)).map_err(|e| e.to_string());
+        let first = bind(2, 0)?;
+        let port = first.local_addr().map_err(|error| error.to_string())?.port();
+        let _rest = (bind(3, port)?, bind(4, port)?);
+        Ok(port)
+    })
+}
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn it_shows_a_row_per_node_without_loss_and_ends_when_its_time_is_over() {
+    let _alone = alone();
+    let mut demo = Demo::start(free_port(), "4");
+    let rows = demo.rows();
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for (index, row) in rows.iter().enumerate() {
+        let [node, address, peers, sent, lost, loss, ..] = &row[..] else { panic!("{row:?}") };
+        assert_eq!((node, address), (&format!("node{}", index + 1), &format!("127.0.0.{}", index + 2)));
+        assert_eq!((peers.as_str(), lost.as_str(), loss.as_str()), ("2", "0", "0.00%"), "{row:?}");
+        assert!(sent.parse::<u64>().expect("a count") >= 2, "{row:?}");
+        // Two times with their units, threads, memory with its unit.
+        assert!(row.iter().filter(|word| *word == "µs" || *word == "ms").count() == 2, "{row:?}");
+        assert_eq!(row[row.len() - 3..][..1], ["5"], "{row:?}");
+    }
+    let canaries = demo.children();
+    assert_eq!(canaries.len(), 3, "{canaries:?}");
+    assert_eq!(demo.process.end().code(), Some(0), "{}", demo.process.log());
+    assert!(canaries.iter().all(Seen::is_gone), "{canaries:?}");
+}
+
+#[test]
+fn a_signal_ends_it_and_its_canaries_and_so_does_its_own_death() {
+    let _alone = alone();
+    for (signal, code) in [(libc::SIGINT, Some(0)), (libc::SIGTERM, Some(0)), (libc::SIGKILL, None)] {
+        let mut demo = Demo::start(free_port(), "3600");
+        assert_eq!(demo.rows().len(), 3);
+        let canaries = demo.children();
+        assert_eq!(canaries.len(), 3, "{canaries:?}");
+        demo.process.signal(signal);
+        assert_eq!(demo.process.end().code(), code, "{}", demo.process.log());
+        until_so("its canaries are gone", || canaries.iter().all(Seen::is_gone));
+    }
+}
+
+#[test]
+fn a_port_in_use_is_1_and_names_the_port_and_the_way_out() {
+    let _alone = alone();
+    let port = free_port();
+    let _taken = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 3), port)).expect("it was free");
+    let mut demo = Demo::start(port, "3600");
+    assert_eq!(demo.process.end().code(), Some(1), "{}", demo.process.log());
+    let log = demo.process.log();
+    assert!(log.contains(&format!("port {port}")) && log.contains("--port"), "{log}");
+}

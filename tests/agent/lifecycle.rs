@@ -1,0 +1,115 @@
+//! Start, readiness, the documents, the end.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Instant;
+
+use kube_canary::limits::REQUEST_HEAD_TIME;
+use serde_json::Value;
+
+use crate::canary::{Canary, PEERS, command, directory, talkative};
+use crate::clients::stuck_scrape;
+use crate::common::process::Process;
+use crate::common::scrape::request;
+use crate::common::until::until_so;
+use crate::http_support::connect;
+use crate::shim::PLAIN;
+
+#[test]
+fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut canary = talkative(PLAIN);
+        let idle: Vec<_> = (0..8).map(|_| connect(canary.http)).collect();
+        let stuck = stuck_scrape(&canary);
+        let asked = Instant::now();
+        canary.process.signal(signal);
+        let status = canary.process.end();
+        assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
+        // Meant is a second; what can be told on any machine is that no connection's own time was waited for.
+        assert!(asked.elapsed() < REQUEST_HEAD_TIME, "after {:?}", asked.elapsed());
+        drop((idle, stuck));
+    }
+}
+
+#[test]
+fn it_is_alive_but_not_ready_before_its_first_list_and_ready_after() {
+    let mut run = Command::new(PLAIN);
+    // RFC 6761: a name that no server has.
+    run.args(["run", "--discovery", "dns", "--dns", "canary.invalid.", "--listen", "127.0.0.1:0"]);
+    let canary = Canary::of(&mut run);
+    let ready = canary.get("/readyz");
+    assert_eq!((ready.status, ready.body.as_str()), (503, "no peer list yet\n"));
+    assert_eq!(canary.get("/healthz").status, 200);
+    let age = canary.metrics().value("peer_list_age_seconds", &[]);
+    assert!(age.is_some_and(f64::is_infinite), "{age:?}");
+
+    let canary = Canary::start(&PEERS);
+    until_so("it is ready", || canary.get("/readyz").status == 200);
+    let age = canary.metrics().value("peer_list_age_seconds", &[]);
+    assert!(age.is_some_and(f64::is_finite), "{age:?}");
+}
+
+fn fields(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn the_documents_have_the_fields_of_the_contract() {
+    let canary = Canary::start(&[&PEERS[..], &["--zone", "z1", "--node-addresses", "192.0.2.1,2001:db8::1"]].concat());
+    canary.wait_for_answers(&["a", "b"]);
+
+    let identity = canary.json("/api/v1/identity");
+    assert!(fields(&identity).is_superset(&["node", "zone", "version", "allocator", "node_addresses"].into()));
+    assert_eq!((&identity["node"], &identity["zone"]), (&"tested".into(), &"z1".into()));
+    assert_eq!(identity["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(identity["node_addresses"], serde_json::json!(["192.0.2.1", "2001:db8::1"]));
+
+    let row = canary.json("/api/v1/peers");
+    let source = &row["source"];
+    let echoes = ["echo_requests_received", "echo_replies_sent"];
+    assert!(fields(source).is_superset(&[&["node", "zone", "recent"][..], &echoes].concat().into_iter().collect()));
+    assert!(fields(&source["recent"]).is_superset(&echoes.into()));
+    assert!(source["echo_requests_received"].as_u64() >= Some(2), "{source}");
+    let peers = row["peers"].as_array().expect("peers");
+    assert_eq!(peers.len(), 2);
+    let counts = ["sent", "received", "lost", "rtt_p50_seconds", "rtt_p99_seconds"];
+    let names = ["node", "zone", "network", "protocol", "state", "late", "recent"];
+    for peer in peers {
+        assert!(fields(peer).is_superset(&[&counts[..], &names].concat().into_iter().collect()), "{peer}");
+        let recent = fields(&peer["recent"]);
+        assert!(recent.is_superset(&[&counts[..], &["seconds"]].concat().into_iter().collect()), "{peer}");
+        assert_eq!((&peer["state"], &peer["lost"]), (&"ready".into(), &0.into()), "{peer}");
+        let [p50, p99] = ["rtt_p50_seconds", "rtt_p99_seconds"].map(|name| peer[name].as_f64().expect("a time"));
+        assert!(0.0 < p50 && p50 <= p99, "{peer}");
+    }
+}
+
+#[test]
+fn unknown_paths_are_404_and_other_methods_405() {
+    let canary = Canary::start(&PEERS);
+    for path in ["/", "/metric", "/metrics/", "/api/v1/none"] {
+        let status = canary.get(path).status;
+        // The mesh page may be served at the root one day.
+        assert!(status == 404 || path == "/" && status == 200, "{path}: {status}");
+    }
+    for (method, path) in [("POST", "/metrics"), ("PUT", "/healthz"), ("DELETE", "/api/v1/peers")] {
+        let response = request(canary.http, method, path, "Content-Length: 0\r\n").expect("an answer");
+        assert_eq!(response.status, 405, "{method} {path}");
+    }
+    let head = request(canary.http, "HEAD", "/metrics", "").expect("an answer");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn an_address_in_use_is_1_and_a_line_that_names_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let mut process = Process::start(command(PLAIN, &PEERS).args(["--listen", &address]), directory());
+    assert_eq!(process.end().code(), Some(1), "{}", process.log());
+    let log = process.log();
+    for part in [&address, "in use", "--listen"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    assert_eq!(log.lines().count(), 1, "{log}");
+}

@@ -1,0 +1,123 @@
+//! `/metrics`: names, labels, formats.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::canary::{Canary, PEERS};
+use crate::common::scrape::{fetch, same};
+
+const GOLDEN: &str = "tests/golden/metrics.txt";
+const PEER_LABELS: [&str; 6] = ["source_node", "source_zone", "peer_node", "peer_zone", "protocol", "network"];
+const ZONE_LABELS: [&str; 4] = ["source_zone", "peer_zone", "protocol", "network"];
+
+fn measured() -> Canary {
+    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
+    canary.wait_for_answers(&["a", "b"]);
+    canary
+}
+
+/// Values become `_`, and so do the labels of the build, which vary.
+fn normalised(text: &str) -> String {
+    let line = |line: &str| {
+        if line.starts_with('#') {
+            return format!("{line}\n");
+        }
+        let (series, _) = line.rsplit_once(' ').expect("a value behind a blank");
+        let series = match series.split_once('{') {
+            Some((name @ "kube_canary_build_info", labels)) => {
+                let labels: Vec<String> =
+                    labels.split(',').map(|l| format!("{}=\"_\"", l.split('=').next().unwrap_or(l))).collect();
+                format!("{name}{{{}}}", labels.join(","))
+            }
+            _ => series.to_owned(),
+        };
+        format!("{series} _\n")
+    };
+    text.lines().map(line).collect()
+}
+
+/// `KUBE_CANARY_BLESS=1 cargo test --test agent` writes the file anew; `git diff` shows what changed.
+#[test]
+fn the_exposition_is_that_of_the_golden_file() {
+    let real = normalised(&measured().get("/metrics").body);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN);
+    if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
+        fs::write(&path, &real).expect("the golden file is writable");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{GOLDEN}: {error}"));
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (is, was) = (lines(&real), lines(&golden));
+    let difference: String = (was.difference(&is).map(|line| format!("- {line}\n")))
+        .chain(is.difference(&was).map(|line| format!("+ {line}\n")))
+        .collect();
+    assert!(real == golden, "{GOLDEN} differs (KUBE_CANARY_BLESS=1 writes it anew), or its order does:\n{difference}");
+}
+
+#[test]
+fn names_and_labels_are_those_of_the_contract() {
+    let canary = measured();
+    let metrics = canary.metrics();
+    let labels_of = |name: &str| {
+        let found: Vec<BTreeSet<&str>> = (metrics.0.iter().filter(|sample| sample.name == name))
+            .map(|sample| sample.labels.keys().map(String::as_str).collect())
+            .collect();
+        assert!(!found.is_empty(), "no {name}");
+        found
+    };
+    let hold = |names: &[&str], labels: &[&str]| {
+        for name in names {
+            for found in labels_of(&format!("kube_canary_{name}")) {
+                assert_eq!(found, labels.iter().copied().collect(), "{name}");
+            }
+        }
+    };
+    let per_peer = ["sent", "received", "lost", "late", "duplicate", "reordered", "corrupt"];
+    hold(&per_peer.map(|what| format!("probes_{what}_total")).each_ref().map(String::as_str), &PEER_LABELS);
+    hold(&["probe_rtt_seconds_sum", "probe_rtt_seconds_count"], &PEER_LABELS);
+    hold(&["probe_rtt_seconds_bucket"], &[&PEER_LABELS[..], &["le"]].concat());
+    hold(&["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"], &ZONE_LABELS);
+    hold(&["zone_probe_rtt_seconds_bucket"], &[&ZONE_LABELS[..], &["le"]].concat());
+    hold(&["probe_send_lag_seconds_bucket"], &["source_node", "le"]);
+    hold(&["receive_queue_drops_total", "probe_thread_run_delay_seconds_total", "peer_list_age_seconds"], &[]);
+    hold(&["echo_requests_received_total", "echo_replies_sent_total", "cpus", "http_workers"], &[]);
+    hold(&["peers"], &["state"]);
+    hold(&["build_info"], &["version", "allocator", "narenas", "libc", "linkage"]);
+
+    let zone_of = |peer| {
+        let known = ["unknown", "z2"]
+            .into_iter()
+            .find(|zone| metrics.value("probes_sent_total", &[("peer_node", peer), ("peer_zone", zone)]).is_some());
+        known.unwrap_or("another")
+    };
+    assert_eq!((zone_of("a"), zone_of("b")), ("unknown", "z2"));
+    assert!(metrics.value("peers", &[("state", "ready")]).is_some_and(|count| same(count, 2.0)));
+    assert!(metrics.value("http_workers", &[]).is_some_and(|count| same(count, 4.0)));
+    for peer in ["a", "b"] {
+        let link = metrics.link(peer, "icmp");
+        assert!(link.is_clean() && link.received <= link.sent, "{peer}: {link:?}");
+    }
+}
+
+#[test]
+fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
+    let canary = measured();
+    let text = canary.get("/metrics");
+    assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(text.body.contains("# TYPE kube_canary_probes_sent_total counter\n"));
+    assert!(!text.body.contains("# EOF"));
+
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n";
+    let open = fetch(canary.http, "/metrics", accept).expect("an answer");
+    assert_eq!(open.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(open.body.ends_with("\n# EOF\n") && open.body.matches("# EOF").count() == 1);
+    for line in open.body.lines().filter(|line| line.starts_with("# TYPE ") && line.ends_with(" counter")) {
+        let family = line.split(' ').nth(2).expect("a name");
+        assert!(!family.ends_with("_total"), "{line}");
+        let sample =
+            |suffix: &str| open.body.lines().any(|l| l.strip_prefix(family).is_some_and(|r| r.starts_with(suffix)));
+        let all_left_out = ["kube_canary_probe_send_errors", "kube_canary_probes_terminating"];
+        assert!(all_left_out.contains(&family) || sample("_total{") || sample("_total "), "no sample of {family}");
+        assert!(!sample(" ") && !sample("{"), "a sample of {family} without _total");
+    }
+}

@@ -1,0 +1,48 @@
+//! A peers file that becomes bad, or vanishes, under a running canary.
+
+use std::fs;
+
+use crate::canary::{Canary, command, directory};
+use crate::common::process::{replace, unique};
+use crate::common::scrape::Metrics;
+use crate::common::until::{until, until_so};
+use crate::shim::PLAIN;
+
+#[test]
+fn a_peers_file_that_becomes_bad_keeps_the_last_list_and_a_good_one_is_taken_again() {
+    let file = unique(directory(), "peers");
+    fs::write(&file, "a=127.0.0.2\nb=127.0.0.3\n").expect("our directory is writable");
+    let flags = ["--interval", "20ms", "--forget-after", "0s"];
+    let mut canary = Canary::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
+    canary.wait_for_answers(&["a", "b"]);
+    let both = [("a", "icmp"), ("b", "icmp")];
+
+    replace(&file, "a=127.0.0.2\nb=127.0.0.300\n");
+    canary.process.wait_for_log("b=127.0.0.300");
+    keeps_probing(&canary, &both);
+    fs::remove_file(&file).expect("it is there");
+    canary.process.wait_for_log("No such file");
+    keeps_probing(&canary, &both);
+    assert_eq!(canary.get("/readyz").status, 200, "a bad file is no reason to leave the Service");
+
+    replace(&file, "a=127.0.0.2\nc=127.0.0.4\n");
+    until_so("the good list is taken", || canary.metrics().peers() == [("a", "icmp"), ("c", "icmp")]);
+    canary.wait_for_answers(&["a", "c"]);
+}
+
+/// The list is the last good one, is not confirmed, and goes on being probed.
+fn keeps_probing(canary: &Canary, peers: &[(&str, &str)]) {
+    // 1.5 s, in which a good file would have been confirmed, which is done every second.
+    const PROBES: f64 = 75.0;
+    let before = canary.metrics();
+    let after = until("further answers of the last list's peers", || {
+        let now = canary.metrics();
+        let links = peers.iter().map(|(peer, by)| now.link(peer, by).since(before.link(peer, by)));
+        let few = links.into_iter().find(|link| link.received < PROBES);
+        few.map_or(Ok(now.clone()), |link| Err(format!("{link:?}")))
+    });
+    assert_eq!(after.peers(), peers);
+    assert!(peers.iter().all(|(peer, by)| after.link(peer, by).is_clean()), "{after:?}");
+    let age = |metrics: &Metrics| metrics.value("peer_list_age_seconds", &[]).expect("an age");
+    assert!(age(&after) > age(&before) + 1.0, "{} after {}", age(&after), age(&before));
+}

@@ -1,0 +1,143 @@
+//! The number of threads follows `--http-workers` and nothing else.
+#![expect(unsafe_code, reason = "sched_setaffinity(2) has no safe wrapper in std")]
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::{fs, io, thread};
+
+use crate::canary::{Canary, PEERS, command, directory};
+use crate::common::scrape::fetch;
+use crate::common::until::until;
+use crate::shim::{PLAIN, cc, succeed};
+
+/// Holds the canary to so many threads: once it has started, during 50 scrapes at once, and after them.
+fn has_threads(canary: &Canary, count: u64) {
+    let threads = || canary.process.status("Threads");
+    until("all threads have started", || if threads() == count { Ok(()) } else { Err(threads().to_string()) });
+    thread::scope(|scope| {
+        let scrapes: Vec<_> = (0..50).map(|_| scope.spawn(|| fetch(canary.http, "/metrics", ""))).collect();
+        for scrape in scrapes {
+            assert_eq!(threads(), count);
+            // More at once than there are places: some are refused, which is an answer too.
+            let response = scrape.join().expect("no panic").expect("an answer");
+            assert!([200, 503].contains(&response.status), "{response:?}");
+        }
+    });
+    assert_eq!(threads(), count);
+}
+
+#[test]
+fn there_are_five_threads_with_the_defaults() {
+    has_threads(&Canary::start(&PEERS), 5);
+}
+
+#[test]
+fn there_is_one_thread_more_than_workers() {
+    has_threads(&Canary::start(&[&PEERS[..], &["--http-workers", "2"]].concat()), 3);
+}
+
+#[test]
+fn one_processor_changes_nothing() {
+    let mut command = command(PLAIN, &PEERS);
+    // SAFETY: the calls are async-signal-safe, and the closure touches no memory of the parent.
+    unsafe { command.pre_exec(|| use_one_processor()) };
+    let canary = Canary::of(&mut command);
+    let status = fs::read_to_string(format!("/proc/{}/status", canary.process.id())).expect("procfs");
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
+    assert!(allowed.parse::<u32>().is_ok(), "more than one processor is allowed: {allowed}");
+    has_threads(&canary, 5);
+}
+
+/// Leaves this process the first of its processors.
+fn use_one_processor() -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let (mut set, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: `set` has `size` bytes and outlives the call.
+    if unsafe { libc::sched_getaffinity(0, size, &raw mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the index is below the set's size.
+    let first = (0..size * 8).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).ok_or(io::ErrorKind::NotFound)?;
+    // SAFETY: as above.
+    unsafe { libc::CPU_SET(first, &mut one) };
+    // SAFETY: `one` has `size` bytes and outlives the call.
+    if unsafe { libc::sched_setaffinity(0, size, &raw const one) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// What a program can ask for the number of processors, answering `PROCESSORS`.
+const FAKE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+int get_nprocs(void) { return PROCESSORS; }
+int get_nprocs_conf(void) { return PROCESSORS; }
+
+long sysconf(int name) {
+    if (name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF) {
+        return PROCESSORS;
+    }
+    long (*real)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
+    return real(name);
+}
+
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
+    (void)pid;
+    memset(set, 0, size);
+    for (size_t cpu = 0; cpu < PROCESSORS; cpu++) {
+        CPU_SET_S(cpu, size, set);
+    }
+    return 0;
+}
+"#;
+
+/// Prints what those functions answer.
+const ASK: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+int main(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 1;
+    }
+    printf("%d %d %ld %ld", CPU_COUNT(&set), get_nprocs(), sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_NPROCESSORS_CONF));
+    return 0;
+}
+"#;
+
+fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let out = directory().join(format!("{name}-{}", std::process::id()));
+    let file = out.with_extension("c");
+    fs::write(&file, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    succeed(cc().args(flags).arg("-o").arg(&out).arg(&file).arg("-ldl"));
+    out
+}
+
+/// A program that is linked statically has no loader to preload by; `cargo test` for musl builds such a one.
+#[cfg(not(target_feature = "crt-static"))]
+#[test]
+fn the_number_of_processors_that_the_system_reports_changes_nothing() {
+    let ask = compile("ask-processors", ASK, &[]);
+    for processors in ["1", "64"] {
+        let define = format!("-DPROCESSORS={processors}");
+        let fake = compile(&format!("fake-processors-{processors}"), FAKE, &["-shared", "-fPIC", &define]);
+        let said = Command::new(&ask).env("LD_PRELOAD", &fake).output().expect("it starts");
+        assert_eq!(String::from_utf8_lossy(&said.stdout), [processors; 4].join(" "), "the fake works");
+        let canary = Canary::of(command(PLAIN, &PEERS).env("LD_PRELOAD", &fake));
+        let maps = fs::read_to_string(format!("/proc/{}/maps", canary.process.id())).expect("procfs");
+        assert!(maps.contains(fake.to_str().expect("a path in UTF-8")), "the canary runs with the fake");
+        has_threads(&canary, 5);
+    }
+}

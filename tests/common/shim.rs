@@ -1,0 +1,54 @@
+//! The C shim, built with `cc` and the host's libc: the same program as the plain binary.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The plain binary.
+pub const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
+const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The shim, linked as `make -C c-shim` does it, from the archive of the very build that is under test.
+pub fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let shim = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kube-canary-shim-{}", std::process::id()));
+        let mut cc = cc();
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&shim);
+        cc.arg(format!("{SOURCE}/c-shim/main.c")).arg(archive()).args(["-lm", "-ldl", "-lpthread"]);
+        succeed(&mut cc);
+        shim
+    })
+}
+
+/// The C compiler.
+pub fn cc() -> Command {
+    Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+}
+
+/// `cargo test` has just compiled the static library along with the other forms of the crate, but leaves it under a name
+/// with a hash: this build has nothing to do but to give it its own.
+fn archive() -> PathBuf {
+    let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
+    let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target directory");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(SOURCE).args(["build", "--lib", "--offline", "--quiet", "--target-dir"]).arg(target_directory);
+    // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
+    let below: Vec<_> = directory.strip_prefix(target_directory).expect("below the target directory").iter().collect();
+    let profile = below.last().and_then(|name| name.to_str()).expect("a profile's directory");
+    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
+    if let [triple, _] = below[..] {
+        cargo.arg("--target").arg(triple);
+    }
+    if cfg!(feature = "jemalloc") {
+        cargo.args(["--features", "jemalloc"]);
+    }
+    succeed(&mut cargo);
+    directory.join("libkube_canary.a")
+}
+
+/// Runs a command that must succeed.
+pub fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
