@@ -14,7 +14,11 @@ const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn run(program: impl AsRef<Path>, args: &[&str]) -> Output {
     let program = program.as_ref();
-    Command::new(program).arg0("kube-canary").args(args).output().unwrap_or_else(|error| panic!("{program:?}: {error}"))
+    Command::new(program)
+        .arg0("kube-canary")
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()))
 }
 
 #[test]

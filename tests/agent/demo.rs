@@ -91,9 +91,9 @@ fn it_shows_a_row_per_node_without_loss_and_ends_when_its_time_is_over() {
     let rows = demo.rows();
     assert_eq!(rows.len(), 3, "{rows:?}");
     for (index, row) in rows.iter().enumerate() {
-        let [node, address, peers, sent, lost, loss, ..] = &row[..] else { panic!("{row:?}") };
+        let [node, address, peers, sent, lost, percent, ..] = &row[..] else { panic!("{row:?}") };
         assert_eq!((node, address), (&format!("node{}", index + 1), &format!("127.0.0.{}", index + 2)));
-        assert_eq!((peers.as_str(), lost.as_str(), loss.as_str()), ("2", "0", "0.00%"), "{row:?}");
+        assert_eq!((peers.as_str(), lost.as_str(), percent.as_str()), ("2", "0", "0.00%"), "{row:?}");
         assert!(sent.parse::<u64>().expect("a count") >= 2, "{row:?}");
         // Two times with their units, threads, memory with its unit.
         assert!(row.iter().filter(|word| *word == "µs" || *word == "ms").count() == 2, "{row:?}");

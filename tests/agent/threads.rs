@@ -41,7 +41,7 @@ fn there_is_one_thread_more_than_workers() {
 fn one_processor_changes_nothing() {
     let mut command = command(PLAIN, &PEERS);
     // SAFETY: the calls are async-signal-safe, and the closure touches no memory of the parent.
-    unsafe { command.pre_exec(|| use_one_processor()) };
+    unsafe { command.pre_exec(use_one_processor) };
     let canary = Canary::of(&mut command);
     let status = fs::read_to_string(format!("/proc/{}/status", canary.process.id())).expect("procfs");
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();

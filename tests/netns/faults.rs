@@ -11,10 +11,11 @@ pub struct Faults<'a> {
 
 impl<'a> Faults<'a> {
     pub fn new(namespace: &'a Namespace, device: &str, counters: &[&str], rules: &[String]) -> Self {
-        let counters: String = counters.iter().map(|name| format!("counter {name} {{ }}\n")).collect();
+        let counters: Vec<String> = counters.iter().map(|name| format!("counter {name} {{ }}")).collect();
+        let counters = counters.join("\n");
         let rules = rules.join("\n");
         let table = format!(
-            "table netdev faults {{\n{counters}chain ingress {{\n\
+            "table netdev faults {{\n{counters}\nchain ingress {{\n\
              type filter hook ingress device \"{device}\" priority 0; policy accept;\n{rules}\n}}\n}}\n"
         );
         run(namespace.command("nft").args(["-f", "-"]), &table);

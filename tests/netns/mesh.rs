@@ -4,6 +4,7 @@
 //! Neighbours are permanent: a cut link is silence to the others, as behind a router, and not their own kernel's "host
 //! unreachable" once an ARP entry has run out.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -80,7 +81,8 @@ impl Mesh {
         let nodes: Vec<Node> = NODES.into_iter().enumerate().map(node).collect();
         let mut lines = String::from("link add bridge type bridge\nlink set bridge up\n");
         for node in &nodes {
-            lines += &format!(
+            let _ = write!(
+                lines,
                 "link add to-{0} type veth peer name eth0 address {1} netns {2}\nlink set to-{0} master bridge up\n",
                 node.name,
                 node.mac(),
@@ -96,7 +98,8 @@ impl Mesh {
             );
             for other in nodes.iter().filter(|other| other.name != node.name) {
                 for address in [other.ipv4(), other.other_ipv4(), other.ipv6()] {
-                    lines += &format!("neighbour replace {address} lladdr {} dev eth0 nud permanent\n", other.mac());
+                    let mac = other.mac();
+                    let _ = writeln!(lines, "neighbour replace {address} lladdr {mac} dev eth0 nud permanent");
                 }
             }
             node.namespace.ip(&lines);

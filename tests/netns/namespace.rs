@@ -105,7 +105,7 @@ pub fn run(command: &mut Command, input: &str) -> String {
     };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => panic!("{:?} is missing: install {package}", command.get_program()),
+        io::ErrorKind::NotFound => panic!("{} is missing: install {package}", command.get_program().display()),
         _ => panic!("{command:?}: {error}"),
     });
     // Where it ends before it has read everything, its exit status says why.
