@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use blocked::Blocked;
 use shim::{PLAIN, shim};
+
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn run(program: impl AsRef<Path>, args: &[&str]) -> Output {
