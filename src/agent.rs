@@ -21,10 +21,12 @@ use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Prober, Timer};
 use crate::statistics::Statistics;
 use crate::units::Nanos;
-use crate::{allocator, clock};
+use crate::{allocator, clock, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
+/// When the start is over: by then a first list is there, and every peer was probed.
+const SETTLE: Nanos = Nanos::from_millis(3_000);
 
 /// Why the agent stopped.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +127,8 @@ struct ProbeLoop {
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     housekept: Nanos,
+    /// When to give back what only the start needed; once.
+    settles: Option<Nanos>,
 }
 
 impl ProbeLoop {
@@ -148,6 +152,7 @@ impl ProbeLoop {
             forget_after: settings.forget_after.into(),
             pending: None,
             housekept: Nanos(0),
+            settles: Some(clock::monotonic().plus(SETTLE)),
         }
     }
 
@@ -189,6 +194,9 @@ impl ProbeLoop {
         if now.since(self.housekept) >= HOUSEKEEPING {
             self.housekept = now;
             self.forget(now);
+            if self.settles.take_if(|at| *at <= now).is_some() {
+                settle::give_back_text();
+            }
             self.view.health.set_receive_queue_drops(self.prober.wire().drops());
         }
         self.prober.turn(&mut &self.view.statistics)

@@ -39,7 +39,7 @@ impl Timer {
         // Zero would switch it off.
         let at = at.0.max(1);
         let value = libc::timespec {
-            tv_sec: libc::time_t::try_from(at / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: libc::c_long::try_from(at % 1_000_000_000).unwrap_or(0),
         };
         let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
