@@ -11,7 +11,10 @@ use std::fs;
 pub fn give_back_text() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Ok(program) = fs::read_link("/proc/self/exe") else { return };
-    for (start, end) in maps.lines().filter_map(|line| text_range(line, &program.to_string_lossy())) {
+    let program = program.to_string_lossy();
+    // All ranges first: what finds them would be back at once.
+    let ranges: Vec<(usize, usize)> = maps.lines().filter_map(|line| text_range(line, &program)).collect();
+    for (start, end) in ranges {
         // SAFETY: the range is an executable, unwritable, private mapping of our own file, so that no page of it was
         // ever changed (there are no text relocations); the next access reads the same bytes from the file again.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };

@@ -15,14 +15,29 @@ pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra<'_>, va
     let _ = match extra {
         Extra::None | Extra::Sum | Extra::Count => Ok(()),
         Extra::Label(name, value) => write!(out, "{comma}{name}=\"{value}\""),
-        Extra::Bucket(Some(bound)) => write!(out, "{comma}le=\"{}\"", bound.as_secs_f64()),
+        Extra::Bucket(Some(bound)) => {
+            write!(out, "{comma}le=\"").and_then(|()| seconds(out, bound)).map(|()| out.push(b'"'))
+        }
         Extra::Bucket(None) => write!(out, "{comma}le=\"+Inf\""),
     };
     out.extend_from_slice(b"} ");
     let _ = match value {
         Value::Count(n) => writeln!(out, "{n}"),
-        Value::Seconds(n) => writeln!(out, "{}", n.as_secs_f64()),
+        Value::Seconds(n) => seconds(out, n).map(|()| out.push(b'\n')),
     };
+}
+
+/// Writes a time in seconds, exactly: no float comes near it.
+fn seconds(out: &mut Vec<u8>, time: Nanos) -> std::io::Result<()> {
+    let (whole, fraction) = (time.0 / 1_000_000_000, time.0 % 1_000_000_000);
+    if fraction == 0 {
+        return write!(out, "{whole}");
+    }
+    write!(out, "{whole}.{fraction:09}")?;
+    while out.last() == Some(&b'0') {
+        out.pop();
+    }
+    Ok(())
 }
 
 /// What a sample has beyond its family's name and labels.
@@ -81,6 +96,22 @@ pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_are_exact() {
+        for (nanos, text) in [
+            (0, "0"),
+            (1, "0.000000001"),
+            (10_000, "0.00001"),
+            (2_500_000, "0.0025"),
+            (1_000_000_000, "1"),
+            (u64::MAX, "18446744073.709551615"),
+        ] {
+            let mut out = Vec::new();
+            seconds(&mut out, Nanos(nanos)).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
 
     #[test]
     fn samples_read_as_the_format_wants_them() {
