@@ -78,7 +78,7 @@ fn names_and_labels_are_those_of_the_contract() {
     hold(&["probe_rtt_seconds_bucket"], &[&PEER_LABELS[..], &["le"]].concat());
     hold(&["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"], &ZONE_LABELS);
     hold(&["zone_probe_rtt_seconds_bucket"], &[&ZONE_LABELS[..], &["le"]].concat());
-    hold(&["probe_send_lag_seconds_bucket"], &["source_node", "le"]);
+    hold(&["probe_send_lag_seconds_bucket"], &["le"]);
     hold(&["receive_queue_drops_total", "probe_thread_run_delay_seconds_total", "peer_list_age_seconds"], &[]);
     hold(&["echo_requests_received_total", "echo_replies_sent_total", "cpus", "http_workers"], &[]);
     hold(&["peers"], &["state"]);
