@@ -72,8 +72,8 @@ impl RunSettings {
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
             max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, 0),
             forget_after: typed
-                .value("forget-after", duration_between(Duration::ZERO, Duration::from_secs(86_400)))?
-                .unwrap_or(Duration::from_secs(300)),
+                .value("forget-after", duration_between(Duration::ZERO, Duration::from_hours(24)))?
+                .unwrap_or(Duration::from_mins(5)),
             http_workers: size(typed.value("http-workers", workers)?, HTTP_WORKERS_DEFAULT),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
@@ -205,7 +205,7 @@ mod tests {
         let s = settings(PEER, &|_| None).unwrap();
         assert_eq!((s.interval, s.timeout, s.payload_bytes), (Duration::from_secs(1), Duration::from_secs(1), 56));
         assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 0));
-        assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_secs(300), Bounds::default()));
+        assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), Bounds::default()));
         assert!(!s.node_name.is_empty());
     }
 

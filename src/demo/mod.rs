@@ -202,7 +202,7 @@ impl Drop for Mesh {
 }
 
 fn zone(index: usize) -> &'static str {
-    if index % 2 == 0 { "zone-a" } else { "zone-b" }
+    if index.is_multiple_of(2) { "zone-a" } else { "zone-b" }
 }
 
 #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]

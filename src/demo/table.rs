@@ -77,11 +77,11 @@ pub fn render(rows: &[Row], settings: &DemoSettings) -> String {
         medians.sort_unstable_by(f64::total_cmp);
         let median = medians.get(medians.len() / 2).copied();
         let peers = row.data.as_ref().map_or_else(|| "-".into(), |data| data.peers.len().to_string());
-        let loss = if done == 0 { "-".into() } else { format!("{:.2}%", lost as f64 / done as f64 * 100.0) };
+        let share = if done == 0 { "-".into() } else { format!("{:.2}%", lost as f64 / done as f64 * 100.0) };
         let shown = |value: Option<u64>| value.map_or_else(|| "-".into(), |v| v.to_string());
         let _ = writeln!(
             text,
-            "{:<8}{:<14}{peers:>5}{sent:>8}{lost:>7}{loss:>8}{:>10}{:>10}{:>10}{:>8} KB",
+            "{:<8}{:<14}{peers:>5}{sent:>8}{lost:>7}{share:>8}{:>10}{:>10}{:>10}{:>8} KB",
             row.node,
             row.address,
             time(median),

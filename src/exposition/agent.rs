@@ -9,6 +9,7 @@ use crate::allocator::AllocatorInfo;
 use crate::http::ServerStats;
 use crate::peers::Presence;
 use crate::statistics::EchoCounters;
+use crate::units::Nanos;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the registry holds, brought up to date at each scrape.
@@ -127,7 +128,7 @@ impl AgentMetrics {
             self.peers.with_label_values(&[presence.label()]).set(count);
         }
         // No list yet is as old as can be; +Inf makes any threshold fire.
-        self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, |age| age.as_secs_f64()));
+        self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.queue_drops, view.health.receive_queue_drops());
         let echo = EchoCounters::read();

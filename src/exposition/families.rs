@@ -96,7 +96,7 @@ pub const FAMILIES: &[Family] = &[
     family("kube_canary_zone_probe_rtt_seconds", Scope::Zone, Kind::Rtt,
         "Round-trip times of answered probes to all peers of a zone."),
     family("kube_canary_zone_probes_sent_total", Scope::Zone, Kind::Counter(Counter::Sent),
-        "Probes sent to all peers of a zone."),
+        "Probes sent to all peers of a zone, counted when they are answered or lost."),
     family("kube_canary_probe_send_lag_seconds", Scope::Agent, Kind::Rtt,
         "How much later than scheduled the agent sent its probes."),
 ];
@@ -121,27 +121,30 @@ impl Family {
         }
     }
 
-    /// The `index`-th sample of a reading, if it has so many. `Some(None)` is a sample left out.
-    pub fn sample(&self, reading: &Reading, bounds: &Bounds, index: usize) -> Option<Option<(Extra<'static>, Value)>> {
-        match self.kind {
-            Kind::Counter(counter) => (index == 0).then(|| Some((Extra::None, Value::Count(number(reading, counter))))),
-            Kind::Rtt => histogram(&rtt(reading), bounds, index).map(Some),
-            Kind::SendErrors => {
-                let Reading::Peer(peer) = reading else { return None };
-                let reason = SendError::ALL.get(index)?;
-                Some(occurred("reason", reason.label(), peer.send_errors[index]))
+    /// The first sample of a reading at or behind `index`, and its index; none behind the last.
+    pub fn sample(&self, reading: &Reading, bounds: &Bounds, index: usize) -> Option<(usize, Extra<'static>, Value)> {
+        match (self.kind, reading) {
+            (Kind::Counter(counter), _) => {
+                (index == 0).then(|| (0, Extra::None, Value::Count(number(reading, counter))))
             }
-            Kind::Terminating => {
-                let Reading::Peer(peer) = reading else { return None };
-                let result = ["received", "lost"].get(index)?;
-                Some(occurred("result", result, peer.terminating[index]))
+            (Kind::Rtt, _) => histogram(&rtt(reading), bounds, index).map(|(extra, value)| (index, extra, value)),
+            (Kind::SendErrors, Reading::Peer(peer)) => {
+                let at = first_above_zero(&peer.send_errors, index)?;
+                let extra = Extra::Label("reason", SendError::ALL[at].label());
+                Some((at, extra, Value::Count(peer.send_errors[at].into())))
             }
+            (Kind::Terminating, Reading::Peer(peer)) => {
+                let at = first_above_zero(&peer.terminating, index)?;
+                let extra = Extra::Label("result", ["received", "lost"][at]);
+                Some((at, extra, Value::Count(peer.terminating[at].into())))
+            }
+            (Kind::SendErrors | Kind::Terminating, _) => None,
         }
     }
 }
 
-fn occurred(label: &'static str, value: &'static str, count: u32) -> Option<(Extra<'static>, Value)> {
-    (count > 0).then(|| (Extra::Label(label, value), Value::Count(count.into())))
+fn first_above_zero(counts: &[u32], from: usize) -> Option<usize> {
+    (from..counts.len()).find(|&index| counts[index] > 0)
 }
 
 fn number(reading: &Reading, counter: Counter) -> u64 {

@@ -154,14 +154,12 @@ impl MetricsBody {
     /// Writes samples of the current subject while they fit. Returns whether all are written.
     fn write_samples(&mut self, family: &Family, bounds: &Bounds, out: &mut Vec<u8>) -> bool {
         let Some((reading, next)) = &mut self.current else { return true };
-        while let Some(sample) = family.sample(reading, bounds, *next) {
+        while let Some((index, extra, value)) = family.sample(reading, bounds, *next) {
             if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
                 return false;
             }
-            if let Some((extra, value)) = sample {
-                text::sample(out, family.name, &self.labels, extra, value);
-            }
-            *next += 1;
+            text::sample(out, family.name, &self.labels, extra, value);
+            *next = index + 1;
         }
         self.current = None;
         true

@@ -121,9 +121,9 @@ pub fn cpus() -> usize {
 fn count_cpu_list(list: &str) -> Option<usize> {
     list.split(',')
         .map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-            (last + 1).checked_sub(first)
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+            (to + 1).checked_sub(from)
         })
         .sum()
 }

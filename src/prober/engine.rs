@@ -49,7 +49,12 @@ enum State {
     Waiting,
     Answered,
     Lost,
+    /// Unanswered, but not counted lost: a late answer counts as nothing.
+    GivenUp,
 }
+
+/// What an intact reply of ours brings, in order; nothing where it answers a probe that counts no more.
+pub type Events = [Option<Event>; 2];
 
 #[derive(Clone, Copy, Debug)]
 struct Flight {
@@ -100,7 +105,7 @@ impl Flights {
     }
 }
 
-/// What the engine knows of the peer in a slot: 48 bytes.
+/// What the engine knows of the peer in a slot: 56 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Aim {
     address: Option<IpAddr>,
@@ -218,7 +223,7 @@ impl Engine {
     }
 
     /// An intact reply came from `from`, `at` that moment. `None`: it answers no probe of ours.
-    pub fn reply(&mut self, label: Label, from: IpAddr, at: Nanos) -> Option<(Event, Option<Event>)> {
+    pub fn reply(&mut self, label: Label, from: IpAddr, at: Nanos) -> Option<Events> {
         let aim = self.aims.get_mut(label.slot.index())?;
         if label.number >= self.flights.next || label.number < aim.born {
             return None;
@@ -228,7 +233,7 @@ impl Engine {
             return None;
         }
         if label.number < self.flights.oldest() {
-            return Some((Event::Late, None));
+            return Some([Some(Event::Late), None]);
         }
         let index = self.flights.index(label.number);
         let flight = &mut self.flights.ring[index];
@@ -239,16 +244,18 @@ impl Engine {
         let rtt = at.since(flight.sent_at);
         match flight.state {
             State::Void => None,
-            State::Answered => Some((Event::Duplicate, None)),
+            State::GivenUp => Some([None, None]),
+            State::Answered => Some([Some(Event::Duplicate), None]),
             State::Lost => {
                 flight.state = State::Answered;
-                Some((Event::Late, None))
+                Some([Some(Event::Late), None])
             }
             // Arrived after the timeout, though its loss has not been booked yet: book both.
             State::Waiting if rtt > self.timeout => {
+                let loss = unanswered(flight, label.number, aim);
+                let late = (flight.state == State::Lost).then_some(Event::Late);
                 flight.state = State::Answered;
-                let loss = unanswered(*flight, label.number, aim);
-                Some((loss, Some(Event::Late)))
+                Some([Some(loss), late])
             }
             State::Waiting => {
                 flight.state = State::Answered;
@@ -258,13 +265,12 @@ impl Engine {
                 } else {
                     Event::Received { rtt, reordered }
                 };
-                Some((event, None))
+                Some([Some(event), None])
             }
         }
     }
 
-    /// The slot of a damaged reply from `from`, if a peer is there that has a probe with that sequence number under
-    /// way or just behind it. A walk over all peers: damage is rare, and the kernel has already checked whose it is.
+    /// The slot of a damaged reply from `from`: the first peer at that address. A walk over all peers: damage is rare.
     pub fn corrupt(&self, from: IpAddr) -> Option<SlotId> {
         let slot = self.aims.iter().position(|aim| aim.address == Some(from))?;
         u32::try_from(slot).ok().map(SlotId)
@@ -282,13 +288,12 @@ impl Engine {
                 if now.since(flight.sent_at) <= self.timeout {
                     return None;
                 }
-                flight.state = State::Lost;
-                let flight = *flight;
                 self.flights.expired += 1;
                 let aim = &mut self.aims[flight.slot.index()];
                 if number >= aim.born {
                     return Some((flight.slot, unanswered(flight, number, aim)));
                 }
+                flight.state = State::GivenUp;
                 continue;
             }
             self.flights.expired += 1;
@@ -312,15 +317,16 @@ impl Engine {
 }
 
 /// Books a probe that nobody answered in time.
-fn unanswered(flight: Flight, number: u64, aim: &mut Aim) -> Event {
-    if flight.terminating {
-        return Event::Terminating { answered: false };
+fn unanswered(flight: &mut Flight, number: u64, aim: &mut Aim) -> Event {
+    let withdrawn = number < aim.withdrawn;
+    if !flight.terminating && !withdrawn {
+        flight.state = State::Lost;
+        return Event::Lost;
     }
-    if number < aim.withdrawn {
-        aim.owed += 1;
-        return Event::Terminating { answered: false };
-    }
-    Event::Lost
+    flight.state = State::GivenUp;
+    // `sent` has counted it; the next probe stands in for it.
+    aim.owed += u32::from(!flight.terminating);
+    Event::Terminating { answered: false }
 }
 
 #[cfg(test)]
@@ -354,8 +360,9 @@ mod tests {
         label
     }
 
-    fn one(event: Event) -> Option<(Event, Option<Event>)> {
-        Some((event, None))
+    #[expect(clippy::unnecessary_wraps, reason = "compared with what `reply` gives")]
+    fn one(event: Event) -> Option<Events> {
+        Some([Some(event), None])
     }
 
     #[test]
@@ -383,7 +390,7 @@ mod tests {
     fn a_reply_that_took_too_long_is_lost_and_late_even_if_its_loss_was_not_booked_yet() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(1_200)), Some((Event::Lost, Some(Event::Late))));
+        assert_eq!(e.reply(label, PEER, at(1_200)), Some([Some(Event::Lost), Some(Event::Late)]));
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -452,6 +459,7 @@ mod tests {
         assert_eq!((e.sent(answered, Ok(())), e.sent(silent, Ok(()))), (None, None));
         assert_eq!(e.reply(answered, PEER, at(2)), one(Event::Terminating { answered: true }));
         assert_eq!(e.expire(at(2_000)), Some((SLOT, Event::Terminating { answered: false })));
+        assert_eq!(e.reply(silent, PEER, at(2_001)), Some([None, None]), "late for nothing that was lost");
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod timer;
 mod turn;
 
 pub use clock::{Clock, MonotonicClock, arrival};
-pub use engine::{Engine, Event, Flights};
+pub use engine::{Engine, Event, Events, Flights};
 pub use schedule::Schedule;
 pub use timer::Timer;
 pub use turn::{Prober, Settings};

@@ -6,6 +6,7 @@
 //! a hash of the node's name, so that the nodes of a mesh do not fire together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU16;
 
 use crate::peers::SlotId;
 use crate::units::Nanos;
@@ -22,6 +23,8 @@ pub struct Schedule {
     cells: Box<[Vec<SlotId>]>,
     /// The order in which empty cells are taken.
     fill_order: Box<[u16]>,
+    /// The cell of each slot, 2 bytes a slot: looking through the cells would make a first list quadratic.
+    places: Vec<Option<NonZeroU16>>,
     start: Nanos,
     /// Cells passed since `start`.
     passed: u64,
@@ -38,7 +41,7 @@ impl Schedule {
         // Van der Corput's sequence: the bits of the index mirrored. 0, 1/2, 1/4, 3/4, …
         let bits = 64 - (cells.max(2) - 1).leading_zeros();
         let mirrored: Vec<u64> = (0..1 << bits).map(|i: u64| i.reverse_bits() >> (64 - bits)).collect();
-        let turn = mirrored.into_iter().map(|m| m * cells >> bits);
+        let turn = mirrored.into_iter().map(|m| (m * cells) >> bits);
         let mut order = Vec::with_capacity(fill_order.len());
         for cell in turn.filter_map(|c| u16::try_from(c).ok()) {
             if !order.contains(&cell) {
@@ -51,6 +54,7 @@ impl Schedule {
             interval,
             cells: (0..cells).map(|_| Vec::new()).collect(),
             fill_order: order.into_boxed_slice(),
+            places: Vec::new(),
             start: now.plus(phase),
             passed: 0,
         }
@@ -58,19 +62,23 @@ impl Schedule {
 
     /// Adds a peer to the emptiest cell, unless it is in one.
     pub fn add(&mut self, slot: SlotId) {
-        if self.cells.iter().any(|cell| cell.contains(&slot)) {
+        if slot.index() >= self.places.len() {
+            self.places.resize(slot.index() + 1, None);
+        }
+        if self.places[slot.index()].is_some() {
             return;
         }
         let emptiest = self.fill_order.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].len());
         if let Some(cell) = emptiest {
             self.cells[usize::from(cell)].push(slot);
+            self.places[slot.index()] = NonZeroU16::new(cell + 1);
         }
     }
 
     /// Takes a peer out.
     pub fn remove(&mut self, slot: SlotId) {
-        for cell in &mut self.cells {
-            cell.retain(|&s| s != slot);
+        if let Some(cell) = self.places.get_mut(slot.index()).and_then(Option::take) {
+            self.cells[usize::from(cell.get()) - 1].retain(|&s| s != slot);
         }
     }
 

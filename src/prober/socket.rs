@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use surge_ping::{AsyncSocket, Config, ICMP};
 use tokio::io::unix::AsyncFd;
 
-use super::clock::arrival;
+use super::clock::{arrival, read_together};
 use super::mmsg::{self, Batch};
 use super::packet::ECHO_HEADER_BYTES;
 use super::{Clock, Datagram, Outgoing, SendError, SocketKind, Wire};
@@ -111,7 +111,7 @@ async fn wait(socket: Option<&Socket>) {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
                 log::error!("waiting for an ICMP socket: {error}");
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         },
         None => std::future::pending().await,
@@ -179,7 +179,7 @@ impl Socket {
                 // An ICMP error that the kernel reports on the socket: it is consumed by the call; read on.
                 Err(_) => continue,
             };
-            let (now, realtime) = (clock.now(), clock.realtime());
+            let (now, realtime) = read_together(clock);
             for packet in batch.packets(count) {
                 let at = packet.stamp.map_or(now, |stamp| arrival(stamp, now, realtime, self.empty_at));
                 let from = match packet.from {

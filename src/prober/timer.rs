@@ -56,7 +56,7 @@ impl Timer {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
                 log::error!("waiting for the pacing timer: {error}");
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -153,12 +153,7 @@ fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [Soc
             None => sink.unrelated(),
         },
         Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.at) {
-            Some((event, more)) => {
-                tell(label.slot, event);
-                if let Some(event) = more {
-                    tell(label.slot, event);
-                }
-            }
+            Some(events) => events.into_iter().flatten().for_each(|event| tell(label.slot, event)),
             None => sink.unrelated(),
         },
     }

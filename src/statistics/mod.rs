@@ -144,7 +144,7 @@ impl Sink for &Statistics {
     fn event(&mut self, slot: SlotId, event: Event) {
         let Some(peer) = self.slot(slot) else { return };
         peer.record(event, &self.bounds, self.window.load(Ordering::Relaxed));
-        if matches!(event, Event::Sent | Event::Received { .. } | Event::Lost) {
+        if matches!(event, Event::Received { .. } | Event::Lost) {
             let zone = usize::from(peer.zone.load(Ordering::Relaxed)) * Protocol::ALL.len();
             let index = zone + usize::from(peer.protocol.load(Ordering::Relaxed));
             if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
@@ -207,6 +207,7 @@ mod tests {
     fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
         let s = statistics();
         (&s).event(SLOT, Event::Sent);
+        (&s).event(SLOT, Event::Lost);
         s.apply(Change::Join { slot: SLOT });
         assert_eq!(s.slot(SLOT).unwrap().read().sent, 0);
         assert_eq!(s.zone(ZoneId(2), Protocol::Icmp).unwrap().read().sent, 1);

@@ -1,4 +1,7 @@
 //! The numbers of one pair of zones, ours and a peer's. They go on when peers come and go.
+//!
+//! A probe is counted as sent here when it is answered or lost: a peer may change its zone while one is under way, and
+//! the sums of both zones must stay right.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +21,7 @@ pub struct ZoneStatistics {
 /// A zone pair's counters as read at one moment: `received + lost ≤ sent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneReading {
-    /// Probes that went out.
+    /// Probes that went out and were answered or lost.
     pub sent: u64,
     /// Answered in time.
     pub received: u64,
@@ -31,12 +34,15 @@ pub struct ZoneReading {
 impl ZoneStatistics {
     pub(super) fn record(&self, event: Event, bounds: &Bounds) {
         match event {
-            Event::Sent => bump(&self.sent, 1),
             Event::Received { rtt, .. } => {
+                bump(&self.sent, 1);
                 self.rtt.observe(rtt, bounds);
                 bump(&self.received, 1);
             }
-            Event::Lost => bump(&self.lost, 1),
+            Event::Lost => {
+                bump(&self.sent, 1);
+                bump(&self.lost, 1);
+            }
             _ => {}
         }
     }
