@@ -27,6 +27,8 @@ use crate::{allocator, clock, settle};
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
 /// When the start is over: by then a first list is there, and every peer was probed.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
+/// Then from time to time, for what runs rarely: a TLS handshake, a new list.
+const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
 /// Why the agent stopped.
 #[derive(Debug, thiserror::Error)]
@@ -127,8 +129,8 @@ struct ProbeLoop {
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     housekept: Nanos,
-    /// When to give back what only the start needed; once.
-    settles: Option<Nanos>,
+    /// When to give back text next.
+    settles: Nanos,
 }
 
 impl ProbeLoop {
@@ -152,7 +154,7 @@ impl ProbeLoop {
             forget_after: settings.forget_after.into(),
             pending: None,
             housekept: Nanos(0),
-            settles: Some(clock::monotonic().plus(SETTLE)),
+            settles: clock::monotonic().plus(SETTLE),
         }
     }
 
@@ -194,8 +196,9 @@ impl ProbeLoop {
         if now.since(self.housekept) >= HOUSEKEEPING {
             self.housekept = now;
             self.forget(now);
-            if self.settles.take_if(|at| *at <= now).is_some() {
+            if self.settles <= now {
                 settle::give_back_text();
+                self.settles = now.plus(SETTLE_AGAIN);
             }
             self.view.health.set_receive_queue_drops(self.prober.wire().drops());
         }

@@ -1,8 +1,8 @@
-//! Gives back the pages of our text that only the start needed.
+//! Gives back the pages of our text that are not needed now.
 //!
 //! Text is clean file memory, and the kernel keeps it mapped until it is short of memory; an agent that is judged by its
-//! resident set gives it back itself. What runs comes back by a minor fault each, from the page cache, and
-//! `layout/functions.ld` keeps that apart from what does not.
+//! resident set gives it back itself, after its start and once a minute. What runs comes back by a minor fault per 64 KiB,
+//! from the page cache, and `layout/functions.ld` keeps it apart from what does not.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs;
