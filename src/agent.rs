@@ -197,7 +197,7 @@ impl ProbeLoop {
             self.housekept = now;
             self.forget(now);
             if self.settles <= now {
-                settle::give_back_text();
+                settle::give_back_program();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
             self.view.health.set_receive_queue_drops(self.prober.wire().drops());

@@ -13,7 +13,7 @@
 //! | [`config`] | the command line and its environment, resolved and validated |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
-//! | [`settle`] | gives back the text that is not needed now |
+//! | [`settle`] | gives back what is not needed of the program file |
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`limits`], [`units`], [`clock`] | every bound with its reason, and the units all share |
 
