@@ -26,13 +26,15 @@ pub fn cc() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
-/// `cargo test` has just compiled the static library along with the other forms of the crate, but leaves it under a name
-/// with a hash: this build has nothing to do but to give it its own.
+/// The crate as a static library; what it depends on is compiled already.
 fn archive() -> PathBuf {
     let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
     let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target directory");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(SOURCE).args(["build", "--lib", "--offline", "--quiet", "--target-dir"]).arg(target_directory);
+    cargo
+        .current_dir(SOURCE)
+        .args(["rustc", "--lib", "--crate-type", "staticlib", "--offline", "--quiet", "--target-dir"])
+        .arg(target_directory);
     // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
     let below: Vec<_> = directory.strip_prefix(target_directory).expect("below the target directory").iter().collect();
     let profile = below.last().and_then(|name| name.to_str()).expect("a profile's directory");
