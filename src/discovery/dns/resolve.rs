@@ -162,7 +162,10 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
                 0 => {
                     let mut addresses = reply.addresses;
                     addresses.retain(|a| !a.is_unspecified() && !a.is_multicast());
-                    addresses.truncate(limits::PEER_SLOTS_MAX);
+                    if addresses.len() > limits::PEER_SLOTS_MAX {
+                        log::warn!("{} addresses, of which {} have slots", addresses.len(), limits::PEER_SLOTS_MAX);
+                        addresses.truncate(limits::PEER_SLOTS_MAX);
+                    }
                     return Answer::Records(addresses, reply.ttl.map(|ttl| Duration::from_secs(ttl.into())));
                 }
                 wire::NXDOMAIN => return Answer::NoSuchName,

@@ -137,7 +137,14 @@ impl Store {
             same
         });
         all.sort_unstable_by_key(|(sequence, ..)| *sequence);
-        all.truncate(limits::PEER_SLOTS_MAX);
+        if all.len() > limits::PEER_SLOTS_MAX {
+            log::warn!(
+                "{} of {} endpoints are left out: there are no more slots",
+                all.len() - limits::PEER_SLOTS_MAX,
+                all.len()
+            );
+            all.truncate(limits::PEER_SLOTS_MAX);
+        }
         let peers = all
             .into_iter()
             .map(|(_, name, endpoint, slice)| PeerSpec {
