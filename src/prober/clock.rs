@@ -27,7 +27,7 @@ impl Clock for MonotonicClock {
 
 /// Both clocks, read together: a thread that is held up between the two readings reads again.
 pub fn read_together(clock: &dyn Clock) -> (Nanos, Nanos) {
-    /// Undisturbed, the readings are 0.1 µs apart.
+    /// Two undisturbed readings are far closer; a thread that lost its processor is not.
     const CLOSE: Nanos = Nanos(5_000);
     let mut before = clock.now();
     for _ in 0..4 {

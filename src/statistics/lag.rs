@@ -6,7 +6,7 @@ use crate::units::Nanos;
 /// A histogram with bounds of its own, of all peers together.
 #[derive(Debug, Default)]
 pub struct SendLag {
-    // The bounds of round trips serve here too: a timer fires some 50 µs late on an idle machine.
+    // The bounds of round trips serve here too: an idle machine is late by tens of microseconds, a busy one by far more.
     bounds: Bounds,
     histogram: Histogram,
 }
