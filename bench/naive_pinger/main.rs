@@ -26,11 +26,12 @@ fn main() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        let client = Client::new(&Config::default()).expect("an ICMP socket");
+        // One for all: a clone that is dropped would end the pings of the others.
+        let client = Arc::new(Client::new(&Config::default()).expect("an ICMP socket"));
         for peer in 0..peers {
             let [high, low] = peer.to_be_bytes();
             let address = IpAddr::V4(Ipv4Addr::new(127, 1, high, low.max(1)));
-            let (client, seen) = (client.clone(), Arc::clone(&seen));
+            let (client, seen) = (Arc::clone(&client), Arc::clone(&seen));
             tokio::task::spawn_local(async move {
                 let mut pinger = client.pinger(address, PingIdentifier(peer)).await;
                 pinger.timeout(Duration::from_secs(1));
