@@ -1,12 +1,12 @@
 //! The demo's table: a row per canary.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 
 use crate::config::DemoSettings;
+use crate::exposition::field;
 
 /// What `/api/v1/peers` says, as far as it is shown.
 #[derive(Debug, Deserialize)]
@@ -29,8 +29,8 @@ pub struct Row {
     node: String,
     address: Ipv4Addr,
     expected_peers: usize,
-    rss_kilobytes: Option<u64>,
-    threads: Option<u64>,
+    rss_kilobytes: Option<i64>,
+    threads: Option<i64>,
     /// None where it did not answer.
     pub data: Option<RowData>,
 }
@@ -42,8 +42,8 @@ impl Row {
             node: node.to_owned(),
             address,
             expected_peers,
-            rss_kilobytes: number(&format!("/proc/{pid}/smaps_rollup"), "Rss:"),
-            threads: number(&format!("/proc/{pid}/status"), "Threads:"),
+            rss_kilobytes: field(&format!("/proc/{pid}/smaps_rollup"), "Rss:"),
+            threads: field(&format!("/proc/{pid}/status"), "Threads:"),
             data,
         }
     }
@@ -53,11 +53,6 @@ impl Row {
         let Some(data) = &self.data else { return false };
         data.peers.len() == self.expected_peers && data.peers.iter().all(|peer| peer.received + peer.lost > 0)
     }
-}
-
-fn number(path: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// The whole table.
@@ -78,7 +73,7 @@ pub fn render(rows: &[Row], settings: &DemoSettings) -> String {
         let median = medians.get(medians.len() / 2).copied();
         let peers = row.data.as_ref().map_or_else(|| "-".into(), |data| data.peers.len().to_string());
         let share = if done == 0 { "-".into() } else { format!("{:.2}%", lost as f64 / done as f64 * 100.0) };
-        let shown = |value: Option<u64>| value.map_or_else(|| "-".into(), |v| v.to_string());
+        let shown = |value: Option<i64>| value.map_or_else(|| "-".into(), |v| v.to_string());
         let _ = writeln!(
             text,
             "{:<8}{:<14}{peers:>5}{sent:>8}{lost:>7}{share:>8}{:>10}{:>10}{:>10}{:>8} KB",

@@ -158,7 +158,7 @@ impl Render for PeersBody {
             if FRAME_BYTES.saturating_sub(out.len()) < ROW_BYTES_MAX {
                 return true;
             }
-            let slot = SlotId(u32::try_from(self.slot).unwrap_or(u32::MAX));
+            let slot = SlotId::at(self.slot);
             self.slot += 1;
             let Some(peer) = directory.peer(slot) else { continue };
             let Some(row) = row(&view.statistics, slot, peer, directory.zone_name(peer.zone)) else { continue };

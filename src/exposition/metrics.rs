@@ -109,7 +109,7 @@ impl MetricsBody {
                     (reading, ZONES_MAX * Protocol::ALL.len())
                 }
                 Scope::Peer => {
-                    let slot = SlotId(u32::try_from(subject).unwrap_or(u32::MAX));
+                    let slot = SlotId::at(subject);
                     let present = directory.peer(slot).and_then(|_| statistics.slot(slot));
                     (present.map(|s| Reading::Peer(s.read())), directory.slot_count())
                 }
@@ -139,7 +139,7 @@ impl MetricsBody {
                 label(labels, "network", "pod");
             }
             Scope::Peer => {
-                let slot = SlotId(u32::try_from(subject).unwrap_or(u32::MAX));
+                let slot = SlotId::at(subject);
                 let Some(peer) = directory.peer(slot) else { return };
                 label(labels, "source_node", &self.view.node);
                 label(labels, "source_zone", directory.own_zone());

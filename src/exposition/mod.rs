@@ -14,6 +14,7 @@ mod text;
 
 pub use agent::{AgentMetrics, Build};
 pub use metrics::{Format, MetricsBody};
+pub use process::field;
 pub use routes::App;
 
 use std::sync::RwLock;

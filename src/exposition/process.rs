@@ -40,7 +40,7 @@ impl ProcessCollector {
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
-        if let Some(limit) = max_open_files() {
+        if let Some(limit) = field("/proc/self/limits", "Max open files") {
             this.max_fds.set(limit);
         }
         // Now less the time since the start of this process, both in the clocks of now.
@@ -58,10 +58,11 @@ impl ProcessCollector {
         if let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:") {
             self.resident_bytes.set(kilobytes * 1_024);
         }
-        if let Some(kilobytes) = field("/proc/self/status", "VmSize:") {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if let Some(kilobytes) = number(&status, "VmSize:") {
             self.virtual_bytes.set(kilobytes * 1_024);
         }
-        if let Some(threads) = field("/proc/self/status", "Threads:") {
+        if let Some(threads) = number(&status, "Threads:") {
             self.threads.set(threads);
         }
     }
@@ -90,15 +91,13 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// The number behind `name` in a file of `name value` lines.
-fn field(path: &str, name: &str) -> Option<i64> {
-    let text = fs::read_to_string(path).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+/// The number behind `name` in a file of `name value` lines, as /proc has many.
+pub fn field(path: &str, name: &str) -> Option<i64> {
+    number(&fs::read_to_string(path).ok()?, name)
 }
 
-fn max_open_files() -> Option<i64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    limits.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?.parse().ok()
+fn number(text: &str, name: &str) -> Option<i64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// When this process started on the boot clock, from field 22 of /proc/self/stat (in ticks of 1/100 s, USER_HZ).

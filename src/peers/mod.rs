@@ -52,6 +52,11 @@ impl SlotId {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+
+    /// The slot with that index; past 32 bits one that nobody is ever in.
+    pub fn at(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
 }
 
 /// Index of a zone, below [`crate::limits::ZONES_MAX`]; [`ZoneId::UNKNOWN`] is always there.

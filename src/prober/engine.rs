@@ -272,8 +272,7 @@ impl Engine {
 
     /// The slot of a damaged reply from `from`: the first peer at that address. A walk over all peers: damage is rare.
     pub fn corrupt(&self, from: IpAddr) -> Option<SlotId> {
-        let slot = self.aims.iter().position(|aim| aim.address == Some(from))?;
-        u32::try_from(slot).ok().map(SlotId)
+        self.aims.iter().position(|aim| aim.address == Some(from)).map(SlotId::at)
     }
 
     /// The next probe whose timeout has passed at `now`, if any. Call until it gives none, and only when every packet
