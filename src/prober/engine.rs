@@ -6,8 +6,8 @@
 
 use std::net::IpAddr;
 
-use super::SendError;
 use super::packet::Label;
+use super::{SendError, Stamp};
 use crate::peers::{Change, SlotId};
 use crate::units::Nanos;
 
@@ -24,6 +24,10 @@ pub enum Event {
         rtt: Nanos,
         /// A later probe of this peer was answered before (RFC 4737).
         reordered: bool,
+        /// The ICMP sequence number.
+        sequence: u16,
+        /// Who took the times.
+        stamp: Stamp,
     },
     /// Not answered within the timeout.
     Lost,
@@ -223,7 +227,7 @@ impl Engine {
     }
 
     /// An intact reply came from `from`, `at` that moment. `None`: it answers no probe of ours.
-    pub fn reply(&mut self, label: Label, from: IpAddr, at: Nanos) -> Option<Events> {
+    pub fn reply(&mut self, label: Label, from: IpAddr, at: Nanos, stamp: Stamp) -> Option<Events> {
         let aim = self.aims.get_mut(label.slot.index())?;
         if label.number >= self.flights.next || label.number < aim.born {
             return None;
@@ -263,7 +267,7 @@ impl Engine {
                 let event = if flight.terminating {
                     Event::Terminating { answered: true }
                 } else {
-                    Event::Received { rtt, reordered }
+                    Event::Received { rtt, reordered, sequence: label.sequence, stamp }
                 };
                 Some([Some(event), None])
             }
@@ -364,12 +368,16 @@ mod tests {
         Some([Some(event), None])
     }
 
+    fn received(rtt: Nanos, reordered: bool, label: Label) -> Event {
+        Event::Received { rtt, reordered, sequence: label.sequence, stamp: Stamp::Kernel }
+    }
+
     #[test]
     fn a_reply_in_time_is_received_and_a_second_one_is_a_duplicate() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(3)), one(Event::Received { rtt: at(3), reordered: false }));
-        assert_eq!(e.reply(label, PEER, at(4)), one(Event::Duplicate));
+        assert_eq!(e.reply(label, PEER, at(3), Stamp::Kernel), one(received(at(3), false, label)));
+        assert_eq!(e.reply(label, PEER, at(4), Stamp::Kernel), one(Event::Duplicate));
         assert_eq!(e.expire(at(5_000)), None);
     }
 
@@ -381,15 +389,15 @@ mod tests {
         assert_eq!(e.expire(at(1_000)), None, "exactly the timeout is in time");
         assert_eq!(e.expire(at(1_001)), Some((SLOT, Event::Lost)));
         assert_eq!(e.expire(at(9_000)), None);
-        assert_eq!(e.reply(label, PEER, at(1_500)), one(Event::Late));
-        assert_eq!(e.reply(label, PEER, at(1_600)), one(Event::Duplicate));
+        assert_eq!(e.reply(label, PEER, at(1_500), Stamp::Kernel), one(Event::Late));
+        assert_eq!(e.reply(label, PEER, at(1_600), Stamp::Kernel), one(Event::Duplicate));
     }
 
     #[test]
     fn a_reply_that_took_too_long_is_lost_and_late_even_if_its_loss_was_not_booked_yet() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(1_200)), Some([Some(Event::Lost), Some(Event::Late)]));
+        assert_eq!(e.reply(label, PEER, at(1_200), Stamp::Kernel), Some([Some(Event::Lost), Some(Event::Late)]));
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -397,7 +405,7 @@ mod tests {
     fn a_reply_that_arrived_in_time_but_was_read_late_is_received() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(2)), one(Event::Received { rtt: at(2), reordered: false }));
+        assert_eq!(e.reply(label, PEER, at(2), Stamp::Kernel), one(received(at(2), false, label)));
         assert_eq!(e.expire(at(60_000)), None);
     }
 
@@ -407,18 +415,18 @@ mod tests {
         e.apply(Change::Join { slot: SLOT });
         aim_at(&mut e, PEER, false);
         let (first, second) = (send(&mut e, 0), send(&mut e, 1_000));
-        assert_eq!(e.reply(second, PEER, at(1_010)), one(Event::Received { rtt: at(10), reordered: false }));
-        assert_eq!(e.reply(first, PEER, at(1_020)), one(Event::Received { rtt: at(1_020), reordered: true }));
+        assert_eq!(e.reply(second, PEER, at(1_010), Stamp::Kernel), one(received(at(10), false, second)));
+        assert_eq!(e.reply(first, PEER, at(1_020), Stamp::Kernel), one(received(at(1_020), true, first)));
     }
 
     #[test]
     fn replies_from_elsewhere_of_the_future_or_of_another_sequence_are_not_ours() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, ELSEWHERE, at(1)), None);
-        assert_eq!(e.reply(Label { number: 7, ..label }, PEER, at(1)), None);
-        assert_eq!(e.reply(Label { sequence: 7, ..label }, PEER, at(1)), None);
-        assert_eq!(e.reply(Label { slot: SlotId(5), ..label }, PEER, at(1)), None);
+        assert_eq!(e.reply(label, ELSEWHERE, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(Label { number: 7, ..label }, PEER, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(Label { sequence: 7, ..label }, PEER, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(Label { slot: SlotId(5), ..label }, PEER, at(1), Stamp::Kernel), None);
     }
 
     #[test]
@@ -427,7 +435,7 @@ mod tests {
         let label = e.begin(SLOT, at(0)).unwrap();
         assert_eq!(e.sent(label, Err(SendError::NoRoute)), Some(Event::NotSent(SendError::NoRoute)));
         assert_eq!(e.expire(at(5_000)), None);
-        assert_eq!(e.reply(label, PEER, at(1)), None);
+        assert_eq!(e.reply(label, PEER, at(1), Stamp::Kernel), None);
     }
 
     #[test]
@@ -443,8 +451,8 @@ mod tests {
             aim_at(&mut e, ELSEWHERE, false);
             let next = e.begin(SLOT, at(2_000)).unwrap();
             assert_eq!(e.sent(next, Ok(())), None, "{label}: `sent` has it already");
-            let got = e.reply(next, ELSEWHERE, at(2_001));
-            assert_eq!(got, one(Event::Received { rtt: at(1), reordered: false }));
+            let got = e.reply(next, ELSEWHERE, at(2_001), Stamp::Kernel);
+            assert_eq!(got, one(received(at(1), false, next)));
             let after = e.begin(SLOT, at(3_000)).unwrap();
             assert_eq!(e.sent(after, Ok(())), Some(Event::Sent));
         }
@@ -456,9 +464,13 @@ mod tests {
         aim_at(&mut e, PEER, true);
         let (answered, silent) = (e.begin(SLOT, at(0)).unwrap(), e.begin(SLOT, at(1)).unwrap());
         assert_eq!((e.sent(answered, Ok(())), e.sent(silent, Ok(()))), (None, None));
-        assert_eq!(e.reply(answered, PEER, at(2)), one(Event::Terminating { answered: true }));
+        assert_eq!(e.reply(answered, PEER, at(2), Stamp::Kernel), one(Event::Terminating { answered: true }));
         assert_eq!(e.expire(at(2_000)), Some((SLOT, Event::Terminating { answered: false })));
-        assert_eq!(e.reply(silent, PEER, at(2_001)), Some([None, None]), "late for nothing that was lost");
+        assert_eq!(
+            e.reply(silent, PEER, at(2_001), Stamp::Kernel),
+            Some([None, None]),
+            "late for nothing that was lost"
+        );
     }
 
     #[test]
@@ -468,7 +480,7 @@ mod tests {
         e.apply(Change::Stop { slot: SLOT });
         e.apply(Change::Join { slot: SLOT });
         aim_at(&mut e, PEER, false);
-        assert_eq!(e.reply(old, PEER, at(1)), None);
+        assert_eq!(e.reply(old, PEER, at(1), Stamp::Kernel), None);
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -478,8 +490,8 @@ mod tests {
         let mut last = 0;
         for i in 0..70_000u64 {
             let label = send(&mut e, i * 1_000);
-            let reply = e.reply(label, PEER, at(i * 1_000 + 1));
-            assert_eq!(reply, one(Event::Received { rtt: at(1), reordered: false }), "probe {i}");
+            let reply = e.reply(label, PEER, at(i * 1_000 + 1), Stamp::Kernel);
+            assert_eq!(reply, one(received(at(1), false, label)), "probe {i}");
             assert_eq!(e.expire(at(i * 1_000 + 1)), None);
             last = label.sequence;
         }
@@ -507,7 +519,7 @@ mod tests {
             e.apply(Change::Join { slot: SlotId(i) });
         }
         assert!(e.flight_capacity() >= 500 * 3);
-        assert_eq!(e.reply(label, PEER, at(3)), one(Event::Received { rtt: at(3), reordered: false }));
+        assert_eq!(e.reply(label, PEER, at(3), Stamp::Kernel), one(received(at(3), false, label)));
     }
 
     #[test]

@@ -93,6 +93,29 @@ impl SendError {
     }
 }
 
+/// Who took the times that a round-trip time is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stamp {
+    /// The kernel, at both ends: as the packet left for the device, and as the reply came from it.
+    Kernel,
+    /// We, at one end at least: our own waiting for a processor may be in it.
+    User,
+}
+
+impl Stamp {
+    /// Both, in label order.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::User];
+
+    /// The label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
+}
+
 /// A packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
@@ -111,6 +134,8 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
     /// The moment of its arrival.
     pub at: Nanos,
+    /// Who says so.
+    pub stamp: Stamp,
 }
 
 /// The seam to the network: everything the prober needs of sockets.
@@ -129,6 +154,8 @@ pub trait Sink {
     fn event(&mut self, slot: SlotId, event: Event);
     /// A probe went out this much after its time.
     fn send_lag(&mut self, lag: Nanos);
+    /// A reply waited so long between the kernel's stamp and our reading it.
+    fn read_delay(&mut self, delay: Nanos);
     /// A reply arrived that answers no probe of ours.
     fn unrelated(&mut self);
 }

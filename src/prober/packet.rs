@@ -161,6 +161,7 @@ fn echo_reply<'a>(datagram: &Datagram<'a>, kind: SocketKind) -> Option<Echo<'a>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prober::Stamp;
     use crate::units::Nanos;
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     fn decode(codec: &Codec, bytes: &[u8], from: IpAddr, kind: SocketKind) -> Decoded {
-        codec.decode(&Datagram { from, bytes, at: Nanos(0) }, kind)
+        codec.decode(&Datagram { from, bytes, at: Nanos(0), stamp: Stamp::Kernel }, kind)
     }
 
     #[test]

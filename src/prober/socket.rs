@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use super::clock::{arrival, read_together};
 use super::mmsg::{self, Batch};
 use super::packet::ECHO_HEADER_BYTES;
-use super::{Clock, Datagram, Outgoing, SendError, SocketKind, Wire};
+use super::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire};
 use crate::peers::Protocol;
 use crate::units::Nanos;
 
@@ -187,7 +187,8 @@ impl Socket {
                     Some(SocketAddr::V6(v6)) => IpAddr::V6(*v6.ip()),
                     None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 };
-                deliver(Datagram { from, bytes: packet.bytes, at });
+                let stamp = if packet.stamp.is_some() { Stamp::Kernel } else { Stamp::User };
+                deliver(Datagram { from, bytes: packet.bytes, at, stamp });
             }
         }
         false

@@ -152,7 +152,7 @@ fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [Soc
             Some(slot) => tell(slot, Event::Corrupt),
             None => sink.unrelated(),
         },
-        Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.at) {
+        Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.at, datagram.stamp) {
             Some(events) => events.into_iter().flatten().for_each(|event| tell(label.slot, event)),
             None => sink.unrelated(),
         },

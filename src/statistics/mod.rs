@@ -36,6 +36,7 @@ pub struct Statistics {
     chunks: Box<[OnceLock<Box<[PeerStatistics]>>]>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
+    read_delay: SendLag,
     echoes: RecentEchoes,
     unrelated: AtomicU64,
     /// Which half of the last minute is being filled; see [`recent`].
@@ -60,6 +61,7 @@ impl Statistics {
             chunks: (0..PEER_SLOTS_MAX.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
+            read_delay: SendLag::default(),
             echoes: RecentEchoes::default(),
             unrelated: AtomicU64::new(0),
             window: AtomicU32::new(0),
@@ -157,6 +159,10 @@ impl Sink for &Statistics {
         self.send_lag.observe(lag);
     }
 
+    fn read_delay(&mut self, delay: Nanos) {
+        self.read_delay.observe(delay);
+    }
+
     fn unrelated(&mut self) {
         bump(&self.unrelated, 1);
     }
@@ -165,10 +171,15 @@ impl Sink for &Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prober::Stamp;
     use std::net::IpAddr;
 
     const SLOT: SlotId = SlotId(70);
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn received(rtt: u64, reordered: bool) -> Event {
+        Event::Received { rtt: Nanos(rtt), reordered, sequence: 0, stamp: Stamp::Kernel }
+    }
 
     fn statistics() -> Statistics {
         let s = Statistics::new(Bounds::default());
@@ -183,7 +194,7 @@ mod tests {
         let mut sink = &s;
         for event in [
             Event::Sent,
-            Event::Received { rtt: Nanos(30_000), reordered: true },
+            received(30_000, true),
             Event::Sent,
             Event::Lost,
             Event::Late,
@@ -220,10 +231,7 @@ mod tests {
         for t in 1..=300 {
             s.tick(second(t));
             (&s).event(SLOT, Event::Sent);
-            (&s).event(
-                SLOT,
-                if t < 200 { Event::Received { rtt: Nanos(1_000), reordered: false } } else { Event::Lost },
-            );
+            (&s).event(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost });
             let recent = s.recent(SLOT, second(t)).unwrap();
             assert!(recent.sent <= 61 && (t < 60 || recent.sent >= 30), "{t}: {recent:?}");
         }

@@ -56,7 +56,7 @@ impl PeerStatistics {
     pub(super) fn record(&self, event: Event, bounds: &Bounds, window: u32) {
         match event {
             Event::Sent => bump(&self.sent, 1),
-            Event::Received { rtt, reordered } => {
+            Event::Received { rtt, reordered, .. } => {
                 self.rtt.observe(rtt, bounds);
                 bump(&self.received, 1);
                 if reordered {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use kube_canary::peers::Protocol;
-use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Wire, arrival};
+use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire, arrival};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -272,7 +272,7 @@ impl Wire for LossyWire {
                 link.open.retain(|index| *index != answered);
             }
             let at = arrival(stamp, now, real, self.empty_at);
-            deliver(Datagram { from: packet.from, bytes: &packet.bytes, at });
+            deliver(Datagram { from: packet.from, bytes: &packet.bytes, at, stamp: Stamp::Kernel });
         }
         false
     }

@@ -80,6 +80,10 @@ impl Sink for Tap<'_> {
         Sink::send_lag(&mut self.statistics, lag);
     }
 
+    fn read_delay(&mut self, delay: Nanos) {
+        Sink::read_delay(&mut self.statistics, delay);
+    }
+
     fn unrelated(&mut self) {
         Sink::unrelated(&mut self.statistics);
     }
