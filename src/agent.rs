@@ -71,7 +71,7 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
-    let sockets = Sockets::open(settings.payload_bytes)?;
+    let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
     let stop = Stop::new()?;
     let bound = Server::bind(settings.listen)?;
     log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
@@ -212,6 +212,7 @@ impl ProbeLoop {
         let Ok(mut directory) = self.view.directory.try_write() else { return };
         let Some(list) = self.pending.take() else { return };
         let applied = directory.apply(list, &self.own, now);
+        self.prober.reserve(directory.slot_count());
         for change in applied.changes {
             // Under the lock, so that no scrape sees a slot's old numbers under its new name.
             self.view.statistics.apply(change);

@@ -29,6 +29,12 @@ pub const PAYLOAD_BYTES_MAX: usize = 8_952;
 /// Bounds of the RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 
+/// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
+/// counts against the same: 768 each on x86-64 with Linux 6, rounded up.
+pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
+/// The most that is asked for: 4,096 peers, all within one timeout. Costs memory only while packets wait.
+pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
+
 // ---- HTTP --------------------------------------------------------------------------------------
 
 /// HTTP worker threads, default and most. The number never follows the machine.

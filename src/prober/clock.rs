@@ -1,4 +1,9 @@
-//! The clock seam.
+//! The clock seam, and the way from the kernel's time stamps to our clock.
+//!
+//! The kernel stamps packets in real time, which may be stepped at any moment; round-trip times and timeouts are of the
+//! monotonic clock. Both run at the same pace (NTP slews them alike), so that their distance changes by steps alone: it
+//! is measured once, held, and compared at every reading. A stamp that was taken around a step has two possible
+//! meanings; which of them holds is for whoever knows what happened before.
 
 use crate::clock;
 use crate::units::Nanos;
@@ -25,48 +30,185 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// Both clocks, read together: a thread that is held up between the two readings reads again.
-pub fn read_together(clock: &dyn Clock) -> (Nanos, Nanos) {
-    /// Two undisturbed readings are far closer; a thread that lost its processor is not.
-    const CLOSE: Nanos = Nanos(5_000);
+/// A change of the distance by less is not a step: it makes no difference to anyone, and reading two clocks takes time.
+const STEP_MIN: u64 = 10_000;
+/// What the measured distance may be wrong by, so that a packet seems to have come before what it answers.
+const SLACK: Nanos = Nanos(2_000);
+/// Two clocks read with so little time between them were not interrupted.
+const CLOSE: u64 = 1_000;
+
+/// How far real time is ahead of the monotonic clock.
+#[derive(Debug)]
+pub struct RealTime {
+    distance: i64,
+    /// What it was before a step since the last reading.
+    before: Option<i64>,
+}
+
+impl RealTime {
+    /// Measures the distance now.
+    pub fn new(clock: &dyn Clock) -> Self {
+        Self { distance: measure(clock).1, before: None }
+    }
+
+    /// Looks for a step, and gives the time. To be called when stamps have been read and before they are converted. Until
+    /// [`RealTime::emptied`], they may be from before it.
+    pub fn check(&mut self, clock: &dyn Clock) -> Nanos {
+        let (now, distance, width) = measure(clock);
+        if distance.abs_diff(self.distance) > STEP_MIN + width {
+            self.before = Some(std::mem::replace(&mut self.distance, distance));
+        }
+        now
+    }
+
+    /// Everything that was stamped has been read: what comes now is stamped by today's clock.
+    pub const fn emptied(&mut self) {
+        self.before = None;
+    }
+
+    /// What a stamp that was just read means; without one, the time of reading.
+    pub fn moment(&self, stamp: Option<Nanos>, now: Nanos) -> Moment {
+        let at = |distance: i64| stamp.and_then(|stamp| stamp.0.checked_add_signed(-distance)).map(Nanos);
+        Moment { at: at(self.distance), or: self.before.and_then(at), read: now }
+    }
+}
+
+/// (now, real time less now, the uncertainty of that). A thread that is held up in between reads again.
+fn measure(clock: &dyn Clock) -> (Nanos, i64, u64) {
+    let mut best = (Nanos(0), 0, u64::MAX);
     let mut before = clock.now();
     for _ in 0..4 {
         let realtime = clock.realtime();
-        let after = clock.now();
-        if after.since(before) <= CLOSE {
-            return (after, realtime);
+        let now = clock.now();
+        let width = now.since(before).0;
+        if width < best.2 {
+            let middle = before.0 + width / 2;
+            best = (now, realtime.0.wrapping_sub(middle).cast_signed(), width);
         }
-        before = after;
+        if width <= CLOSE {
+            break;
+        }
+        before = now;
     }
-    (before, clock.realtime())
+    (clock.now().max(best.0), best.1, best.2)
 }
 
-/// Turns the kernel's real-time stamp of an arrival into a monotonic one, read at (`now`, `realtime_now`).
-///
-/// The real-time clock may have been stepped between the stamp and the reading. A packet that we read now cannot have
-/// arrived in the future, nor before `earliest` (when its probe was sent, or when the socket was last found empty):
-/// a stamp that says so is worthless, and the time of reading stands in for it.
-pub fn arrival(stamp: Nanos, now: Nanos, realtime_now: Nanos, earliest: Nanos) -> Nanos {
-    match realtime_now.0.checked_sub(stamp.0) {
-        Some(age) if now.0.checked_sub(age).is_some_and(|at| at >= earliest.0) => Nanos(now.0 - age),
-        _ => now,
+/// When something happened to a packet, as far as its stamp tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// As the stamp says.
+    at: Option<Nanos>,
+    /// As it says if it is from before a step of the real-time clock.
+    or: Option<Nanos>,
+    /// When we read it.
+    read: Nanos,
+}
+
+impl Moment {
+    /// A moment of which only the time of reading is known.
+    pub const fn read(now: Nanos) -> Self {
+        Self { at: None, or: None, read: now }
+    }
+
+    /// The moment, which cannot be before `earliest` nor after it was read, and whether the stamp tells it. Where both
+    /// meanings of the stamp are possible, the earlier one: too short a time raises no alarm. Where neither is, the
+    /// time of reading.
+    pub fn since(self, earliest: Nanos) -> (Nanos, bool) {
+        let possible = |at: &Nanos| at.plus(SLACK) >= earliest && *at <= self.read.plus(SLACK);
+        match (self.at.filter(possible), self.or.filter(possible)) {
+            (Some(at), None) | (None, Some(at)) => (at.max(earliest), true),
+            (Some(at), Some(or)) => (at.min(or).max(earliest), false),
+            (None, None) => (self.read.max(earliest), false),
+        }
+    }
+
+    /// How long it took us to read it; none without a stamp that can be.
+    pub fn read_delay(self, earliest: Nanos) -> Option<Nanos> {
+        let (at, stamped) = self.since(earliest);
+        stamped.then(|| self.read.since(at))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
-    #[test]
-    fn a_kernel_stamp_moves_the_arrival_back_to_when_it_was() {
-        assert_eq!(arrival(Nanos(9_000), Nanos(500), Nanos(9_100), Nanos(300)), Nanos(400));
+    struct Scripted {
+        now: Cell<u64>,
+        real: Cell<u64>,
+    }
+
+    impl Clock for Scripted {
+        fn now(&self) -> Nanos {
+            Nanos(self.now.get())
+        }
+
+        fn realtime(&self) -> Nanos {
+            Nanos(self.real.get())
+        }
+    }
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const MS: u64 = 1_000_000;
+    const REAL: u64 = 400_000 * HOUR;
+
+    /// Real time is stepped by `step`; the packet is stamped at 100 ms, `late` says whether after the step; it answers
+    /// one from 90 ms and is read at 130 ms. Gives the milliseconds that are made of it, and whether by the stamp.
+    fn around_a_step(step: i64, late: bool) -> (u64, bool) {
+        let clock = Scripted { now: Cell::new(0), real: Cell::new(REAL) };
+        let mut real_time = RealTime::new(&clock);
+        let stamp = (REAL + 100 * MS).checked_add_signed(if late { step } else { 0 }).unwrap();
+        clock.now.set(130 * MS);
+        clock.real.set((REAL + 130 * MS).checked_add_signed(step).unwrap());
+        let now = real_time.check(&clock);
+        let (at, stamped) = real_time.moment(Some(Nanos(stamp)), now).since(Nanos(90 * MS));
+        (at.0 / MS, stamped)
     }
 
     #[test]
-    fn a_clock_stepped_either_way_falls_back_to_the_time_of_reading() {
-        let hour = 3_600_000_000_000;
-        for realtime_now in [Nanos(10 * hour - hour), Nanos(10 * hour + hour)] {
-            assert_eq!(arrival(Nanos(10 * hour), Nanos(500), realtime_now, Nanos(300)), Nanos(500));
+    fn a_stamp_means_a_moment_of_the_monotonic_clock() {
+        assert_eq!(around_a_step(0, false), (100, true));
+        // Less than a step: nobody can tell it from the time that reading takes.
+        assert_eq!(around_a_step(5_000, false), (100, true));
+    }
+
+    #[test]
+    fn a_step_on_either_side_of_the_stamp_changes_nothing() {
+        for step in [HOUR.cast_signed(), -HOUR.cast_signed(), 40 * 1_000_000, -40 * 1_000_000] {
+            assert_eq!(around_a_step(step, false), (100, true), "{step}");
+            assert_eq!(around_a_step(step, true), (100, true), "{step}");
+        }
+    }
+
+    #[test]
+    fn where_a_small_step_leaves_two_meanings_the_time_is_never_too_long() {
+        let ms = 1_000_000;
+        assert_eq!(around_a_step(5 * ms, true), (100, false));
+        assert_eq!(around_a_step(-5 * ms, false), (100, false));
+        assert_eq!(around_a_step(5 * ms, false), (95, false));
+        assert_eq!(around_a_step(-5 * ms, true), (95, false));
+    }
+
+    #[test]
+    fn without_a_stamp_or_with_an_impossible_one_the_time_of_reading_stands_in() {
+        assert_eq!(Moment::read(Nanos(7)).since(Nanos(3)), (Nanos(7), false));
+        assert_eq!(
+            Moment::read(Nanos(7)).since(Nanos(9)),
+            (Nanos(9), false),
+            "and never a time before what came first"
+        );
+        let impossible = Moment { at: Some(Nanos(HOUR)), or: None, read: Nanos(7) };
+        assert_eq!(impossible.since(Nanos(3)), (Nanos(7), false));
+        assert_eq!(impossible.read_delay(Nanos(3)), None);
+    }
+
+    #[test]
+    fn the_machines_clocks_keep_their_distance() {
+        let mut real_time = RealTime::new(&MonotonicClock);
+        for _ in 0..1_000 {
+            real_time.check(&MonotonicClock);
+            assert!(real_time.before.is_none(), "a step that nobody made");
         }
     }
 }

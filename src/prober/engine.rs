@@ -1,11 +1,9 @@
 //! What became of each probe. No I/O, no clock of its own: time and packets are arguments.
-//!
-//! Probes are numbered over all peers. The timeout is the same for all, so the order of sending is the order of
-//! expiry: one ring of flights and one cursor decide every loss in O(1), and what the ring still remembers after that
-//! tells a late reply from a duplicate.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use super::clock::Moment;
+use super::flights::{Flight, Flights, State, Stay};
 use super::packet::Label;
 use super::{SendError, Stamp};
 use crate::peers::{Change, SlotId};
@@ -46,86 +44,56 @@ pub enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Nothing was sent under this number.
-    Void,
-    Waiting,
-    Answered,
-    Lost,
-    /// Unanswered, but not counted lost: a late answer counts as nothing.
-    GivenUp,
-}
-
 /// What an intact reply of ours brings, in order; nothing where it answers a probe that counts no more.
 pub type Events = [Option<Event>; 2];
 
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    sent_at: Nanos,
-    slot: SlotId,
-    sequence: u16,
-    state: State,
-    /// Sent to a peer that was terminating: never in `sent`.
-    terminating: bool,
-}
-
-const VOID: Flight = Flight { sent_at: Nanos(0), slot: SlotId(0), sequence: 0, state: State::Void, terminating: false };
-
-/// The ring of probes under way and just finished: 16 bytes each.
-#[derive(Debug)]
-pub struct Flights {
-    ring: Box<[Flight]>,
-    /// The number of the next probe.
-    next: u64,
-    /// Everything before has been answered or counted lost.
-    expired: u64,
-}
-
-impl Flights {
-    fn new(capacity: usize) -> Self {
-        Self { ring: vec![VOID; capacity.max(1)].into_boxed_slice(), next: 0, expired: 0 }
-    }
-
-    fn index(&self, number: u64) -> usize {
-        usize::try_from(number % self.ring.len() as u64).unwrap_or_default()
-    }
-
-    fn oldest(&self) -> u64 {
-        self.next.saturating_sub(self.ring.len() as u64)
-    }
-
-    fn grow(&mut self, capacity: usize) {
-        if capacity <= self.ring.len() {
-            return;
-        }
-        let mut larger = Self::new(capacity);
-        (larger.next, larger.expired) = (self.next, self.expired);
-        for number in self.oldest()..self.next {
-            let to = larger.index(number);
-            larger.ring[to] = self.ring[self.index(number)];
-        }
-        *self = larger;
-    }
-}
-
-/// What the engine knows of the peer in a slot: 56 bytes.
+/// What the engine knows of the peer in a slot: 26 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Aim {
-    address: Option<IpAddr>,
+    address: IpAddr,
+    /// Whether it is probed at all.
+    listed: bool,
     terminating: bool,
+    stay: Stay,
+    /// Of the next probe.
     sequence: u16,
+    /// One more than the highest sequence number answered, kept within reach of `sequence`.
+    answered: u16,
     /// Withdrawn probes that `sent` has counted: so many later ones are not counted again.
-    owed: u32,
-    /// Probes before this number belong to a former holder of the slot.
-    born: u64,
-    /// Probes before this number went out before the peer last moved, left or began to terminate.
-    withdrawn: u64,
-    /// One more than the highest number answered.
-    answered: u64,
+    owed: u16,
 }
 
-const NOBODY: Aim = Aim { address: None, terminating: false, sequence: 0, owed: 0, born: 0, withdrawn: 0, answered: 0 };
+const NOBODY: Aim = Aim {
+    address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    listed: false,
+    terminating: false,
+    stay: Stay::first(),
+    sequence: 0,
+    answered: 0,
+    owed: 0,
+};
+
+/// How far `answered` may lie behind: beyond half of its range, behind would look like ahead.
+const REACH: u16 = 1 << 14;
+
+impl Aim {
+    fn address(&self) -> Option<IpAddr> {
+        self.listed.then_some(self.address)
+    }
+
+    const fn is_overtaken(&self, sequence: u16) -> bool {
+        self.answered.wrapping_sub(sequence).cast_signed() > 0
+    }
+
+    fn next_sequence(&mut self) -> u16 {
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        if sequence.wrapping_sub(self.answered) == REACH {
+            self.answered = self.answered.wrapping_add(1);
+        }
+        sequence
+    }
+}
 
 /// The state machine of all probes.
 #[derive(Debug)]
@@ -147,34 +115,39 @@ impl Engine {
         Self { timeout, per_peer, aims: Vec::new(), flights: Flights::new(64) }
     }
 
-    /// Takes over what a new list brought. Grows the tables where it must: the only place that allocates.
+    /// Makes room for `slots` peers: the only place that allocates.
+    pub fn reserve(&mut self, slots: usize) {
+        if slots > self.aims.len() {
+            self.aims.reserve_exact(slots - self.aims.len());
+            self.aims.resize(slots, NOBODY);
+            self.flights.grow(slots * self.per_peer + 64);
+        }
+    }
+
+    /// Takes over what a new list brought, for slots that there is room for.
     pub fn apply(&mut self, change: Change) {
-        let now_on = self.flights.next;
         match change {
             Change::Join { slot } => {
-                if slot.index() >= self.aims.len() {
-                    self.aims.resize(slot.index() + 1, NOBODY);
-                    self.flights.grow(self.aims.len() * self.per_peer + 64);
-                }
-                self.aims[slot.index()] = Aim { born: now_on, withdrawn: now_on, ..NOBODY };
+                let Some(aim) = self.aims.get_mut(slot.index()) else { return };
+                *aim = Aim { stay: aim.stay.replaced(), ..NOBODY };
             }
             Change::Probe { slot, address, terminating, .. } => {
                 let Some(aim) = self.aims.get_mut(slot.index()) else { return };
-                if aim.address != Some(address) || terminating {
-                    aim.withdrawn = now_on;
+                if aim.address() != Some(address) || (terminating && !aim.terminating) {
+                    aim.stay = aim.stay.moved();
                 }
-                (aim.address, aim.terminating) = (Some(address), terminating);
+                (aim.address, aim.listed, aim.terminating) = (address, true, terminating);
             }
             Change::Stop { slot } => {
                 let Some(aim) = self.aims.get_mut(slot.index()) else { return };
-                (aim.address, aim.withdrawn) = (None, now_on);
+                (aim.listed, aim.stay) = (false, aim.stay.moved());
             }
         }
     }
 
     /// Where the peer of a slot is probed; none while it is off the list.
     pub fn address(&self, slot: SlotId) -> Option<IpAddr> {
-        self.aims.get(slot.index())?.address
+        self.aims.get(slot.index())?.address()
     }
 
     /// Books a probe to `slot` that is about to be sent at `now`, before it is: its reply may be quicker than the
@@ -183,38 +156,26 @@ impl Engine {
     /// # Errors
     /// [`SendError::TableFull`] where the oldest probe of the table is still under way; nothing may be sent then.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
-        let number = self.flights.next;
-        let index = self.flights.index(number);
-        if self.flights.ring[index].state == State::Waiting {
-            return Err(SendError::TableFull);
-        }
         let aim = self.aims.get_mut(slot.index()).ok_or(SendError::Address)?;
-        let sequence = aim.sequence;
-        aim.sequence = sequence.wrapping_add(1);
-        self.flights.ring[index] =
-            Flight { sent_at: now, slot, sequence, state: State::Waiting, terminating: aim.terminating };
-        self.flights.next += 1;
-        // A ring that was lapped has nothing left to expire before its oldest entry.
-        self.flights.expired = self.flights.expired.max(self.flights.oldest());
-        Ok(Label { number, slot, sequence })
+        let flight =
+            Flight { slot, stay: aim.stay, state: State::Waiting, terminating: aim.terminating, stamped: false };
+        let number = self.flights.book(flight, now).ok_or(SendError::TableFull)?;
+        Ok(Label { number, slot, sequence: aim.next_sequence() })
     }
 
     /// The packet is written and goes out now.
     pub fn stamp(&mut self, label: Label, now: Nanos) {
-        let index = self.flights.index(label.number);
-        self.flights.ring[index].sent_at = now;
+        self.flights.stamp(label.number, now, false);
     }
 
     /// The kernel took the probe, or did not.
     pub fn sent(&mut self, label: Label, result: Result<(), SendError>) -> Option<Event> {
-        let index = self.flights.index(label.number);
-        let flight = &mut self.flights.ring[index];
         match result {
             Err(reason) => {
-                flight.state = State::Void;
+                self.flights.set(label.number, State::Void);
                 Some(Event::NotSent(reason))
             }
-            Ok(()) if flight.terminating => None,
+            Ok(()) if self.flights.get(label.number).terminating => None,
             Ok(()) => {
                 let aim = &mut self.aims[label.slot.index()];
                 if aim.owed > 0 {
@@ -226,124 +187,144 @@ impl Engine {
         }
     }
 
-    /// An intact reply came from `from`, `at` that moment. `None`: it answers no probe of ours.
-    pub fn reply(&mut self, label: Label, from: IpAddr, at: Nanos, stamp: Stamp) -> Option<Events> {
-        let aim = self.aims.get_mut(label.slot.index())?;
-        if label.number >= self.flights.next || label.number < aim.born {
-            return None;
+    /// The kernel says when the probe left. Without that, the time just before the call stands.
+    pub fn departed(&mut self, label: Label, moment: Moment) {
+        let Some(flight) = self.flight(label).filter(|f| f.state == State::Waiting && !f.stamped) else { return };
+        debug_assert_eq!(flight.slot, label.slot);
+        if let (at, true) = moment.since(self.flights.sent_at(label.number)) {
+            self.flights.stamp(label.number, at, true);
         }
+    }
+
+    /// The flight of a label, if the ring still holds it.
+    fn flight(&self, label: Label) -> Option<Flight> {
+        let held = self.flights.oldest()..self.flights.next();
+        held.contains(&label.number).then(|| self.flights.get(label.number)).filter(|f| f.slot == label.slot)
+    }
+
+    /// An intact reply came from `from`, at that `moment`. `None`: it answers no probe of ours.
+    pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
+        let aim = *self.aims.get(label.slot.index())?;
         // From another address than the peer's: a probe from before a move is left to expire; else it is not ours.
-        if aim.address.is_some_and(|address| address != from) {
+        if label.number >= self.flights.next() || aim.address().is_some_and(|address| address != from) {
             return None;
         }
         if label.number < self.flights.oldest() {
             return Some([Some(Event::Late), None]);
         }
-        let index = self.flights.index(label.number);
-        let flight = &mut self.flights.ring[index];
-        if flight.slot != label.slot || flight.sequence != label.sequence {
-            return None;
-        }
-        let reordered = label.number < aim.answered;
-        let rtt = at.since(flight.sent_at);
+        let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
+        let sent_at = self.flights.sent_at(label.number);
+        let (at, stamped) = moment.since(sent_at);
+        let rtt = at.since(sent_at);
         match flight.state {
             State::Void => None,
             State::GivenUp => Some([None, None]),
             State::Answered => Some([Some(Event::Duplicate), None]),
             State::Lost => {
-                flight.state = State::Answered;
+                self.flights.set(label.number, State::Answered);
                 Some([Some(Event::Late), None])
             }
             // Arrived after the timeout, though its loss has not been booked yet: book both.
             State::Waiting if rtt > self.timeout => {
-                let loss = unanswered(flight, label.number, aim);
-                let late = (flight.state == State::Lost).then_some(Event::Late);
-                flight.state = State::Answered;
+                let loss = self.unanswered(label.number, flight);
+                let late = (loss == Event::Lost).then_some(Event::Late);
+                self.flights.set(label.number, State::Answered);
                 Some([Some(loss), late])
             }
             State::Waiting => {
-                flight.state = State::Answered;
-                aim.answered = aim.answered.max(label.number + 1);
-                let event = if flight.terminating {
-                    Event::Terminating { answered: true }
-                } else {
-                    Event::Received { rtt, reordered, sequence: label.sequence, stamp }
-                };
-                Some([Some(event), None])
+                self.flights.set(label.number, State::Answered);
+                let reordered = aim.is_overtaken(label.sequence);
+                if !reordered {
+                    self.aims[label.slot.index()].answered = label.sequence.wrapping_add(1);
+                }
+                if flight.terminating {
+                    return Some([Some(Event::Terminating { answered: true }), None]);
+                }
+                let stamp = if stamped && flight.stamped { Stamp::Kernel } else { Stamp::User };
+                Some([Some(Event::Received { rtt, reordered, sequence: label.sequence, stamp }), None])
             }
         }
     }
 
     /// The slot of a damaged reply from `from`: the first peer at that address. A walk over all peers: damage is rare.
     pub fn corrupt(&self, from: IpAddr) -> Option<SlotId> {
-        self.aims.iter().position(|aim| aim.address == Some(from)).map(SlotId::at)
+        self.aims.iter().position(|aim| aim.address() == Some(from)).map(SlotId::at)
     }
 
     /// The next probe whose timeout has passed at `now`, if any. Call until it gives none, and only when every packet
     /// that has arrived has been read.
     pub fn expire(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
-        while self.flights.expired < self.flights.next {
-            let number = self.flights.expired;
-            let index = self.flights.index(number);
-            let flight = &mut self.flights.ring[index];
-            if flight.state == State::Waiting {
-                // Strictly later: a reply that took exactly the timeout is in time.
-                if now.since(flight.sent_at) <= self.timeout {
-                    return None;
-                }
-                self.flights.expired += 1;
-                let aim = &mut self.aims[flight.slot.index()];
-                if number >= aim.born {
-                    return Some((flight.slot, unanswered(flight, number, aim)));
-                }
-                flight.state = State::GivenUp;
-                continue;
+        while let Some(number) = self.flights.oldest_waiting() {
+            // Strictly later: a reply that took exactly the timeout is in time.
+            if now.since(self.flights.sent_at(number)) <= self.timeout {
+                return None;
             }
-            self.flights.expired += 1;
+            let flight = self.flights.get(number);
+            if flight.stay.same_holder(self.aims[flight.slot.index()].stay) {
+                return Some((flight.slot, self.unanswered(number, flight)));
+            }
+            self.flights.set(number, State::GivenUp);
         }
         None
     }
 
     /// When the oldest probe under way will have timed out.
-    pub fn next_expiry(&self) -> Option<Nanos> {
-        let flights = &self.flights;
-        let waiting = (flights.expired..flights.next)
-            .map(|number| &flights.ring[flights.index(number)])
-            .find(|flight| flight.state == State::Waiting)?;
-        Some(waiting.sent_at.plus(self.timeout).plus(Nanos(1)))
+    pub fn next_expiry(&mut self) -> Option<Nanos> {
+        let waiting = self.flights.oldest_waiting()?;
+        Some(self.flights.sent_at(waiting).plus(self.timeout).plus(Nanos(1)))
     }
 
-    /// Probes that can be under way or remembered: `slots × (⌈timeout ÷ interval⌉ + 3) + 64`, 16 bytes each.
+    /// Books a probe that nobody answered in time.
+    fn unanswered(&mut self, number: u64, flight: Flight) -> Event {
+        let aim = &mut self.aims[flight.slot.index()];
+        if !flight.terminating && flight.stay == aim.stay {
+            self.flights.set(number, State::Lost);
+            return Event::Lost;
+        }
+        self.flights.set(number, State::GivenUp);
+        // `sent` has counted it; the next probe stands in for it.
+        aim.owed = aim.owed.saturating_add(u16::from(!flight.terminating));
+        Event::Terminating { answered: false }
+    }
+
+    /// Probes that can be under way or remembered: `slots × (⌈timeout ÷ interval⌉ + 3) + 64`, 8 bytes each.
     pub fn flight_capacity(&self) -> usize {
-        self.flights.ring.len()
+        self.flights.capacity()
     }
-}
-
-/// Books a probe that nobody answered in time.
-fn unanswered(flight: &mut Flight, number: u64, aim: &mut Aim) -> Event {
-    let withdrawn = number < aim.withdrawn;
-    if !flight.terminating && !withdrawn {
-        flight.state = State::Lost;
-        return Event::Lost;
-    }
-    flight.state = State::GivenUp;
-    // `sent` has counted it; the next probe stands in for it.
-    aim.owed += u32::from(!flight.terminating);
-    Event::Terminating { answered: false }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::peers::ZoneId;
+    use crate::prober::Clock;
+    use crate::prober::clock::RealTime;
 
-    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-    const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+    /// Both clocks at one time: a stamp means what it says.
+    struct Standing;
+
+    impl Clock for Standing {
+        fn now(&self) -> Nanos {
+            Nanos(0)
+        }
+
+        fn realtime(&self) -> Nanos {
+            Nanos(0)
+        }
+    }
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
     const SLOT: SlotId = SlotId(0);
     const SECOND: Nanos = Nanos::from_millis(1_000);
 
     fn at(ms: u64) -> Nanos {
         Nanos::from_millis(ms)
+    }
+
+    /// A reply that is read at once.
+    fn read(ms: u64) -> Moment {
+        Moment::read(at(ms))
     }
 
     fn aim_at(engine: &mut Engine, address: IpAddr, terminating: bool) {
@@ -352,6 +333,7 @@ mod tests {
 
     fn engine() -> Engine {
         let mut engine = Engine::new(SECOND, SECOND);
+        engine.reserve(1);
         engine.apply(Change::Join { slot: SLOT });
         aim_at(&mut engine, PEER, false);
         engine
@@ -369,15 +351,15 @@ mod tests {
     }
 
     fn received(rtt: Nanos, reordered: bool, label: Label) -> Event {
-        Event::Received { rtt, reordered, sequence: label.sequence, stamp: Stamp::Kernel }
+        Event::Received { rtt, reordered, sequence: label.sequence, stamp: Stamp::User }
     }
 
     #[test]
     fn a_reply_in_time_is_received_and_a_second_one_is_a_duplicate() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(3), Stamp::Kernel), one(received(at(3), false, label)));
-        assert_eq!(e.reply(label, PEER, at(4), Stamp::Kernel), one(Event::Duplicate));
+        assert_eq!(e.reply(label, PEER, read(3)), one(received(at(3), false, label)));
+        assert_eq!(e.reply(label, PEER, read(4)), one(Event::Duplicate));
         assert_eq!(e.expire(at(5_000)), None);
     }
 
@@ -389,15 +371,15 @@ mod tests {
         assert_eq!(e.expire(at(1_000)), None, "exactly the timeout is in time");
         assert_eq!(e.expire(at(1_001)), Some((SLOT, Event::Lost)));
         assert_eq!(e.expire(at(9_000)), None);
-        assert_eq!(e.reply(label, PEER, at(1_500), Stamp::Kernel), one(Event::Late));
-        assert_eq!(e.reply(label, PEER, at(1_600), Stamp::Kernel), one(Event::Duplicate));
+        assert_eq!(e.reply(label, PEER, read(1_500)), one(Event::Late));
+        assert_eq!(e.reply(label, PEER, read(1_600)), one(Event::Duplicate));
     }
 
     #[test]
     fn a_reply_that_took_too_long_is_lost_and_late_even_if_its_loss_was_not_booked_yet() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(1_200), Stamp::Kernel), Some([Some(Event::Lost), Some(Event::Late)]));
+        assert_eq!(e.reply(label, PEER, read(1_200)), Some([Some(Event::Lost), Some(Event::Late)]));
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -405,28 +387,28 @@ mod tests {
     fn a_reply_that_arrived_in_time_but_was_read_late_is_received() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, at(2), Stamp::Kernel), one(received(at(2), false, label)));
+        assert_eq!(e.reply(label, PEER, read(2)), one(received(at(2), false, label)));
         assert_eq!(e.expire(at(60_000)), None);
     }
 
     #[test]
     fn an_overtaken_reply_is_reordered() {
         let mut e = Engine::new(at(5_000), SECOND);
+        e.reserve(1);
         e.apply(Change::Join { slot: SLOT });
         aim_at(&mut e, PEER, false);
         let (first, second) = (send(&mut e, 0), send(&mut e, 1_000));
-        assert_eq!(e.reply(second, PEER, at(1_010), Stamp::Kernel), one(received(at(10), false, second)));
-        assert_eq!(e.reply(first, PEER, at(1_020), Stamp::Kernel), one(received(at(1_020), true, first)));
+        assert_eq!(e.reply(second, PEER, read(1_010)), one(received(at(10), false, second)));
+        assert_eq!(e.reply(first, PEER, read(1_020)), one(received(at(1_020), true, first)));
     }
 
     #[test]
     fn replies_from_elsewhere_of_the_future_or_of_another_sequence_are_not_ours() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, ELSEWHERE, at(1), Stamp::Kernel), None);
-        assert_eq!(e.reply(Label { number: 7, ..label }, PEER, at(1), Stamp::Kernel), None);
-        assert_eq!(e.reply(Label { sequence: 7, ..label }, PEER, at(1), Stamp::Kernel), None);
-        assert_eq!(e.reply(Label { slot: SlotId(5), ..label }, PEER, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(label, ELSEWHERE, read(1)), None);
+        assert_eq!(e.reply(Label { number: 7, ..label }, PEER, read(1)), None);
+        assert_eq!(e.reply(Label { slot: SlotId(5), ..label }, PEER, read(1)), None);
     }
 
     #[test]
@@ -435,7 +417,7 @@ mod tests {
         let label = e.begin(SLOT, at(0)).unwrap();
         assert_eq!(e.sent(label, Err(SendError::NoRoute)), Some(Event::NotSent(SendError::NoRoute)));
         assert_eq!(e.expire(at(5_000)), None);
-        assert_eq!(e.reply(label, PEER, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(label, PEER, read(1)), None);
     }
 
     #[test]
@@ -451,7 +433,7 @@ mod tests {
             aim_at(&mut e, ELSEWHERE, false);
             let next = e.begin(SLOT, at(2_000)).unwrap();
             assert_eq!(e.sent(next, Ok(())), None, "{label}: `sent` has it already");
-            let got = e.reply(next, ELSEWHERE, at(2_001), Stamp::Kernel);
+            let got = e.reply(next, ELSEWHERE, read(2_001));
             assert_eq!(got, one(received(at(1), false, next)));
             let after = e.begin(SLOT, at(3_000)).unwrap();
             assert_eq!(e.sent(after, Ok(())), Some(Event::Sent));
@@ -464,13 +446,9 @@ mod tests {
         aim_at(&mut e, PEER, true);
         let (answered, silent) = (e.begin(SLOT, at(0)).unwrap(), e.begin(SLOT, at(1)).unwrap());
         assert_eq!((e.sent(answered, Ok(())), e.sent(silent, Ok(()))), (None, None));
-        assert_eq!(e.reply(answered, PEER, at(2), Stamp::Kernel), one(Event::Terminating { answered: true }));
+        assert_eq!(e.reply(answered, PEER, read(2)), one(Event::Terminating { answered: true }));
         assert_eq!(e.expire(at(2_000)), Some((SLOT, Event::Terminating { answered: false })));
-        assert_eq!(
-            e.reply(silent, PEER, at(2_001), Stamp::Kernel),
-            Some([None, None]),
-            "late for nothing that was lost"
-        );
+        assert_eq!(e.reply(silent, PEER, read(2_001)), Some([None, None]), "late for nothing that was lost");
     }
 
     #[test]
@@ -480,7 +458,7 @@ mod tests {
         e.apply(Change::Stop { slot: SLOT });
         e.apply(Change::Join { slot: SLOT });
         aim_at(&mut e, PEER, false);
-        assert_eq!(e.reply(old, PEER, at(1), Stamp::Kernel), None);
+        assert_eq!(e.reply(old, PEER, read(1)), None);
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -490,7 +468,7 @@ mod tests {
         let mut last = 0;
         for i in 0..70_000u64 {
             let label = send(&mut e, i * 1_000);
-            let reply = e.reply(label, PEER, at(i * 1_000 + 1), Stamp::Kernel);
+            let reply = e.reply(label, PEER, read(i * 1_000 + 1));
             assert_eq!(reply, one(received(at(1), false, label)), "probe {i}");
             assert_eq!(e.expire(at(i * 1_000 + 1)), None);
             last = label.sequence;
@@ -515,16 +493,48 @@ mod tests {
     fn growing_the_table_keeps_probes_under_way() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        for i in 1..500 {
-            e.apply(Change::Join { slot: SlotId(i) });
-        }
+        e.reserve(500);
         assert!(e.flight_capacity() >= 500 * 3);
-        assert_eq!(e.reply(label, PEER, at(3), Stamp::Kernel), one(received(at(3), false, label)));
+        assert_eq!(e.reply(label, PEER, read(3)), one(received(at(3), false, label)));
     }
 
     #[test]
-    fn a_flight_and_an_aim_stay_small() {
-        assert_eq!(size_of::<Flight>(), 16);
-        assert!(size_of::<Aim>() <= 56, "{}", size_of::<Aim>());
+    fn a_probe_is_as_late_as_the_kernel_sent_it() {
+        let mut e = engine();
+        let real_time = RealTime::new(&Standing);
+        let label = send(&mut e, 0);
+        e.departed(label, real_time.moment(Some(at(400)), at(600)));
+        assert_eq!(e.expire(at(1_100)), None, "it left 400 ms after it was booked");
+        let reply = e.reply(label, PEER, real_time.moment(Some(at(403)), at(1_200)));
+        let event = Event::Received { rtt: at(3), reordered: false, sequence: label.sequence, stamp: Stamp::Kernel };
+        assert_eq!(reply, one(event));
+    }
+
+    #[test]
+    fn a_departure_before_its_booking_is_not_believed() {
+        let mut e = engine();
+        let real_time = RealTime::new(&Standing);
+        let label = send(&mut e, 100);
+        e.departed(label, real_time.moment(Some(at(50)), at(110)));
+        let reply = e.reply(label, PEER, real_time.moment(Some(at(103)), at(110)));
+        assert_eq!(reply, one(received(at(3), false, label)), "the time of booking stands, and it is ours");
+    }
+
+    #[test]
+    fn a_peer_that_was_silent_for_half_of_all_sequence_numbers_is_not_reordered() {
+        let mut e = engine();
+        let first = send(&mut e, 0);
+        assert_eq!(e.reply(first, PEER, read(1)), one(received(at(1), false, first)));
+        for i in 1..40_000u64 {
+            send(&mut e, i * 1_000);
+            while e.expire(at(i * 1_000)).is_some() {}
+        }
+        let back = send(&mut e, 40_000_000);
+        assert_eq!(e.reply(back, PEER, read(40_000_001)), one(received(at(1), false, back)));
+    }
+
+    #[test]
+    fn an_aim_stays_small() {
+        assert_eq!(size_of::<Aim>(), 26);
     }
 }

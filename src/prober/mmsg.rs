@@ -1,80 +1,89 @@
-//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are allocated once, and the socket options around them.
+//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are allocated once.
 //!
-//! The only place of the probe path that talks to the kernel without a library: neither std nor socket2 has the
-//! batched calls or the kernel's receive timestamps.
+//! With [`super::options`] the only place of the probe path that talks to the kernel without a library: neither std nor
+//! socket2 has the batched calls or the kernel's time stamps.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each block says why it is sound")]
 
 use std::io;
 use std::mem::{self, MaybeUninit};
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
-use socket2::SockAddr;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Outgoing;
 use crate::units::Nanos;
 
-/// Packets read by one call.
-const READ_BATCH: usize = 16;
-/// Packets sent by one call.
-const SEND_BATCH: usize = 8;
-/// Bytes for one control message with a timespec, which needs 32 on a 64-bit kernel, and room for another.
+/// Packets sent or read by one call.
+pub const BATCH: usize = 32;
+/// Bytes for one control message with three timespecs (`SCM_TIMESTAMPING`) on a 64-bit kernel. What comes behind it on
+/// the error queue is cut off: there are no errors on it, only departures.
 const CONTROL_BYTES: usize = 64;
 
-/// A duplicate of `fd`, closed on exec.
-///
-/// # Errors
-/// What `fcntl` says; no descriptor left, for one.
-pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's socket is open for the whole call, and the borrow ends with it.
-    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
+/// A socket address of either family.
+#[derive(Clone, Copy)]
+#[repr(C)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
 }
 
-/// Has tokio watch `fd` for reading, and for nothing else: every sent packet would wake us for writing.
-///
-/// # Errors
-/// What `epoll_ctl` says.
-pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd always gives the same descriptor and keeps it open until it is dropped.
-    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
-}
+impl Name {
+    const fn zeroed() -> Self {
+        // SAFETY: all-zero is a valid address of family 0.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
 
-/// Has the kernel stamp every packet as it arrives (`SO_TIMESTAMPNS`, real time).
-///
-/// # Errors
-/// What `setsockopt` says.
-pub fn enable_receive_timestamps(fd: &OwnedFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    #[expect(clippy::cast_possible_truncation, reason = "4")]
-    let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `on` outlives the call, and `length` is its size.
-    let done = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const on).cast(), length)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
+    fn of(address: IpAddr) -> (Self, libc::socklen_t) {
+        let mut name = Self::zeroed();
+        let length = match address {
+            IpAddr::V4(v4) => {
+                #[expect(clippy::cast_possible_truncation, reason = "2")]
+                let family = libc::AF_INET as libc::sa_family_t;
+                let sin_addr = libc::in_addr { s_addr: u32::from(v4).to_be() };
+                name.v4 = libc::sockaddr_in { sin_family: family, sin_port: 0, sin_addr, sin_zero: [0; 8] };
+                size_of::<libc::sockaddr_in>()
+            }
+            IpAddr::V6(v6) => {
+                #[expect(clippy::cast_possible_truncation, reason = "10")]
+                let family = libc::AF_INET6 as libc::sa_family_t;
+                let sin6_addr = libc::in6_addr { s6_addr: v6.octets() };
+                name.v6 = libc::sockaddr_in6 {
+                    sin6_family: family,
+                    sin6_port: 0,
+                    sin6_flowinfo: 0,
+                    sin6_addr,
+                    sin6_scope_id: 0,
+                };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "28 at most")]
+        let length = length as libc::socklen_t;
+        (name, length)
+    }
 
-/// Packets that the kernel dropped because the socket's queue was full (`SO_MEMINFO`: ping sockets never deliver
-/// `SO_RXQ_OVFL`). Zero where the kernel does not say.
-pub fn drops(fd: &OwnedFd) -> u32 {
-    const SK_MEMINFO_DROPS: usize = 8;
-    // asm-generic/socket.h, the same on x86-64 and arm64; the libc crate lacks it.
-    const SO_MEMINFO: libc::c_int = 55;
-    let mut info = [0u32; SK_MEMINFO_DROPS + 1];
-    #[expect(clippy::cast_possible_truncation, reason = "36")]
-    let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
-    unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut length)
-    };
-    info[SK_MEMINFO_DROPS]
+    fn read(&self, length: libc::socklen_t) -> Option<SocketAddr> {
+        let length = usize::try_from(length).ok()?;
+        // SAFETY: both members begin with the family, and every bit pattern is a valid address of either.
+        let family = i32::from(unsafe { self.v4.sin_family });
+        match family {
+            libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
+                // SAFETY: as above.
+                let v4 = unsafe { self.v4 };
+                Some(SocketAddrV4::new(u32::from_be(v4.sin_addr.s_addr).into(), 0).into())
+            }
+            libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
+                // SAFETY: as above.
+                let v6 = unsafe { self.v6 };
+                Some(SocketAddrV6::new(v6.sin6_addr.s6_addr.into(), 0, 0, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Sends every packet, in order, and tells of each by its index. Where the kernel refuses one, the rest still goes.
 pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, io::Result<()>)) {
-    for (chunk_index, chunk) in packets.chunks(SEND_BATCH).enumerate() {
+    for (chunk_index, chunk) in packets.chunks(BATCH).enumerate() {
         let mut at = 0;
         while at < chunk.len() {
             let result = send_batch(fd, &chunk[at..]);
@@ -84,7 +93,7 @@ pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnM
                 Ok(count) => (count, None),
                 Err(error) => (0, Some(error)),
             };
-            let base = chunk_index * SEND_BATCH + at;
+            let base = chunk_index * BATCH + at;
             (0..ok).for_each(|i| sent(base + i, Ok(())));
             at += ok;
             if let Some(error) = error {
@@ -96,25 +105,32 @@ pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnM
 }
 
 fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
-    let mut addresses: [SockAddr; SEND_BATCH] =
-        std::array::from_fn(|i| SocketAddr::new(packets[i.min(packets.len() - 1)].to, 0).into());
-    let mut parts: [libc::iovec; SEND_BATCH] = std::array::from_fn(|i| {
-        let bytes = packets[i.min(packets.len() - 1)].bytes;
-        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
-    });
-    // SAFETY: an all-zero mmsghdr is valid: null pointers with zero lengths.
-    let mut headers: [libc::mmsghdr; SEND_BATCH] = unsafe { mem::zeroed() };
-    for ((header, address), part) in headers.iter_mut().zip(&mut addresses).zip(&mut parts) {
-        header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
-        header.msg_hdr.msg_namelen = address.len();
+    let mut names = [Name::zeroed(); BATCH];
+    // SAFETY: all-zero is valid for both: null pointers with zero lengths.
+    let (mut parts, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { mem::zeroed() };
+    for (((packet, header), name), part) in packets.iter().zip(&mut headers).zip(&mut names).zip(&mut parts) {
+        *part = libc::iovec { iov_base: packet.bytes.as_ptr().cast_mut().cast(), iov_len: packet.bytes.len() };
+        let length;
+        (*name, length) = Name::of(packet.to);
+        header.msg_hdr.msg_name = (&raw mut *name).cast();
+        header.msg_hdr.msg_namelen = length;
         header.msg_hdr.msg_iov = part;
         header.msg_hdr.msg_iovlen = 1;
     }
-    let count = libc::c_uint::try_from(packets.len().min(SEND_BATCH)).unwrap_or(0);
-    // SAFETY: the first `count` headers point to addresses, parts and packet bytes that outlive the call, and the
-    // kernel only reads them (it writes msg_len inside `headers`).
+    let count = libc::c_uint::try_from(packets.len().min(BATCH)).unwrap_or(0);
+    // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the call, and the kernel only
+    // reads them (it writes msg_len inside `headers`).
     let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Which of a socket's queues is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// What came in.
+    Arrivals,
+    /// What went out, with the kernel's stamp (`MSG_ERRQUEUE`).
+    Departures,
 }
 
 /// A packet in a [`Batch`].
@@ -128,13 +144,22 @@ pub struct Received<'a> {
     pub stamp: Option<Nanos>,
 }
 
+/// What belongs to one packet of a batch, beside its bytes.
+#[derive(Clone, Copy)]
+struct Slot {
+    control: [u64; CONTROL_BYTES / 8],
+    name: Name,
+    bytes: usize,
+    name_bytes: libc::socklen_t,
+    control_bytes: usize,
+}
+
 /// Buffers for one `recvmmsg` call, allocated once.
 pub struct Batch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
-    control: Box<[[u64; CONTROL_BYTES / 8]; READ_BATCH]>,
-    names: Box<[MaybeUninit<libc::sockaddr_storage>; READ_BATCH]>,
-    lengths: [(usize, libc::socklen_t, usize); READ_BATCH],
+    slots: Box<[Slot; BATCH]>,
+    count: usize,
 }
 
 impl std::fmt::Debug for Batch {
@@ -146,88 +171,76 @@ impl std::fmt::Debug for Batch {
 impl Batch {
     /// Buffers of `buffer_bytes` each.
     pub fn new(buffer_bytes: usize) -> Self {
+        let slot =
+            Slot { control: [0; CONTROL_BYTES / 8], name: Name::zeroed(), bytes: 0, name_bytes: 0, control_bytes: 0 };
         Self {
-            buffers: vec![0; buffer_bytes * READ_BATCH].into_boxed_slice(),
+            buffers: vec![0; buffer_bytes * BATCH].into_boxed_slice(),
             buffer_bytes,
-            control: Box::new([[0; CONTROL_BYTES / 8]; READ_BATCH]),
-            names: Box::new([MaybeUninit::zeroed(); READ_BATCH]),
-            lengths: [(0, 0, 0); READ_BATCH],
+            slots: Box::new([slot; BATCH]),
+            count: 0,
         }
     }
 
-    /// Reads up to [`READ_BATCH`] packets without waiting; look at them with [`Batch::packets`].
+    /// Reads up to [`BATCH`] packets without waiting, in place of those before, and gives their number; look at them with
+    /// [`Batch::packets`]. Fewer than [`BATCH`] were all that there were.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; else what the kernel reports on the socket.
-    pub fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        // SAFETY: all-zero iovecs and mmsghdrs are valid: null pointers with zero lengths.
-        let (mut parts, mut headers): ([libc::iovec; READ_BATCH], [libc::mmsghdr; READ_BATCH]) =
-            unsafe { (mem::zeroed(), mem::zeroed()) };
-        let slots = parts.iter_mut().zip(&mut headers).zip(self.buffers.chunks_mut(self.buffer_bytes));
-        for (((part, header), buffer), (control, name)) in slots.zip(self.control.iter_mut().zip(&mut *self.names)) {
+    /// What `recvmmsg` says, but for an empty queue, which gives 0.
+    pub fn receive(&mut self, fd: BorrowedFd<'_>, queue: Queue) -> io::Result<usize> {
+        self.count = 0;
+        // SAFETY: all-zero is valid for both: null pointers with zero lengths.
+        let (mut parts, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { mem::zeroed() };
+        let buffers = self.buffers.chunks_exact_mut(self.buffer_bytes);
+        for (((header, part), slot), buffer) in
+            headers.iter_mut().zip(&mut parts).zip(self.slots.iter_mut()).zip(buffers)
+        {
             *part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             header.msg_hdr.msg_iov = part;
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_name = name.as_mut_ptr().cast();
-            #[expect(clippy::cast_possible_truncation, reason = "128")]
-            {
-                header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            }
-            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            header.msg_hdr.msg_control = slot.control.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+            if queue == Queue::Arrivals {
+                header.msg_hdr.msg_name = (&raw mut slot.name).cast();
+                #[expect(clippy::cast_possible_truncation, reason = "28")]
+                let length = size_of::<Name>() as libc::socklen_t;
+                header.msg_hdr.msg_namelen = length;
+            }
         }
-        #[expect(clippy::cast_possible_truncation, reason = "16")]
-        let count = READ_BATCH as libc::c_uint;
+        let flags = libc::MSG_DONTWAIT | if queue == Queue::Departures { libc::MSG_ERRQUEUE } else { 0 };
+        #[expect(clippy::cast_possible_truncation, reason = "32")]
+        let most = BATCH as libc::c_uint;
         // SAFETY: every header points to its own part, buffer, name and control block of the stated sizes, all of
         // which outlive the call; no timeout is given.
-        let read = unsafe {
-            libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _, std::ptr::null_mut())
+        let read =
+            unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), most, flags as _, std::ptr::null_mut()) };
+        let Ok(read) = usize::try_from(read) else {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
         };
-        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
-        for (length, header) in self.lengths.iter_mut().zip(&headers).take(read) {
+        for (slot, header) in self.slots.iter_mut().zip(&headers).take(read) {
             #[expect(clippy::unnecessary_cast, reason = "msg_controllen is 32 bits wide on musl")]
             let control = header.msg_hdr.msg_controllen as usize;
-            *length = (header.msg_len as usize, header.msg_hdr.msg_namelen, control);
+            (slot.bytes, slot.name_bytes, slot.control_bytes) =
+                (header.msg_len as usize, header.msg_hdr.msg_namelen, control);
         }
-        Ok(read)
+        self.count = read.min(BATCH);
+        Ok(self.count)
     }
 
-    /// The packets of the last read that gave `count`.
-    pub fn packets(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
-        (0..count.min(READ_BATCH)).map(|i| {
-            let (bytes, name, control) = self.lengths[i];
-            let buffer = &self.buffers[i * self.buffer_bytes..][..self.buffer_bytes];
-            Received {
-                from: address(&self.names[i], name),
-                bytes: &buffer[..bytes.min(buffer.len())],
-                stamp: timestamp(&self.control[i], control),
-            }
+    /// The packets of the last read.
+    pub fn packets(&self) -> impl Iterator<Item = Received<'_>> {
+        let buffers = self.buffers.chunks_exact(self.buffer_bytes);
+        self.slots[..self.count].iter().zip(buffers).map(|(slot, buffer)| Received {
+            from: slot.name.read(slot.name_bytes),
+            bytes: &buffer[..slot.bytes.min(buffer.len())],
+            stamp: timestamp(&slot.control, slot.control_bytes),
         })
     }
 }
 
-fn address(name: &MaybeUninit<libc::sockaddr_storage>, length: libc::socklen_t) -> Option<SocketAddr> {
-    // SAFETY: the storage was zeroed when it was made and the kernel has only written addresses into it; every bit
-    // pattern is a valid sockaddr_storage.
-    let name = unsafe { name.assume_init_ref() };
-    let length = usize::try_from(length).ok()?;
-    match i32::from(name.ss_family) {
-        libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
-            // SAFETY: the family says that it is a sockaddr_in, which is smaller and less aligned than the storage.
-            let v4 = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
-            Some(SocketAddrV4::new(u32::from_be(v4.sin_addr.s_addr).into(), 0).into())
-        }
-        libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
-            // SAFETY: likewise for sockaddr_in6.
-            let v6 = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in6>() };
-            Some(SocketAddrV6::new(v6.sin6_addr.s6_addr.into(), 0, 0, v6.sin6_scope_id).into())
-        }
-        _ => None,
-    }
-}
-
-/// The `SCM_TIMESTAMPNS` of a control block of which the kernel filled `length` bytes. It is the only option that is
-/// switched on, so it is looked for at the front; with another layout there is no stamp, and user time stands in.
+/// The software stamp in a control block of which the kernel filled `length` bytes. No other option is switched on, so it
+/// is looked for at the front (on the error queue, the kernel puts it there too); with another layout there is no stamp,
+/// and user time stands in.
 fn timestamp(control: &[u64; CONTROL_BYTES / 8], length: usize) -> Option<Nanos> {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     if length < HEADER + size_of::<libc::timespec>() || length > CONTROL_BYTES {
@@ -235,18 +248,21 @@ fn timestamp(control: &[u64; CONTROL_BYTES / 8], length: usize) -> Option<Nanos>
     }
     // SAFETY: the block is larger than, and as aligned as, a cmsghdr; any bit pattern is a valid one.
     let header = unsafe { &*control.as_ptr().cast::<libc::cmsghdr>() };
-    if header.cmsg_level != libc::SOL_SOCKET || header.cmsg_type != libc::SCM_TIMESTAMPNS {
+    if header.cmsg_level != libc::SOL_SOCKET || header.cmsg_type != libc::SCM_TIMESTAMPING {
         return None;
     }
-    // SAFETY: the length was checked to hold a timespec behind the header, whose size keeps it aligned.
+    // SAFETY: the length was checked to hold a timespec behind the header, whose size keeps it aligned. The software stamp
+    // is the first of three.
     let time = unsafe { control.as_ptr().byte_add(HEADER).cast::<libc::timespec>().read_unaligned() };
     let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
-    Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
+    // All zero: the kernel had none.
+    Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?)).filter(|stamp| *stamp > Nanos(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prober::options::{duplicate, enable_timestamps};
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
@@ -257,32 +273,32 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_carries_bytes_sender_and_the_kernels_stamp() {
+    fn a_batch_carries_bytes_sender_and_the_kernels_stamp_at_both_ends() {
         let (a, b) = pair();
-        let owned = duplicate(b.as_raw_fd()).unwrap();
-        enable_receive_timestamps(&owned).unwrap();
-        for i in 0..20u8 {
+        let [here, there] = [&a, &b].map(|socket| duplicate(socket.as_raw_fd()).unwrap());
+        for socket in [&here, &there] {
+            enable_timestamps(socket).unwrap();
+        }
+        for i in 0..40u8 {
             a.send(&[i; 5]).unwrap();
         }
-        let mut batch = Batch::new(32);
+        let (mut arrivals, mut departures) = (Batch::new(32), Batch::new(128));
         let mut seen = Vec::new();
-        loop {
-            match batch.receive(owned.as_fd()) {
-                Ok(count) => {
-                    assert!(count <= READ_BATCH);
-                    for packet in batch.packets(count) {
-                        assert_eq!(packet.from.unwrap().ip(), a.local_addr().unwrap().ip());
-                        assert!(packet.stamp.is_some_and(|s| s.0 > 1_600_000_000_000_000_000));
-                        seen.extend_from_slice(packet.bytes);
-                    }
+        while arrivals.receive(there.as_fd(), Queue::Arrivals).unwrap() > 0 {
+            let count = departures.receive(here.as_fd(), Queue::Departures).unwrap();
+            assert!(count > 0 && count == arrivals.packets().count(), "each has left");
+            for (arrival, departure) in arrivals.packets().zip(departures.packets()) {
+                assert_eq!(arrival.from.unwrap().ip(), a.local_addr().unwrap().ip());
+                // The kernel begins to stamp a moment after it is asked to: the first packets may have none.
+                if let (Some(left), Some(came)) = (departure.stamp, arrival.stamp) {
+                    assert!(left.0 > 1_600_000_000_000_000_000 && left <= came);
                 }
-                Err(error) => {
-                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                    break;
-                }
+                assert!(departure.bytes.ends_with(arrival.bytes), "behind its headers");
+                seen.extend_from_slice(arrival.bytes);
             }
         }
-        assert_eq!(seen, (0..20u8).flat_map(|i| [i; 5]).collect::<Vec<_>>());
+        assert_eq!(seen, (0..40u8).flat_map(|i| [i; 5]).collect::<Vec<_>>());
+        assert_eq!(departures.receive(here.as_fd(), Queue::Departures).unwrap(), 0);
     }
 
     #[test]

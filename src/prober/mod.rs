@@ -16,15 +16,17 @@
 
 mod clock;
 mod engine;
+mod flights;
 mod mmsg;
+mod options;
 pub mod packet;
 mod schedule;
 pub mod socket;
 mod timer;
 mod turn;
 
-pub use clock::{Clock, MonotonicClock, arrival};
-pub use engine::{Engine, Event, Events, Flights};
+pub use clock::{Clock, Moment, MonotonicClock, RealTime};
+pub use engine::{Engine, Event, Events};
 pub use schedule::Schedule;
 pub use timer::Timer;
 pub use turn::{Prober, Settings};
@@ -132,20 +134,34 @@ pub struct Datagram<'a> {
     pub from: IpAddr,
     /// As the socket gave it: with the IPv4 header on a raw IPv4 socket.
     pub bytes: &'a [u8],
-    /// The moment of its arrival.
-    pub at: Nanos,
-    /// Who says so.
-    pub stamp: Stamp,
+    /// When it arrived.
+    pub moment: Moment,
+}
+
+/// What a wire hands over.
+#[derive(Clone, Copy, Debug)]
+pub enum Heard<'a> {
+    /// A packet of ours has left: its bytes, perhaps behind headers and cut at the end, and when.
+    Departure(&'a [u8], Moment),
+    /// A packet has come in.
+    Arrival(Datagram<'a>),
 }
 
 /// The seam to the network: everything the prober needs of sockets.
 pub trait Wire {
+    /// Our requests bear this identifier; a raw socket need not listen to any other.
+    fn identify(&mut self, identifier: u16);
+    /// So many peers are probed: room for what may come in at once.
+    fn make_room(&mut self, peers: usize);
+    /// Whether turns are so frequent that nobody need be woken for what comes in between.
+    fn attend(&mut self, turns_are_frequent: bool);
     /// The kind of socket that serves the family of `address`.
     fn kind(&self, address: IpAddr) -> SocketKind;
     /// Sends the packets in order, telling `sent` of each by its index; never blocks.
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>));
-    /// Hands over what has arrived, up to a bound. Returns whether everything was read.
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool;
+    /// Hands over what has left and what has arrived, up to a bound; no reply before the departure that it answers, where
+    /// the kernel tells that. Returns whether everything was read.
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool;
 }
 
 /// Where the prober's results go.

@@ -109,14 +109,32 @@ impl Codec {
         self.recognize(&message[ECHO_HEADER_BYTES..], sequence).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
     }
 
+    /// The identifier of our requests. A ping socket replaces it by its own.
+    pub const fn identifier(&self) -> u16 {
+        self.identifier.0
+    }
+
+    /// Reads a request of ours as it left, which the kernel gives back with its time: behind whatever headers its device
+    /// has, and perhaps cut behind the part that names it.
+    pub fn departed(&self, bytes: &[u8]) -> Option<Label> {
+        let cookie = self.cookie.to_be_bytes();
+        let at = bytes.windows(cookie.len()).position(|window| *window == cookie)?;
+        let sequence = u16::from_be_bytes(bytes.get(at.checked_sub(2)?..at)?.try_into().ok()?);
+        self.label(bytes.get(at..at + PAYLOAD_BYTES_MIN)?, sequence)
+    }
+
     fn recognize(&self, payload: &[u8], sequence: u16) -> Option<Label> {
         let (head, pattern) = payload.split_at_checked(PAYLOAD_BYTES_MIN)?;
-        let number = u64::from_be_bytes(head[8..16].try_into().ok()?);
-        let slot = SlotId(u32::from_be_bytes(head[16..20].try_into().ok()?));
+        let label = self.label(head, sequence)?;
+        (*pattern == self.payload[PAYLOAD_BYTES_MIN..]).then_some(label)
+    }
+
+    /// What the first bytes of a payload name, if they are ours.
+    fn label(&self, head: &[u8], sequence: u16) -> Option<Label> {
+        let number = u64::from_be_bytes(head.get(8..16)?.try_into().ok()?);
+        let slot = SlotId(u32::from_be_bytes(head.get(16..20)?.try_into().ok()?));
         let label = Label { number, slot, sequence };
-        let ours = head[..8] == self.cookie.to_be_bytes()
-            && head[20..24] == self.check(label).to_be_bytes()
-            && *pattern == self.payload[PAYLOAD_BYTES_MIN..];
+        let ours = head.get(..8)? == self.cookie.to_be_bytes() && head.get(20..24)? == self.check(label).to_be_bytes();
         ours.then_some(label)
     }
 
@@ -161,7 +179,7 @@ fn echo_reply<'a>(datagram: &Datagram<'a>, kind: SocketKind) -> Option<Echo<'a>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::Stamp;
+    use crate::prober::Moment;
     use crate::units::Nanos;
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -180,7 +198,7 @@ mod tests {
     }
 
     fn decode(codec: &Codec, bytes: &[u8], from: IpAddr, kind: SocketKind) -> Decoded {
-        codec.decode(&Datagram { from, bytes, at: Nanos(0), stamp: Stamp::Kernel }, kind)
+        codec.decode(&Datagram { from, bytes, moment: Moment::read(Nanos(0)) }, kind)
     }
 
     #[test]

@@ -1,30 +1,49 @@
 //! Who is due when: a wheel of cells, one turn per interval.
 //!
-//! A peer sits in one cell and is sent to once per turn. Cells are at least 10 ms apart, because what a probe costs is
+//! A peer sits in one cell and is sent to once per turn. Cells are at least 20 ms apart, because what a probe costs is
 //! mostly the wake-up. A joining peer takes the emptiest cell, in an order that spreads few peers evenly over the
 //! turn; nobody is ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
 //! a hash of the node's name, so that the nodes of a mesh do not fire together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU16;
 
+use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::SlotId;
 use crate::units::Nanos;
 
 /// The shortest distance of two cells.
-const CELL_MIN: Nanos = Nanos::from_millis(10);
+pub const CELL_MIN: Nanos = Nanos::from_millis(20);
 /// The most cells of a wheel: finding the next one that is not empty looks at each once.
 const CELLS_MAX: u64 = 100;
+
+/// Nobody, and no cell.
+const NONE: u16 = u16::MAX;
+const _: () = assert!(PEER_SLOTS_MAX < NONE as usize && CELLS_MAX < NONE as u64);
+
+/// The peers of one cell, the last one added first: a list through [`Place::next`].
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    first: u16,
+    peers: u16,
+}
+
+/// Where a slot is: 4 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    cell: u16,
+    next: u16,
+}
+
+const NOWHERE: Place = Place { cell: NONE, next: NONE };
 
 /// The wheel.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Nanos,
-    cells: Box<[Vec<SlotId>]>,
+    cells: Box<[Cell]>,
     /// The order in which empty cells are taken.
     fill_order: Box<[u16]>,
-    /// The cell of each slot, 2 bytes a slot: looking through the cells would make a first list quadratic.
-    places: Vec<Option<NonZeroU16>>,
+    places: Vec<Place>,
     start: Nanos,
     /// Cells passed since `start`.
     passed: u64,
@@ -52,7 +71,7 @@ impl Schedule {
         order.extend(fill_order);
         Self {
             interval,
-            cells: (0..cells).map(|_| Vec::new()).collect(),
+            cells: (0..cells).map(|_| Cell { first: NONE, peers: 0 }).collect(),
             fill_order: order.into_boxed_slice(),
             places: Vec::new(),
             start: now.plus(phase),
@@ -60,50 +79,69 @@ impl Schedule {
         }
     }
 
-    /// Adds a peer to the emptiest cell, unless it is in one.
+    /// Makes room for `slots` peers: the only place that allocates.
+    pub fn reserve(&mut self, slots: usize) {
+        if slots > self.places.len() {
+            self.places.reserve_exact(slots - self.places.len());
+            self.places.resize(slots, NOWHERE);
+        }
+    }
+
+    /// Adds a peer, whose slot there is room for, to the emptiest cell, unless it is in one.
     pub fn add(&mut self, slot: SlotId) {
-        if slot.index() >= self.places.len() {
-            self.places.resize(slot.index() + 1, None);
-        }
-        if self.places[slot.index()].is_some() {
-            return;
-        }
-        let emptiest = self.fill_order.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].len());
-        if let Some(cell) = emptiest {
-            self.cells[usize::from(cell)].push(slot);
-            self.places[slot.index()] = NonZeroU16::new(cell + 1);
-        }
+        let Some(place) = self.places.get_mut(slot.index()).filter(|place| place.cell == NONE) else { return };
+        let emptiest = self.fill_order.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].peers);
+        let (Some(number), Ok(slot)) = (emptiest, u16::try_from(slot.0)) else { return };
+        let cell = &mut self.cells[usize::from(number)];
+        *place = Place { cell: number, next: cell.first };
+        (cell.first, cell.peers) = (slot, cell.peers + 1);
     }
 
     /// Takes a peer out.
     pub fn remove(&mut self, slot: SlotId) {
-        if let Some(cell) = self.places.get_mut(slot.index()).and_then(Option::take) {
-            self.cells[usize::from(cell.get()) - 1].retain(|&s| s != slot);
+        let Some(place) = self.places.get(slot.index()).copied().filter(|place| place.cell != NONE) else { return };
+        let cell = &mut self.cells[usize::from(place.cell)];
+        cell.peers -= 1;
+        if SlotId(cell.first.into()) == slot {
+            cell.first = place.next;
+        } else {
+            let mut before = usize::from(cell.first);
+            while SlotId(self.places[before].next.into()) != slot {
+                before = usize::from(self.places[before].next);
+            }
+            self.places[before].next = place.next;
         }
+        self.places[slot.index()] = NOWHERE;
     }
 
     /// Peers in the wheel.
     pub fn len(&self) -> usize {
-        self.cells.iter().map(Vec::len).sum()
+        self.cells.iter().map(|cell| usize::from(cell.peers)).sum()
     }
 
     /// Whether nobody is in the wheel.
     pub fn is_empty(&self) -> bool {
-        self.cells.iter().all(Vec::is_empty)
+        self.cells.iter().all(|cell| cell.peers == 0)
+    }
+
+    /// The mean time between two cells with anyone in them; none on an empty wheel.
+    pub fn mean_gap(&self) -> Option<Nanos> {
+        let taken = self.cells.iter().filter(|cell| cell.peers > 0).count() as u64;
+        self.interval.0.checked_div(taken).map(Nanos)
     }
 
     /// When the next cell with anyone in it is due; none on an empty wheel.
     pub fn next_due(&self) -> Option<Nanos> {
         let count = self.cells.len() as u64;
-        let ahead = (0..count).find(|i| !self.cells[self.index(self.passed + i)].is_empty())?;
+        let ahead = (0..count).find(|i| self.cells[self.index(self.passed + i)].peers > 0)?;
         Some(self.time_of(self.passed + ahead))
     }
 
-    /// Moves on to the next cell that is due at `now` and gives its time and its index for [`Schedule::cell`].
+    /// Moves on to the next cell that is due at `now` and gives its time and its first peer, for [`Schedule::after`].
     ///
     /// After a standstill of more than an interval (a suspended machine) whole turns are left out: probes that could
     /// not be sent in time are not sent in a burst.
-    pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, usize)> {
+    pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, SlotId)> {
         let count = self.cells.len() as u64;
         let late = now.since(self.time_of(self.passed));
         self.passed += late.0 / self.interval.0.max(1) * count;
@@ -114,16 +152,17 @@ impl Schedule {
             }
             let index = self.index(self.passed);
             self.passed += 1;
-            if !self.cells[index].is_empty() {
-                return Some((due, index));
+            if self.cells[index].peers > 0 {
+                return Some((due, SlotId(self.cells[index].first.into())));
             }
         }
         None
     }
 
-    /// The peers of a cell.
-    pub fn cell(&self, index: usize) -> &[SlotId] {
-        &self.cells[index]
+    /// The next peer of the cell that `slot` is in.
+    pub fn after(&self, slot: SlotId) -> Option<SlotId> {
+        let next = self.places.get(slot.index())?.next;
+        (next != NONE).then(|| SlotId(next.into()))
     }
 
     fn index(&self, passed: u64) -> usize {
@@ -143,12 +182,24 @@ mod tests {
 
     const SECOND: Nanos = Nanos::from_millis(1_000);
 
+    fn wheel(peers: u32) -> Schedule {
+        let mut schedule = Schedule::new(SECOND, "node", Nanos(0));
+        schedule.reserve(400);
+        schedule.reserve(1_000);
+        (0..peers).for_each(|i| schedule.add(SlotId(i)));
+        schedule
+    }
+
+    fn cell(schedule: &Schedule, first: SlotId) -> impl Iterator<Item = SlotId> {
+        std::iter::successors(Some(first), |slot| schedule.after(*slot))
+    }
+
     fn sends(schedule: &mut Schedule, until: Nanos, step: u64) -> Vec<(Nanos, SlotId)> {
         let mut out = Vec::new();
         let mut now = Nanos(0);
         while now <= until {
-            while let Some((due, cell)) = schedule.advance(now) {
-                out.extend(schedule.cell(cell).iter().map(|&s| (due, s)));
+            while let Some((due, first)) = schedule.advance(now) {
+                out.extend(cell(schedule, first).map(|s| (due, s)));
             }
             now = now.plus(Nanos(step));
         }
@@ -157,12 +208,11 @@ mod tests {
 
     #[test]
     fn every_peer_is_due_once_per_interval_evenly_spread() {
-        let mut s = Schedule::new(SECOND, "node", Nanos(0));
-        (0..1000).for_each(|i| s.add(SlotId(i)));
+        let mut s = wheel(1000);
         let phase = s.start;
         let sent = sends(&mut s, phase.plus(Nanos(10 * SECOND.0 - 1)), 1_000_000);
         assert_eq!(sent.len(), 10_000);
-        assert!(s.cells.iter().all(|c| c.len() == 10));
+        assert!(s.cells.iter().all(|c| c.peers == 20));
         let mut of_one: Vec<u64> = sent.iter().filter(|(_, s)| s.0 == 77).map(|(t, _)| t.0).collect();
         of_one.dedup();
         assert!(of_one.len() == 10 && of_one.windows(2).all(|w| w[1] - w[0] == SECOND.0));
@@ -170,8 +220,7 @@ mod tests {
 
     #[test]
     fn few_peers_are_far_apart() {
-        let mut s = Schedule::new(SECOND, "node", Nanos(0));
-        (0..4).for_each(|i| s.add(SlotId(i)));
+        let mut s = wheel(4);
         let phase = s.start;
         let mut times: Vec<u64> =
             sends(&mut s, phase.plus(Nanos(SECOND.0 - 1)), 1_000_000).iter().map(|(t, _)| t.0).collect();
@@ -182,29 +231,27 @@ mod tests {
 
     #[test]
     fn a_standstill_leaves_turns_out_instead_of_bursting() {
-        let mut s = Schedule::new(SECOND, "node", Nanos(0));
-        (0..10).for_each(|i| s.add(SlotId(i)));
+        let mut s = wheel(10);
         let late = s.start.plus(Nanos(60 * SECOND.0));
         let mut sent = 0;
-        while let Some((due, cell)) = s.advance(late) {
+        while let Some((due, first)) = s.advance(late) {
             assert!(late.since(due) <= SECOND);
-            sent += s.cell(cell).len();
+            sent += cell(&s, first).count();
         }
         assert!(sent <= 10, "{sent}");
     }
 
     #[test]
     fn churn_neither_skips_nor_doubles_the_others() {
-        let mut s = Schedule::new(SECOND, "node", Nanos(0));
-        (0..50).for_each(|i| s.add(SlotId(i)));
+        let mut s = wheel(50);
         let mut of_seven = Vec::new();
         let (start, mut now) = (s.start, s.start);
         for round in 0..200u32 {
             s.add(SlotId(100 + round));
             s.remove(SlotId(if round > 20 { 80 + round } else { round + 10 }));
             now = now.plus(Nanos(50_000_000));
-            while let Some((due, cell)) = s.advance(now) {
-                of_seven.extend(s.cell(cell).iter().filter(|s| s.0 == 7).map(|_| due.since(start).0));
+            while let Some((due, first)) = s.advance(now) {
+                of_seven.extend(cell(&s, first).filter(|s| s.0 == 7).map(|_| due.since(start).0));
             }
         }
         assert!((9..=11).contains(&of_seven.len()) && of_seven.windows(2).all(|w| w[1] - w[0] == SECOND.0));
@@ -222,12 +269,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_taken_out_the_others_of_the_cell_stay() {
+        for gone in [7, 57, 107] {
+            let mut s = wheel(150);
+            let (_, first) =
+                sends(&mut s, SECOND.plus(SECOND), 1_000_000).into_iter().find(|(_, s)| s.0 == 107).unwrap();
+            assert_eq!(cell(&s, first).map(|s| s.0).collect::<Vec<_>>(), [107, 57, 7]);
+            s.remove(SlotId(gone));
+            let left: Vec<u32> = cell(&s, SlotId(if gone == 107 { 57 } else { 107 })).map(|s| s.0).collect();
+            assert_eq!(left, [107, 57, 7].into_iter().filter(|n| *n != gone).collect::<Vec<_>>());
+            assert_eq!((s.len(), s.mean_gap()), (149, Some(CELL_MIN)));
+        }
+    }
+
+    #[test]
     fn a_peer_added_twice_is_due_once() {
-        let mut s = Schedule::new(SECOND, "node", Nanos(0));
+        let mut s = wheel(0);
         s.add(SlotId(1));
         s.add(SlotId(1));
         assert_eq!(s.len(), 1);
         s.remove(SlotId(1));
-        assert!(s.is_empty() && s.next_due().is_none());
+        assert!(s.is_empty() && s.next_due().is_none() && s.mean_gap().is_none());
     }
 }

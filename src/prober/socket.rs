@@ -3,22 +3,25 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use surge_ping::{AsyncSocket, Config, ICMP};
 use tokio::io::unix::AsyncFd;
 
-use super::clock::{arrival, read_together};
-use super::mmsg::{self, Batch};
+use super::clock::RealTime;
+use super::mmsg::{self, BATCH, Batch, Queue};
 use super::packet::ECHO_HEADER_BYTES;
-use super::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire};
+use super::timer::StepAlarm;
+use super::{Clock, Datagram, Heard, Outgoing, SendError, SocketKind, Wire, options};
+use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Protocol;
-use crate::units::Nanos;
 
 /// Batches read in one go before the prober gets to send again; a flood cannot hold it for longer.
-const READS_MAX: usize = 256;
+const READS_MAX: usize = 128;
 /// Bytes of an IPv4 header with every option, which a raw socket hands over.
 const IP_HEADER_BYTES_MAX: usize = 60;
+/// Bytes of the headers before an ICMP message on its way out: Ethernet with two VLAN tags, and IPv6.
+const DEPARTURE_HEADER_BYTES: usize = 22 + 40;
 
 /// Why there is no ICMP socket.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +43,33 @@ pub enum SocketError {
     },
 }
 
+/// A descriptor, which tokio watches or does not.
+#[derive(Debug)]
+enum Descriptor {
+    Watched(AsyncFd<OwnedFd>),
+    Unwatched(OwnedFd),
+}
+
+impl Descriptor {
+    fn get(&self) -> &OwnedFd {
+        match self {
+            Self::Watched(fd) => fd.get_ref(),
+            Self::Unwatched(fd) => fd,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Socket {
-    fd: AsyncFd<OwnedFd>,
+    /// Always there, but while it changes.
+    fd: Option<Descriptor>,
+    protocol: Protocol,
     kind: SocketKind,
-    /// When it was last found empty: nothing that is read later can have arrived before.
-    empty_at: Nanos,
+    /// Something was sent: before that there is nothing to read.
+    used: bool,
+    /// The kernel stamps what comes in, so that it need not be read at once.
+    stamped: bool,
+    real_time: RealTime,
 }
 
 /// The sockets of both families. Where the host lacks a family, sending to it gives [`SendError::NoSocket`].
@@ -53,7 +77,11 @@ struct Socket {
 pub struct Sockets {
     v4: Option<Socket>,
     v6: Option<Socket>,
-    batch: Batch,
+    arrivals: Batch,
+    departures: Batch,
+    /// Tells of steps of the real-time clock, where the kernel does.
+    steps: Option<StepAlarm>,
+    turns_are_frequent: bool,
 }
 
 impl Sockets {
@@ -61,8 +89,8 @@ impl Sockets {
     ///
     /// # Errors
     /// [`SocketError`] where neither family can be opened, or one cannot be set up.
-    pub fn open(payload_bytes: usize) -> Result<Self, SocketError> {
-        let (v4, v6) = (Socket::open(ICMP::V4), Socket::open(ICMP::V6));
+    pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, SocketError> {
+        let (v4, v6) = (Socket::open(ICMP::V4, clock), Socket::open(ICMP::V6, clock));
         let (v4, v6) = match (v4, v6) {
             // The IPv4 error is the one to show: its remedies are those of both.
             (Err(error), Err(_)) => return Err(error),
@@ -70,7 +98,14 @@ impl Sockets {
                 (v4.inspect_err(|e| log::warn!("IPv4: {e}")).ok(), v6.inspect_err(|e| log::warn!("IPv6: {e}")).ok())
             }
         };
-        Ok(Self { v4, v6, batch: Batch::new(IP_HEADER_BYTES_MAX + ECHO_HEADER_BYTES + payload_bytes) })
+        Ok(Self {
+            v4,
+            v6,
+            arrivals: Batch::new(IP_HEADER_BYTES_MAX + ECHO_HEADER_BYTES + payload_bytes),
+            departures: Batch::new(DEPARTURE_HEADER_BYTES + ECHO_HEADER_BYTES + PAYLOAD_BYTES_MIN),
+            steps: StepAlarm::new().inspect_err(|e| log::warn!("cannot watch the real-time clock: {e}")).ok(),
+            turns_are_frequent: false,
+        })
     }
 
     /// The kinds of the sockets that are open, for the log.
@@ -85,14 +120,16 @@ impl Sockets {
 
     /// Packets that the kernel has dropped so far because a socket's queue was full.
     pub fn drops(&self) -> u64 {
-        [&self.v4, &self.v6].into_iter().flatten().map(|socket| u64::from(mmsg::drops(socket.fd.get_ref()))).sum()
+        [&self.v4, &self.v6].into_iter().flatten().map(|socket| u64::from(options::drops(socket.fd()))).sum()
     }
 
-    /// Waits until there is something to read. Cancel-safe.
+    /// Waits until there is something to read, where anybody need be woken for that (see [`Wire::attend`]), or until the
+    /// real-time clock is stepped. Cancel-safe.
     pub async fn readable(&self) {
         tokio::select! {
             () = wait(self.v4.as_ref()) => {}
             () = wait(self.v6.as_ref()) => {}
+            () = stepped(self.steps.as_ref()) => {}
         }
     }
 
@@ -104,22 +141,29 @@ impl Sockets {
     }
 }
 
+async fn stepped(steps: Option<&StepAlarm>) {
+    match steps {
+        Some(steps) => steps.stepped().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn wait(socket: Option<&Socket>) {
     match socket {
         // Readiness is edge-triggered and the caller reads until the socket is empty, so it can be cleared here.
-        Some(socket) => match socket.fd.readable().await {
+        Some(Socket { fd: Some(Descriptor::Watched(fd)), .. }) => match fd.readable().await {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
                 log::error!("waiting for an ICMP socket: {error}");
                 std::future::pending::<()>().await;
             }
         },
-        None => std::future::pending().await,
+        _ => std::future::pending().await,
     }
 }
 
 impl Socket {
-    fn open(family: ICMP) -> Result<Self, SocketError> {
+    fn open(family: ICMP, clock: &dyn Clock) -> Result<Self, SocketError> {
         let opened = AsyncSocket::new(&Config::builder().kind(family).build()).map_err(SocketError::Refused)?;
         let kind = match opened.get_type() {
             socket2::Type::RAW => SocketKind::Raw,
@@ -127,15 +171,106 @@ impl Socket {
         };
         // A duplicate, because tokio has surge-ping's own descriptor registered; that one is closed here.
         let setup = |operation| move |error| SocketError::Setup { operation, error };
-        let fd = mmsg::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
-        mmsg::enable_receive_timestamps(&fd).map_err(setup("set SO_TIMESTAMPNS"))?;
+        let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
+        if let Err(error) = options::enable_timestamps(&fd) {
+            log::warn!("the kernel does not stamp packets ({error}): round-trip times are taken by the agent itself");
+        }
         drop(opened);
-        let fd = mmsg::watch(fd).map_err(setup("register for events"))?;
-        Ok(Self { fd, kind, empty_at: Nanos(0) })
+        let fd = Some(Descriptor::Watched(options::watch(fd).map_err(setup("register for events"))?));
+        let protocol = match family {
+            ICMP::V4 => Protocol::Icmp,
+            ICMP::V6 => Protocol::Icmpv6,
+        };
+        Ok(Self { fd, protocol, kind, used: false, stamped: false, real_time: RealTime::new(clock) })
+    }
+
+    #[expect(clippy::expect_used, reason = "there before and after every call")]
+    fn descriptor(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("a socket has a descriptor").get()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.descriptor().as_fd()
+    }
+
+    /// Has tokio watch the socket, or not: each packet on a watched one wakes the thread, whoever waits for it.
+    fn watch(&mut self, watched: bool) {
+        self.fd = match self.fd.take() {
+            Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
+            Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(options::watch) {
+                Ok(watched) => Descriptor::Watched(watched),
+                Err(error) => {
+                    log::warn!("cannot wait for an ICMP socket, which is read from time to time: {error}");
+                    Descriptor::Unwatched(fd)
+                }
+            }),
+            same => same,
+        };
+    }
+
+    /// Hands over everything that has come and gone. Returns whether nothing is left.
+    fn receive(
+        &mut self,
+        [arrivals, departures]: [&mut Batch; 2],
+        clock: &dyn Clock,
+        deliver: &mut dyn FnMut(Heard<'_>),
+    ) -> bool {
+        for _ in 0..READS_MAX {
+            // Arrivals leave the kernel first, departures second, and are handed over the other way round: what has been
+            // answered has left, so that its stamp is there.
+            // An ICMP error that the kernel reports on the socket is consumed by the call; whatever else has come is for
+            // the next one.
+            let came = arrivals.receive(self.fd(), Queue::Arrivals);
+            let mut gone = BATCH;
+            while gone == BATCH {
+                gone = departures.receive(self.fd(), Queue::Departures).unwrap_or(0);
+                let now = self.real_time.check(clock);
+                for packet in departures.packets() {
+                    deliver(Heard::Departure(packet.bytes, self.real_time.moment(packet.stamp, now)));
+                }
+            }
+            let Ok(came) = came else { continue };
+            let now = self.real_time.check(clock);
+            for packet in arrivals.packets() {
+                self.stamped = packet.stamp.is_some();
+                let from = match packet.from {
+                    Some(SocketAddr::V4(v4)) => IpAddr::V4(*v4.ip()),
+                    Some(SocketAddr::V6(v6)) => IpAddr::V6(*v6.ip()),
+                    None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                };
+                let moment = self.real_time.moment(packet.stamp, now);
+                deliver(Heard::Arrival(Datagram { from, bytes: packet.bytes, moment }));
+            }
+            if came < BATCH {
+                self.real_time.emptied();
+                return true;
+            }
+        }
+        false
     }
 }
 
 impl Wire for Sockets {
+    fn identify(&mut self, identifier: u16) {
+        for socket in [&self.v4, &self.v6].into_iter().flatten() {
+            if let Err(error) = options::listen_only_to(socket.descriptor(), socket.protocol, socket.kind, identifier) {
+                log::warn!("cannot filter what a raw ICMP socket hears: {error}");
+            }
+        }
+    }
+
+    fn make_room(&mut self, peers: usize) {
+        for socket in [&self.v4, &self.v6].into_iter().flatten() {
+            if let Err(error) = options::make_room(socket.descriptor(), peers) {
+                log::warn!("cannot enlarge an ICMP socket's receive queue: {error}");
+            }
+        }
+    }
+
+    fn attend(&mut self, turns_are_frequent: bool) {
+        self.turns_are_frequent = turns_are_frequent;
+    }
+
     fn kind(&self, address: IpAddr) -> SocketKind {
         self.of(address).map_or(SocketKind::Datagram, |socket| socket.kind)
     }
@@ -147,51 +282,31 @@ impl Wire for Sockets {
             let protocol = Protocol::of(packets[from].to);
             let run = packets[from..].iter().take_while(|p| Protocol::of(p.to) == protocol).count();
             let to = from + run;
-            match self.of(packets[from].to) {
+            let socket = match protocol {
+                Protocol::Icmp => &mut self.v4,
+                Protocol::Icmpv6 => &mut self.v6,
+            };
+            match socket {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
-                Some(socket) => mmsg::send_all(socket.fd.get_ref().as_fd(), &packets[from..to], &mut |i, result| {
-                    sent(from + i, result.map_err(|error| reason(&error)));
-                }),
+                Some(socket) => {
+                    socket.used = true;
+                    mmsg::send_all(socket.fd(), &packets[from..to], &mut |i, result| {
+                        sent(from + i, result.map_err(|error| reason(&error)));
+                    });
+                }
             }
             from = to;
         }
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+        let Self { v4, v6, arrivals, departures, turns_are_frequent, .. } = self;
         let mut drained = true;
-        for socket in [&mut self.v4, &mut self.v6].into_iter().flatten() {
-            drained &= socket.receive(&mut self.batch, clock, deliver);
+        for socket in [v4, v6].into_iter().flatten().filter(|socket| socket.used) {
+            drained &= socket.receive([arrivals, departures], clock, deliver);
+            socket.watch(!(socket.stamped && *turns_are_frequent));
         }
         drained
-    }
-}
-
-impl Socket {
-    fn receive(&mut self, batch: &mut Batch, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
-        for _ in 0..READS_MAX {
-            let before = clock.now();
-            let count = match batch.receive(self.fd.get_ref().as_fd()) {
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.empty_at = before;
-                    return true;
-                }
-                // An ICMP error that the kernel reports on the socket: it is consumed by the call; read on.
-                Err(_) => continue,
-            };
-            let (now, realtime) = read_together(clock);
-            for packet in batch.packets(count) {
-                let at = packet.stamp.map_or(now, |stamp| arrival(stamp, now, realtime, self.empty_at));
-                let from = match packet.from {
-                    Some(SocketAddr::V4(v4)) => IpAddr::V4(*v4.ip()),
-                    Some(SocketAddr::V6(v6)) => IpAddr::V6(*v6.ip()),
-                    None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                };
-                let stamp = if packet.stamp.is_some() { Stamp::Kernel } else { Stamp::User };
-                deliver(Datagram { from, bytes: packet.bytes, at, stamp });
-            }
-        }
-        false
     }
 }
 

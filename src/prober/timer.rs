@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use tokio::io::unix::AsyncFd;
 
-use super::mmsg::watch;
+use super::options::watch;
 use crate::units::Nanos;
 
 /// A one-shot timer on `CLOCK_MONOTONIC`.
@@ -56,6 +56,51 @@ impl Timer {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
                 log::error!("waiting for the pacing timer: {error}");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Wakes whoever waits when the real-time clock is stepped, so that a step is noticed before the next packet is stamped.
+#[derive(Debug)]
+pub struct StepAlarm {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl StepAlarm {
+    /// An alarm from now on. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// What the kernel says; no descriptor left, for one.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointer is passed.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_REALTIME, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has just given us this descriptor, and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // A time that never comes: only a timer that is set is cancelled by a step.
+        let never = libc::timespec { tv_sec: libc::time_t::MAX, tv_nsec: 0 };
+        let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
+        let flags = libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET;
+        // SAFETY: `once` outlives the call, and the old value is not asked for.
+        let done = unsafe { libc::timerfd_settime(fd.as_raw_fd(), flags, &raw const once, std::ptr::null_mut()) };
+        if done == 0 { Ok(Self { fd: watch(fd)? }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Waits for a step. Cancel-safe.
+    pub async fn stepped(&self) {
+        match self.fd.readable().await {
+            Ok(mut guard) => {
+                let mut expirations = 0u64;
+                // SAFETY: reads 8 bytes at most into a place that has them. ECANCELED is the answer, and arms it again.
+                unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut expirations).cast(), size_of::<u64>()) };
+                guard.clear_ready();
+            }
+            Err(error) => {
+                log::error!("waiting for steps of the real-time clock: {error}");
                 std::future::pending::<()>().await;
             }
         }

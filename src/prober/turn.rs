@@ -1,12 +1,22 @@
 //! One turn of the prober: read what has come, send what is due, give up what has timed out.
 
+use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
-use super::{Clock, Datagram, Engine, Event, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
+use super::schedule::CELL_MIN;
+use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
+use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Protocol, SlotId};
 use crate::units::Nanos;
 
-/// Requests sent by one system call. All of a batch bear the time just before it, so a longer one would blur it.
-const BATCH: usize = 8;
+/// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
+/// before it, so a longer one would blur it.
+const BATCH_UNSTAMPED: usize = 8;
+/// A loss may be decided so much after its timeout: by then there is a turn anyway, with many peers.
+const LOSS_SLACK: Nanos = CELL_MIN;
+/// Cells that are so close to each other on average make it needless to be woken for replies.
+const FREQUENT: Nanos = Nanos(2 * CELL_MIN.0);
+/// Slots are made room for by so many: a join must not copy all tables.
+const ROOM: usize = 64;
 
 /// How the prober probes.
 #[derive(Clone, Debug)]
@@ -30,6 +40,10 @@ pub struct Prober<W, C> {
     engine: Engine,
     schedule: Schedule,
     batch: Batch,
+    /// Slots that there is room for.
+    room: usize,
+    /// The kernel tells of departures.
+    departures: bool,
 }
 
 #[derive(Debug)]
@@ -40,12 +54,13 @@ struct Batch {
 
 impl<W: Wire, C: Clock> Prober<W, C> {
     /// A prober without peers.
-    pub fn new(wire: W, clock: C, settings: &Settings) -> Self {
+    pub fn new(mut wire: W, clock: C, settings: &Settings) -> Self {
         let codec = Codec::new(settings.payload_bytes);
+        wire.identify(codec.identifier());
         let batch = Batch { messages: vec![0; codec.message_bytes() * BATCH], labels: Vec::with_capacity(BATCH) };
         let schedule = Schedule::new(settings.interval, &settings.node, clock.now());
         let engine = Engine::new(settings.timeout, settings.interval);
-        Self { wire, clock, codec, engine, schedule, batch }
+        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false }
     }
 
     /// The clock.
@@ -58,33 +73,47 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         &mut self.wire
     }
 
+    /// Makes room for `slots` peers. Nothing else allocates, but a change that joins a slot beyond them.
+    pub fn reserve(&mut self, slots: usize) {
+        if slots > self.room {
+            self.room = slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX);
+            self.engine.reserve(self.room);
+            self.schedule.reserve(self.room);
+            self.wire.make_room(self.room);
+        }
+    }
+
     /// Takes over a change of the peer list.
     pub fn apply(&mut self, change: Change) {
+        if let Change::Join { slot } = change {
+            self.reserve(slot.index() + 1);
+        }
         self.engine.apply(change);
         match change {
             Change::Join { slot } | Change::Stop { slot } => self.schedule.remove(slot),
             Change::Probe { slot, .. } => self.schedule.add(slot),
         }
+        self.wire.attend(self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT));
     }
 
-    /// Reads, sends, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
+    /// Sends, reads, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
     /// Returns whether everything that has arrived is read; if not, call it again at once.
     pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
-        let start = self.clock.now();
         // Read before the packets are: whatever had arrived by then has been read once the sockets are empty, however
         // long we are held up between that and deciding losses.
-        let mut as_of = start;
-        let mut drained = self.receive(sink);
+        let start = self.clock.now();
+        let mut read = None;
         // What falls due meanwhile is for the next turn: a host too slow for its interval must get out of here.
-        while let Some((due, cell)) = self.schedule.advance(start) {
-            let peers = self.schedule.cell(cell).len();
-            for from in (0..peers).step_by(BATCH) {
-                self.send(cell, from..(from + BATCH).min(peers), due, sink);
+        while let Some((due, first)) = self.schedule.advance(start) {
+            let mut next = Some(first);
+            while let Some(slot) = next {
+                next = self.send(slot, due, sink);
+                // Departures and, on a short path, replies are there already: read them before sending more.
+                let as_of = self.clock.now();
+                read = Some((as_of, self.receive(sink)));
             }
-            // Replies of what was just sent are already there on a short path: read them before sending more.
-            as_of = self.clock.now();
-            drained = self.receive(sink);
         }
+        let (as_of, drained) = read.unwrap_or_else(|| (start, self.receive(sink)));
         if drained {
             while let Some((slot, event)) = self.engine.expire(as_of) {
                 sink.event(slot, event);
@@ -94,25 +123,38 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// When the next turn is due, if nothing arrives before.
-    pub fn next_turn(&self) -> Option<Nanos> {
-        match (self.schedule.next_due(), self.engine.next_expiry()) {
+    pub fn next_turn(&mut self) -> Option<Nanos> {
+        match (self.schedule.next_due(), self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK))) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
     }
 
     fn receive(&mut self, sink: &mut impl Sink) -> bool {
-        let Self { wire, clock, codec, engine, .. } = self;
+        let Self { wire, clock, codec, engine, departures, .. } = self;
         let kinds = [wire.kind([0, 0, 0, 0].into()), wire.kind([0u16; 8].into())];
-        wire.receive(clock, &mut |datagram| read(codec, engine, &datagram, kinds, sink))
+        wire.receive(clock, &mut |heard| match heard {
+            Heard::Departure(bytes, moment) => {
+                if let Some(label) = codec.departed(bytes) {
+                    *departures = true;
+                    engine.departed(label, moment);
+                }
+            }
+            Heard::Arrival(datagram) => read(codec, engine, &datagram, kinds, sink),
+        })
     }
 
-    fn send(&mut self, cell: usize, peers: std::ops::Range<usize>, due: Nanos, sink: &mut impl Sink) {
-        let Self { wire, clock, codec, engine, schedule, batch } = self;
+    /// Sends to `first` and those after it in its cell, as many as a batch takes. Returns who is next.
+    fn send(&mut self, first: SlotId, due: Nanos, sink: &mut impl Sink) -> Option<SlotId> {
+        let Self { wire, clock, codec, engine, schedule, batch, departures, .. } = self;
+        let most = if *departures { BATCH } else { BATCH_UNSTAMPED };
         let bytes = codec.message_bytes();
         let now = clock.now();
         batch.labels.clear();
-        for &slot in &schedule.cell(cell)[peers] {
+        let mut next = Some(first);
+        for _ in 0..most {
+            let Some(slot) = next else { break };
+            next = schedule.after(slot);
             let Some(address) = engine.address(slot) else { continue };
             match engine.begin(slot, now) {
                 Ok(label) => {
@@ -139,11 +181,15 @@ impl<W: Wire, C: Clock> Prober<W, C> {
                 sink.event(label.slot, event);
             }
         });
+        next
     }
 }
 
 fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [SocketKind; 2], sink: &mut impl Sink) {
     let kind = kinds[usize::from(datagram.from.is_ipv6())];
+    if let Some(delay) = datagram.moment.read_delay(Nanos(0)) {
+        sink.read_delay(delay);
+    }
     let mut tell = |slot: SlotId, event: Event| sink.event(slot, event);
     match codec.decode(datagram, kind) {
         Decoded::NotAReply => {}
@@ -152,7 +198,7 @@ fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [Soc
             Some(slot) => tell(slot, Event::Corrupt),
             None => sink.unrelated(),
         },
-        Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.at, datagram.stamp) {
+        Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.moment) {
             Some(events) => events.into_iter().flatten().for_each(|event| tell(label.slot, event)),
             None => sink.unrelated(),
         },

@@ -50,7 +50,7 @@ fn a_host_that_cannot_send_for_a_while_shows_errors_and_no_loss_and_goes_on_afte
 
 #[test]
 fn every_probe_of_a_batch_has_its_own_result() {
-    // 30 peers at an interval of one cell: batches of eight.
+    // 30 peers at an interval of one cell: batches of eight, for the kernel tells of no departure.
     let names: Vec<(String, String)> = (0..30).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
     let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
     let plan = Plan { interval: Nanos::from_millis(10), timeout: Nanos::from_millis(5), ..Plan::default() };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use kube_canary::peers::Protocol;
-use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire, arrival};
+use kube_canary::prober::{Clock, Datagram, Heard, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -108,7 +108,11 @@ pub struct LossyWire {
     /// Arrived, each with the kernel's real-time stamp.
     queue: VecDeque<(Packet, Nanos)>,
     packets: u64,
-    empty_at: Nanos,
+    real_time: RealTime,
+    /// Left, each with the kernel's real-time stamp.
+    departures: VecDeque<(Vec<u8>, Nanos)>,
+    /// Whether the kernel tells of departures, and how long after the call to send they are.
+    pub leaves_after: Option<Nanos>,
     /// Who sends back a copy of every request, whomever it was for.
     mimic: Option<IpAddr>,
     /// The most packets that one call reads.
@@ -122,15 +126,16 @@ pub struct LossyWire {
 impl LossyWire {
     /// A wire on which everybody answers after 100 µs. `kinds`: of the IPv4 and of the IPv6 socket.
     pub fn new(clock: ScriptedClock, kinds: [SocketKind; 2]) -> Self {
-        let empty_at = clock.now();
         Self {
+            real_time: RealTime::new(&clock),
             clock,
             kinds,
             links: HashMap::new(),
             air: BTreeMap::new(),
             queue: VecDeque::new(),
             packets: 0,
-            empty_at,
+            departures: VecDeque::new(),
+            leaves_after: None,
             mimic: None,
             reads_max: 4_096,
             pause_when_empty: Nanos(0),
@@ -215,7 +220,8 @@ impl LossyWire {
     }
 
     fn take(&mut self, request: Outgoing<'_>) -> Result<(), SendError> {
-        let (now, kind) = (self.clock.now(), self.kind(request.to));
+        let held_up = self.leaves_after.unwrap_or_default();
+        let (now, kind) = (self.clock.now().plus(held_up), self.kind(request.to));
         let link = self.links.entry(request.to).or_default();
         let index = link.log.len();
         let fate = link.script.as_mut().map_or_else(|| Fate::reply(100), |script| script(index as u64));
@@ -235,6 +241,11 @@ impl LossyWire {
             link.open.pop_front();
         }
         link.log.push(Probe { sent_at: now, refused: None, replies: replies.clone() });
+        if self.leaves_after.is_some() {
+            // As a device gives it back: behind an Ethernet and an IP header.
+            let bytes = [&[0; 34], request.bytes].concat();
+            self.departures.push_back((bytes, self.clock.realtime().plus(held_up)));
+        }
         if let Some(from) = self.mimic {
             self.fly(now.plus(Nanos(1_000)), Packet { from, bytes: answer(request, kind, None), answers: None });
         }
@@ -248,6 +259,12 @@ impl LossyWire {
 }
 
 impl Wire for LossyWire {
+    fn identify(&mut self, _: u16) {}
+
+    fn make_room(&mut self, _: usize) {}
+
+    fn attend(&mut self, _: bool) {}
+
     fn kind(&self, address: IpAddr) -> SocketKind {
         self.kinds[Protocol::of(address) as usize]
     }
@@ -259,20 +276,23 @@ impl Wire for LossyWire {
         self.clock.advance(self.send_takes);
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
         self.land();
-        let (now, real) = (clock.now(), clock.realtime());
+        let now = self.real_time.check(clock);
+        for (bytes, stamp) in std::mem::take(&mut self.departures) {
+            deliver(Heard::Departure(&bytes, self.real_time.moment(Some(stamp), now)));
+        }
         for _ in 0..self.reads_max {
             let Some((packet, stamp)) = self.queue.pop_front() else {
-                self.empty_at = now;
+                self.real_time.emptied();
                 self.clock.advance(std::mem::take(&mut self.pause_when_empty));
                 return true;
             };
             if let (Some(answered), Some(link)) = (packet.answers, self.links.get_mut(&packet.from)) {
                 link.open.retain(|index| *index != answered);
             }
-            let at = arrival(stamp, now, real, self.empty_at);
-            deliver(Datagram { from: packet.from, bytes: &packet.bytes, at, stamp: Stamp::Kernel });
+            let moment = self.real_time.moment(Some(stamp), now);
+            deliver(Heard::Arrival(Datagram { from: packet.from, bytes: &packet.bytes, moment }));
         }
         false
     }

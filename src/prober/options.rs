@@ -1,0 +1,131 @@
+//! The socket options around the probe path: descriptors, time stamps, filters, buffers.
+#![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use socket2::{SockFilter, SockRef};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::SocketKind;
+use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_PER_PEER};
+use crate::peers::Protocol;
+
+/// A duplicate of `fd`, closed on exec.
+///
+/// # Errors
+/// What `fcntl` says; no descriptor left, for one.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's socket is open for the whole call, and the borrow ends with it.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
+}
+
+/// Has tokio watch `fd` for reading, and for nothing else: every sent packet would wake us for writing.
+///
+/// # Errors
+/// What `epoll_ctl` says.
+pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd always gives the same descriptor and keeps it open until it is dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
+
+/// Sets one option.
+fn set<T>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    // SAFETY: `value` outlives the call, and `length` is its size.
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel stamp every packet in software (`SO_TIMESTAMPING`, real time): as it arrives from the device, and as
+/// it is handed to it; the latter comes with the packet itself on the error queue.
+///
+/// Not `SO_TIMESTAMPNS`: where the kernel has not yet begun to stamp, that gives the time of reading as if it were one.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
+    let flags =
+        libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
+}
+
+/// Makes a raw socket deaf to all but echo replies with this identifier, so that a busy host's other ICMP costs nothing.
+/// A ping socket is that by nature.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identifier: u16) -> io::Result<()> {
+    // linux/icmp.h and linux/icmpv6.h; the libc crate lacks them.
+    const SOL_RAW: libc::c_int = 255;
+    const ICMP_FILTER: libc::c_int = 1;
+    const ICMP6_FILTER: libc::c_int = 1;
+    const ECHO_REPLY_V6: usize = 129;
+    // linux/filter.h: load the length of the IPv4 header, load 16 bits at an offset (with and without that length), compare, return.
+    const LDX_IP_HEADER: u16 = 0xb1;
+    const LD_HALF_BEHIND: u16 = 0x48;
+    const LD_HALF: u16 = 0x28;
+    const JUMP_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const IDENTIFIER_AT: u32 = 4;
+    if kind == SocketKind::Datagram {
+        return Ok(());
+    }
+    let verdict = [
+        SockFilter::new(JUMP_EQUAL, 0, 1, identifier.into()),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ];
+    let [same, take, drop] = verdict;
+    match protocol {
+        Protocol::Icmp => {
+            // A set bit blocks a type; echo reply is type 0.
+            set(fd, SOL_RAW, ICMP_FILTER, &!1u32)?;
+            let load = [SockFilter::new(LDX_IP_HEADER, 0, 0, 0), SockFilter::new(LD_HALF_BEHIND, 0, 0, IDENTIFIER_AT)];
+            let [header, half] = load;
+            SockRef::from(fd).attach_filter(&[header, half, same, take, drop])
+        }
+        Protocol::Icmpv6 => {
+            let mut blocked = [u32::MAX; 8];
+            blocked[ECHO_REPLY_V6 / 32] &= !(1 << (ECHO_REPLY_V6 % 32));
+            set(fd, libc::IPPROTO_ICMPV6, ICMP6_FILTER, &blocked)?;
+            let load = SockFilter::new(LD_HALF, 0, 0, IDENTIFIER_AT);
+            SockRef::from(fd).attach_filter(&[load, same, take, drop])
+        }
+    }
+}
+
+/// Asks for a receive queue that holds what `peers` answer within about a second; the kernel grants what
+/// `net.core.rmem_max` allows. Never asks for less than there is.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn make_room(fd: &OwnedFd, peers: usize) -> io::Result<()> {
+    let wanted = peers.saturating_mul(RECEIVE_BYTES_PER_PEER).min(RECEIVE_BYTES_MAX);
+    let socket = SockRef::from(fd);
+    // The kernel doubles what is asked for, and tells the double.
+    if wanted > socket.recv_buffer_size()? / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) }
+}
+
+/// Packets that the kernel dropped because the socket's queue was full (`SO_MEMINFO`: ping sockets never deliver
+/// `SO_RXQ_OVFL`). Zero where the kernel does not say.
+pub fn drops(fd: BorrowedFd<'_>) -> u32 {
+    const SK_MEMINFO_DROPS: usize = 8;
+    // asm-generic/socket.h, the same on x86-64 and arm64; the libc crate lacks it.
+    const SO_MEMINFO: libc::c_int = 55;
+    let mut info = [0u32; SK_MEMINFO_DROPS + 1];
+    #[expect(clippy::cast_possible_truncation, reason = "36")]
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
+    unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    info[SK_MEMINFO_DROPS]
+}
