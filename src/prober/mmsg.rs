@@ -118,11 +118,18 @@ fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize>
         header.msg_hdr.msg_iovlen = 1;
     }
     let count = libc::c_uint::try_from(packets.len().min(BATCH)).unwrap_or(0);
+    // The system call itself: musl's sendmmsg is a loop of sendmsg, because its lengths are narrower than the kernel's and
+    // it will not rely on the padding. Ours is zero.
     // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the call, and the kernel only
     // reads them (it writes msg_len inside `headers`).
-    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _) };
+    let sent = unsafe {
+        libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+    };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
+
+/// The kernel's lengths are as wide as a pointer; where the libc's are narrower, zeroed padding behind them makes up for it.
+const _: () = assert!(cfg!(target_endian = "little") || size_of::<libc::c_int>() == size_of::<usize>());
 
 /// Which of a socket's queues is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
