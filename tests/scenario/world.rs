@@ -114,7 +114,7 @@ impl World {
             plan,
             prober: Prober::new(wire, clock.clone(), &settings),
             clock,
-            statistics: Statistics::new(Bounds::default()),
+            statistics: Statistics::new(Bounds::default(), plan.interval),
             directory: Directory::default(),
             list: Vec::new(),
             steady: true,
@@ -232,7 +232,7 @@ impl World {
     }
 
     /// The buckets of a node's histogram that hold anything, as upper bounds in microseconds (none: +Inf) and counts.
-    pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u32)> {
+    pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u64)> {
         let bounds = self.statistics.bounds().as_slice();
         let filled = self.read(node).rtt.buckets.into_iter().enumerate().filter(|(_, count)| *count > 0);
         filled.map(|(i, count)| (bounds.get(i).map(|bound| bound.0 / 1_000), count)).collect()
