@@ -119,7 +119,7 @@ impl AgentMetrics {
         {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
             for (_, peer) in directory.peers() {
-                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence) {
+                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence()) {
                     *count += 1;
                 }
             }

@@ -143,8 +143,8 @@ impl MetricsBody {
                 let Some(peer) = directory.peer(slot) else { return };
                 label(labels, "source_node", &self.view.node);
                 label(labels, "source_zone", directory.own_zone());
-                label(labels, "peer_node", &peer.node);
-                label(labels, "peer_zone", directory.zone_name(peer.zone));
+                label(labels, "peer_node", peer.node());
+                label(labels, "peer_zone", directory.zone_name(peer.zone()));
                 label(labels, "protocol", peer.protocol().label());
                 label(labels, "network", "pod");
             }

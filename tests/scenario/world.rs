@@ -174,7 +174,7 @@ impl World {
         assert!(got.received + got.lost <= got.sent, "{slot:?}: {got:?}");
         assert_eq!(got.rtt.count(), got.received, "{slot:?}: {got:?}");
         if drained && self.steady {
-            let address = self.directory.peer(slot).expect("a peer").address;
+            let address = self.directory.peer(slot).expect("a peer").address();
             let timeout = self.plan.timeout;
             let under_way = self.wire().under_way(address, timeout);
             assert_eq!(got.sent, got.received + got.lost + under_way, "{slot:?}: {under_way} under way, {got:?}");
@@ -220,7 +220,7 @@ impl World {
 
     /// The counters of a node; of its first slot, where it has two.
     pub fn read(&self, node: &str) -> PeerReading {
-        let (slot, _) = self.directory.peers().find(|(_, peer)| &*peer.node == node).expect("a peer of that name");
+        let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.statistics.slot(slot).expect("its statistics").read()
     }
 
