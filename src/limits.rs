@@ -57,6 +57,9 @@ pub const FRAME_BYTES: usize = 6 * 1_024;
 /// Frame buffers that a worker keeps for the next scrape. A frame is rendered only when its socket has room for it, so
 /// that more than one is rarely alive.
 pub const SPARE_FRAMES_PER_WORKER: usize = 1;
+/// How long scrapes that overlap share the agent's own metrics as one of them encoded them. Scrapes one after the other
+/// never do.
+pub const HEAD_SHARED_TIME: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted, in the kernel.
 pub const LISTEN_BACKLOG: i32 = 128;
 /// What the kernel may hold for a client that does not read; it counts twice this, for its own bookkeeping, and bills it
