@@ -59,6 +59,13 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
+    /// What a peer that is probed makes resident.
+    pub const RESIDENT_BYTES_PER_PEER: usize = size_of::<Hot>();
+    /// What it makes resident besides once something rare has happened to it; in pages, which neighbours share.
+    pub const RARE_BYTES_PER_PEER: usize = size_of::<Rare>();
+    /// What a slot takes of the address space, whether anybody is in it or not.
+    pub const BYTES_PER_SLOT: usize = Self::RESIDENT_BYTES_PER_PEER + Self::RARE_BYTES_PER_PEER;
+
     /// Empty statistics with these histogram bounds, of peers that are probed once per `interval`.
     pub fn new(bounds: Bounds, interval: Nanos) -> Self {
         Self {
