@@ -78,7 +78,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let view = Arc::new(View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
-        statistics: Statistics::new(settings.rtt_buckets.clone()),
+        statistics: Statistics::new(settings.rtt_buckets.clone(), settings.interval.into()),
         health: Health::default(),
     });
     view.health.beat(clock::monotonic());

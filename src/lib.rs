@@ -15,7 +15,7 @@
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file |
 //! | [`demo`] | a mesh of canaries on one machine |
-//! | [`limits`], [`units`], [`clock`] | every bound with its reason, and the units all share |
+//! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
 
 pub mod agent;
 pub mod allocator;
@@ -28,6 +28,7 @@ pub mod http;
 pub mod limits;
 pub mod peers;
 pub mod prober;
+pub mod proc;
 pub mod settle;
 pub mod shim;
 pub mod statistics;

@@ -16,7 +16,8 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 
 // ---- probes ------------------------------------------------------------------------------------
 
-/// The shortest probing interval. At 10 ms a 32-bit histogram bucket lasts 497 days.
+/// The shortest probing interval. At 10 ms a peer's 32-bit counters last 497 days, at 1 s 136 years; what is counted of
+/// all peers together has 64 bits.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// The longest probing interval, and the longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
@@ -28,6 +29,11 @@ pub const PAYLOAD_BYTES_MIN: usize = 24;
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
 /// Bounds of the RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
+/// Half of the recent window, which covers one to two of these: the last minute.
+pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
+/// Probes of one peer that half of the recent window may send. Its counters have 8 bits, and with the replies of probes
+/// that were under way when it began none may count beyond 255.
+pub const RECENT_HALF_PROBES: u32 = 180;
 
 /// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
 /// counts against the same: 768 each on x86-64 with Linux 6, rounded up.
@@ -57,6 +63,9 @@ pub const FRAME_BYTES: usize = 6 * 1_024;
 /// Frame buffers that a worker keeps for the next scrape. A frame is rendered only when its socket has room for it, so
 /// that more than one is rarely alive.
 pub const SPARE_FRAMES_PER_WORKER: usize = 1;
+/// How long scrapes that overlap share the agent's own metrics as one of them encoded them. Scrapes one after the other
+/// never do.
+pub const HEAD_SHARED_TIME: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted, in the kernel.
 pub const LISTEN_BACKLOG: i32 = 128;
 /// What the kernel may hold for a client that does not read; it counts twice this, for its own bookkeeping, and bills it
@@ -132,6 +141,14 @@ pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
+// ---- the kernel's files ------------------------------------------------------------------------
+
+/// Bytes of a line of /proc or of a cgroup that are looked at; the longest that matters (`Icmp:` of /proc/net/snmp) has
+/// 400. It stands on the stack, once per reading thread.
+pub const PROC_LINE_BYTES_MAX: usize = 1_024;
+/// Bytes of such a file. Mountinfo of a node with a thousand pods has 2 MB.
+pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
+
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Canaries of one demo: each is a process.
@@ -149,5 +166,6 @@ const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() + DRAIN_TIME.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
+const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

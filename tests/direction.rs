@@ -12,8 +12,11 @@ const STAGES: [(&str, &[&str]); 7] = [
     ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits"]),
     ("prober", &["peers", "prober", "units", "limits", "clock"]),
-    ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock"]),
-    ("exposition", &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock"]),
+    ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc"]),
+    (
+        "exposition",
+        &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock", "proc"],
+    ),
     ("http", &["http", "limits", "units"]),
     ("allocator", &["allocator", "limits", "units"]),
 ];

@@ -137,12 +137,15 @@ impl StaticConfig {
     /// # Errors
     /// The first bad entry, a duplicate, or an unreadable file.
     pub fn load(&self) -> Result<PeerList, PeerError> {
+        // Outlives the list, which borrows the names of it to tell duplicates: copies would leave the heap in pieces.
+        let text;
         let mut list = Collector::default();
         for text in &self.peers {
             list.add(text.trim(), || Place::Flag)?;
         }
         if let Some(path) = &self.file {
-            let text = read_bounded(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
+            text = read_bounded(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
+            list.peers.reserve_exact(text.lines().count().min(limits::PEER_SLOTS_MAX));
             for (index, line) in text.lines().enumerate() {
                 let entry = line.split('#').next().unwrap_or_default().trim();
                 if !entry.is_empty() {
@@ -155,13 +158,13 @@ impl StaticConfig {
 }
 
 #[derive(Default)]
-struct Collector {
+struct Collector<'a> {
     peers: Vec<PeerSpec>,
-    seen: HashSet<(String, bool)>,
+    seen: HashSet<(&'a str, bool)>,
 }
 
-impl Collector {
-    fn add(&mut self, text: &str, place: impl FnOnce() -> Place) -> Result<(), PeerError> {
+impl<'a> Collector<'a> {
+    fn add(&mut self, text: &'a str, place: impl FnOnce() -> Place) -> Result<(), PeerError> {
         let spec = match parse_peer(text) {
             Ok(spec) => spec,
             Err(reason) => return Err(PeerError::Entry { place: place(), text: text.to_owned(), reason }),
@@ -169,7 +172,8 @@ impl Collector {
         if self.peers.len() == limits::PEER_SLOTS_MAX {
             return Err(PeerError::TooMany { place: place() });
         }
-        if !self.seen.insert((spec.node.clone(), spec.address.is_ipv6())) {
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        if !self.seen.insert((name, spec.address.is_ipv6())) {
             return Err(PeerError::Duplicate { place: place(), name: spec.node });
         }
         self.peers.push(spec);

@@ -1,13 +1,18 @@
 //! The process-wide metrics, in the prometheus crate's registry.
 
 use prometheus::core::Collector;
-use prometheus::{Encoder, Gauge, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Counter, Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 
 use super::process::{self, ProcessCollector};
+use super::throttle::Throttle;
 use super::{Format, View, now};
 use crate::allocator::AllocatorInfo;
 use crate::http::ServerStats;
+use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::Presence;
+use crate::prober::Stamp;
 use crate::statistics::EchoCounters;
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +25,59 @@ pub struct AgentMetrics {
     peer_list_age: Gauge,
     unrelated: IntCounter,
     queue_drops: IntCounter,
-    run_delay: prometheus::Counter,
+    run_delay: Counter,
     echo_requests: IntCounter,
     echo_replies: IntCounter,
+    /// In the order of [`Stamp::ALL`].
+    stamps: [IntCounter; 2],
+    throttle: Option<ThrottleMetrics>,
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
-    updating: Mutex<()>,
+    /// As last encoded, in each format.
+    heads: Mutex<[Head; 2]>,
+}
+
+/// The registry's text, and when it was true.
+#[derive(Debug, Default)]
+struct Head {
+    text: Arc<Vec<u8>>,
+    at: Nanos,
+}
+
+#[derive(Debug)]
+struct ThrottleMetrics {
+    file: Throttle,
+    periods: IntCounter,
+    seconds: Counter,
+}
+
+impl ThrottleMetrics {
+    /// None where no cpu controller tells.
+    fn find(registry: &Registry) -> Result<Option<Self>, prometheus::Error> {
+        let Some(file) = Throttle::find() else { return Ok(None) };
+        let this = Self {
+            file,
+            periods: int_counter(
+                "cgroup_throttled_periods_total",
+                "Periods in which the agent's cgroup had used up its CPU quota.",
+            )?,
+            seconds: Counter::new(
+                "kube_canary_cgroup_throttled_seconds_total",
+                "Time that the agent's cgroup was held up for its CPU quota, added up over processors.",
+            )?,
+        };
+        registry.register(Box::new(this.periods.clone()))?;
+        registry.register(Box::new(this.seconds.clone()))?;
+        Ok(Some(this))
+    }
+
+    fn update(&self) {
+        if let Some(throttled) = self.file.read() {
+            raise(&self.periods, throttled.periods);
+            raise_seconds(&self.seconds, throttled.time);
+        }
+    }
 }
 
 /// What is fixed at start.
@@ -49,7 +100,13 @@ impl AgentMetrics {
     /// Only where two metrics share a name: a mistake of ours that the first test shows.
     pub fn new(build: &Build<'_>, http: Arc<ServerStats>) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
+        let stamps = IntCounterVec::new(
+            Opts::new("kube_canary_rtt_stamps_total", "Round-trip times, by who took the times they are made of."),
+            &["source"],
+        )?;
         let this = Self {
+            stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
+            throttle: ThrottleMetrics::find(&registry)?,
             peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",
@@ -60,7 +117,7 @@ impl AgentMetrics {
                 "receive_queue_drops_total",
                 "Packets that the kernel dropped because the agent's receive queue was full.",
             )?,
-            run_delay: prometheus::Counter::new(
+            run_delay: Counter::new(
                 "kube_canary_probe_thread_run_delay_seconds_total",
                 "Time that the probe thread was runnable but waited for a processor.",
             )?,
@@ -75,16 +132,17 @@ impl AgentMetrics {
             http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
-            updating: Mutex::new(()),
+            heads: Mutex::default(),
             registry,
         };
-        let metrics: [Box<dyn Collector>; 11] = [
+        let metrics: [Box<dyn Collector>; 12] = [
             Box::new(build_info(build)?),
             Box::new(fixed("cpus", "Processors of the machine that are online.", process::cpus())?),
             Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
             Box::new(this.peers.clone()),
             Box::new(this.peer_list_age.clone()),
             Box::new(this.unrelated.clone()),
+            Box::new(stamps),
             Box::new(this.queue_drops.clone()),
             Box::new(this.echo_requests.clone()),
             Box::new(this.echo_replies.clone()),
@@ -99,19 +157,31 @@ impl AgentMetrics {
         Ok(this)
     }
 
-    /// The registry's metrics as of now.
-    pub fn encode(&self, view: &View, format: Format) -> Vec<u8> {
-        // Two scrapes at once must not both add what is missing.
-        let _one_at_a_time = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The registry's metrics as of now. Encoded into the buffer of the scrape before; while others are still sending
+    /// that, they and we share it, unless it is old.
+    pub fn encode(&self, view: &View, format: Format) -> Arc<Vec<u8>> {
+        // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
+        let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = &mut heads[format as usize];
+        let now = now();
+        if Arc::get_mut(&mut head.text).is_none() {
+            if now.since(head.at) < HEAD_SHARED_TIME.into() {
+                return Arc::clone(&head.text);
+            }
+            head.text = Arc::default();
+        }
         self.update(view);
-        let mut out = Vec::with_capacity(4_096);
-        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut out) {
-            log::warn!("encoding the agent's metrics: {error}");
+        head.at = now;
+        if let Some(text) = Arc::get_mut(&mut head.text) {
+            text.clear();
+            if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), text) {
+                log::warn!("encoding the agent's metrics: {error}");
+            }
+            if format == Format::OpenMetrics {
+                drop_total(text);
+            }
         }
-        match format {
-            Format::Text => out,
-            Format::OpenMetrics => without_total(&out),
-        }
+        Arc::clone(&head.text)
     }
 
     fn update(&self, view: &View) {
@@ -119,7 +189,7 @@ impl AgentMetrics {
         {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
             for (_, peer) in directory.peers() {
-                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence) {
+                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence()) {
                     *count += 1;
                 }
             }
@@ -137,7 +207,13 @@ impl AgentMetrics {
         raise(&self.http_requests, self.http.requests_served());
         raise(&self.http_refused, self.http.requests_refused());
         if let Some(delay) = process::probe_thread_run_delay() {
-            self.run_delay.inc_by((delay.as_secs_f64() - self.run_delay.get()).max(0.0));
+            raise_seconds(&self.run_delay, delay);
+        }
+        for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {
+            raise(counter, view.statistics.stamps(stamp));
+        }
+        if let Some(throttle) = &self.throttle {
+            throttle.update();
         }
     }
 }
@@ -145,6 +221,11 @@ impl AgentMetrics {
 /// Brings a counter up to `total`; it never goes down. Needs the lock of [`AgentMetrics::encode`].
 fn raise(counter: &IntCounter, total: u64) {
     counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+/// The same of a time.
+fn raise_seconds(counter: &Counter, total: Nanos) {
+    counter.inc_by((total.as_secs_f64() - counter.get()).max(0.0));
 }
 
 fn fixed(name: &str, help: &str, value: usize) -> Result<IntGauge, prometheus::Error> {
@@ -168,18 +249,22 @@ fn build_info(build: &Build<'_>) -> Result<IntGauge, prometheus::Error> {
 }
 
 /// OpenMetrics names a counter family without `_total`, which only its samples bear.
-fn without_total(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    for line in text.split_inclusive(|&b| b == b'\n') {
-        match line.strip_prefix(b"# ").and_then(|_| line.windows(7).position(|w| w == b"_total ")) {
-            Some(at) => {
-                out.extend_from_slice(&line[..at]);
-                out.extend_from_slice(&line[at + 6..]);
-            }
-            None => out.extend_from_slice(line),
-        }
+fn drop_total(text: &mut Vec<u8>) {
+    const SUFFIX: &[u8] = b"_total";
+    let (mut from, mut to) = (0, 0);
+    while from < text.len() {
+        let length = text[from..].iter().position(|&byte| byte == b'\n').map_or(text.len() - from, |end| end + 1);
+        let line = &text[from..from + length];
+        // The name ends at the first such place: the help text comes behind it.
+        let suffix = line.strip_prefix(b"# ").and_then(|_| line.windows(7).position(|word| word == b"_total "));
+        let kept = suffix.unwrap_or(length);
+        text.copy_within(from..from + kept, to);
+        let behind = from + kept + suffix.map_or(0, |_| SUFFIX.len());
+        text.copy_within(behind..from + length, to + kept);
+        to += kept + (from + length - behind);
+        from += length;
     }
-    out
+    text.truncate(to);
 }
 
 #[cfg(test)]
@@ -188,8 +273,10 @@ mod tests {
 
     #[test]
     fn openmetrics_headers_lose_the_suffix_and_samples_keep_it() {
-        let text = b"# HELP a_total Of _total things.\n# TYPE a_total counter\na_total 1\n# TYPE b gauge\nb 2\n";
+        let mut text =
+            b"# HELP a_total Of _total things.\n# TYPE a_total counter\na_total 1\n# TYPE b gauge\nb 2\n".to_vec();
         let expected = "# HELP a Of _total things.\n# TYPE a counter\na_total 1\n# TYPE b gauge\nb 2\n";
-        assert_eq!(String::from_utf8(without_total(text)).unwrap(), expected);
+        drop_total(&mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

@@ -118,17 +118,17 @@ fn write(out: &mut Vec<u8>, value: &impl Serialize) {
     }
 }
 
-fn row<'a>(statistics: &Statistics, slot: SlotId, peer: &'a Peer, zone: &'a str) -> Option<PeerRow<'a>> {
+fn row<'a>(statistics: &Statistics, slot: SlotId, peer: Peer<'a>, zone: &'a str) -> Option<PeerRow<'a>> {
     let total = statistics.slot(slot)?.read();
     let recent = statistics.recent(slot, now())?;
     let bounds = statistics.bounds();
     Some(PeerRow {
-        node: &peer.node,
+        node: peer.node(),
         zone,
         network: "pod",
         protocol: peer.protocol().label(),
-        state: peer.presence.label(),
-        address: peer.address,
+        state: peer.presence().label(),
+        address: peer.address(),
         sent: total.sent,
         received: total.received,
         lost: total.lost,
@@ -161,7 +161,7 @@ impl Render for PeersBody {
             let slot = SlotId::at(self.slot);
             self.slot += 1;
             let Some(peer) = directory.peer(slot) else { continue };
-            let Some(row) = row(&view.statistics, slot, peer, directory.zone_name(peer.zone)) else { continue };
+            let Some(row) = row(&view.statistics, slot, peer, directory.zone_name(peer.zone())) else { continue };
             if self.stage == Stage::Further {
                 out.push(b',');
             }

@@ -26,8 +26,12 @@ pub enum Kind {
     SendErrors,
     /// A sample per result that has occurred.
     Terminating,
-    /// Buckets, sum, count.
+    /// Buckets, sum, count of round-trip times.
     Rtt,
+    /// Of how late probes went out.
+    SendLag,
+    /// Of how late replies were read.
+    ReadDelay,
 }
 
 /// Which number of a reading.
@@ -97,8 +101,10 @@ pub const FAMILIES: &[Family] = &[
         "Round-trip times of answered probes to all peers of a zone."),
     family("kube_canary_zone_probes_sent_total", Scope::Zone, Kind::Counter(Counter::Sent),
         "Probes sent to all peers of a zone, counted when they are answered or lost."),
-    family("kube_canary_probe_send_lag_seconds", Scope::Agent, Kind::Rtt,
+    family("kube_canary_probe_send_lag_seconds", Scope::Agent, Kind::SendLag,
         "How much later than scheduled the agent sent its probes."),
+    family("kube_canary_reply_read_delay_seconds", Scope::Agent, Kind::ReadDelay,
+        "How long replies waited between the kernel's stamp and the agent's reading them."),
 ];
 
 /// What a reading is of.
@@ -108,7 +114,7 @@ pub enum Reading {
     Peer(PeerReading),
     /// A zone pair.
     Zone(ZoneReading),
-    /// The agent's send lag.
+    /// A lag of the agent's own.
     Lag(HistogramReading),
 }
 
@@ -116,7 +122,7 @@ impl Family {
     /// The TYPE of the family.
     pub const fn type_name(&self) -> &'static str {
         match self.kind {
-            Kind::Rtt => "histogram",
+            Kind::Rtt | Kind::SendLag | Kind::ReadDelay => "histogram",
             _ => "counter",
         }
     }
@@ -127,7 +133,9 @@ impl Family {
             (Kind::Counter(counter), _) => {
                 (index == 0).then(|| (0, Extra::None, Value::Count(number(reading, counter))))
             }
-            (Kind::Rtt, _) => histogram(&rtt(reading), bounds, index).map(|(extra, value)| (index, extra, value)),
+            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, _) => {
+                histogram(&rtt(reading), bounds, index).map(|(extra, value)| (index, extra, value))
+            }
             (Kind::SendErrors, Reading::Peer(peer)) => {
                 let at = first_above_zero(&peer.send_errors, index)?;
                 let extra = Extra::Label("reason", SendError::ALL[at].label());
@@ -173,7 +181,7 @@ fn rtt(reading: &Reading) -> HistogramReading {
 
 fn histogram(reading: &HistogramReading, bounds: &Bounds, index: usize) -> Option<(Extra<'static>, Value)> {
     let bounds = bounds.as_slice();
-    let up_to = |bucket: usize| reading.buckets[..=bucket].iter().copied().map(u64::from).sum();
+    let up_to = |bucket: usize| reading.buckets[..=bucket].iter().sum();
     match index.checked_sub(bounds.len()) {
         None => Some((Extra::Bucket(Some(bounds[index])), Value::Count(up_to(index)))),
         Some(0) => Some((Extra::Bucket(None), Value::Count(reading.count()))),

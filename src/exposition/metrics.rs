@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::families::{FAMILIES, Family, Reading, Scope};
+use super::families::{FAMILIES, Family, Kind, Reading, Scope};
 use super::text::{self, label};
 use super::{AgentMetrics, View};
 use crate::http::Render;
@@ -53,8 +53,8 @@ const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 pub struct MetricsBody {
     view: Arc<View>,
     format: Format,
-    /// The registry's metrics, and how much of them is sent.
-    agent: (Vec<u8>, usize),
+    /// The registry's metrics, which other scrapes share, and how much of them is sent.
+    agent: Option<(Arc<Vec<u8>>, usize)>,
     family: usize,
     header_written: bool,
     subject: usize,
@@ -69,7 +69,7 @@ impl MetricsBody {
         Self {
             view,
             format,
-            agent: (head, 0),
+            agent: Some((head, 0)),
             family: 0,
             header_written: false,
             subject: 0,
@@ -79,14 +79,15 @@ impl MetricsBody {
     }
 
     fn write_agent(&mut self, out: &mut Vec<u8>) -> bool {
-        let (head, sent) = &mut self.agent;
+        let Some((head, sent)) = &mut self.agent else { return true };
         let room = FRAME_BYTES.saturating_sub(out.len()).min(head.len() - *sent);
         out.extend_from_slice(&head[*sent..*sent + room]);
         *sent += room;
-        if *sent == head.len() {
-            self.agent = (Vec::new(), 0);
+        if *sent < head.len() {
+            return false;
         }
-        self.agent.0.is_empty()
+        self.agent = None;
+        true
     }
 
     fn write_header(&self, family: &Family, out: &mut Vec<u8>) {
@@ -102,7 +103,13 @@ impl MetricsBody {
         loop {
             let subject = self.subject;
             let (found, end) = match family.scope {
-                Scope::Agent => ((subject == 0).then(|| Reading::Lag(statistics.send_lag().read())), 1),
+                Scope::Agent => {
+                    let lag = match family.kind {
+                        Kind::ReadDelay => statistics.read_delay(),
+                        _ => statistics.send_lag(),
+                    };
+                    ((subject == 0).then(|| Reading::Lag(lag.read())), 1)
+                }
                 Scope::Zone => {
                     let (zone, protocol) = zone_pair(subject);
                     let reading = statistics.zone(zone, protocol).map(|z| Reading::Zone(z.read()));
@@ -143,8 +150,8 @@ impl MetricsBody {
                 let Some(peer) = directory.peer(slot) else { return };
                 label(labels, "source_node", &self.view.node);
                 label(labels, "source_zone", directory.own_zone());
-                label(labels, "peer_node", &peer.node);
-                label(labels, "peer_zone", directory.zone_name(peer.zone));
+                label(labels, "peer_node", peer.node());
+                label(labels, "peer_zone", directory.zone_name(peer.zone()));
                 label(labels, "protocol", peer.protocol().label());
                 label(labels, "network", "pod");
             }

@@ -11,6 +11,7 @@ mod metrics;
 mod process;
 mod routes;
 mod text;
+mod throttle;
 
 pub use agent::{AgentMetrics, Build};
 pub use metrics::{Format, MetricsBody};

@@ -5,12 +5,14 @@
 //! is exact.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
 use crate::clock;
+use crate::proc;
 use crate::units::Nanos;
 
 /// Collects `process_*` for this process.
@@ -51,20 +53,19 @@ impl ProcessCollector {
 
     fn update(&self) {
         self.cpu_seconds.inc_by((clock::process_cpu().as_secs_f64() - self.cpu_seconds.get()).max(0.0));
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // Less the one that reads the directory.
-            self.open_fds.set(i64::try_from(entries.count()).unwrap_or(i64::MAX) - 1);
+        if let Some(open) = open_descriptors() {
+            self.open_fds.set(open);
         }
         if let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:") {
             self.resident_bytes.set(kilobytes * 1_024);
         }
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if let Some(kilobytes) = number(&status, "VmSize:") {
-            self.virtual_bytes.set(kilobytes * 1_024);
-        }
-        if let Some(threads) = number(&status, "Threads:") {
-            self.threads.set(threads);
-        }
+        proc::find("/proc/self/status", |line| {
+            if let Some(kilobytes) = proc::number::<i64>(line, "VmSize:") {
+                self.virtual_bytes.set(kilobytes * 1_024);
+            }
+            // Behind it.
+            proc::number(line, "Threads:").map(|threads| self.threads.set(threads))
+        });
     }
 
     fn parts(&self) -> [&dyn Collector; 7] {
@@ -93,17 +94,21 @@ impl Collector for ProcessCollector {
 
 /// The number behind `name` in a file of `name value` lines, as /proc has many.
 pub fn field(path: &str, name: &str) -> Option<i64> {
-    number(&fs::read_to_string(path).ok()?, name)
+    proc::find(path, |line| proc::number(line, name))
 }
 
-fn number(text: &str, name: &str) -> Option<i64> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+/// Since Linux 6.2 the directory's size says it; before, its entries do, less the one that reads them.
+fn open_descriptors() -> Option<i64> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = fs::metadata(DIRECTORY).ok()?.size();
+    let count = if size > 0 { size } else { fs::read_dir(DIRECTORY).ok()?.count() as u64 - 1 };
+    i64::try_from(count).ok()
 }
 
 /// When this process started on the boot clock, from field 22 of /proc/self/stat (in ticks of 1/100 s, USER_HZ).
 fn start_since_boot() -> Option<Nanos> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The command in field 2 may hold anything; the fields behind its last bracket are plain.
+    // The command in field 2 may hold anything, ends of line too; the fields behind its last bracket are plain.
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
     Some(Nanos(ticks * 10_000_000))
 }
@@ -127,11 +132,10 @@ fn count_cpu_list(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds.
-/// None where the kernel does not keep it.
+/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds. The
+/// process's own file is that of its main thread alone. None where the kernel does not keep it.
 pub fn probe_thread_run_delay() -> Option<Nanos> {
-    let path = format!("/proc/self/task/{}/schedstat", std::process::id());
-    fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok().map(Nanos)
+    proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
 }
 
 #[cfg(test)]
@@ -148,6 +152,28 @@ mod tests {
         assert!(collector.threads.get() >= 1 && collector.open_fds.get() >= 3 && collector.max_fds.get() > 3);
         let age = clock::realtime().as_secs_f64() - collector.start_time.get();
         assert!((0.0..3_600.0).contains(&age), "{age}");
+    }
+
+    #[test]
+    fn the_schedstat_of_the_process_is_that_of_its_main_thread() {
+        let own = || fs::read_to_string("/proc/self/schedstat").unwrap();
+        let main = format!("/proc/self/task/{}/schedstat", std::process::id());
+        let ran = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed() < std::time::Duration::from_millis(20) {}
+        let (before, main, after) = (ran(own()), ran(fs::read_to_string(main).unwrap()), ran(own()));
+        assert!((before..=after).contains(&main), "{before} {main} {after}");
+        assert!(probe_thread_run_delay().is_some());
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let count = || open_descriptors().unwrap();
+        // Other tests open and close files meanwhile: a few hundred of our own stand out.
+        let before = count();
+        let held: Vec<fs::File> = (0..300).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
+        assert!((250..350).contains(&(count() - before)), "{before} {}", count());
+        drop(held);
     }
 
     #[test]

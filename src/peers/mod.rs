@@ -6,9 +6,12 @@
 //! before it returns; two endpoints can stand on one node for a while; one's own entry is in every list.
 
 mod directory;
+mod names;
+mod peer;
 mod select;
 
-pub use directory::{Applied, Directory, Own, Peer, Presence};
+pub use directory::{Applied, Directory, Own};
+pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
 

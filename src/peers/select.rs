@@ -1,38 +1,34 @@
 //! Which of a list's entries are probed: never oneself, one per node and family, at most `max_peers` nodes.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::{Own, Protocol};
 use crate::discovery::{PeerList, PeerSpec, Readiness};
 
-/// The entries to probe, in the list's order.
+/// The entries to probe, in the list's order. No name is copied: a list of 5,000 would leave the heap in pieces.
 pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
-    let mut chosen: Vec<PeerSpec> = Vec::with_capacity(list.peers.len());
-    let mut place: HashMap<(String, Protocol), usize> = HashMap::with_capacity(list.peers.len());
-    for spec in list.peers {
-        // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
-        if spec.node == own.node || own.addresses.contains(&spec.address) || spec.address.is_unspecified() {
-            continue;
-        }
-        match place.entry((spec.node.clone(), Protocol::of(spec.address))) {
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(chosen.len());
-                chosen.push(spec);
-            }
-            std::collections::hash_map::Entry::Occupied(entry) => {
-                let held = &mut chosen[*entry.get()];
-                // Of two on one node (a rollout): the one that is not terminating, then the newest.
-                if held.readiness == Readiness::Terminating || spec.readiness != Readiness::Terminating {
-                    *held = spec;
-                }
-            }
-        }
-    }
+    let mut peers = list.peers;
+    // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
+    peers.retain(|p| p.node != own.node && !own.addresses.contains(&p.address) && !p.address.is_unspecified());
+    keep_one_per_node(&mut peers);
     if own.max_peers > 0 {
-        keep_highest(&mut chosen, own);
+        keep_highest(&mut peers, own);
     }
-    chosen
+    peers
+}
+
+/// Of two on one node and in one family (a rollout): the one that is not terminating, then the newest.
+fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
+    let key = |index: usize| (peers[index].node.as_str(), Protocol::of(peers[index].address));
+    let stays = |index: usize| peers[index].readiness != Readiness::Terminating;
+    let mut order: Vec<usize> = (0..peers.len()).collect();
+    order.sort_unstable_by_key(|&index| (key(index), stays(index), index));
+    let mut kept = vec![false; peers.len()];
+    for same in order.chunk_by(|&a, &b| key(a) == key(b)) {
+        same.last().into_iter().for_each(|&index| kept[index] = true);
+    }
+    let mut kept = kept.into_iter();
+    peers.retain(|_| kept.next().unwrap_or(false));
 }
 
 /// Rendezvous hashing: a node that joins or leaves changes at most one choice of ours, and every agent spreads its
@@ -44,11 +40,12 @@ fn keep_highest(chosen: &mut Vec<PeerSpec>, own: &Own) {
         (own.node.as_str(), node).hash(&mut hasher);
         hasher.finish()
     };
-    let mut nodes: Vec<(u64, String)> = chosen.iter().map(|p| (weight(&p.node), p.node.clone())).collect();
+    let mut nodes: Vec<(u64, &str)> = chosen.iter().map(|p| (weight(&p.node), p.node.as_str())).collect();
     nodes.sort_unstable_by(|a, b| b.cmp(a));
     nodes.dedup();
-    if let Some(first_out) = nodes.get(own.max_peers).cloned() {
-        chosen.retain(|p| (weight(&p.node), p.node.clone()) > first_out);
+    let first_out = nodes.get(own.max_peers).map(|(weight, node)| (*weight, (*node).to_owned()));
+    if let Some((limit, node)) = first_out {
+        chosen.retain(|p| (weight(&p.node), p.node.as_str()) > (limit, node.as_str()));
     }
 }
 

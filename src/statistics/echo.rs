@@ -1,9 +1,11 @@
 //! What the agent's network namespace counted itself: echo requests received and replies sent. Set beside what the
 //! others sent, they tell loss on the way there from loss on the way back, without one more packet.
 
-use std::fs;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+
+use crate::proc;
 
 /// ICMP and ICMPv6 together, since the namespace was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,27 +17,14 @@ pub struct EchoCounters {
 }
 
 impl EchoCounters {
-    /// Reads /proc/net/snmp and snmp6 of this process's namespace; a file that is not there counts nothing.
+    /// Reads /proc/net/snmp and snmp6 of this process's namespace; a file that is not there counts nothing. Allocates
+    /// nothing: the probe thread reads it too.
     pub fn read() -> Self {
-        let text = |path| fs::read_to_string(path).unwrap_or_default();
-        Self::parse(&text("/proc/self/net/snmp"), &text("/proc/self/net/snmp6"))
-    }
-
-    fn parse(snmp: &str, snmp6: &str) -> Self {
-        let mut icmp = snmp.lines().filter_map(|line| line.strip_prefix("Icmp: "));
-        let (names, values) = (icmp.next().unwrap_or_default(), icmp.next().unwrap_or_default());
-        let v4 = |name| {
-            let value = names.split(' ').zip(values.split(' ')).find(|(n, _)| *n == name);
-            value.and_then(|(_, v)| v.parse().ok()).unwrap_or(0)
-        };
-        let v6 = |name| {
-            let line = snmp6.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-            line.unwrap_or(0u64)
-        };
-        Self {
-            requests_received: v4("InEchos") + v6("Icmp6InEchos "),
-            replies_sent: v4("OutEchoReps") + v6("Icmp6OutEchoReplies "),
-        }
+        let mut reader = Reader::default();
+        // Each on its own: IPv6 may be off.
+        let _ = proc::each_line("/proc/self/net/snmp", |line| reader.v4(line));
+        let _ = proc::each_line("/proc/self/net/snmp6", |line| reader.v6(line));
+        reader.counters
     }
 
     /// What came since `earlier`.
@@ -45,6 +34,37 @@ impl EchoCounters {
             requests_received: self.requests_received.saturating_sub(earlier.requests_received),
             replies_sent: self.replies_sent.saturating_sub(earlier.replies_sent),
         }
+    }
+}
+
+/// Takes the files line by line.
+#[derive(Default)]
+struct Reader {
+    counters: EchoCounters,
+    /// The columns of the two counters, once the line of names has told them.
+    columns: Option<[usize; 2]>,
+}
+
+impl Reader {
+    /// Two lines begin with `Icmp: `: one of names, then one of values.
+    fn v4(&mut self, line: &str) -> ControlFlow<()> {
+        let Some(fields) = line.strip_prefix("Icmp: ") else { return ControlFlow::Continue(()) };
+        let Some(columns) = self.columns else {
+            // Past the end where there is no such name: a value that no line has.
+            let column = |name| fields.split(' ').position(|field| field == name).unwrap_or(usize::MAX);
+            self.columns = Some([column("InEchos"), column("OutEchoReps")]);
+            return ControlFlow::Continue(());
+        };
+        let value = |column| fields.split(' ').nth(column).and_then(|value| value.parse().ok()).unwrap_or(0u64);
+        self.counters.requests_received += value(columns[0]);
+        self.counters.replies_sent += value(columns[1]);
+        ControlFlow::Break(())
+    }
+
+    fn v6(&mut self, line: &str) -> ControlFlow<()> {
+        self.counters.requests_received += proc::number(line, "Icmp6InEchos ").unwrap_or(0);
+        self.counters.replies_sent += proc::number(line, "Icmp6OutEchoReplies ").unwrap_or(0);
+        ControlFlow::Continue(())
     }
 }
 
@@ -77,9 +97,14 @@ mod tests {
         let snmp = "Ip: Forwarding\nIp: 1\nIcmp: InMsgs InErrors InEchos OutEchos OutEchoReps\nIcmp: 9 0 3 4 5\n";
         let snmp6 = "Icmp6InMsgs                     \t8\nIcmp6InEchos                    \t20\n\
                      Icmp6InEchoReplies              \t7\nIcmp6OutEchoReplies             \t30\n";
-        let expected = EchoCounters { requests_received: 23, replies_sent: 35 };
-        assert_eq!(EchoCounters::parse(snmp, snmp6), expected);
-        assert_eq!(EchoCounters::parse("", ""), EchoCounters::default());
+        let read = |snmp: &str, snmp6: &str| {
+            let mut reader = Reader::default();
+            let _ = snmp.lines().try_for_each(|line| reader.v4(line));
+            let _ = snmp6.lines().try_for_each(|line| reader.v6(line));
+            reader.counters
+        };
+        assert_eq!(read(snmp, snmp6), EchoCounters { requests_received: 23, replies_sent: 35 });
+        assert_eq!(read("Icmp: InMsgs\nIcmp: 9\n", ""), EchoCounters::default());
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! The histogram of round-trip times: bounds that are fixed at start, 32-bit buckets of one writer.
+//! Histograms of times: bounds that are fixed at start, buckets of one writer.
+//!
+//! Those of all peers together have 64-bit buckets: 5,000 peers fill 32 bits within ten days. A peer's own stand in its
+//! slot, with 32 bits.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{bump, bump32};
+use super::bump;
 use crate::limits::RTT_BUCKETS_MAX;
 use crate::units::Nanos;
 
@@ -53,15 +56,15 @@ impl Bounds {
 
     /// The `q`-quantile in seconds, interpolated within its bucket as PromQL's `histogram_quantile` does; in the
     /// +Inf bucket the highest bound. None without any value.
-    pub fn quantile(&self, q: f64, buckets: &[u32]) -> Option<f64> {
-        let total: u64 = buckets.iter().copied().map(u64::from).sum();
+    pub fn quantile<C: Copy + Into<u64>>(&self, q: f64, buckets: &[C]) -> Option<f64> {
+        let total: u64 = buckets.iter().map(|&count| count.into()).sum();
         if total == 0 {
             return None;
         }
         let rank = q * total as f64;
         let mut below = 0.0;
         for (index, &count) in buckets.iter().enumerate() {
-            let count = f64::from(count);
+            let count = count.into() as f64;
             if count > 0.0 && below + count >= rank {
                 let Some(upper) = self.0.get(index) else { break };
                 let lower = if index == 0 { 0.0 } else { self.0[index - 1].as_secs_f64() };
@@ -77,7 +80,7 @@ impl Bounds {
 #[derive(Debug, Default)]
 pub struct Histogram {
     sum: AtomicU64,
-    buckets: [AtomicU32; HISTOGRAM_BUCKETS],
+    buckets: [AtomicU64; HISTOGRAM_BUCKETS],
 }
 
 /// A histogram as read at one moment.
@@ -86,20 +89,20 @@ pub struct HistogramReading {
     /// Of all values.
     pub sum: Nanos,
     /// Not cumulative; the first `bounds + 1` are in use, the last of those is +Inf.
-    pub buckets: [u32; HISTOGRAM_BUCKETS],
+    pub buckets: [u64; HISTOGRAM_BUCKETS],
 }
 
 impl HistogramReading {
     /// Values in all buckets.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().copied().map(u64::from).sum()
+        self.buckets.iter().sum()
     }
 }
 
 impl Histogram {
     /// Counts `value`. One writer only.
     pub fn observe(&self, value: Nanos, bounds: &Bounds) {
-        bump32(&self.buckets[bounds.bucket(value)]);
+        bump(&self.buckets[bounds.bucket(value)], 1);
         bump(&self.sum, value.0);
     }
 
@@ -109,12 +112,6 @@ impl Histogram {
             sum: Nanos(self.sum.load(Ordering::Acquire)),
             buckets: std::array::from_fn(|i| self.buckets[i].load(Ordering::Acquire)),
         }
-    }
-
-    /// Back to nothing.
-    pub fn reset(&self) {
-        self.sum.store(0, Ordering::Relaxed);
-        self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
     }
 }
 
@@ -136,18 +133,16 @@ mod tests {
         let read = histogram.read();
         assert_eq!((read.buckets[0], read.buckets[1], read.buckets[15], read.buckets[16]), (2, 1, 1, 1));
         assert_eq!((read.count(), read.sum), (5, Nanos(10_000 + 10_001 + 1_000_000_000 + 1_000_001_000)));
-        histogram.reset();
-        assert_eq!(histogram.read(), HistogramReading::default());
     }
 
     #[test]
     fn quantiles_are_interpolated_within_their_bucket() {
         let bounds = Bounds::new(&[Duration::from_millis(1), Duration::from_millis(2)]).unwrap();
         let close = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-12, "{a:?} {b}");
-        close(bounds.quantile(0.5, &[4, 0, 0]), 0.000_5);
-        close(bounds.quantile(0.75, &[2, 2, 0]), 0.001_5);
-        close(bounds.quantile(0.99, &[1, 1, 98]), 0.002);
-        assert_eq!(bounds.quantile(0.5, &[0, 0, 0]), None);
+        close(bounds.quantile(0.5, &[4u32, 0, 0]), 0.000_5);
+        close(bounds.quantile(0.75, &[2u64, 2, 0]), 0.001_5);
+        close(bounds.quantile(0.99, &[1u32, 1, 98]), 0.002);
+        assert_eq!(bounds.quantile(0.5, &[0u32, 0, 0]), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How late the agent itself was: probes sent against their schedule.
+//! How late the agent itself was: probes sent against their schedule, replies read after they had come.
 
 use super::histogram::{Bounds, Histogram, HistogramReading};
 use crate::units::Nanos;
@@ -17,7 +17,7 @@ impl SendLag {
         &self.bounds
     }
 
-    /// Counts one probe. One writer only.
+    /// Counts one probe or reply. One writer only.
     pub fn observe(&self, lag: Nanos) {
         self.histogram.observe(lag, &self.bounds);
     }

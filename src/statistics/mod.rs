@@ -2,19 +2,21 @@
 //!
 //! One thread writes (the probe loop), any number read (the HTTP workers), and neither waits for the other: every
 //! number is an atomic of its own, and the order of writing and reading keeps the sums sound (`sent` is written first
-//! and read last, so that a reader never sees more answers than probes).
+//! and read last, so that a reader never sees more answers than probes). Everything is allocated at the start, and what
+//! nobody has written is not resident ([`zeroed`]).
 
 mod echo;
 mod histogram;
 mod lag;
 mod recent;
 mod slots;
+mod zeroed;
 mod zones;
 
 pub use echo::{EchoCounters, RecentEchoes};
 pub use histogram::{Bounds, HISTOGRAM_BUCKETS, Histogram, HistogramReading};
 pub use lag::SendLag;
-pub use recent::{RECENT_HALF, RecentReading};
+pub use recent::RecentReading;
 pub use slots::{PeerReading, PeerStatistics};
 pub use zones::{ZoneReading, ZoneStatistics};
 
@@ -23,23 +25,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
 use crate::peers::{Change, Protocol, SlotId, ZoneId};
-use crate::prober::{Event, Sink};
+use crate::prober::{Event, Sink, Stamp};
 use crate::units::Nanos;
+use slots::{Hot, Rare};
 
-/// Slots that are allocated together.
-const CHUNK: usize = 64;
-
-/// All of an agent's statistics. Chunks are allocated as slots come into use and never move.
+/// All of an agent's statistics.
 #[derive(Debug)]
 pub struct Statistics {
     bounds: Bounds,
-    chunks: Box<[OnceLock<Box<[PeerStatistics]>>]>,
+    hot: Box<[Hot]>,
+    rare: Box<[Rare]>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
     read_delay: SendLag,
     echoes: RecentEchoes,
     unrelated: AtomicU64,
-    /// Which half of the last minute is being filled; see [`recent`].
+    /// Round-trip times by who took the stamps, in the order of [`Stamp::ALL`].
+    stamps: [AtomicU64; 2],
+    /// Half of the recent window.
+    half: Nanos,
+    /// Which half of the last minute is being filled; see [`recent`]. None before the first tick: 0.
     window: AtomicU32,
     window_started: AtomicU64,
 }
@@ -54,16 +59,26 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
-    /// Empty statistics with these histogram bounds.
-    pub fn new(bounds: Bounds) -> Self {
+    /// What a peer that is probed makes resident.
+    pub const RESIDENT_BYTES_PER_PEER: usize = size_of::<Hot>();
+    /// What it makes resident besides once something rare has happened to it; in pages, which neighbours share.
+    pub const RARE_BYTES_PER_PEER: usize = size_of::<Rare>();
+    /// What a slot takes of the address space, whether anybody is in it or not.
+    pub const BYTES_PER_SLOT: usize = Self::RESIDENT_BYTES_PER_PEER + Self::RARE_BYTES_PER_PEER;
+
+    /// Empty statistics with these histogram bounds, of peers that are probed once per `interval`.
+    pub fn new(bounds: Bounds, interval: Nanos) -> Self {
         Self {
             bounds,
-            chunks: (0..PEER_SLOTS_MAX.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            hot: zeroed::table(PEER_SLOTS_MAX),
+            rare: zeroed::table(PEER_SLOTS_MAX),
             zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
             read_delay: SendLag::default(),
             echoes: RecentEchoes::default(),
             unrelated: AtomicU64::new(0),
+            stamps: [const { AtomicU64::new(0) }; 2],
+            half: recent::half_of(interval),
             window: AtomicU32::new(0),
             window_started: AtomicU64::new(0),
         }
@@ -79,6 +94,16 @@ impl Statistics {
         &self.send_lag
     }
 
+    /// How long replies waited between the kernel's stamp and our reading them.
+    pub const fn read_delay(&self) -> &SendLag {
+        &self.read_delay
+    }
+
+    /// Round-trip times whose stamps `stamp` took.
+    pub fn stamps(&self, stamp: Stamp) -> u64 {
+        self.stamps[stamp as usize].load(Ordering::Relaxed)
+    }
+
     /// What our network namespace counted lately.
     pub const fn recent_echoes(&self) -> &RecentEchoes {
         &self.echoes
@@ -89,9 +114,9 @@ impl Statistics {
         self.unrelated.load(Ordering::Relaxed)
     }
 
-    /// The statistics of a slot that has ever been in use.
-    pub fn slot(&self, slot: SlotId) -> Option<&PeerStatistics> {
-        self.chunks.get(slot.index() / CHUNK)?.get()?.get(slot.index() % CHUNK)
+    /// The statistics of a slot; none past the last that there can be. Zeroes for one that nobody has been in.
+    pub fn slot(&self, slot: SlotId) -> Option<PeerStatistics<'_>> {
+        Some(PeerStatistics { hot: self.hot.get(slot.index())?, rare: self.rare.get(slot.index())? })
     }
 
     /// The statistics of our zone to `zone` over `protocol`, if anything was ever sent there.
@@ -104,14 +129,14 @@ impl Statistics {
     pub fn apply(&self, change: Change) {
         match change {
             Change::Join { slot } => {
-                let Some(chunk) = self.chunks.get(slot.index() / CHUNK) else { return };
-                let slots = chunk.get_or_init(|| (0..CHUNK).map(|_| PeerStatistics::default()).collect());
-                slots[slot.index() % CHUNK].reset();
+                if let Some(statistics) = self.slot(slot) {
+                    statistics.reset();
+                }
             }
             Change::Probe { slot, address, zone, .. } => {
-                if let Some(statistics) = self.slot(slot) {
-                    statistics.zone.store(zone.0, Ordering::Relaxed);
-                    statistics.protocol.store(Protocol::of(address) as u8, Ordering::Relaxed);
+                if let Some(PeerStatistics { hot, .. }) = self.slot(slot) {
+                    hot.zone.store(zone.0, Ordering::Relaxed);
+                    hot.protocol.store(Protocol::of(address) as u8, Ordering::Relaxed);
                     let index = zone_index(zone, Protocol::of(address));
                     self.zones[index].get_or_init(Box::default);
                 }
@@ -120,21 +145,34 @@ impl Statistics {
         }
     }
 
-    /// Tells the time: turns to the next half-minute of the recent statistics when it is over. Called at every turn.
+    /// Tells the time: turns to the next half of the recent statistics when it is over. Called at every turn.
     pub fn tick(&self, now: Nanos) {
-        if now.since(Nanos(self.window_started.load(Ordering::Relaxed))) >= RECENT_HALF {
+        let window = self.window.load(Ordering::Relaxed);
+        if window == 0 || now.since(Nanos(self.window_started.load(Ordering::Relaxed))) >= self.half {
             self.window_started.store(now.0, Ordering::Relaxed);
             self.echoes.turn(EchoCounters::read());
-            bump32(&self.window);
+            self.window.store(window.wrapping_add(1).max(1), Ordering::Release);
         }
     }
 
-    /// The last 30 to 60 seconds of a slot. `age` of the reading is filled in from `now`.
+    /// One to two halves of a slot's last minute, up to `now`.
     pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
         let window = self.window.load(Ordering::Acquire);
-        let current = now.since(Nanos(self.window_started.load(Ordering::Relaxed)));
-        Some(self.slot(slot)?.recent.read(window, current))
+        let current = now.since(Nanos(self.window_started.load(Ordering::Relaxed))).min(self.half);
+        // No window before the first tick, no full one before the second.
+        let covered = match window {
+            0 => Nanos(0),
+            1 => current,
+            _ => current.plus(self.half),
+        };
+        Some(self.slot(slot)?.hot.recent.read(modulo(window), covered.as_secs_f64()))
     }
+}
+
+/// As a slot keeps it.
+#[expect(clippy::cast_possible_truncation, reason = "that is what is meant")]
+const fn modulo(window: u32) -> u16 {
+    window as u16
 }
 
 const fn zone_index(zone: ZoneId, protocol: Protocol) -> usize {
@@ -145,10 +183,13 @@ const fn zone_index(zone: ZoneId, protocol: Protocol) -> usize {
 impl Sink for &Statistics {
     fn event(&mut self, slot: SlotId, event: Event) {
         let Some(peer) = self.slot(slot) else { return };
-        peer.record(event, &self.bounds, self.window.load(Ordering::Relaxed));
+        peer.record(event, &self.bounds, modulo(self.window.load(Ordering::Relaxed)));
+        if let Event::Received { stamp, .. } = event {
+            bump(&self.stamps[stamp as usize], 1);
+        }
         if matches!(event, Event::Received { .. } | Event::Lost) {
-            let zone = usize::from(peer.zone.load(Ordering::Relaxed)) * Protocol::ALL.len();
-            let index = zone + usize::from(peer.protocol.load(Ordering::Relaxed));
+            let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Protocol::ALL.len();
+            let index = zone + usize::from(peer.hot.protocol.load(Ordering::Relaxed));
             if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
                 zone.record(event, &self.bounds);
             }
@@ -171,7 +212,7 @@ impl Sink for &Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::Stamp;
+    use crate::limits::{IN_FLIGHT_PER_PEER_MAX, RECENT_HALF_PROBES};
     use std::net::IpAddr;
 
     const SLOT: SlotId = SlotId(70);
@@ -182,7 +223,7 @@ mod tests {
     }
 
     fn statistics() -> Statistics {
-        let s = Statistics::new(Bounds::default());
+        let s = Statistics::new(Bounds::default(), Nanos::from_millis(1_000));
         s.apply(Change::Join { slot: SLOT });
         s.apply(Change::Probe { slot: SLOT, address: ADDRESS, zone: ZoneId(2), terminating: false });
         s
@@ -211,7 +252,9 @@ mod tests {
         assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
         let zone = s.zone(ZoneId(2), Protocol::Icmp).unwrap().read();
         assert_eq!((zone.sent, zone.received, zone.lost, zone.rtt.count()), (2, 1, 1, 1));
-        assert!(s.zone(ZoneId(1), Protocol::Icmp).is_none() && s.slot(SlotId(200)).is_none());
+        assert!(s.zone(ZoneId(1), Protocol::Icmp).is_none() && s.slot(SlotId::at(PEER_SLOTS_MAX)).is_none());
+        assert_eq!(s.slot(SlotId(200)).unwrap().read(), PeerReading::default());
+        assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
     }
 
     #[test]
@@ -242,8 +285,56 @@ mod tests {
     }
 
     #[test]
+    fn recent_statistics_are_exact_at_the_shortest_interval_too() {
+        let interval = Nanos::from_millis(10);
+        let s = Statistics::new(Bounds::default(), interval);
+        s.apply(Change::Join { slot: SLOT });
+        let mut now = Nanos(5_000_000_000);
+        // As many as can be under way when a half begins, and are answered in it.
+        for _ in 0..IN_FLIGHT_PER_PEER_MAX {
+            (&s).event(SLOT, Event::Sent);
+        }
+        s.tick(now);
+        (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| (&s).event(SLOT, received(1_000, false)));
+        let (begun, before_it) = (now, u32::try_from(IN_FLIGHT_PER_PEER_MAX).unwrap());
+        let (mut count, mut before) = (0, 0.0);
+        loop {
+            s.tick(now);
+            (&s).event(SLOT, Event::Sent);
+            (&s).event(SLOT, received(1_000, false));
+            count += 1;
+            let recent = s.recent(SLOT, now).unwrap();
+            if recent.seconds < before {
+                break;
+            }
+            assert_eq!(recent.received, count + before_it, "{now:?}: {recent:?}");
+            assert!((recent.seconds - now.since(begun).as_secs_f64()).abs() < 1e-9);
+            before = recent.seconds;
+            now = now.plus(interval);
+        }
+        assert_eq!(u64::from(count - 1), 2 * u64::from(RECENT_HALF_PROBES), "two halves, then the older is dropped");
+    }
+
+    #[test]
+    fn a_recent_window_is_told_apart_from_one_of_a_minute_ago_after_any_number_of_them() {
+        let s = statistics();
+        s.window.store(u32::from(u16::MAX) - 1, Ordering::Relaxed);
+        for turn in 1..=4 {
+            s.tick(Nanos(turn * 30_000_000_000));
+            (&s).event(SLOT, Event::Sent);
+            let recent = s.recent(SLOT, Nanos(turn * 30_000_000_000)).unwrap();
+            assert_eq!(recent.sent, if turn == 1 { 1 } else { 2 }, "{turn}");
+        }
+        s.tick(Nanos(150_000_000_000));
+        assert_eq!(s.recent(SLOT, Nanos(150_000_000_000)).unwrap().sent, 1, "of the half before");
+        s.tick(Nanos(180_000_000_000));
+        assert_eq!(s.recent(SLOT, Nanos(180_000_000_000)).unwrap().sent, 0);
+    }
+
+    #[test]
     fn a_slot_stays_within_its_bytes() {
-        println!("statistics per slot: {} bytes", size_of::<PeerStatistics>());
-        assert!(size_of::<PeerStatistics>() <= 256);
+        let (hot, rare, recent) = (size_of::<Hot>(), size_of::<Rare>(), size_of::<recent::Recent>());
+        println!("statistics per slot: {hot} bytes, of which {recent} are the last minute's; {rare} of what is rare");
+        assert!(hot <= 128 && rare <= 56);
     }
 }

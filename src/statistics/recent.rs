@@ -1,29 +1,32 @@
-//! The last minute of a peer, for the verdicts and the page: two half-minutes, of which the older is dropped whole.
+//! The last minute of a peer, for the verdicts and the page: two halves, of which the older is dropped whole.
 //!
-//! A sliding window would cost a ring per peer; two halves cost 80 bytes and cover 30 to 60 seconds.
+//! A sliding window would cost a ring per peer; two halves cost 40 bytes and cover 30 to 60 seconds. Their counters have
+//! 8 bits, so at intervals below 170 ms the halves are shorter ([`half_of`]): no half sees more probes than they count.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use super::histogram::{Bounds, HISTOGRAM_BUCKETS};
+use crate::limits::{RECENT_HALF_MAX, RECENT_HALF_PROBES};
 use crate::prober::Event;
 use crate::units::Nanos;
 
-/// Half of the recent window.
-pub const RECENT_HALF: Nanos = Nanos::from_millis(30_000);
-
-#[derive(Debug, Default)]
-struct Half {
-    sent: AtomicU16,
-    received: AtomicU16,
-    lost: AtomicU16,
-    buckets: [AtomicU16; HISTOGRAM_BUCKETS],
+/// Half of the recent window, for probes so far apart.
+pub(super) fn half_of(interval: Nanos) -> Nanos {
+    Nanos(interval.0.saturating_mul(RECENT_HALF_PROBES.into())).min(RECENT_HALF_MAX.into())
 }
 
-/// Two half-minutes. 16 bits hold the 3,000 probes that the shortest interval sends in one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+struct Half {
+    sent: AtomicU8,
+    lost: AtomicU8,
+    buckets: [AtomicU8; HISTOGRAM_BUCKETS],
+}
+
+/// Two halves, as zeroed memory has them.
+#[derive(Debug)]
 pub(super) struct Recent {
-    /// The window that the newer half belongs to.
-    window: AtomicU32,
+    /// The window that the newer half belongs to, modulo 2^16: a peer on the list is never silent for so many.
+    window: AtomicU16,
     halves: [Half; 2],
 }
 
@@ -42,64 +45,62 @@ pub struct RecentReading {
     pub buckets: [u32; HISTOGRAM_BUCKETS],
 }
 
-fn bump16(counter: &AtomicU16) {
+/// Saturating, for what a machine may do that stood still for long: a wrong sum must not look like none.
+fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
 }
 
 impl Half {
     fn clear(&self) {
-        for counter in [&self.sent, &self.received, &self.lost].into_iter().chain(&self.buckets) {
+        for counter in [&self.sent, &self.lost].into_iter().chain(&self.buckets) {
             counter.store(0, Ordering::Relaxed);
         }
     }
 }
 
 impl Recent {
-    pub(super) fn record(&self, event: Event, bounds: &Bounds, window: u32) {
+    pub(super) fn record(&self, event: Event, bounds: &Bounds, window: u16) {
         let held = self.window.load(Ordering::Relaxed);
         if held != window {
             // Halves alternate; whoever was away for longer has nothing recent.
-            self.halves[window as usize % 2].clear();
+            self.halves[usize::from(window % 2)].clear();
             if window.wrapping_sub(held) > 1 {
-                self.halves[(window as usize + 1) % 2].clear();
+                self.halves[usize::from(window.wrapping_add(1) % 2)].clear();
             }
             self.window.store(window, Ordering::Release);
         }
-        let half = &self.halves[window as usize % 2];
+        let half = &self.halves[usize::from(window % 2)];
         match event {
-            Event::Sent => bump16(&half.sent),
-            Event::Received { rtt, .. } => {
-                bump16(&half.received);
-                bump16(&half.buckets[bounds.bucket(rtt)]);
-            }
-            Event::Lost => bump16(&half.lost),
+            Event::Sent => bump8(&half.sent),
+            Event::Received { rtt, .. } => bump8(&half.buckets[bounds.bucket(rtt)]),
+            Event::Lost => bump8(&half.lost),
             _ => {}
         }
     }
 
-    pub(super) fn read(&self, window: u32, current: Nanos) -> RecentReading {
+    /// What it holds of `window` and of the one before, which together cover so many `seconds`.
+    pub(super) fn read(&self, window: u16, seconds: f64) -> RecentReading {
         let held = self.window.load(Ordering::Acquire);
-        let mut reading = RecentReading {
-            seconds: (current.as_secs_f64() + if window > 1 { RECENT_HALF.as_secs_f64() } else { 0.0 }).min(60.0),
-            sent: 0,
-            received: 0,
-            lost: 0,
-            buckets: [0; HISTOGRAM_BUCKETS],
+        let mut reading = RecentReading { seconds, sent: 0, received: 0, lost: 0, buckets: [0; HISTOGRAM_BUCKETS] };
+        // Of windows older than both nothing counts; where nothing has come since a window began, the half of its parity
+        // is still that of two windows ago.
+        let halves: &[u16] = match window.wrapping_sub(held) {
+            0 => &[held, held.wrapping_sub(1)],
+            1 => &[held],
+            // The writer has gone on since our caller looked.
+            u16::MAX => &[window],
+            _ => &[],
         };
-        // Half `w % 2` is about window `w` only if something was recorded since that window began.
-        for of in [window, window.wrapping_sub(1)] {
-            if of > held || held.wrapping_sub(of) > 1 {
-                continue;
-            }
-            let half = &self.halves[of as usize % 2];
-            let read = |counter: &AtomicU16| u32::from(counter.load(Ordering::Relaxed));
+        for of in halves {
+            let half = &self.halves[usize::from(of % 2)];
+            let read = |counter: &AtomicU8| u32::from(counter.load(Ordering::Relaxed));
             reading.sent += read(&half.sent);
-            reading.received += read(&half.received);
             reading.lost += read(&half.lost);
             for (sum, bucket) in reading.buckets.iter_mut().zip(&half.buckets) {
                 *sum += read(bucket);
             }
         }
+        reading.received = reading.buckets.iter().sum();
         reading
     }
 

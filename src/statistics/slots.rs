@@ -1,30 +1,48 @@
-//! The numbers of one peer.
+//! The numbers of one peer, in two tables: what every probe touches, and what hardly any does.
+//!
+//! Both tables hold every slot that there can ever be, and cost what of them is written ([`super::zeroed`]): a healthy
+//! peer 128 bytes, for its rare numbers stay a page of zeroes that is nobody's. A peer's counters have 32 bits
+//! ([`crate::limits::INTERVAL_MIN`] says how long they last), and what was received is the sum of the buckets: a counter
+//! of its own would say the same.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::histogram::{Bounds, Histogram, HistogramReading};
+use super::histogram::{Bounds, HISTOGRAM_BUCKETS, HistogramReading};
 use super::recent::Recent;
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
+use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
 
-/// One slot's counters. A test prints its size.
-#[derive(Debug, Default)]
-pub struct PeerStatistics {
-    sent: AtomicU64,
-    received: AtomicU64,
-    lost: AtomicU64,
-    pub(super) rtt: Histogram,
+/// What every probe touches: 128 bytes (a test prints it).
+#[derive(Debug)]
+pub(super) struct Hot {
+    rtt_sum: AtomicU64,
+    sent: AtomicU32,
+    lost: AtomicU32,
+    buckets: [AtomicU32; HISTOGRAM_BUCKETS],
+    pub(super) recent: Recent,
+    pub(super) zone: AtomicU8,
+    pub(super) protocol: AtomicU8,
+}
+
+/// What hardly any probe touches: 56 bytes, of which none is resident before the first such event on its page.
+#[derive(Debug)]
+pub(super) struct Rare {
     late: AtomicU32,
     duplicate: AtomicU32,
     reordered: AtomicU32,
     corrupt: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
-    pub(super) recent: Recent,
-    pub(super) zone: AtomicU8,
-    pub(super) protocol: AtomicU8,
+}
+
+/// One slot's counters.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerStatistics<'a> {
+    pub(super) hot: &'a Hot,
+    pub(super) rare: &'a Rare,
 }
 
 /// A slot's counters as read at one moment: `received + lost ≤ sent`.
@@ -52,53 +70,63 @@ pub struct PeerReading {
     pub rtt: HistogramReading,
 }
 
-impl PeerStatistics {
-    pub(super) fn record(&self, event: Event, bounds: &Bounds, window: u32) {
+impl PeerStatistics<'_> {
+    pub(super) fn record(self, event: Event, bounds: &Bounds, window: u16) {
+        let Self { hot, rare } = self;
         match event {
-            Event::Sent => bump(&self.sent, 1),
+            Event::Sent => bump32(&hot.sent),
             Event::Received { rtt, reordered, .. } => {
-                self.rtt.observe(rtt, bounds);
-                bump(&self.received, 1);
+                bump32(&hot.buckets[bounds.bucket(rtt)]);
+                bump(&hot.rtt_sum, rtt.0);
                 if reordered {
-                    bump32(&self.reordered);
+                    bump32(&rare.reordered);
                 }
             }
-            Event::Lost => bump(&self.lost, 1),
-            Event::Late => bump32(&self.late),
-            Event::Duplicate => bump32(&self.duplicate),
-            Event::Corrupt => bump32(&self.corrupt),
-            Event::NotSent(reason) => bump32(&self.send_errors[reason as usize]),
-            Event::Terminating { answered } => bump32(&self.terminating[usize::from(!answered)]),
+            Event::Lost => bump32(&hot.lost),
+            Event::Late => bump32(&rare.late),
+            Event::Duplicate => bump32(&rare.duplicate),
+            Event::Corrupt => bump32(&rare.corrupt),
+            Event::NotSent(reason) => bump32(&rare.send_errors[reason as usize]),
+            Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
         }
-        self.recent.record(event, bounds, window);
+        hot.recent.record(event, bounds, window);
     }
 
     /// Reads everything, `sent` last.
-    pub fn read(&self) -> PeerReading {
+    pub fn read(self) -> PeerReading {
+        let Self { hot, rare } = self;
         let small = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        let rtt = HistogramReading {
+            sum: Nanos(hot.rtt_sum.load(Ordering::Acquire)),
+            buckets: hot.buckets.each_ref().map(|bucket| bucket.load(Ordering::Acquire).into()),
+        };
         PeerReading {
-            lost: self.lost.load(Ordering::Acquire),
-            received: self.received.load(Ordering::Acquire),
-            rtt: self.rtt.read(),
-            late: small(&self.late),
-            duplicate: small(&self.duplicate),
-            reordered: small(&self.reordered),
-            corrupt: small(&self.corrupt),
-            terminating: self.terminating.each_ref().map(small),
-            send_errors: self.send_errors.each_ref().map(small),
-            sent: self.sent.load(Ordering::Acquire),
+            lost: hot.lost.load(Ordering::Acquire).into(),
+            received: rtt.count(),
+            rtt,
+            late: small(&rare.late),
+            duplicate: small(&rare.duplicate),
+            reordered: small(&rare.reordered),
+            corrupt: small(&rare.corrupt),
+            terminating: rare.terminating.each_ref().map(small),
+            send_errors: rare.send_errors.each_ref().map(small),
+            sent: hot.sent.load(Ordering::Acquire).into(),
         }
     }
 
-    pub(super) fn reset(&self) {
-        for counter in [&self.sent, &self.received, &self.lost] {
+    pub(super) fn reset(self) {
+        let Self { hot, rare } = self;
+        hot.rtt_sum.store(0, Ordering::Relaxed);
+        for counter in [&hot.sent, &hot.lost].into_iter().chain(&hot.buckets) {
             counter.store(0, Ordering::Relaxed);
         }
-        let small = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
-        for counter in small.into_iter().chain(&self.terminating).chain(&self.send_errors) {
-            counter.store(0, Ordering::Relaxed);
+        hot.recent.reset();
+        let small = [&rare.late, &rare.duplicate, &rare.reordered, &rare.corrupt];
+        for counter in small.into_iter().chain(&rare.terminating).chain(&rare.send_errors) {
+            // To write a zero over a zero would make its page resident.
+            if counter.load(Ordering::Relaxed) != 0 {
+                counter.store(0, Ordering::Relaxed);
+            }
         }
-        self.rtt.reset();
-        self.recent.reset();
     }
 }

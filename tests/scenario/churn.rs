@@ -193,8 +193,8 @@ impl Mesh {
         // A new holder starts at zero, whoever had its slot.
         let now = self.world.now();
         for (slot, peer) in self.world.directory.peers() {
-            if self.nodes[&*peer.node].places[0].since == now {
-                assert_eq!(self.world.statistics.slot(slot).unwrap().read(), PeerReading::default(), "{}", peer.node);
+            if self.nodes[peer.node()].places[0].since == now {
+                assert_eq!(self.world.statistics.slot(slot).unwrap().read(), PeerReading::default(), "{}", peer.node());
             }
         }
     }
@@ -216,7 +216,7 @@ impl Mesh {
     fn forget(&mut self) {
         let (now, after) = (self.world.now(), self.world.plan.forget_after);
         let before: Vec<(SlotId, String)> =
-            self.world.directory.peers().map(|(slot, peer)| (slot, peer.node.to_string())).collect();
+            self.world.directory.peers().map(|(slot, peer)| (slot, peer.node().to_owned())).collect();
         let mut kept = self.world.directory.peers().map(|(slot, _)| slot).collect::<Vec<_>>();
         if self.world.directory.forget(now, after) {
             kept = self.world.directory.peers().map(|(slot, _)| slot).collect();
@@ -252,7 +252,7 @@ fn a_churning_mesh_of_a_thousand_shows_loss_on_the_lossy_links_alone() {
     mesh.leave();
     mesh.world.run(Nanos(500 * MS));
     let rest: Vec<(SlotId, String)> =
-        mesh.world.directory.peers().map(|(slot, peer)| (slot, peer.node.to_string())).collect();
+        mesh.world.directory.peers().map(|(slot, peer)| (slot, peer.node().to_owned())).collect();
     for (slot, name) in &rest {
         mesh.verify(*slot, name);
     }

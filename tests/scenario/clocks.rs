@@ -136,7 +136,7 @@ fn an_agent_that_gets_no_processor_for_five_seconds_reports_lag_and_no_loss() {
         // The reply to the tenth comes 150 ms later and waits.
         world.stand_still(Nanos(5 * SECOND.0));
         world.turn();
-        let late: u64 = world.statistics.send_lag().read().buckets[10..].iter().copied().map(u64::from).sum();
+        let late: u64 = world.statistics.send_lag().read().buckets[10..].iter().sum();
         assert!(late >= 1, "what was due meanwhile went out late, and says so");
         world.run_until_tried(ip(A), 20);
         world.settle();

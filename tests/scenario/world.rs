@@ -114,7 +114,7 @@ impl World {
             plan,
             prober: Prober::new(wire, clock.clone(), &settings),
             clock,
-            statistics: Statistics::new(Bounds::default()),
+            statistics: Statistics::new(Bounds::default(), plan.interval),
             directory: Directory::default(),
             list: Vec::new(),
             steady: true,
@@ -174,7 +174,7 @@ impl World {
         assert!(got.received + got.lost <= got.sent, "{slot:?}: {got:?}");
         assert_eq!(got.rtt.count(), got.received, "{slot:?}: {got:?}");
         if drained && self.steady {
-            let address = self.directory.peer(slot).expect("a peer").address;
+            let address = self.directory.peer(slot).expect("a peer").address();
             let timeout = self.plan.timeout;
             let under_way = self.wire().under_way(address, timeout);
             assert_eq!(got.sent, got.received + got.lost + under_way, "{slot:?}: {under_way} under way, {got:?}");
@@ -223,7 +223,7 @@ impl World {
 
     /// The counters of a node; of its first slot, where it has two.
     pub fn read(&self, node: &str) -> PeerReading {
-        let (slot, _) = self.directory.peers().find(|(_, peer)| &*peer.node == node).expect("a peer of that name");
+        let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.statistics.slot(slot).expect("its statistics").read()
     }
 
@@ -235,7 +235,7 @@ impl World {
     }
 
     /// The buckets of a node's histogram that hold anything, as upper bounds in microseconds (none: +Inf) and counts.
-    pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u32)> {
+    pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u64)> {
         let bounds = self.statistics.bounds().as_slice();
         let filled = self.read(node).rtt.buckets.into_iter().enumerate().filter(|(_, count)| *count > 0);
         filled.map(|(i, count)| (bounds.get(i).map(|bound| bound.0 / 1_000), count)).collect()

@@ -1,0 +1,210 @@
+//! What a slot keeps of its peer: 32 bytes, and its name's own among the names of all.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Protocol, ZoneId};
+use crate::discovery::Readiness;
+use crate::units::Nanos;
+
+/// Whether a peer is listed, and as what. The first three are the `state` label of `peers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Presence {
+    /// Listed and serving.
+    Ready,
+    /// Listed, not serving; probed all the same.
+    Unready,
+    /// Listed, on its way out.
+    Terminating,
+    /// Off the list; forgotten after `--forget-after`.
+    Left,
+}
+
+impl From<Readiness> for Presence {
+    fn from(readiness: Readiness) -> Self {
+        match readiness {
+            Readiness::Ready => Self::Ready,
+            Readiness::Unready => Self::Unready,
+            Readiness::Terminating => Self::Terminating,
+        }
+    }
+}
+
+impl Presence {
+    /// The label value, and the `state` of a row.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Unready => "unready",
+            Self::Terminating => "terminating",
+            Self::Left => "left",
+        }
+    }
+
+    /// What of it the prober must know: `None` when not probed, else whether the peer is on its way out.
+    pub(super) const fn probing(self) -> Option<bool> {
+        match self {
+            Self::Ready | Self::Unready => Some(false),
+            Self::Terminating => Some(true),
+            Self::Left => None,
+        }
+    }
+}
+
+/// A peer as its slot keeps it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// An IPv4 address stands in the first four bytes.
+    address: [u8; 16],
+    /// Its name's place; apart, for together they would be padded.
+    name_begin: u32,
+    name_length: u16,
+    /// In whole seconds, which last 136 years: somebody may be forgotten up to one early.
+    left_at: u32,
+    /// 0: not known.
+    http_port: u16,
+    protocol: Protocol,
+    pub(super) zone: ZoneId,
+    presence: Presence,
+}
+
+/// A name's place among [`super::names::Names`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NameId {
+    pub(super) begin: u32,
+    pub(super) length: u16,
+}
+
+impl Entry {
+    pub(super) fn new(name: NameId, zone: ZoneId) -> Self {
+        let (protocol, presence) = (Protocol::Icmp, Presence::Ready);
+        let NameId { begin: name_begin, length: name_length } = name;
+        Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, protocol, zone, presence }
+    }
+
+    pub(super) const fn name(&self) -> NameId {
+        NameId { begin: self.name_begin, length: self.name_length }
+    }
+
+    pub(super) const fn name_is_at(&mut self, name: NameId) {
+        (self.name_begin, self.name_length) = (name.begin, name.length);
+    }
+
+    pub(super) fn list(&mut self, address: IpAddr, presence: Presence, http_port: Option<u16>) {
+        self.protocol = Protocol::of(address);
+        self.address = match address {
+            IpAddr::V4(v4) => {
+                let mut bytes = [0; 16];
+                bytes[..4].copy_from_slice(&v4.octets());
+                bytes
+            }
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        self.presence = presence;
+        // Nobody listens on port 0.
+        self.http_port = http_port.unwrap_or(0);
+    }
+
+    pub(super) fn leave(&mut self, now: Nanos) {
+        self.presence = Presence::Left;
+        self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
+    }
+
+    pub(super) const fn address(&self) -> IpAddr {
+        match self.protocol {
+            Protocol::Icmp => {
+                let [a, b, c, d, ..] = self.address;
+                IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+            }
+            Protocol::Icmpv6 => IpAddr::V6(Ipv6Addr::from_octets(self.address)),
+        }
+    }
+
+    pub(super) const fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    /// Whether it left at least `after` ago.
+    pub(super) fn is_forgettable(&self, now: Nanos, after: Nanos) -> bool {
+        let left_at = Nanos(u64::from(self.left_at) * SECOND);
+        self.presence == Presence::Left && now.since(left_at) >= after
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A peer in its slot, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) node: &'a str,
+}
+
+impl<'a> Peer<'a> {
+    /// The node's name.
+    pub const fn node(self) -> &'a str {
+        self.node
+    }
+
+    /// Where it is, or was last.
+    pub const fn address(self) -> IpAddr {
+        self.entry.address()
+    }
+
+    /// The protocol it is probed with.
+    pub const fn protocol(self) -> Protocol {
+        self.entry.protocol
+    }
+
+    /// Its zone.
+    pub const fn zone(self) -> ZoneId {
+        self.entry.zone
+    }
+
+    /// Whether it is listed.
+    pub const fn presence(self) -> Presence {
+        self.entry.presence
+    }
+
+    /// The port of its HTTP server, where known.
+    pub const fn http_port(self) -> Option<u16> {
+        match self.entry.http_port {
+            0 => None,
+            port => Some(port),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stays_small() {
+        let bytes = size_of::<Option<Entry>>();
+        println!("directory per slot: {bytes} bytes and the name's own");
+        assert!(bytes <= 32);
+    }
+
+    #[test]
+    fn what_is_listed_is_read_again() {
+        let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(3));
+        for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
+            let address: IpAddr = address.parse().unwrap();
+            entry.list(address, Presence::Unready, port);
+            let peer = Peer { entry: &entry, node: "a" };
+            assert_eq!((peer.address(), peer.protocol()), (address, Protocol::of(address)));
+            assert_eq!((peer.http_port(), peer.presence(), peer.zone()), (port, Presence::Unready, ZoneId(3)));
+        }
+    }
+
+    #[test]
+    fn only_who_left_is_forgotten_and_at_most_a_second_early() {
+        let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(0));
+        let (after, ms) = (Nanos::from_millis(5_000), Nanos::from_millis);
+        assert!(!entry.is_forgettable(Nanos(u64::MAX), after));
+        entry.leave(ms(1_200));
+        assert!(!entry.is_forgettable(ms(5_999), after));
+        assert!(entry.is_forgettable(ms(6_200), after));
+    }
+}

@@ -1,0 +1,67 @@
+//! The same over the real sockets, to peers on loopback: the system calls, the timer and the runtime's waiting with them.
+
+use kube_canary::discovery::Readiness;
+use kube_canary::peers::Directory;
+use kube_canary::prober::socket::Sockets;
+use kube_canary::prober::{Clock, MonotonicClock, Prober, Settings, Stamp, Timer};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+
+use super::counting::{Asked, watch};
+use super::{apply, list};
+
+const PEERS: u8 = 200;
+const INTERVAL: Nanos = Nanos::from_millis(100);
+const TIMEOUT: Nanos = Nanos::from_millis(1_000);
+
+struct Agent {
+    prober: Prober<Sockets, MonotonicClock>,
+    statistics: Statistics,
+    timer: Timer,
+}
+
+impl Agent {
+    /// Until there are so many answers in all, but at most for a minute. Returns whether there are.
+    async fn live(&mut self, answers: u64) -> bool {
+        let end = MonotonicClock.now().plus(Nanos::from_millis(60_000));
+        let mut now = MonotonicClock.now();
+        while now < end {
+            self.statistics.tick(now);
+            let drained = self.prober.turn(&mut &self.statistics);
+            if Stamp::ALL.iter().map(|s| self.statistics.stamps(*s)).sum::<u64>() >= answers {
+                return true;
+            }
+            now = MonotonicClock.now();
+            let due = if drained { self.prober.next_turn().unwrap_or(end) } else { now };
+            self.timer.set(due.min(end)).expect("the timer is set");
+            tokio::select! {
+                () = self.timer.fired() => {}
+                () = self.prober.wire().readable() => {}
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn probes_over_real_sockets_allocate_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let settings = Settings { interval: INTERVAL, timeout: TIMEOUT, payload_bytes: 56, node: "self".into() };
+    let mut agent = runtime.block_on(async {
+        // Where ICMP is permitted to nobody, `icmp` has moved us to where it is; there is no further way out.
+        let sockets = Sockets::open(56).expect("ICMP sockets");
+        Agent {
+            prober: Prober::new(sockets, MonotonicClock, &settings),
+            statistics: Statistics::new(Bounds::default(), INTERVAL),
+            timer: Timer::new().expect("a timer"),
+        }
+    });
+    let peers = (0..PEERS).map(|i| (usize::from(i), [127, 3, 0, i + 1].into(), Readiness::Ready));
+    let mut directory = Directory::default();
+    apply(list(peers), &mut directory, &agent.statistics, &mut agent.prober, MonotonicClock.now());
+    // The runtime makes its own state as it first waits.
+    assert!(runtime.block_on(agent.live(1)), "nobody answers");
+    let (answered, asked) = watch(|| runtime.block_on(agent.live(u64::from(PEERS) * 20)));
+    assert!(answered, "too few answers");
+    assert_eq!(asked, Asked::default());
+}

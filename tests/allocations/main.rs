@@ -1,0 +1,57 @@
+//! Nothing is allocated and nothing freed once a list is applied: neither per probe nor per turn, whatever becomes of the
+//! probes. And what is allocated until then is counted, per peer.
+//!
+//! The counter is the test binary's allocator, so with jemalloc, which is one too, there is nothing to count here: what
+//! allocates does not depend on which malloc answers.
+#![cfg(not(feature = "jemalloc"))]
+
+#[path = "../scenario/clock.rs"]
+#[expect(dead_code, reason = "nobody steps the clock here")]
+mod clock;
+mod counting;
+#[path = "../common/icmp.rs"]
+mod icmp;
+mod loopback;
+mod minute;
+mod sizes;
+mod wire;
+
+use std::net::IpAddr;
+
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::peers::{Applied, Directory, Own};
+use kube_canary::prober::{Clock, Prober, Wire};
+use kube_canary::statistics::Statistics;
+use kube_canary::units::Nanos;
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
+
+/// A list of these addresses, named as nodes are, in three zones.
+fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList {
+    let spec = |(index, address, readiness)| PeerSpec {
+        node: format!("node-{index}"),
+        address,
+        zone: Some(format!("zone-{}", index % 3)),
+        readiness,
+        http_port: None,
+    };
+    PeerList { peers: addresses.map(spec).collect() }
+}
+
+/// Takes over a list as the agent does.
+fn apply<W: Wire, C: Clock>(
+    list: PeerList,
+    directory: &mut Directory,
+    statistics: &Statistics,
+    prober: &mut Prober<W, C>,
+    now: Nanos,
+) {
+    let own = Own { node: "self".into(), ..Own::default() };
+    let Applied { changes, without_slot } = directory.apply(list, &own, now);
+    assert_eq!(without_slot, 0);
+    for change in changes {
+        statistics.apply(change);
+        prober.apply(change);
+    }
+}

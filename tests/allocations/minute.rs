@@ -1,0 +1,125 @@
+//! A minute of the real prober and statistics with 1,000 peers, on a scripted clock.
+
+use std::net::IpAddr;
+
+use kube_canary::discovery::Readiness;
+use kube_canary::peers::{Directory, Presence};
+use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
+use kube_canary::statistics::{Bounds, PeerReading, Statistics};
+use kube_canary::units::Nanos;
+
+use super::clock::ScriptedClock;
+use super::counting::{Asked, watch};
+use super::wire::MixedWire;
+use super::{apply, list};
+
+const PEERS: usize = 1_000;
+
+fn address(index: usize) -> IpAddr {
+    let low = u16::try_from(index).expect("few peers");
+    let [high, low] = low.to_be_bytes();
+    if index % 2 == 0 {
+        [10, 1, high, low].into()
+    } else {
+        [0xfd00, 0, 0, 0, 0, 0, 1, u16::from_be_bytes([high, low])].into()
+    }
+}
+
+struct Agent {
+    clock: ScriptedClock,
+    prober: Prober<MixedWire, ScriptedClock>,
+    statistics: Statistics,
+    directory: Directory,
+    turns: u64,
+}
+
+impl Agent {
+    fn new(kind: SocketKind) -> Self {
+        let clock = ScriptedClock::new();
+        let (interval, timeout) = (Nanos::from_millis(1_000), Nanos::from_millis(2_000));
+        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into() };
+        Self {
+            prober: Prober::new(MixedWire::new(clock.clone(), kind), clock.clone(), &settings),
+            clock,
+            statistics: Statistics::new(Bounds::default(), interval),
+            directory: Directory::default(),
+            turns: 0,
+        }
+    }
+
+    fn list(&mut self, address: impl Fn(usize) -> Option<(IpAddr, Readiness)>) {
+        let list = list((0..PEERS).filter_map(|i| address(i).map(|(address, readiness)| (i, address, readiness))));
+        apply(list, &mut self.directory, &self.statistics, &mut self.prober, self.clock.now());
+    }
+
+    /// Turns as the agent does, whenever something is due or has arrived.
+    fn live(&mut self, span: Nanos) {
+        let end = self.clock.now().plus(span);
+        loop {
+            let now = self.clock.now();
+            self.statistics.tick(now);
+            assert!(self.prober.turn(&mut &self.statistics), "everything was read");
+            self.turns += 1;
+            let arrival = self.prober.wire().next_arrival();
+            let next = [self.prober.next_turn(), arrival].into_iter().flatten().min().unwrap_or(end).min(end);
+            if next == end {
+                return;
+            }
+            self.clock.advance(next.since(now));
+        }
+    }
+
+    fn totals(&self) -> PeerReading {
+        let mut sum = PeerReading::default();
+        for (slot, _) in self.directory.peers() {
+            let peer = self.statistics.slot(slot).expect("its statistics").read();
+            sum.sent += peer.sent;
+            sum.received += peer.received;
+            sum.lost += peer.lost;
+            sum.late += peer.late;
+            sum.duplicate += peer.duplicate;
+            sum.reordered += peer.reordered;
+            sum.corrupt += peer.corrupt;
+            sum.terminating.iter_mut().zip(peer.terminating).for_each(|(sum, more)| *sum += more);
+            sum.send_errors.iter_mut().zip(peer.send_errors).for_each(|(sum, more)| *sum += more);
+        }
+        sum
+    }
+}
+
+fn a_minute_without_an_allocation(kind: SocketKind) {
+    let mut agent = Agent::new(kind);
+    agent.list(|i| Some((address(i), Readiness::Ready)));
+    let ((), first) = watch(|| agent.live(Nanos::from_millis(30_000)));
+    // Some leave with probes under way, some move, some are on their way out.
+    agent.list(|i| match i % 10 {
+        0 => None,
+        1 => Some((address(i + PEERS), Readiness::Ready)),
+        2 => Some((address(i), Readiness::Terminating)),
+        _ => Some((address(i), Readiness::Ready)),
+    });
+    let ((), second) = watch(|| agent.live(Nanos::from_millis(30_000)));
+
+    let (probes, turns, totals) = (agent.prober.wire().probes(), agent.turns, agent.totals());
+    println!("{probes} probes in {turns} turns: {totals:?}");
+    assert!(probes >= 56_000 && turns >= 6_000, "a minute of a thousand peers");
+    assert!([totals.received, totals.lost].into_iter().all(|n| n > 1_000), "{totals:?}");
+    let rare = [totals.late, totals.duplicate, totals.reordered, totals.corrupt];
+    assert!(rare.into_iter().chain(totals.terminating).chain(totals.send_errors).all(|n| n > 100), "{totals:?}");
+    assert_eq!(totals.send_errors.len(), SendError::ALL.len());
+    assert!(agent.statistics.unrelated() > 1_000 && Stamp::ALL.iter().all(|s| agent.statistics.stamps(*s) > 1_000));
+    assert_eq!(agent.directory.peers().filter(|(_, peer)| peer.presence() == Presence::Left).count(), PEERS / 10);
+
+    let nothing = Asked::default();
+    assert_eq!((first, second), (nothing, nothing), "of {probes} probes in {turns} turns");
+}
+
+#[test]
+fn a_minute_on_ping_sockets_allocates_nothing_whatever_becomes_of_the_probes() {
+    a_minute_without_an_allocation(SocketKind::Datagram);
+}
+
+#[test]
+fn a_minute_on_raw_sockets_allocates_nothing_whatever_becomes_of_the_probes() {
+    a_minute_without_an_allocation(SocketKind::Raw);
+}

@@ -1,0 +1,173 @@
+//! A wire that allocates nothing either: all that flies has its place from the start.
+
+use std::net::IpAddr;
+
+use kube_canary::peers::Protocol;
+use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire};
+use kube_canary::units::Nanos;
+
+use super::clock::ScriptedClock;
+
+/// Replies that may be on their way at once: all peers' for as long as the slowest takes, and more.
+const IN_THE_AIR_MAX: usize = 16_384;
+/// An IPv4 header, the ICMP header and 56 bytes of payload.
+const PACKET_BYTES_MAX: usize = 20 + 8 + 56;
+
+/// What becomes of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It comes back after so many milliseconds.
+    Reply(u64),
+    /// It comes back twice.
+    Twice,
+    /// Nothing comes back.
+    Lost,
+    /// It comes back with a bit flipped.
+    Damaged,
+    /// It comes back shorter.
+    Truncated,
+    /// What comes back bears another process's random number.
+    Foreign,
+    /// It comes back from somebody else.
+    Elsewhere,
+    /// The kernel does not take it.
+    Refused(SendError),
+}
+
+impl Fate {
+    /// Every fate in turn, the reasons of a refusal too; half of all are plain replies. Drawn by a fixed sequence.
+    fn draw(probe: u64) -> Self {
+        // SplitMix64's mixing: neighbours have nothing in common.
+        let mut z = probe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let drawn = (z ^ (z >> 27)) % 32;
+        match drawn {
+            0 => Self::Lost,
+            1 => Self::Twice,
+            2 => Self::Damaged,
+            3 => Self::Truncated,
+            4 => Self::Foreign,
+            5 => Self::Elsewhere,
+            // Behind the next probe's: reordered.
+            6 => Self::Reply(1_700),
+            // Behind the timeout: late.
+            7 => Self::Reply(2_500),
+            8..16 => usize::try_from(drawn - 8).map_or(Self::Lost, |reason| Self::Refused(SendError::ALL[reason])),
+            _ => Self::Reply(drawn - 15),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Packet {
+    at: Nanos,
+    from: IpAddr,
+    length: usize,
+    bytes: [u8; PACKET_BYTES_MAX],
+}
+
+/// The wire.
+pub struct MixedWire {
+    clock: ScriptedClock,
+    kind: SocketKind,
+    air: Vec<Packet>,
+    probes: u64,
+}
+
+impl MixedWire {
+    /// An empty one, with sockets of one kind.
+    pub fn new(clock: ScriptedClock, kind: SocketKind) -> Self {
+        Self { clock, kind, air: Vec::with_capacity(IN_THE_AIR_MAX), probes: 0 }
+    }
+
+    /// Probes so far.
+    pub const fn probes(&self) -> u64 {
+        self.probes
+    }
+
+    /// When the next packet arrives.
+    pub fn next_arrival(&self) -> Option<Nanos> {
+        self.air.iter().map(|packet| packet.at).min()
+    }
+
+    fn fly(&mut self, request: &Outgoing<'_>, from: IpAddr, after_ms: u64, damage: impl FnOnce(&mut [u8]) -> usize) {
+        let mut bytes = [0; PACKET_BYTES_MAX];
+        let header = if from.is_ipv4() && self.kind == SocketKind::Raw { 20 } else { 0 };
+        if header > 0 {
+            // Version and length in words, and the protocol.
+            (bytes[0], bytes[9]) = (0x45, 1);
+        }
+        let icmp = &mut bytes[header..header + request.bytes.len()];
+        icmp.copy_from_slice(request.bytes);
+        icmp[0] = if from.is_ipv4() { 0 } else { 129 };
+        let length = header + damage(icmp);
+        // That of the whole, in the header.
+        if header > 0 {
+            bytes[3] = u8::try_from(length).expect("a small packet");
+        }
+        assert!(self.air.len() < IN_THE_AIR_MAX, "the test's own table must not grow");
+        self.air.push(Packet { at: self.clock.now().plus(Nanos::from_millis(after_ms)), from, length, bytes });
+    }
+}
+
+impl Wire for MixedWire {
+    fn kind(&self, _: IpAddr) -> SocketKind {
+        self.kind
+    }
+
+    fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
+        for (index, packet) in packets.iter().enumerate() {
+            self.probes += 1;
+            let fate = Fate::draw(self.probes);
+            let whole = |icmp: &mut [u8]| icmp.len();
+            match fate {
+                Fate::Refused(reason) => {
+                    sent(index, Err(reason));
+                    continue;
+                }
+                Fate::Lost => {}
+                Fate::Reply(ms) => self.fly(packet, packet.to, ms, whole),
+                Fate::Twice => [3, 5].into_iter().for_each(|ms| self.fly(packet, packet.to, ms, whole)),
+                Fate::Damaged => self.fly(packet, packet.to, 2, |icmp| {
+                    icmp[40] ^= 4;
+                    icmp.len()
+                }),
+                Fate::Truncated => self.fly(packet, packet.to, 2, |icmp| icmp.len() - 9),
+                Fate::Foreign => self.fly(packet, packet.to, 2, |icmp| {
+                    icmp[8..16].iter_mut().for_each(|byte| *byte = !*byte);
+                    icmp.len()
+                }),
+                Fate::Elsewhere => {
+                    let stranger = match packet.to {
+                        IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
+                        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
+                    };
+                    self.fly(packet, stranger, 2, whole);
+                }
+            }
+            sent(index, Ok(()));
+        }
+    }
+
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
+        let now = clock.now();
+        let mut index = 0;
+        while index < self.air.len() {
+            if self.air[index].at > now {
+                index += 1;
+                continue;
+            }
+            let Packet { at, from, length, bytes } = self.air.swap_remove(index);
+            // Every fourth without a stamp of the kernel's.
+            let stamp = Stamp::ALL[usize::from(bytes[7] % 4 == 0)];
+            deliver(Datagram { from, bytes: &bytes[..length], at, stamp });
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for MixedWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in the air of {:?}", self.air.len(), Protocol::ALL)
+    }
+}
