@@ -122,9 +122,8 @@ fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize>
     // it will not rely on the padding. Ours is zero.
     // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the call, and the kernel only
     // reads them (it writes msg_len inside `headers`).
-    let sent = unsafe {
-        libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
-    };
+    let sent =
+        unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 

@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 
 use kube_canary::peers::Protocol;
-use kube_canary::prober::{Clock, Datagram, Outgoing, SendError, SocketKind, Stamp, Wire};
+use kube_canary::prober::{Clock, Datagram, Heard, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
 
 /// Replies that may be on their way at once: all peers' for as long as the slowest takes, and more.
 const IN_THE_AIR_MAX: usize = 16_384;
+/// Bytes of what is before a request that has left.
+const ETHERNET_BYTES: usize = 14;
 /// An IPv4 header, the ICMP header and 56 bytes of payload.
 const PACKET_BYTES_MAX: usize = 20 + 8 + 56;
 
@@ -71,13 +73,23 @@ pub struct MixedWire {
     clock: ScriptedClock,
     kind: SocketKind,
     air: Vec<Packet>,
+    /// What has left, for the kernel to tell.
+    left: Vec<Packet>,
+    real_time: RealTime,
     probes: u64,
 }
 
 impl MixedWire {
     /// An empty one, with sockets of one kind.
     pub fn new(clock: ScriptedClock, kind: SocketKind) -> Self {
-        Self { clock, kind, air: Vec::with_capacity(IN_THE_AIR_MAX), probes: 0 }
+        Self {
+            real_time: RealTime::new(&clock),
+            clock,
+            kind,
+            air: Vec::with_capacity(IN_THE_AIR_MAX),
+            left: Vec::with_capacity(IN_THE_AIR_MAX),
+            probes: 0,
+        }
     }
 
     /// Probes so far.
@@ -111,6 +123,12 @@ impl MixedWire {
 }
 
 impl Wire for MixedWire {
+    fn identify(&mut self, _: u16) {}
+
+    fn make_room(&mut self, _: usize) {}
+
+    fn attend(&mut self, _: bool) {}
+
     fn kind(&self, _: IpAddr) -> SocketKind {
         self.kind
     }
@@ -145,12 +163,24 @@ impl Wire for MixedWire {
                     self.fly(packet, stranger, 2, whole);
                 }
             }
+            // Every third leaves without telling.
+            if self.probes % 3 > 0 {
+                let mut bytes = [0; PACKET_BYTES_MAX];
+                let length = ETHERNET_BYTES + packet.bytes.len();
+                bytes[ETHERNET_BYTES..length].copy_from_slice(packet.bytes);
+                assert!(self.left.len() < IN_THE_AIR_MAX, "the test's own table must not grow");
+                self.left.push(Packet { at: self.clock.now(), from: packet.to, length, bytes });
+            }
             sent(index, Ok(()));
         }
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Datagram<'_>)) -> bool {
-        let now = clock.now();
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+        let now = self.real_time.check(clock);
+        let stamp = |at| Nanos(clock.realtime().0 - now.since(at).0);
+        while let Some(Packet { at, length, bytes, .. }) = self.left.pop() {
+            deliver(Heard::Departure(&bytes[..length], self.real_time.moment(Some(stamp(at)), now)));
+        }
         let mut index = 0;
         while index < self.air.len() {
             if self.air[index].at > now {
@@ -159,8 +189,8 @@ impl Wire for MixedWire {
             }
             let Packet { at, from, length, bytes } = self.air.swap_remove(index);
             // Every fourth without a stamp of the kernel's.
-            let stamp = Stamp::ALL[usize::from(bytes[7] % 4 == 0)];
-            deliver(Datagram { from, bytes: &bytes[..length], at, stamp });
+            let moment = self.real_time.moment((bytes[7] % 4 > 0).then(|| stamp(at)), now);
+            deliver(Heard::Arrival(Datagram { from, bytes: &bytes[..length], moment }));
         }
         true
     }
