@@ -164,7 +164,7 @@ impl Wire for MixedWire {
                 }
             }
             // Every third leaves without telling.
-            if self.probes % 3 > 0 {
+            if !self.probes.is_multiple_of(3) {
                 let mut bytes = [0; PACKET_BYTES_MAX];
                 let length = ETHERNET_BYTES + packet.bytes.len();
                 bytes[ETHERNET_BYTES..length].copy_from_slice(packet.bytes);
