@@ -1,6 +1,6 @@
 //! The settings of `kube-canary ping`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::UsageError;
@@ -80,7 +80,8 @@ impl PingSettings {
 
 fn target(text: &str) -> Result<PingTarget, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        let usable = !address.is_unspecified() && !address.is_multicast();
+        let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
         return if usable { Ok(PingTarget::Address(address)) } else { Err("the address of one host".into()) };
     }
     // No top-level domain is a number: this was meant for an address.
@@ -128,6 +129,7 @@ mod tests {
             ("ping 127.0.0.300", ["TARGET", "127.0.0.300", "address"]),
             ("ping 10", ["TARGET", "\"10\"", "address"]),
             ("ping 0.0.0.0", ["TARGET", "0.0.0.0", "one host"]),
+            ("ping 255.255.255.255", ["TARGET", "255.255.255.255", "one host"]),
             ("ping 224.0.0.1", ["TARGET", "224.0.0.1", "one host"]),
             ("ping fe80::1%eth0", ["TARGET", "fe80::1%eth0", "name"]),
             ("ping a a", ["TARGET", "\"a\"", "once"]),

@@ -44,10 +44,10 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
     if settings.json {
         return;
     }
-    let (interval, timeout) = (Time(settings.interval.into()), Time(settings.timeout.into()));
+    let (interval, timeout) = (settings.interval, settings.timeout);
     let targets = if labels.len() == 1 { "1 target".to_owned() } else { format!("{} targets", labels.len()) };
     let bytes = settings.payload_bytes;
-    let _ = writeln!(text, "{targets}, {bytes} bytes of payload, a probe every {interval}, lost after {timeout}");
+    let _ = writeln!(text, "{targets}, {bytes} bytes of payload, a probe every {interval:?}, lost after {timeout:?}");
     for label in labels.iter().filter(|label| label.name.parse() != Ok(label.address)) {
         let _ = writeln!(text, "{} is {}", label.name, label.address);
     }
