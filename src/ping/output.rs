@@ -99,6 +99,9 @@ fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) 
     Ok(())
 }
 
+/// One of the quantiles.
+type Figure = fn(Quantiles) -> Nanos;
+
 /// A summary of every target.
 pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     match form {
@@ -120,8 +123,7 @@ fn object(text: &mut String, label: &Label, tally: &Tally) {
         tally.stamped_by_kernel
     );
     let quantiles = tally.rtts.quantiles();
-    let fields: [(&str, fn(Quantiles) -> Nanos); 4] =
-        [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
+    let fields: [(&str, Figure); 4] = [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
     for (name, field) in fields {
         let _ = match quantiles {
             Some(quantiles) => write!(text, ",\"rtt_{name}_seconds\":{}", Seconds(field(quantiles))),
@@ -175,7 +177,7 @@ fn row(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
         if whole == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
     };
     let quantiles = tally.rtts.quantiles();
-    let time = |field: fn(Quantiles) -> Nanos| quantiles.map_or_else(|| "-".to_owned(), |q| Time(field(q)).to_string());
+    let time = |field: Figure| quantiles.map_or_else(|| "-".to_owned(), |q| Time(field(q)).to_string());
     [
         label.name.clone(),
         tally.sent.to_string(),

@@ -129,7 +129,9 @@ mod tests {
     fn beyond_the_bound_they_are_within_one_percent() {
         let mut rtts = Rtts::default();
         let all: Vec<u64> = (0..100_000u64).map(|n| 20_000 + n * n % 99_991 * 37).collect();
-        all.iter().for_each(|&n| rtts.add(Nanos(n)));
+        for &n in &all {
+            rtts.add(Nanos(n));
+        }
         let mut sorted = all;
         sorted.sort_unstable();
         let q = rtts.quantiles().unwrap();
