@@ -8,7 +8,6 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -18,8 +17,9 @@ use crate::exposition::{AgentMetrics, App, Build, Health, View};
 use crate::http::{ServeError, Server};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
-use crate::prober::{self, Clock, MonotonicClock, Prober, Timer};
+use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
 use crate::statistics::Statistics;
+use crate::stop::Stop;
 use crate::units::Nanos;
 use crate::{allocator, clock, settle};
 
@@ -72,7 +72,7 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
-    let stop = Stop::new()?;
+    let stop = Stop::new().map_err(system("handle signals"))?;
     let bound = Server::bind(settings.listen)?;
     log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
     let view = Arc::new(View {
@@ -99,26 +99,6 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     server.shutdown();
     log::info!("{}: stopped", settings.node_name);
     done
-}
-
-/// SIGTERM and SIGINT.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, RunError> {
-        let on = |kind| signal(kind).map_err(system("handle signals"));
-        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 struct ProbeLoop {
@@ -159,21 +139,13 @@ impl ProbeLoop {
     }
 
     async fn run(&mut self, mut updates: mpsc::Receiver<Update>, mut stop: Stop) -> Result<(), RunError> {
-        let timer = Timer::new().map_err(system("make the pacing timer"))?;
+        let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
         loop {
             let drained = self.turn();
             let now = self.prober.clock().now();
-            let mut wake = now.plus(HOUSEKEEPING);
-            if !drained || self.pending.is_some() {
-                wake = now;
-            }
-            if let Some(due) = self.prober.next_turn() {
-                wake = wake.min(due);
-            }
-            timer.set(wake).map_err(system("set the pacing timer"))?;
+            let latest = if drained && self.pending.is_none() { now.plus(HOUSEKEEPING) } else { now };
             tokio::select! {
-                () = timer.fired() => {}
-                () = self.prober.wire().readable() => {}
+                waited = pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
                 Some(update) = updates.recv() => self.update(update),
                 () = stop.asked() => return Ok(()),
             }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Data flows from left to right, and a stage knows its left neighbours only; `tests/direction.rs` holds them to it.
-//! This file and [`agent`] alone wire them. Beside the stages:
+//! This file, [`agent`] and [`ping`] alone wire them. Beside the stages:
 //!
 //! | module | what it is |
 //! |---|---|
@@ -15,6 +15,8 @@
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file |
 //! | [`demo`] | a mesh of canaries on one machine |
+//! | [`ping`] | the prober alone, for people and for tests |
+//! | [`stop`] | the signals that end all of these |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
 
 pub mod agent;
@@ -27,11 +29,13 @@ pub mod exposition;
 pub mod http;
 pub mod limits;
 pub mod peers;
+pub mod ping;
 pub mod prober;
 pub mod proc;
 pub mod settle;
 pub mod shim;
 pub mod statistics;
+pub mod stop;
 pub mod units;
 
 use std::ffi::OsString;
@@ -50,6 +54,12 @@ pub fn main_from(arguments: Vec<OsString>) -> i32 {
         Ok(Command::Help(text)) => print(&text),
         Ok(Command::Version { json }) => print(&version(json)),
         Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),
+        Ok(Command::Ping(settings)) => match ping::run(&settings) {
+            Ok(true) => Ok(()),
+            // Who did not answer stands in the summary.
+            Ok(false) => return FAILURE,
+            Err(error) => Err(error.to_string()),
+        },
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
             eprintln!("kube-canary: {error}");

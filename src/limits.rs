@@ -154,6 +154,23 @@ pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
 /// Canaries of one demo: each is a process.
 pub const DEMO_NODES_MAX: u64 = 50;
 
+// ---- ping --------------------------------------------------------------------------------------
+
+/// Targets of one ping: the largest supported Kubernetes cluster.
+pub const PING_TARGETS_MAX: usize = 5_000;
+/// The most probes per target that can be asked for.
+pub const PING_COUNT_MAX: u64 = 1_000_000_000;
+/// Round-trip times of a target that are kept as they are, 8 bytes each; beyond, they are counted in cells.
+pub const PING_EXACT_RTTS: usize = 1_024;
+/// Bytes of output that wait for a slow reader; with more than that no further probe is sent.
+pub const PING_OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Bytes written at a time: PIPE_BUF, which a pipe that is ready for writing takes without blocking (pipe(7)).
+pub const PING_WRITE_BYTES: usize = 4_096;
+/// How soon output that did not fit is tried again.
+pub const PING_OUTPUT_RETRY: Duration = Duration::from_millis(10);
+/// How long the end waits for a reader that takes nothing.
+pub const PING_OUTPUT_TIME: Duration = Duration::from_millis(800);
+
 // ---- allocators --------------------------------------------------------------------------------
 
 /// jemalloc arenas that can be asked for at build time: its own default, four per processor, on 256 processors.
@@ -162,6 +179,7 @@ pub const NARENAS_MAX: u32 = 1_024;
 /// threads free memory meanwhile.
 pub const MALLOC_TRIALS_MAX: u32 = 64;
 
+const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() + DRAIN_TIME.as_millis() < 1_000);

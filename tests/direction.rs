@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 7] = [
+const STAGES: [(&str, &[&str]); 8] = [
     ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits"]),
     ("prober", &["peers", "prober", "units", "limits", "clock"]),
@@ -19,6 +19,22 @@ const STAGES: [(&str, &[&str]); 7] = [
     ),
     ("http", &["http", "limits", "units"]),
     ("allocator", &["allocator", "limits", "units"]),
+    // A second wiring, of the prober alone: no statistics, no exposition.
+    (
+        "ping",
+        &[
+            "config::PingSettings",
+            "config::PingTarget",
+            "discovery::dns",
+            "peers",
+            "prober",
+            "ping",
+            "stop",
+            "units",
+            "limits",
+            "clock",
+        ],
+    ),
 ];
 /// Folders that wire, like the files beside them: they may name anything.
 const WIRING: [&str; 2] = ["config", "demo"];

@@ -78,6 +78,20 @@ pub const DEMO: &[Flag] = &[
     flag("seconds", "N", "KUBE_CANARY_DEMO_SECONDS", "until Ctrl-C", "Stop after so many seconds"),
 ];
 
+/// The flags of `kube-canary ping`.
+#[rustfmt::skip]
+pub const PING: &[Flag] = &[
+    flag("count", "N", "KUBE_CANARY_PING_COUNT", "until Ctrl-C",
+        "End after N probes to each target, once the last is answered or lost"),
+    flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s",
+        "One probe per target and interval, 10ms to 300s; the sends are spread over it"),
+    flag("timeout", "DURATION", "KUBE_CANARY_TIMEOUT", "1s",
+        "A probe unanswered for longer is lost; up to 63 intervals"),
+    flag("payload-bytes", "N", "KUBE_CANARY_PAYLOAD_BYTES", "56",
+        "Bytes behind the ICMP header, 24 to 8952"),
+    Flag { name: "json", value: None, env: None, default: "", help: "One JSON object a line" },
+];
+
 /// The flags of `kube-canary version`.
 pub const VERSION: &[Flag] =
     &[Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" }];

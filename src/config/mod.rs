@@ -5,10 +5,12 @@
 
 mod demo;
 pub mod flags;
+mod ping;
 mod run;
 mod typed;
 
 pub use demo::DemoSettings;
+pub use ping::{PingSettings, PingTarget};
 pub use run::RunSettings;
 
 use std::ffi::OsString;
@@ -35,6 +37,8 @@ impl UsageError {
 pub enum Command {
     /// Probe and serve.
     Run(Box<RunSettings>),
+    /// Probe targets and print what comes.
+    Ping(PingSettings),
     /// A mesh on this machine.
     Demo(DemoSettings),
     /// Say which build this is.
@@ -47,10 +51,11 @@ pub enum Command {
 }
 
 const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[run|demo|version] [FLAGS]";
+const USAGE: &str = "[run|ping|demo|version] [FLAGS]";
 const COMMANDS: &str = "
 Commands:
   run      Probe the peers and serve /metrics (also without a command)
+  ping     Probe some targets, a line per reply and a summary
   demo     A mesh of real canaries on this machine, with a live table
   version  Which build this is, and which allocator runs
 
@@ -82,6 +87,10 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             }
             Some(typed) => Ok(Command::Run(Box::new(RunSettings::resolve(&typed, env)?))),
         },
+        Some("ping") => match Typed::read_with_positional(rest, flags::PING, env)? {
+            None => Ok(Command::Help(flags::help(ping::USAGE, ping::ABOUT, flags::PING, ping::AFTER))),
+            Some(typed) => Ok(Command::Ping(PingSettings::resolve(&typed)?)),
+        },
         Some("demo") => match Typed::read(rest, flags::DEMO, env)? {
             None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
             Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
@@ -90,7 +99,7 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             None => Ok(Command::Help(flags::help("version [--json]", "Which build this is.", flags::VERSION, ""))),
             Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
         },
-        Some(other) => Err(UsageError(format!("unknown command {other:?}: expected run, demo or version"))),
+        Some(other) => Err(UsageError(format!("unknown command {other:?}: expected run, ping, demo or version"))),
     }
 }
 
@@ -104,7 +113,7 @@ mod tests {
 
     #[test]
     fn help_is_there_for_every_command() {
-        for line in ["--help", "-h", "run --help", "demo -h", "version --help"] {
+        for line in ["--help", "-h", "run --help", "ping a --help", "demo -h", "version --help"] {
             match parsed(line) {
                 Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
                 other => panic!("{line}: {other:?}"),

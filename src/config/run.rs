@@ -52,12 +52,7 @@ pub struct RunSettings {
 
 impl RunSettings {
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
-        let second = Duration::from_secs(1);
-        let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?.unwrap_or(second);
-        let longest = INTERVAL_MAX.min(interval * u32::try_from(IN_FLIGHT_PER_PEER_MAX - 1).unwrap_or(1));
-        let timeout =
-            typed.value("timeout", duration_between(Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
-        let payload = number_between(PAYLOAD_BYTES_MIN as u64, PAYLOAD_BYTES_MAX as u64);
+        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
         let workers = number_between(1, HTTP_WORKERS_MAX as u64);
@@ -68,7 +63,7 @@ impl RunSettings {
             discovery: discovery(typed, env, listen.port())?,
             interval,
             timeout,
-            payload_bytes: size(typed.value("payload-bytes", payload)?, 56),
+            payload_bytes,
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
             max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, 0),
             forget_after: typed
@@ -79,6 +74,26 @@ impl RunSettings {
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
             log_level: typed.value("log-level", log_level)?.unwrap_or(log::LevelFilter::Info),
         })
+    }
+}
+
+/// How to probe: the flags that `run` and `ping` have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Probing {
+    pub interval: Duration,
+    pub timeout: Duration,
+    pub payload_bytes: usize,
+}
+
+impl Probing {
+    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let second = Duration::from_secs(1);
+        let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?.unwrap_or(second);
+        let longest = INTERVAL_MAX.min(interval * u32::try_from(IN_FLIGHT_PER_PEER_MAX - 1).unwrap_or(1));
+        let timeout =
+            typed.value("timeout", duration_between(Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
+        let payload = number_between(PAYLOAD_BYTES_MIN as u64, PAYLOAD_BYTES_MAX as u64);
+        Ok(Self { interval, timeout, payload_bytes: size(typed.value("payload-bytes", payload)?, 56) })
     }
 }
 

@@ -17,13 +17,27 @@ struct Given {
 #[derive(Debug)]
 pub struct Typed {
     given: Vec<Given>,
+    positional: Vec<String>,
 }
 
 impl Typed {
     /// Looks every argument up in `flags`; a flag that is not given is taken from its variable, unless that is empty.
     /// None where help is asked for.
     pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Option<Self>, UsageError> {
-        let mut given = Vec::new();
+        let typed = Self::read_with_positional(arguments, flags, env)?;
+        match typed.as_ref().and_then(|typed| typed.positional.first()) {
+            Some(text) => Err(UsageError(format!("unexpected argument {text:?}: expected flags"))),
+            None => Ok(typed),
+        }
+    }
+
+    /// The same for a command that takes arguments without a flag, between the flags or behind them.
+    pub fn read_with_positional(
+        arguments: Vec<OsString>,
+        flags: &'static [Flag],
+        env: Env<'_>,
+    ) -> Result<Option<Self>, UsageError> {
+        let (mut given, mut positional) = (Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(arguments);
         let error = |error: lexopt::Error| UsageError(error.to_string());
         while let Some(argument) = parser.next().map_err(error)? {
@@ -32,10 +46,8 @@ impl Typed {
                 lexopt::Arg::Long(name) => name.to_owned(),
                 lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"), flags)),
                 lexopt::Arg::Value(value) => {
-                    return Err(UsageError(format!(
-                        "unexpected argument {:?}: expected flags",
-                        value.to_string_lossy()
-                    )));
+                    positional.push(value.to_string_lossy().into_owned());
+                    continue;
                 }
             };
             let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
@@ -61,7 +73,12 @@ impl Typed {
                 given.push(Given { flag: flag.name, name: variable.to_owned(), value });
             }
         }
-        Ok(Some(Self { given }))
+        Ok(Some(Self { given, positional }))
+    }
+
+    /// What was given without a flag.
+    pub fn positional(&self) -> &[String] {
+        &self.positional
     }
 
     /// Whether a switch was given.

@@ -19,6 +19,7 @@ mod engine;
 mod flights;
 mod mmsg;
 mod options;
+mod pacer;
 pub mod packet;
 mod schedule;
 pub mod socket;
@@ -27,6 +28,7 @@ mod turn;
 
 pub use clock::{Clock, Moment, MonotonicClock, RealTime};
 pub use engine::{Engine, Event, Events};
+pub use pacer::Pacer;
 pub use schedule::Schedule;
 pub use timer::Timer;
 pub use turn::{Prober, Settings};
@@ -168,6 +170,11 @@ pub trait Wire {
 pub trait Sink {
     /// Something happened to a probe of this slot.
     fn event(&mut self, slot: SlotId, event: Event);
+    /// An intact reply to the probe with this ICMP sequence number has brought this about. Who does not care for the
+    /// number has it as any other event.
+    fn event_of_reply(&mut self, slot: SlotId, _sequence: u16, event: Event) {
+        self.event(slot, event);
+    }
     /// A probe went out this much after its time.
     fn send_lag(&mut self, lag: Nanos);
     /// A reply waited so long between the kernel's stamp and our reading it.

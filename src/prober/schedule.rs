@@ -50,12 +50,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// An empty wheel that turns from `now` on, with the phase of `node`.
+    /// An empty wheel that turns from `now` on, with the phase of `node`; at once where that is empty.
     pub fn new(interval: Nanos, node: &str, now: Nanos) -> Self {
         let cells = (interval.0 / CELL_MIN.0).clamp(1, CELLS_MAX);
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
-        let phase = Nanos(hasher.finish() % interval.0.max(1));
+        let phase = if node.is_empty() { Nanos(0) } else { Nanos(hasher.finish() % interval.0.max(1)) };
         let mut fill_order: Vec<u16> = (0..cells).filter_map(|i| u16::try_from(i).ok()).collect();
         // Van der Corput's sequence: the bits of the index mirrored. 0, 1/2, 1/4, 3/4, …
         let bits = 64 - (cells.max(2) - 1).leading_zeros();
@@ -261,6 +261,7 @@ mod tests {
     fn nodes_have_different_phases_and_a_node_always_the_same() {
         let phase = |node: &str| Schedule::new(SECOND, node, Nanos(0)).start;
         assert_eq!(phase("a"), phase("a"));
+        assert_eq!(phase(""), Nanos(0), "no node, no phase");
         let mut phases: Vec<u64> = (0..20).map(|i| phase(&format!("node{i}")).0).collect();
         phases.sort_unstable();
         phases.dedup();

@@ -27,7 +27,7 @@ pub struct Settings {
     pub timeout: Nanos,
     /// Payload of a request.
     pub payload_bytes: usize,
-    /// Our node's name: decides the phase.
+    /// Our node's name: decides the phase. Empty where there is no mesh to keep apart from: the first turn is at once.
     pub node: String,
 }
 
@@ -93,6 +93,17 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             Change::Join { slot } | Change::Stop { slot } => self.schedule.remove(slot),
             Change::Probe { slot, .. } => self.schedule.add(slot),
         }
+        self.attend();
+    }
+
+    /// Sends nothing more to a slot until its next [`Change::Probe`]; what is under way stays so, unlike after
+    /// [`Change::Stop`].
+    pub fn pause(&mut self, slot: SlotId) {
+        self.schedule.remove(slot);
+        self.attend();
+    }
+
+    fn attend(&mut self) {
         self.wire.attend(self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT));
     }
 
@@ -190,16 +201,17 @@ fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [Soc
     if let Some(delay) = datagram.moment.read_delay(Nanos(0)) {
         sink.read_delay(delay);
     }
-    let mut tell = |slot: SlotId, event: Event| sink.event(slot, event);
     match codec.decode(datagram, kind) {
         Decoded::NotAReply => {}
         Decoded::Unrelated => sink.unrelated(),
         Decoded::Corrupt { .. } => match engine.corrupt(datagram.from) {
-            Some(slot) => tell(slot, Event::Corrupt),
+            Some(slot) => sink.event(slot, Event::Corrupt),
             None => sink.unrelated(),
         },
         Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.moment) {
-            Some(events) => events.into_iter().flatten().for_each(|event| tell(label.slot, event)),
+            Some(events) => {
+                events.into_iter().flatten().for_each(|event| sink.event_of_reply(label.slot, label.sequence, event));
+            }
             None => sink.unrelated(),
         },
     }

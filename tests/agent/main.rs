@@ -13,6 +13,7 @@ mod icmp;
 mod lifecycle;
 mod metrics;
 mod peers_file;
+mod ping;
 #[path = "../common/shim.rs"]
 mod shim;
 mod threads;

@@ -34,6 +34,9 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (run(&["--peers-file", "/nonexistent/peers"]), ["--peers-file", "/nonexistent/peers", "readable"]),
         (run(&[]), ["--peer", "--peers-file", "--discovery"]),
         (vec!["fly"], ["fly", "run", "demo"]),
+        (vec!["ping", "--count", "3"], ["TARGET", "at least one", "address"]),
+        (vec!["ping", "127.0.0.300"], ["TARGET", "127.0.0.300", "DNS name"]),
+        (vec!["ping", "127.0.0.1", "--count", "0"], ["--count", "\"0\"", "1 to"]),
         (vec!["demo", "--nodes", "1"], ["--nodes", "\"1\"", "2 to 50"]),
         (vec!["version", "--yaml"], ["--yaml", "--json", ""]),
     ] {

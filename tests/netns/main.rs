@@ -14,4 +14,5 @@ mod loss;
 mod mesh;
 mod namespace;
 mod peers_file;
+mod ping;
 mod sockets;

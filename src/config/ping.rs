@@ -1,0 +1,147 @@
+//! The settings of `kube-canary ping`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::UsageError;
+use super::run::{Probing, number_between};
+use super::typed::Typed;
+use crate::discovery::dns;
+use crate::limits::{PING_COUNT_MAX, PING_TARGETS_MAX};
+
+/// How to call it.
+pub const USAGE: &str = "ping TARGET… [FLAGS]";
+/// What it does.
+pub const ABOUT: &str = "The agent's prober for people and for tests: a line per probe, and a summary.";
+/// What stands below the flags.
+pub const AFTER: &str = "
+A TARGET is an IPv4 or IPv6 address, or a name that the servers of /etc/resolv.conf know (its first IPv4 address, else its
+first IPv6 address; /etc/hosts is not read).
+
+Exit codes: 0 every target has answered within the timeout at least once; 1 one has not, or a failure; 2 a bad flag.
+";
+const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
+
+/// A target as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PingTarget {
+    /// An address.
+    Address(IpAddr),
+    /// To be resolved at the start.
+    Name(String),
+}
+
+/// A ping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PingSettings {
+    /// Whom, each once, and at least one; the text is what the output calls it.
+    pub targets: Vec<(String, PingTarget)>,
+    /// Probes per target; else until a signal.
+    pub count: Option<u64>,
+    /// One probe per target and interval.
+    pub interval: Duration,
+    /// Unanswered for longer is lost.
+    pub timeout: Duration,
+    /// Bytes behind the ICMP header.
+    pub payload_bytes: usize,
+    /// Objects rather than lines for people.
+    pub json: bool,
+}
+
+impl PingSettings {
+    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
+        let given = typed.positional();
+        if given.is_empty() {
+            return Err(UsageError(format!("TARGET: expected at least one, {TARGET}")));
+        }
+        if given.len() > PING_TARGETS_MAX {
+            return Err(UsageError(format!("TARGET: {} are given: expected at most {PING_TARGETS_MAX}", given.len())));
+        }
+        let mut targets = Vec::with_capacity(given.len());
+        for text in given {
+            targets.push((text.clone(), target(text).map_err(|reason| UsageError::of("TARGET", text, &reason))?));
+        }
+        let mut sorted: Vec<&String> = given.iter().collect();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(UsageError::of("TARGET", twice[0], "each target once"));
+        }
+        Ok(Self {
+            targets,
+            count: typed.value("count", number_between(1, PING_COUNT_MAX))?,
+            interval,
+            timeout,
+            payload_bytes,
+            json: typed.switch("json"),
+        })
+    }
+}
+
+fn target(text: &str) -> Result<PingTarget, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
+        return if usable { Ok(PingTarget::Address(address)) } else { Err("the address of one host".into()) };
+    }
+    // No top-level domain is a number: this was meant for an address.
+    let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
+    match dns::check_name(text) {
+        Ok(()) if !numeric || text.ends_with('.') => Ok(PingTarget::Name(text.to_owned())),
+        _ => Err(TARGET.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, parse};
+    use super::*;
+
+    fn settings(line: &str) -> Result<PingSettings, UsageError> {
+        match parse(line.split_whitespace().map(Into::into).collect(), &|_| None)? {
+            Command::Ping(settings) => Ok(settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn targets_are_addresses_or_names_wherever_they_stand() {
+        let s = settings("ping 127.0.0.1 --count 3 ::1 --interval 10ms canary.ns.svc --json").unwrap();
+        let targets: Vec<_> = s.targets.iter().map(|(_, target)| target.clone()).collect();
+        assert_eq!(
+            targets,
+            [
+                PingTarget::Address([127, 0, 0, 1].into()),
+                PingTarget::Address([0, 0, 0, 0, 0, 0, 0, 1].into()),
+                PingTarget::Name("canary.ns.svc".into())
+            ]
+        );
+        assert_eq!((s.count, s.interval, s.json), (Some(3), Duration::from_millis(10), true));
+        assert_eq!(s.timeout, Duration::from_millis(630), "63 intervals");
+        let s = settings("ping a").unwrap();
+        assert_eq!((s.count, s.interval, s.timeout), (None, Duration::from_secs(1), Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn every_bad_value_is_one_line_that_names_it_and_what_is_accepted() {
+        for (line, parts) in [
+            ("ping", ["TARGET", "at least one", "address"]),
+            ("ping 127.0.0.300", ["TARGET", "127.0.0.300", "address"]),
+            ("ping 10", ["TARGET", "\"10\"", "address"]),
+            ("ping 0.0.0.0", ["TARGET", "0.0.0.0", "one host"]),
+            ("ping 255.255.255.255", ["TARGET", "255.255.255.255", "one host"]),
+            ("ping 224.0.0.1", ["TARGET", "224.0.0.1", "one host"]),
+            ("ping fe80::1%eth0", ["TARGET", "fe80::1%eth0", "name"]),
+            ("ping a a", ["TARGET", "\"a\"", "once"]),
+            ("ping a --count 0", ["--count", "\"0\"", "1 to"]),
+            ("ping a --interval 1", ["--interval", "\"1\"", "500ms"]),
+            ("ping a --timeout 2h", ["--timeout", "2h", "63s"]),
+            ("ping a --payload-bytes 8", ["--payload-bytes", "\"8\"", "24 to 8952"]),
+            ("ping a --flood", ["--flood", "--count", "--json"]),
+        ] {
+            let error = settings(line).unwrap_err().0;
+            assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

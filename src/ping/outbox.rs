@@ -1,0 +1,133 @@
+//! Standard output that does not hold up the prober: text is gathered during a turn and written after it, as far as the
+//! reader takes it without blocking.
+//!
+//! Rejected: O_NONBLOCK, which whoever shares the terminal would have as well, and a thread for the writing, which would
+//! need a bounded queue all the same.
+#![expect(unsafe_code, reason = "poll(2) has no safe wrapper in std")]
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Duration;
+
+use crate::limits::{PING_OUTPUT_BYTES_MAX, PING_OUTPUT_TIME, PING_WRITE_BYTES};
+
+/// Text on its way out.
+#[derive(Debug)]
+pub struct Outbox {
+    to: File,
+    /// Where lines are put.
+    pub text: String,
+    /// How much of it is written.
+    written: usize,
+}
+
+impl Outbox {
+    /// To standard output.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn stdout() -> io::Result<Self> {
+        Ok(Self::to(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+    }
+
+    const fn to(to: File) -> Self {
+        Self { to, text: String::new(), written: 0 }
+    }
+
+    /// Whether so much waits that nothing may be added.
+    pub const fn is_full(&self) -> bool {
+        self.text.len() - self.written > PING_OUTPUT_BYTES_MAX
+    }
+
+    /// Writes what is taken at once. Returns whether that is everything.
+    ///
+    /// # Errors
+    /// What the kernel says; `BrokenPipe` where nobody reads any more.
+    pub fn pass_on(&mut self) -> io::Result<bool> {
+        self.pass_on_within(Duration::ZERO)
+    }
+
+    /// Writes everything; gives up where nothing is taken for [`PING_OUTPUT_TIME`].
+    ///
+    /// # Errors
+    /// As [`Outbox::pass_on`], and `TimedOut`.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let done = self.pass_on_within(PING_OUTPUT_TIME)?;
+        if done { Ok(()) } else { Err(io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing")) }
+    }
+
+    fn pass_on_within(&mut self, time: Duration) -> io::Result<bool> {
+        while self.written < self.text.len() {
+            if !self.takes_some(time)? {
+                return Ok(false);
+            }
+            let rest = &self.text.as_bytes()[self.written..];
+            match self.to.write(&rest[..rest.len().min(PING_WRITE_BYTES)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Someone else's O_NONBLOCK.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.text.clear();
+        self.written = 0;
+        Ok(true)
+    }
+
+    fn takes_some(&self, time: Duration) -> io::Result<bool> {
+        let mut asked = libc::pollfd { fd: self.to.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        let time = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one entry, which outlives the call.
+        match unsafe { libc::poll(&raw mut asked, 1, time) } {
+            0 => Ok(false),
+            // Also where nobody reads any more: the write will say so.
+            1.. => Ok(true),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_takes_nothing_holds_nobody_up_and_misses_nothing() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
+        assert!(outbox.pass_on().unwrap(), "nothing to write");
+        let line = "0123456789abcde\n";
+        while !outbox.is_full() {
+            outbox.text.push_str(line);
+        }
+        let bytes = outbox.text.len();
+        assert!(!outbox.pass_on().unwrap() && outbox.written > 0);
+        let reading = std::thread::spawn(move || {
+            let mut all = String::new();
+            reader.read_to_string(&mut all).map(|_| all)
+        });
+        while !outbox.pass_on().unwrap() {
+            std::thread::yield_now();
+        }
+        drop(outbox);
+        assert_eq!(reading.join().unwrap().unwrap(), line.repeat(bytes / line.len()));
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_a_broken_pipe() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
+        drop(reader);
+        outbox.text.push('x');
+        assert_eq!(outbox.pass_on().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

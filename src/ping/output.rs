@@ -1,0 +1,313 @@
+//! Lines: of a probe, and of a target at the end; for people, or one JSON object each.
+//!
+//! JSON is written by hand, into the one buffer that is there: a line of ours has numbers and closed sets, and a name that
+//! was quoted at the start.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::rtts::Quantiles;
+use super::tally::{Tally, Told};
+use crate::config::PingSettings;
+use crate::units::Nanos;
+
+/// For whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line like ping(8)'s.
+    People,
+    /// An object a line.
+    Json,
+}
+
+/// A target as the output calls it.
+#[derive(Debug)]
+pub struct Label {
+    /// As typed; in JSON a string with its quotes.
+    name: String,
+    address: IpAddr,
+}
+
+impl Label {
+    /// What `form` calls a target.
+    pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
+        let name = match form {
+            Form::People => name.to_owned(),
+            Form::Json => serde_json::Value::from(name).to_string(),
+        };
+        Self { name, address }
+    }
+}
+
+/// What is about to happen: for people alone.
+pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
+    if settings.json {
+        return;
+    }
+    let (interval, timeout) = (settings.interval, settings.timeout);
+    let targets = if labels.len() == 1 { "1 target".to_owned() } else { format!("{} targets", labels.len()) };
+    let bytes = settings.payload_bytes;
+    let _ = writeln!(text, "{targets}, {bytes} bytes of payload, a probe every {interval:?}, lost after {timeout:?}");
+    for label in labels.iter().filter(|label| label.name.parse() != Ok(label.address)) {
+        let _ = writeln!(text, "{} is {}", label.name, label.address);
+    }
+}
+
+/// A line of a probe.
+pub fn told(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, told: Told) {
+    let _ = match form {
+        Form::People => for_people(text, label, sequence, told),
+        Form::Json => as_json(text, label, sequence, told),
+    };
+}
+
+fn for_people(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) -> std::fmt::Result {
+    write!(text, "{}", label.name)?;
+    if let Some(sequence) = sequence {
+        write!(text, "  seq {sequence}")?;
+    }
+    match told {
+        Told::Reply { rtt, reordered, stamp } => {
+            let order = if reordered { ", after a later one" } else { "" };
+            writeln!(text, "  {}  ({} stamps{order})", Time(rtt), stamp.label())
+        }
+        Told::Lost => writeln!(text, "  lost"),
+        Told::Late => writeln!(text, "  late: answered after it was counted lost"),
+        Told::Duplicate => writeln!(text, "  duplicate: answered once more"),
+        Told::Corrupt => writeln!(text, "  corrupt: a damaged reply"),
+        Told::SendError(reason) => writeln!(text, "  not sent: {}", reason.label()),
+    }
+}
+
+fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) -> std::fmt::Result {
+    write!(text, "{{\"target\":{}", label.name)?;
+    if let Some(sequence) = sequence {
+        write!(text, ",\"sequence\":{sequence}")?;
+    }
+    match told {
+        Told::Reply { rtt, reordered, stamp } => {
+            let (rtt, stamp) = (Seconds(rtt), stamp.label());
+            write!(text, ",\"rtt_seconds\":{rtt},\"stamp\":\"{stamp}\",\"reordered\":{reordered}")?;
+        }
+        Told::Lost => text.push_str(",\"event\":\"lost\""),
+        Told::Late => text.push_str(",\"event\":\"late\""),
+        Told::Duplicate => text.push_str(",\"event\":\"duplicate\""),
+        Told::Corrupt => text.push_str(",\"event\":\"corrupt\""),
+        Told::SendError(reason) => write!(text, ",\"event\":\"send_error\",\"reason\":\"{}\"", reason.label())?,
+    }
+    text.push_str("}\n");
+    Ok(())
+}
+
+/// One of the quantiles.
+type Figure = fn(Quantiles) -> Nanos;
+
+/// A summary of every target.
+pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
+    match form {
+        Form::People => table(text, targets),
+        Form::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
+    }
+}
+
+fn object(text: &mut String, label: &Label, tally: &Tally) {
+    let Tally { sent, received, lost, late, duplicate, reordered, corrupt, send_errors, .. } = tally;
+    let _ = write!(
+        text,
+        "{{\"target\":{},\"address\":\"{}\",\"sent\":{sent},\"received\":{received},\"lost\":{lost},\
+         \"in_flight\":{},\"late\":{late},\"duplicate\":{duplicate},\"reordered\":{reordered},\"corrupt\":{corrupt},\
+         \"send_errors\":{send_errors},\"received_with_kernel_stamps\":{}",
+        label.name,
+        label.address,
+        tally.in_flight(),
+        tally.stamped_by_kernel
+    );
+    let quantiles = tally.rtts.quantiles();
+    let fields: [(&str, Figure); 4] = [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
+    for (name, field) in fields {
+        let _ = match quantiles {
+            Some(quantiles) => write!(text, ",\"rtt_{name}_seconds\":{}", Seconds(field(quantiles))),
+            None => write!(text, ",\"rtt_{name}_seconds\":null"),
+        };
+    }
+    text.push_str("}\n");
+}
+
+const HEADS: [&str; 15] = [
+    "TARGET",
+    "SENT",
+    "RECEIVED",
+    "LOST",
+    "LOSS",
+    "LATE",
+    "DUPLICATE",
+    "REORDERED",
+    "CORRUPT",
+    "ERRORS",
+    "KERNEL",
+    "MIN",
+    "P50",
+    "P99",
+    "MAX",
+];
+
+/// Columns as wide as they have to be; those that are rarely needed only where they are.
+fn table<'a>(text: &mut String, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
+    let rows: Vec<[String; HEADS.len()]> = targets.map(|(label, tally)| row(label, tally)).collect();
+    let rare = 5..=9;
+    let shown: Vec<usize> =
+        (0..HEADS.len()).filter(|at| !rare.contains(at) || rows.iter().any(|row| row[*at] != "0")).collect();
+    let width =
+        |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default().max(HEADS[at].len());
+    let widths: Vec<usize> = shown.iter().map(|at| width(*at)).collect();
+    text.push('\n');
+    for row in std::iter::once(&HEADS.map(str::to_owned)).chain(&rows) {
+        let start = text.len();
+        for (at, width) in shown.iter().zip(&widths) {
+            let cell = &row[*at];
+            let _ = if *at == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+        }
+        text.truncate(start + text[start..].trim_end().len());
+        text.push('\n');
+    }
+}
+
+fn row(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
+    let share = |part: u64, whole: u64| {
+        if whole == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
+    };
+    let quantiles = tally.rtts.quantiles();
+    let time = |field: Figure| quantiles.map_or_else(|| "-".to_owned(), |q| Time(field(q)).to_string());
+    [
+        label.name.clone(),
+        tally.sent.to_string(),
+        tally.received.to_string(),
+        tally.lost.to_string(),
+        share(tally.lost, tally.received + tally.lost),
+        tally.late.to_string(),
+        tally.duplicate.to_string(),
+        tally.reordered.to_string(),
+        tally.corrupt.to_string(),
+        tally.send_errors.to_string(),
+        share(tally.stamped_by_kernel, tally.received),
+        time(|q| q.min),
+        time(|q| q.p50),
+        time(|q| q.p99),
+        time(|q| q.max),
+    ]
+}
+
+/// Seconds as a JSON number, to the nanosecond: no float rounds it.
+struct Seconds(Nanos);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:09}", self.0.0 / 1_000_000_000, self.0.0 % 1_000_000_000)
+    }
+}
+
+/// A time for people: 41.2 µs, 1.203 ms, 1.5 s.
+struct Time(Nanos);
+
+impl std::fmt::Display for Time {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nanos = self.0.0 as f64;
+        match self.0.0 {
+            0..1_000_000 => write!(f, "{:.1} µs", nanos / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.3} ms", nanos / 1e6),
+            _ => write!(f, "{:.3} s", nanos / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prober::{Event, SendError, Stamp};
+
+    const REPLY: Told = Told::Reply { rtt: Nanos(41_234), reordered: true, stamp: Stamp::User };
+
+    fn lines(form: Form) -> String {
+        let label = Label::new(form, "a", [192, 0, 2, 1].into());
+        let mut text = String::new();
+        for (sequence, what) in [
+            (Some(7), REPLY),
+            (Some(8), Told::Lost),
+            (Some(8), Told::Late),
+            (Some(7), Told::Duplicate),
+            (None, Told::Corrupt),
+            (Some(9), Told::SendError(SendError::NoRoute)),
+        ] {
+            told(&mut text, form, &label, sequence, what);
+        }
+        text
+    }
+
+    fn tally() -> Tally {
+        let mut tally = Tally::default();
+        (0..4).for_each(|_| _ = tally.book(Event::Sent, None));
+        for (sequence, stamp) in [(0, Stamp::User), (1, Stamp::Kernel)] {
+            tally.book(Event::Received { rtt: Nanos(1_500_000), reordered: false, sequence, stamp }, Some(sequence));
+        }
+        tally.book(Event::Lost, None);
+        tally.book(Event::NotSent(SendError::NoRoute), None);
+        tally
+    }
+
+    #[test]
+    fn json_is_an_object_a_line_with_the_fields_of_the_contract() {
+        assert_eq!(
+            lines(Form::Json),
+            "{\"target\":\"a\",\"sequence\":7,\"rtt_seconds\":0.000041234,\"stamp\":\"user\",\"reordered\":true}\n\
+             {\"target\":\"a\",\"sequence\":8,\"event\":\"lost\"}\n\
+             {\"target\":\"a\",\"sequence\":8,\"event\":\"late\"}\n\
+             {\"target\":\"a\",\"sequence\":7,\"event\":\"duplicate\"}\n\
+             {\"target\":\"a\",\"event\":\"corrupt\"}\n\
+             {\"target\":\"a\",\"sequence\":9,\"event\":\"send_error\",\"reason\":\"no_route\"}\n"
+        );
+        let mut text = String::new();
+        let silent = Tally::default();
+        let odd = Label::new(Form::Json, "\"\\", [192, 0, 2, 2].into());
+        let label = Label::new(Form::Json, "a", [192, 0, 2, 1].into());
+        summary(&mut text, Form::Json, [(&label, &tally()), (&odd, &silent)].into_iter());
+        let objects: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let expected = serde_json::json!({
+            "target": "a", "address": "192.0.2.1", "sent": 4, "received": 2, "lost": 1, "in_flight": 1, "late": 0,
+            "duplicate": 0, "reordered": 0, "corrupt": 0, "send_errors": 1, "received_with_kernel_stamps": 1,
+            "rtt_min_seconds": 0.0015, "rtt_p50_seconds": 0.0015, "rtt_p99_seconds": 0.0015, "rtt_max_seconds": 0.0015
+        });
+        assert_eq!(objects[0], expected);
+        assert_eq!((&objects[1]["target"], &objects[1]["rtt_p50_seconds"]), (&"\"\\".into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn people_read_a_unit_and_the_source_of_the_stamps() {
+        assert_eq!(
+            lines(Form::People),
+            "a  seq 7  41.2 µs  (user stamps, after a later one)\n\
+             a  seq 8  lost\n\
+             a  seq 8  late: answered after it was counted lost\n\
+             a  seq 7  duplicate: answered once more\n\
+             a  corrupt: a damaged reply\n\
+             a  seq 9  not sent: no_route\n"
+        );
+        for (nanos, shown) in [(0, "0.0 µs"), (1_203_456, "1.203 ms"), (1_500_000_000, "1.500 s")] {
+            assert_eq!(Time(Nanos(nanos)).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn the_table_has_the_columns_that_say_something() {
+        let mut text = String::new();
+        let label = Label::new(Form::People, "a", [192, 0, 2, 1].into());
+        summary(&mut text, Form::People, [(&label, &tally())].into_iter());
+        assert_eq!(
+            text,
+            "\nTARGET  SENT  RECEIVED  LOST   LOSS  ERRORS  KERNEL       MIN       P50       P99       MAX\n\
+             a          4         2     1  33.3%       1   50.0%  1.500 ms  1.500 ms  1.500 ms  1.500 ms\n"
+        );
+        text.clear();
+        summary(&mut text, Form::People, [(&label, &Tally::default())].into_iter());
+        assert!(text.ends_with("a          0         0     0     -       -    -    -    -    -\n"), "{text}");
+    }
+}

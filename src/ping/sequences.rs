@@ -1,0 +1,90 @@
+//! Which probes of a target wait for their answer.
+//!
+//! The prober numbers a target's probes one after the other, and gives them up in that order: so the oldest that waits
+//! is the one that is lost, and nobody need tell. The ICMP number has 16 bits and wraps; here it goes on.
+
+/// Probes that are looked back on: the bits of a word. One more than [`crate::limits::IN_FLIGHT_PER_PEER_MAX`] can be
+/// under way, unless we are held up for longer than that.
+const WINDOW: u64 = 128;
+const _: () = assert!(WINDOW > crate::limits::IN_FLIGHT_PER_PEER_MAX);
+
+/// Of one target.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sequences {
+    /// The number of the next probe.
+    next: u64,
+    /// Bit n: number `next - 1 - n` waits.
+    waiting: u128,
+}
+
+impl Sequences {
+    /// The next probe went out.
+    pub const fn sent(&mut self) -> u64 {
+        let number = self.skipped();
+        self.waiting |= 1;
+        number
+    }
+
+    /// The next probe did not go out, which takes its number all the same.
+    pub const fn skipped(&mut self) -> u64 {
+        self.waiting <<= 1;
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The probe with this ICMP sequence number waits no more.
+    pub fn settled(&mut self, sequence: u16) -> u64 {
+        let back = u64::from(self.low_bits().wrapping_sub(1).wrapping_sub(sequence));
+        if back < WINDOW {
+            self.waiting &= !(1 << back);
+        }
+        (self.next.saturating_sub(1)).saturating_sub(back)
+    }
+
+    /// The oldest probe that waits is lost. None where that is further back than the window.
+    pub fn oldest_lost(&mut self) -> Option<u64> {
+        let back = u64::from(self.waiting.checked_ilog2()?);
+        self.waiting &= !(1 << back);
+        Some(self.next - 1 - back)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the number on the wire has 16 bits")]
+    const fn low_bits(&self) -> u16 {
+        self.next as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_waits_is_lost() {
+        let mut s = Sequences::default();
+        assert_eq!([s.sent(), s.skipped(), s.sent(), s.sent()], [0, 1, 2, 3]);
+        assert_eq!(s.settled(2), 2);
+        assert_eq!([s.oldest_lost(), s.oldest_lost(), s.oldest_lost()], [Some(0), Some(3), None]);
+    }
+
+    #[test]
+    fn numbers_go_on_where_those_of_the_wire_wrap() {
+        let mut s = Sequences::default();
+        for _ in 0..65_536 {
+            let number = s.sent();
+            assert_eq!(s.settled(u16::try_from(number).unwrap()), number);
+        }
+        assert_eq!([s.sent(), s.sent()], [65_536, 65_537]);
+        assert_eq!(s.settled(65_535), 65_535, "late");
+        assert_eq!(s.settled(1), 65_537);
+        assert_eq!(s.oldest_lost(), Some(65_536));
+    }
+
+    #[test]
+    fn what_is_beyond_the_window_is_not_named() {
+        let mut s = Sequences::default();
+        s.sent();
+        (0..WINDOW).for_each(|_| _ = s.skipped());
+        assert_eq!(s.oldest_lost(), None);
+        assert_eq!(s.settled(0), 0);
+    }
+}

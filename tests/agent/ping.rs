@@ -1,0 +1,165 @@
+//! `kube-canary ping`: what it prints of whom, and how it ends.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::canary::directory;
+use crate::common::process::{Process, unique};
+use crate::common::until::until_so;
+use crate::shim::PLAIN;
+
+/// The broadcast address of loopback: the kernel refuses to send there (EACCES), and nothing goes out.
+const REFUSED: &str = "127.255.255.255";
+
+struct Ping {
+    process: Process,
+    output: PathBuf,
+}
+
+impl Ping {
+    fn start(arguments: &[&str]) -> Self {
+        let output = unique(directory(), "out");
+        let mut command = Command::new(PLAIN);
+        command.arg("ping").args(arguments).stdout(File::create(&output).expect("our directory is writable"));
+        Self { process: Process::start(&mut command, directory()), output }
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.output).expect("our file")
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let object = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.text().lines().map(object).collect()
+    }
+
+    /// Waits for its end. Gives its exit code; it has said nothing but its results.
+    fn end(&mut self) -> Option<i32> {
+        let code = self.process.end().code();
+        assert_eq!(self.process.log(), "");
+        code
+    }
+}
+
+impl Drop for Ping {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.output);
+    }
+}
+
+/// What is said of `target`: its probes, and its summary.
+fn of<'a>(objects: &'a [Value], target: &str) -> (Vec<&'a Value>, &'a Value) {
+    let mut lines: Vec<&Value> = objects.iter().filter(|object| object["target"] == target).collect();
+    let summary = lines.pop().expect("a summary");
+    assert!(lines.iter().all(|line| line["sent"].is_null()) && summary["sent"].is_u64(), "{summary}");
+    (lines, summary)
+}
+
+fn number(object: &Value, field: &str) -> u64 {
+    object[field].as_u64().unwrap_or_else(|| panic!("{field}: {object}"))
+}
+
+fn seconds(object: &Value, field: &str) -> f64 {
+    object[field].as_f64().unwrap_or_else(|| panic!("{field}: {object}"))
+}
+
+#[test]
+fn every_probe_has_its_line_and_the_summary_adds_them_up() {
+    let mut ping = Ping::start(&["127.0.0.1", "127.0.0.2", "--count", "20", "--interval", "10ms", "--json"]);
+    assert_eq!(ping.end(), Some(0));
+    let objects = ping.objects();
+    for target in ["127.0.0.1", "127.0.0.2"] {
+        let (replies, summary) = of(&objects, target);
+        let sequences: Vec<u64> = replies.iter().map(|reply| number(reply, "sequence")).collect();
+        assert_eq!(sequences, (0..20).collect::<Vec<_>>());
+        let mut rtts: Vec<f64> = replies.iter().map(|reply| seconds(reply, "rtt_seconds")).collect();
+        rtts.sort_unstable_by(f64::total_cmp);
+        let kernel = replies.iter().filter(|reply| reply["stamp"] == "kernel").count() as u64;
+        assert!(replies.iter().all(|reply| reply["stamp"] == "kernel" || reply["stamp"] == "user"), "{replies:?}");
+        assert_eq!(number(summary, "received_with_kernel_stamps"), kernel);
+        for (field, expected) in [("sent", 20), ("received", 20), ("lost", 0), ("in_flight", 0), ("late", 0)] {
+            assert_eq!(number(summary, field), expected, "{field}: {summary}");
+        }
+        assert!(["duplicate", "reordered", "corrupt", "send_errors"].iter().all(|field| number(summary, field) == 0));
+        let told = ["min", "p50", "p99", "max"].map(|name| seconds(summary, &format!("rtt_{name}_seconds")));
+        let expected = [rtts[0], rtts[9], rtts[19], rtts[19]];
+        assert!(told.iter().zip(expected).all(|(told, expected)| told.total_cmp(&expected).is_eq()), "{summary}");
+        assert!(told[0] > 0.0);
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_send_is_an_error_with_a_reason_and_no_loss() {
+    let mut ping = Ping::start(&["127.0.0.1", REFUSED, "--count", "3", "--interval", "10ms", "--json"]);
+    assert_eq!(ping.end(), Some(1), "one did not answer");
+    let objects = ping.objects();
+    let (errors, summary) = of(&objects, REFUSED);
+    for (sequence, error) in errors.iter().enumerate() {
+        assert_eq!((&error["event"], &error["reason"]), (&"send_error".into(), &"not_permitted".into()));
+        assert_eq!(number(error, "sequence"), sequence as u64);
+    }
+    assert_eq!(errors.len(), 3);
+    assert_eq!(["sent", "lost", "send_errors"].map(|field| number(summary, field)), [0, 0, 3]);
+    assert_eq!(summary["rtt_p50_seconds"], Value::Null);
+    assert_eq!(number(of(&objects, "127.0.0.1").1, "received"), 3);
+}
+
+#[test]
+fn without_a_count_a_signal_ends_it_with_its_summary() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let mut ping = Ping::start(&["127.0.0.1", "--interval", "10ms", "--json"]);
+        until_so("some replies", || ping.text().lines().count() > 5);
+        ping.process.signal(signal);
+        assert_eq!(ping.end(), Some(0));
+        let objects = ping.objects();
+        let (replies, summary) = of(&objects, "127.0.0.1");
+        assert_eq!(number(summary, "received"), replies.len() as u64);
+        let sum = ["received", "lost", "in_flight"].map(|field| number(summary, field)).iter().sum::<u64>();
+        assert_eq!(number(summary, "sent"), sum);
+    }
+}
+
+#[test]
+fn people_get_a_line_per_probe_and_a_table() {
+    let mut ping = Ping::start(&["127.0.0.1", REFUSED, "--count", "2", "--interval", "10ms"]);
+    assert_eq!(ping.end(), Some(1));
+    let text = ping.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("2 targets, 56 bytes of payload, a probe every 10ms"), "{text}");
+    for sequence in 0..2 {
+        let reply = format!("127.0.0.1  seq {sequence}  ");
+        assert!(lines.iter().any(|line| line.starts_with(&reply) && line.ends_with(" stamps)")), "{text}");
+        assert!(lines.contains(&format!("{REFUSED}  seq {sequence}  not sent: not_permitted").as_str()), "{text}");
+    }
+    let [.., heads, answered, refused] = &lines[..] else { panic!("{text}") };
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(heads)[..6], ["TARGET", "SENT", "RECEIVED", "LOST", "LOSS", "ERRORS"]);
+    assert_eq!(words(answered)[..6], ["127.0.0.1", "2", "2", "0", "0.0%", "0"]);
+    assert_eq!(words(refused), [REFUSED, "0", "0", "0", "-", "2", "-", "-", "-", "-", "-"]);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = Command::new(PLAIN);
+    command.args(["ping", "127.0.0.1", "--interval", "10ms", "--json"]).stdout(Stdio::from(writer));
+    let mut process = Process::start(&mut command, directory());
+    drop(command);
+    let mut line = String::new();
+    BufReader::new(reader).read_line(&mut line).expect("a line");
+    assert!(line.contains("rtt_seconds"), "{line}");
+    assert_eq!((process.end().code(), process.log()), (Some(0), String::new()));
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_1_and_named() {
+    // RFC 6761: a name that no server has; where there is no server, that is said.
+    let mut ping = Ping::start(&["canary.invalid."]);
+    assert_eq!(ping.process.end().code(), Some(1));
+    let log = ping.process.log();
+    assert!(log.starts_with("kube-canary: cannot resolve the target \"canary.invalid.\"") && log.lines().count() == 1);
+}
