@@ -139,3 +139,15 @@ fn the_families_of_one_node_are_counted_apart() {
     assert_eq!((six.lost, six.received), (six.sent, 0));
     assert!(four.sent >= 10 && six.sent >= 10 && sums.is_empty());
 }
+
+#[test]
+fn a_paused_peer_gets_no_more_probes_and_those_under_way_are_answered_or_lost() {
+    let mut world = World::new(Plan { timeout: SECOND, ..Plan::default() }, &[("a", A)]);
+    world.wire().script(ip(A), |n| if n == 4 { Fate::lost() } else { Fate::reply(700_000) });
+    world.run_until_tried(ip(A), 5);
+    world.pause("a");
+    world.settle();
+    world.run(Nanos(10 * SECOND.0));
+    assert_eq!(world.wire().log(ip(A)).len(), 5);
+    world.expect("a", PeerReading { sent: 5, received: 4, lost: 1, ..PeerReading::default() });
+}

@@ -146,6 +146,12 @@ impl World {
         }
     }
 
+    /// A node gets no more probes; what is under way stays so.
+    pub fn pause(&mut self, node: &str) {
+        let (slot, _) = self.directory.peers().find(|(_, peer)| &*peer.node == node).expect("a peer of that name");
+        self.prober.pause(slot);
+    }
+
     /// Turns, as often as it takes to read everything.
     pub fn turn(&mut self) {
         for _ in 0..10_000 {
