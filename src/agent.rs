@@ -21,7 +21,7 @@ use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
 use crate::statistics::Statistics;
 use crate::stop::Stop;
 use crate::units::Nanos;
-use crate::{allocator, clock, settle};
+use crate::{allocator, clock, priority, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
@@ -66,6 +66,7 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
+    priority::of_probes();
     // Discovery is a task of its own on this thread, and its futures may not leave it.
     LocalSet::new().block_on(&runtime, serve(settings))
 }

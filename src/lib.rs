@@ -17,6 +17,7 @@
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
+//! | [`priority`] | who gets a processor first |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
 
 pub mod agent;
@@ -30,6 +31,7 @@ pub mod http;
 pub mod limits;
 pub mod peers;
 pub mod ping;
+pub mod priority;
 pub mod prober;
 pub mod proc;
 pub mod settle;

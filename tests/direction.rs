@@ -17,7 +17,7 @@ const STAGES: [(&str, &[&str]); 8] = [
         "exposition",
         &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock", "proc"],
     ),
-    ("http", &["http", "limits", "units"]),
+    ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
@@ -30,6 +30,7 @@ const STAGES: [(&str, &[&str]); 8] = [
             "prober",
             "ping",
             "stop",
+            "priority",
             "units",
             "limits",
             "clock",

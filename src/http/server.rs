@@ -18,7 +18,7 @@ use super::{
     listen,
     worker::{Common, Worker},
 };
-use crate::limits;
+use crate::{limits, priority};
 
 /// Why the server does not start. None of these passes by itself.
 #[derive(Debug, Error)]
@@ -138,6 +138,7 @@ impl Bound {
                 .name(format!("http-{worker}"))
                 .stack_size(limits::HTTP_WORKER_STACK_BYTES)
                 .spawn(move || {
+                    priority::of_http();
                     let (runtime, listener) = match event_loop(listener) {
                         Ok(made) => made,
                         Err(source) => return drop(ready.send(Err(ServeError::Start { worker, source }))),

@@ -21,6 +21,7 @@ use crate::config::{PingSettings, PingTarget};
 use crate::discovery::dns::{self, ResolveError};
 use crate::limits::PING_OUTPUT_RETRY;
 use crate::peers::{Change, SlotId, ZoneId};
+use crate::priority;
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
 use crate::stop::Stop;
@@ -72,6 +73,7 @@ pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
+    priority::of_probes();
     runtime.block_on(serve(settings))
 }
 

@@ -148,7 +148,7 @@ impl World {
 
     /// A node gets no more probes; what is under way stays so.
     pub fn pause(&mut self, node: &str) {
-        let (slot, _) = self.directory.peers().find(|(_, peer)| &*peer.node == node).expect("a peer of that name");
+        let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.prober.pause(slot);
     }
 
