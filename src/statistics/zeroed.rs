@@ -25,3 +25,41 @@ pub(super) fn table<T: Zero>(len: usize) -> Box<[T]> {
     // SAFETY: `T: Zero`.
     unsafe { Box::<[T]>::new_zeroed_slice(len).assume_init() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PEER_SLOTS_MAX;
+    use crate::proc;
+    use crate::statistics::PeerStatistics;
+
+    fn resident_kb() -> i64 {
+        proc::find("/proc/self/smaps_rollup", |line| proc::number(line, "Rss:")).expect("smaps_rollup")
+    }
+
+    /// Tables of the real sizes, so many that the other tests' memory is little beside them.
+    #[test]
+    fn a_table_is_not_resident_before_it_is_written_not_even_if_it_is_read() {
+        const TABLES: usize = 16;
+        let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
+        let (hot_kb, all_kb) = (kb(size_of::<Hot>()), kb(size_of::<Hot>() + size_of::<Rare>()));
+        let before = resident_kb();
+        let tables: Vec<_> =
+            (0..TABLES).map(|_| (table::<Hot>(PEER_SLOTS_MAX), table::<Rare>(PEER_SLOTS_MAX))).collect();
+        let slots = || tables.iter().flat_map(|(hot, rare)| hot.iter().zip(rare));
+        let sent: u64 = slots().map(|(hot, rare)| PeerStatistics { hot, rare }.read().sent).sum();
+        let read = resident_kb() - before;
+        // One in each page, and in some of the rare table's: a new holder's start writes no zero over a rare zero.
+        for (hot, rare) in slots().step_by(32) {
+            PeerStatistics { hot, rare }.reset();
+        }
+        let reset = resident_kb() - before;
+        println!("{all_kb} KB of tables: {read} KB resident once read, {reset} KB once their slots are taken");
+        assert_eq!(sent, 0);
+        assert!(read < all_kb / 4, "{read} of {all_kb} KB");
+        assert!(
+            (hot_kb - all_kb / 8..hot_kb + all_kb / 8).contains(&reset),
+            "{reset} of {all_kb} KB, {hot_kb} of them hot"
+        );
+    }
+}

@@ -18,7 +18,7 @@ const PEERS: usize = 1_000;
 fn address(index: usize) -> IpAddr {
     let low = u16::try_from(index).expect("few peers");
     let [high, low] = low.to_be_bytes();
-    if index % 2 == 0 {
+    if index.is_multiple_of(2) {
         [10, 1, high, low].into()
     } else {
         [0xfd00, 0, 0, 0, 0, 0, 1, u16::from_be_bytes([high, low])].into()
