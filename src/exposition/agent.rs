@@ -24,6 +24,7 @@ pub struct AgentMetrics {
     peers: IntGaugeVec,
     peer_list_age: Gauge,
     unrelated: IntCounter,
+    skipped: IntCounter,
     queue_drops: IntCounter,
     run_delay: Counter,
     echo_requests: IntCounter,
@@ -112,6 +113,10 @@ impl AgentMetrics {
                 "kube_canary_peer_list_age_seconds",
                 "Time since discovery last gave or confirmed the peer list.",
             )?,
+            skipped: int_counter(
+                "probes_skipped_total",
+                "Probes left out because the agent stood still for longer than an interval.",
+            )?,
             unrelated: int_counter("replies_unrelated_total", "Echo replies that answer no probe of this agent.")?,
             queue_drops: int_counter(
                 "receive_queue_drops_total",
@@ -135,13 +140,14 @@ impl AgentMetrics {
             heads: Mutex::default(),
             registry,
         };
-        let metrics: [Box<dyn Collector>; 12] = [
+        let metrics: [Box<dyn Collector>; 13] = [
             Box::new(build_info(build)?),
             Box::new(fixed("cpus", "Processors of the machine that are online.", process::cpus())?),
             Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
             Box::new(this.peers.clone()),
             Box::new(this.peer_list_age.clone()),
             Box::new(this.unrelated.clone()),
+            Box::new(this.skipped.clone()),
             Box::new(stamps),
             Box::new(this.queue_drops.clone()),
             Box::new(this.echo_requests.clone()),
@@ -200,6 +206,7 @@ impl AgentMetrics {
         // No list yet is as old as can be; +Inf makes any threshold fire.
         self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
+        raise(&self.skipped, view.statistics.skipped());
         raise(&self.queue_drops, view.health.receive_queue_drops());
         let echo = EchoCounters::read();
         raise(&self.echo_requests, echo.requests_received);

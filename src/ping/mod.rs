@@ -232,5 +232,7 @@ impl Sink for Book {
 
     fn read_delay(&mut self, _delay: Nanos) {}
 
+    fn skipped(&mut self, _: u64) {}
+
     fn unrelated(&mut self) {}
 }

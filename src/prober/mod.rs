@@ -177,6 +177,8 @@ pub trait Sink {
     }
     /// A probe went out this much after its time.
     fn send_lag(&mut self, lag: Nanos);
+    /// So many probes were left out, because the agent stood still for longer than an interval.
+    fn skipped(&mut self, probes: u64);
     /// A reply waited so long between the kernel's stamp and our reading it.
     fn read_delay(&mut self, delay: Nanos);
     /// A reply arrived that answers no probe of ours.

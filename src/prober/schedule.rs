@@ -47,6 +47,8 @@ pub struct Schedule {
     start: Nanos,
     /// Cells passed since `start`.
     passed: u64,
+    /// Probes left out since [`Schedule::take_skipped`].
+    skipped: u64,
 }
 
 impl Schedule {
@@ -76,6 +78,7 @@ impl Schedule {
             places: Vec::new(),
             start: now.plus(phase),
             passed: 0,
+            skipped: 0,
         }
     }
 
@@ -144,7 +147,11 @@ impl Schedule {
     pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, SlotId)> {
         let count = self.cells.len() as u64;
         let late = now.since(self.time_of(self.passed));
-        self.passed += late.0 / self.interval.0.max(1) * count;
+        let turns = late.0 / self.interval.0.max(1);
+        if turns > 0 {
+            self.passed += turns * count;
+            self.skipped += turns * self.len() as u64;
+        }
         for _ in 0..count {
             let due = self.time_of(self.passed);
             if due > now {
@@ -157,6 +164,11 @@ impl Schedule {
             }
         }
         None
+    }
+
+    /// Probes that were left out since the last call.
+    pub const fn take_skipped(&mut self) -> u64 {
+        std::mem::replace(&mut self.skipped, 0)
     }
 
     /// The next peer of the cell that `slot` is in.
@@ -239,6 +251,7 @@ mod tests {
             sent += cell(&s, first).count();
         }
         assert!(sent <= 10, "{sent}");
+        assert_eq!((s.take_skipped(), s.take_skipped()), (600, 0), "and says how many probes that were");
     }
 
     #[test]

@@ -124,6 +124,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
                 read = Some((as_of, self.receive(sink)));
             }
         }
+        let skipped = self.schedule.take_skipped();
+        if skipped > 0 {
+            sink.skipped(skipped);
+        }
         let (as_of, drained) = read.unwrap_or_else(|| (start, self.receive(sink)));
         if drained {
             while let Some((slot, event)) = self.engine.expire(as_of) {

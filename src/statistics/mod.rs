@@ -40,6 +40,7 @@ pub struct Statistics {
     read_delay: SendLag,
     echoes: RecentEchoes,
     unrelated: AtomicU64,
+    skipped: AtomicU64,
     /// Round-trip times by who took the stamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
     /// Half of the recent window.
@@ -77,6 +78,7 @@ impl Statistics {
             read_delay: SendLag::default(),
             echoes: RecentEchoes::default(),
             unrelated: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             stamps: [const { AtomicU64::new(0) }; 2],
             half: recent::half_of(interval),
             window: AtomicU32::new(0),
@@ -112,6 +114,11 @@ impl Statistics {
     /// Replies that answered no probe of ours.
     pub fn unrelated(&self) -> u64 {
         self.unrelated.load(Ordering::Relaxed)
+    }
+
+    /// Probes that were left out, because the agent stood still for longer than an interval.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
     }
 
     /// The statistics of a slot; none past the last that there can be. Zeroes for one that nobody has been in.
@@ -202,6 +209,10 @@ impl Sink for &Statistics {
 
     fn read_delay(&mut self, delay: Nanos) {
         self.read_delay.observe(delay);
+    }
+
+    fn skipped(&mut self, probes: u64) {
+        bump(&self.skipped, probes);
     }
 
     fn unrelated(&mut self) {

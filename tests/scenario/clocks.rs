@@ -201,6 +201,7 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
         world.turn();
         world.run(Nanos(10 * SECOND.0));
     }
+    assert_eq!(world.statistics.skipped(), 200 * 3_599, "an hour of turns but the last, and told");
     for ((name, address), before) in names.iter().zip(before) {
         let sent = world.wire().sent(ip(address));
         assert!((20..=22).contains(&(sent - before)), "{name}: {}", sent - before);

@@ -84,6 +84,10 @@ impl Sink for Tap<'_> {
         Sink::read_delay(&mut self.statistics, delay);
     }
 
+    fn skipped(&mut self, probes: u64) {
+        Sink::skipped(&mut self.statistics, probes);
+    }
+
     fn unrelated(&mut self) {
         Sink::unrelated(&mut self.statistics);
     }
