@@ -52,6 +52,24 @@ fn all_is_well_by_raw_sockets_where_the_sysctl_permits_nobody() {
 }
 
 #[test]
+fn two_agents_with_raw_sockets_on_one_host_do_not_hear_each_others_replies() {
+    let mesh = Mesh::new();
+    let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
+    let node = mesh.node("a");
+    let [one, other] = [9_877, 9_878].map(|port| Canary::start(node, Socket::Raw, &peers, port, &[]));
+    for canary in [&one, &other] {
+        for protocol in ["icmp", "icmpv6"] {
+            let link = canary.wait_for("c", protocol, "a few answers", |link| link.received >= SETTLED);
+            assert!(link.is_clean(), "{protocol}: {link:?}");
+        }
+    }
+    // Every raw socket is given every reply of its host; the kernel drops the others' before they cost us anything.
+    for canary in [&one, &other] {
+        assert!(canary.metrics().value("replies_unrelated_total", &[]).is_some_and(is_zero));
+    }
+}
+
+#[test]
 fn a_dual_stack_peer_has_series_of_both_families_and_only_the_broken_one_shows_loss() {
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
