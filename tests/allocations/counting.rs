@@ -13,12 +13,14 @@ pub struct Asked {
     pub frees: u64,
     /// Allocated and not given back; below zero where older ones were.
     pub bytes: i64,
+    /// The most of those at once.
+    pub peak: i64,
 }
 
 thread_local! {
     // Without a destructor and initialized in place: to use them allocates nothing.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    static ASKED: Cell<Asked> = const { Cell::new(Asked { allocations: 0, frees: 0, bytes: 0 }) };
+    static ASKED: Cell<Asked> = const { Cell::new(Asked { allocations: 0, frees: 0, bytes: 0, peak: 0 }) };
 }
 
 /// The allocator of this test binary.
@@ -37,6 +39,7 @@ fn note(change: impl FnOnce(&mut Asked)) {
     if WATCHED.get() {
         let mut asked = ASKED.get();
         change(&mut asked);
+        asked.peak = asked.peak.max(asked.bytes);
         ASKED.set(asked);
     }
 }
@@ -87,9 +90,9 @@ unsafe impl GlobalAlloc for Counting {
 #[test]
 fn what_is_asked_for_is_counted() {
     let (mut held, asked) = watch(|| vec![0u8; 100]);
-    assert_eq!(asked, Asked { allocations: 1, frees: 0, bytes: 100 });
+    assert_eq!(asked, Asked { allocations: 1, frees: 0, bytes: 100, peak: 100 });
     let ((), asked) = watch(|| held.reserve_exact(200));
-    assert_eq!(asked, Asked { allocations: 1, frees: 0, bytes: 200 });
+    assert_eq!(asked, Asked { allocations: 1, frees: 0, bytes: 200, peak: 200 });
     let ((), asked) = watch(|| drop(held));
-    assert_eq!(asked, Asked { allocations: 0, frees: 1, bytes: -300 });
+    assert_eq!(asked, Asked { allocations: 0, frees: 1, bytes: -300, peak: 0 });
 }

@@ -13,6 +13,7 @@ mod counting;
 mod icmp;
 mod loopback;
 mod minute;
+mod scrape;
 mod sizes;
 mod wire;
 

@@ -1,0 +1,69 @@
+//! What a scrape takes at its peak: the same for any number of peers.
+
+use std::sync::{Arc, RwLock};
+
+use kube_canary::allocator;
+use kube_canary::discovery::Readiness;
+use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View};
+use kube_canary::http::{Render, ServerStats};
+use kube_canary::limits::FRAME_BYTES;
+use kube_canary::peers::{Directory, Own};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+
+use super::counting::{Asked, watch};
+use super::list;
+
+const INTERVAL: Nanos = Nanos::from_millis(1_000);
+/// Bodies that are rendered by turns, as a worker does for clients that read at the same pace.
+const SCRAPES: usize = 16;
+
+/// An agent that has `peers` and has probed nobody yet.
+fn view(peers: usize) -> Arc<View> {
+    let statistics = Statistics::new(Bounds::default(), INTERVAL);
+    let mut directory = Directory::default();
+    let address = |i: usize| [10, 2, u8::try_from(i / 250).unwrap(), u8::try_from(i % 250 + 1).unwrap()].into();
+    let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));
+    let own = Own { node: "self".into(), ..Own::default() };
+    directory.apply(listed, &own, Nanos(0)).changes.into_iter().for_each(|change| statistics.apply(change));
+    let (node, health) = ("self".into(), Health::default());
+    Arc::new(View { node, directory: RwLock::new(directory), statistics, health })
+}
+
+/// Renders so many scrapes, a frame of each in turn, into one buffer. Gives what that asks for, and the bytes of a scrape.
+fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
+    let mut frame = Vec::with_capacity(FRAME_BYTES);
+    // What the registry makes of itself at its first use, and the text that scrapes at one time share.
+    MetricsBody::new(Arc::clone(view), agent, Format::Text).render(&mut frame);
+    let mut bodies = Vec::with_capacity(SCRAPES);
+    let (total, asked) = watch(|| {
+        bodies.extend((0..SCRAPES).map(|_| (MetricsBody::new(Arc::clone(view), agent, Format::Text), true)));
+        let mut total = 0;
+        while bodies.iter().any(|(_, more)| *more) {
+            for (body, more) in bodies.iter_mut().filter(|(_, more)| *more) {
+                frame.clear();
+                *more = body.render(&mut frame);
+                assert_eq!(frame.capacity(), FRAME_BYTES, "a frame never grows");
+                total += frame.len();
+            }
+        }
+        total
+    });
+    (asked, total / SCRAPES)
+}
+
+#[test]
+fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
+    let allocator = allocator::info();
+    let build = Build { allocator: &allocator, http_workers: 4 };
+    let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
+    let [few, many] = [10, 5_000].map(|peers| {
+        let (asked, bytes) = scrape(&view(peers), &agent);
+        println!("{peers} peers: {bytes} bytes a scrape; {SCRAPES} at once take {} at their peak", asked.peak);
+        (asked, bytes)
+    });
+    assert!(many.1 > 100 * few.1, "a scrape of 5,000 peers is long");
+    // A few characters more in the longest name.
+    assert!(many.0.peak <= few.0.peak + 1_024, "{few:?} {many:?}");
+    assert!(many.0.allocations <= few.0.allocations + SCRAPES as u64, "{few:?} {many:?}");
+}
