@@ -12,6 +12,7 @@ machine of virtual time they differ by microseconds. With the clock being steppe
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 PEERS = 8
@@ -101,8 +102,9 @@ def main():
         for phase in phases:
             for bound, count in phase.buckets.items():
                 raw.write(f"{wire},{phase.name},{phase.steps},histogram,{bound},,{count}\n")
-            for rtt, stamp in phase.pings:
-                raw.write(f"{wire},{phase.name},{phase.steps},ping,{rtt:.9f},{stamp},1\n")
+            counts = Counter((f"{rtt:.6f}", stamp) for rtt, stamp in phase.pings)
+            for (rtt, stamp), count in sorted(counts.items()):
+                raw.write(f"{wire},{phase.name},{phase.steps},ping,{rtt},{stamp},{count}\n")
 
     print("| wire | step | steps | probes | above | below | user-stamped | ping: probes | ms from | to | user-stamped |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
@@ -119,10 +121,11 @@ def main():
             phase.problem(f"{below} probes in buckets below the truth, {phase.counters['user']} without the kernel's stamps")
         if below and min(phase.filled()) <= bound_before(shortest - step):
             phase.problem("a probe is too short by more than the step")
-        for rtt, stamp in phase.pings:
-            least = shortest - (step if ambiguous and stamp == "user" else 0) - SLACK_SECONDS
-            if not least <= rtt <= longest + SLACK_SECONDS:
-                phase.problem(f"ping: {rtt} s by the {stamp}'s stamps")
+        for source in ("kernel", "user"):
+            least = shortest - (step if ambiguous and source == "user" else 0) - SLACK_SECONDS
+            rtts = [rtt for rtt, stamp in phase.pings if stamp == source]
+            if wrong := [rtt for rtt in rtts if not least <= rtt <= longest + SLACK_SECONDS]:
+                phase.problem(f"ping: {len(wrong)} of {len(rtts)} {source}-stamped from {min(wrong)} to {max(wrong)} s")
         users = sum(stamp == "user" for _, stamp in phase.pings)
         times = [rtt for rtt, _ in phase.pings]
         print(f"| {wire} | {phase.name} | {phase.steps} | {phase.counters['rtts']} | {above} | {below} "
