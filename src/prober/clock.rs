@@ -110,21 +110,35 @@ impl Moment {
         Self { at: None, or: None, read: now }
     }
 
-    /// The moment, which cannot be before `earliest` nor after it was read, and whether the stamp tells it. Where both
-    /// meanings of the stamp are possible, the earlier one: too short a time raises no alarm. Where neither is, the
-    /// time of reading.
-    pub fn since(self, earliest: Nanos) -> (Nanos, bool) {
+    /// The stamp's possible meanings: not before `earliest`, nor after it was read.
+    fn meanings(self, earliest: Nanos) -> [Option<Nanos>; 2] {
         let possible = |at: &Nanos| at.plus(SLACK) >= earliest && *at <= self.read.plus(SLACK);
-        match (self.at.filter(possible), self.or.filter(possible)) {
-            (Some(at), None) | (None, Some(at)) => (at.max(earliest), true),
-            (Some(at), Some(or)) => (at.min(or).max(earliest), false),
-            (None, None) => (self.read.max(earliest), false),
+        [self.at.filter(possible), self.or.filter(possible)]
+    }
+
+    /// When a reply arrived, which cannot be before `earliest`, and whether the stamp tells it. Of two possible meanings the
+    /// earlier one: too short a time raises no alarm. Where there is none, the time of reading.
+    pub fn arrival(self, earliest: Nanos) -> (Nanos, bool) {
+        match self.meanings(earliest) {
+            [Some(at), None] | [None, Some(at)] => (at.max(earliest), true),
+            [Some(at), Some(or)] => (at.min(or).max(earliest), false),
+            [None, None] => (self.read.max(earliest), false),
+        }
+    }
+
+    /// When a request left, which cannot be before `earliest`, and whether the stamp tells it. Of two possible meanings the
+    /// later one: too short a time raises no alarm. Where there is none, nothing.
+    pub fn departure(self, earliest: Nanos) -> Option<(Nanos, bool)> {
+        match self.meanings(earliest) {
+            [Some(at), None] | [None, Some(at)] => Some((at.max(earliest), true)),
+            [Some(at), Some(or)] => Some((at.max(or).max(earliest), false)),
+            [None, None] => None,
         }
     }
 
     /// How long it took us to read it; none without a stamp that can be.
     pub fn read_delay(self, earliest: Nanos) -> Option<Nanos> {
-        let (at, stamped) = self.since(earliest);
+        let (at, stamped) = self.arrival(earliest);
         stamped.then(|| self.read.since(at))
     }
 }
@@ -162,7 +176,7 @@ mod tests {
         clock.now.set(130 * MS);
         clock.real.set((REAL + 130 * MS).checked_add_signed(step).unwrap());
         let now = real_time.check(&clock);
-        let (at, stamped) = real_time.moment(Some(Nanos(stamp)), now).since(Nanos(90 * MS));
+        let (at, stamped) = real_time.moment(Some(Nanos(stamp)), now).arrival(Nanos(90 * MS));
         (at.0 / MS, stamped)
     }
 
@@ -192,15 +206,19 @@ mod tests {
 
     #[test]
     fn without_a_stamp_or_with_an_impossible_one_the_time_of_reading_stands_in() {
-        assert_eq!(Moment::read(Nanos(7)).since(Nanos(3)), (Nanos(7), false));
+        assert_eq!(Moment::read(Nanos(7)).arrival(Nanos(3)), (Nanos(7), false));
         assert_eq!(
-            Moment::read(Nanos(7)).since(Nanos(9)),
+            Moment::read(Nanos(7)).arrival(Nanos(9)),
             (Nanos(9), false),
             "and never a time before what came first"
         );
         let impossible = Moment { at: Some(Nanos(HOUR)), or: None, read: Nanos(7) };
-        assert_eq!(impossible.since(Nanos(3)), (Nanos(7), false));
-        assert_eq!(impossible.read_delay(Nanos(3)), None);
+        assert_eq!(impossible.arrival(Nanos(3)), (Nanos(7), false));
+        assert_eq!((impossible.departure(Nanos(3)), impossible.read_delay(Nanos(3))), (None, None));
+        let either = Moment { at: Some(Nanos(9_000)), or: Some(Nanos(4_000)), read: Nanos(9_500) };
+        assert_eq!(either.arrival(Nanos(3_000)), (Nanos(4_000), false));
+        assert_eq!(either.departure(Nanos(3_000)), Some((Nanos(9_000), false)));
+        assert_eq!(either.departure(Nanos(7_000)), Some((Nanos(9_000), true)), "the other is impossible");
     }
 
     #[test]

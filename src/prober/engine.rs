@@ -191,8 +191,8 @@ impl Engine {
     pub fn departed(&mut self, label: Label, moment: Moment) {
         let Some(flight) = self.flight(label).filter(|f| f.state == State::Waiting && !f.stamped) else { return };
         debug_assert_eq!(flight.slot, label.slot);
-        if let (at, true) = moment.since(self.flights.sent_at(label.number)) {
-            self.flights.stamp(label.number, at, true);
+        if let Some((at, stamped)) = moment.departure(self.flights.sent_at(label.number)) {
+            self.flights.stamp(label.number, at, stamped);
         }
     }
 
@@ -214,7 +214,7 @@ impl Engine {
         }
         let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
         let sent_at = self.flights.sent_at(label.number);
-        let (at, stamped) = moment.since(sent_at);
+        let (at, stamped) = moment.arrival(sent_at);
         let rtt = at.since(sent_at);
         match flight.state {
             State::Void => None,

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Judges what bench/clock_step/guest left behind: judge.py DIRECTORY WIRE STEPS CSV. A Markdown table on standard output.
+
+The truth is the phase without steps: the buckets that its probes came into, and the times that its ping told. In a
+machine of virtual time they differ by microseconds. With the clock being stepped
+- no probe may be in a bucket above, none lost, late or double, and no line of ping may be longer;
+- one may be in a bucket below only after a step shorter than the round trip, which leaves a stamp two possible meanings
+  of which the agent takes the earlier, and calls it its own: by no more than the step, and never with the kernel's name;
+- the accounts hold: of ping, all that were sent are received; at each scrape, sent = received + lost + in flight. A scrape
+  is no snapshot: it counts received first, then the histogram, sent last, while the agent goes on. One probe per peer may
+  be under way, and one per peer come and go meanwhile.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+PEERS = 8
+TARGETS = 2
+# What a line of ping may differ from the undisturbed ones: softirqs, caches and page faults of a machine that does more.
+SLACK_SECONDS = 200e-6
+NONE = ["none", "none-again"]
+SIZES_MS = [5, 50, 500, 3_600_000]
+COUNTERS = ["sent", "received", "lost", "late", "duplicate", "reordered", "corrupt"]
+PREFIX = "kube_canary_"
+
+
+def scrape(path):
+    """(counters, non-cumulative buckets by upper bound), both over all peers."""
+    counters, cumulative = dict.fromkeys(COUNTERS + ["kernel", "user", "send_errors", "rtts"], 0), {}
+    for line in path.read_text().splitlines():
+        match = re.fullmatch(PREFIX + r"(\w+)\{(.*)\} (\d+)", line)
+        if not match:
+            continue
+        name, labels, value = match[1], match[2], int(match[3])
+        if probes := re.fullmatch(r"probes_(\w+)_total", name):
+            if probes[1] in COUNTERS:
+                counters[probes[1]] += value
+        elif name == "probe_send_errors_total":
+            counters["send_errors"] += value
+        elif name == "rtt_stamps_total":
+            counters[re.search(r'source="(\w+)"', labels)[1]] += value
+        elif name == "probe_rtt_seconds_count":
+            counters["rtts"] += value
+        elif name == "probe_rtt_seconds_bucket":
+            bound = float(re.search(r'le="([^"]+)"', labels)[1])
+            cumulative[bound] = cumulative.get(bound, 0) + value
+    below, buckets = 0, {}
+    for bound in sorted(cumulative):
+        buckets[bound], below = cumulative[bound] - below, cumulative[bound]
+    return counters, buckets
+
+
+class Phase:
+    def __init__(self, directory, name, problems):
+        self.name = name
+        self.problem = lambda text: problems.append(f"{name}: {text}")
+        before, after = (scrape(directory / f"{name}.{end}") for end in ("before", "after"))
+        for counters, _ in (before, after):
+            in_flight = counters["sent"] - counters["received"] - counters["lost"]
+            if not 0 <= in_flight <= 2 * PEERS:
+                self.problem(f"sent - received - lost = {in_flight}")
+            if not 0 <= counters["rtts"] - counters["received"] <= PEERS:
+                self.problem(f"{counters['received']} received, {counters['rtts']} in the histogram")
+        self.counters = {key: after[0][key] - before[0][key] for key in after[0]}
+        self.buckets = {bound: after[1][bound] - before[1][bound] for bound in after[1]}
+        for key in ("lost", "late", "duplicate", "reordered", "corrupt", "send_errors"):
+            if self.counters[key]:
+                self.problem(f"{self.counters[key]} {key}")
+        steps = directory / f"{name}.steps"
+        self.steps = len(steps.read_text().splitlines()) if steps.exists() else 0
+        lines = [json.loads(line) for line in (directory / f"{name}.ping").read_text().splitlines()]
+        self.pings = [(line["rtt_seconds"], line["stamp"]) for line in lines if "rtt_seconds" in line]
+        summaries = [line for line in lines if "sent" in line]
+        if len(summaries) != TARGETS or len(lines) - TARGETS != len(self.pings):
+            self.problem("ping told of something else than replies, or has no summary")
+        if any(line["sent"] != line["received"] for line in summaries) or not self.pings:
+            self.problem("ping: sent and received differ")
+
+    def filled(self):
+        return [bound for bound, count in self.buckets.items() if count]
+
+
+def main():
+    directory, wire, asked, csv = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
+    problems = []
+    names = [f"{sign}{size}ms" for size in SIZES_MS for sign in ("", "-")]
+    phases = [Phase(directory, name, problems) for name in [NONE[0], *names, NONE[1]]]
+    truth = phases[0]
+    lowest, highest = min(truth.filled(), default=0), max(truth.filled(), default=0)
+    shortest, longest = min(truth.pings)[0], max(truth.pings)[0]
+    if not truth.filled() or truth.counters["user"]:
+        problems.append("none: no probes, or without stamps of the kernel")
+    # Only a sharp truth tells a step of 5 ms.
+    if longest - shortest > 1e-3:
+        problems.append(f"none: round trips from {shortest} to {longest} s are no truth to compare with")
+
+    def bound_before(bound):
+        return max((other for other in truth.buckets if other < bound), default=0)
+
+    with csv.open("a") as raw:
+        for phase in phases:
+            for bound, count in phase.buckets.items():
+                raw.write(f"{wire},{phase.name},{phase.steps},histogram,{bound},,{count}\n")
+            counts = Counter((f"{rtt:.6f}", stamp) for rtt, stamp in phase.pings)
+            for (rtt, stamp), count in sorted(counts.items()):
+                raw.write(f"{wire},{phase.name},{phase.steps},ping,{rtt},{stamp},{count}\n")
+
+    print("| wire | step | steps | probes | above | below | user-stamped | ping: probes | ms from | to | user-stamped |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for phase in phases:
+        step = 0 if phase.name in NONE else abs(int(phase.name[:-2])) / 1e3
+        if step and phase.steps != asked:
+            phase.problem(f"{phase.steps} of {asked} steps were made")
+        above = sum(count for bound, count in phase.buckets.items() if bound > highest)
+        below = sum(count for bound, count in phase.buckets.items() if bound < lowest)
+        ambiguous = 0 < step < longest + SLACK_SECONDS
+        if above:
+            phase.problem(f"{above} probes in buckets above the truth")
+        if below > (phase.counters["user"] if ambiguous else 0):
+            phase.problem(f"{below} probes in buckets below the truth, {phase.counters['user']} without the kernel's stamps")
+        if below and min(phase.filled()) <= bound_before(shortest - step):
+            phase.problem("a probe is too short by more than the step")
+        for source in ("kernel", "user"):
+            least = shortest - (step if ambiguous and source == "user" else 0) - SLACK_SECONDS
+            rtts = [rtt for rtt, stamp in phase.pings if stamp == source]
+            if wrong := [rtt for rtt in rtts if not least <= rtt <= longest + SLACK_SECONDS]:
+                phase.problem(f"ping: {len(wrong)} of {len(rtts)} {source}-stamped from {min(wrong)} to {max(wrong)} s")
+        users = sum(stamp == "user" for _, stamp in phase.pings)
+        times = [rtt for rtt, _ in phase.pings]
+        print(f"| {wire} | {phase.name} | {phase.steps} | {phase.counters['rtts']} | {above} | {below} "
+              f"| {phase.counters['user']} | {len(times)} | {min(times) * 1e3:.3f} | {max(times) * 1e3:.3f} | {users} |")
+    for text in problems:
+        print(f"\nwrong: {wire}, {text}")
+    return bool(problems)
+
+
+sys.exit(main())
