@@ -3,6 +3,7 @@
 //! `cargo test --test netns`; needs iproute2 and nftables, and root or user namespaces. Addresses are of 198.18.0.0/15
 //! (RFC 2544, for tests) and fd00:198:18::/64. Nothing is measured by the clock: every test counts probes.
 
+mod accuracy;
 mod capture;
 #[path = "../common/mod.rs"]
 mod common;
