@@ -66,6 +66,23 @@ pub struct Reply {
     pub order: Option<usize>,
 }
 
+impl Probe {
+    /// The replies that have come back, in order: which of all replies each was, and when.
+    pub fn arrived(&self) -> impl Iterator<Item = (usize, Nanos)> {
+        self.replies.iter().filter_map(|reply| Some((reply.order?, reply.arrived?)))
+    }
+
+    /// Whether nothing of it is still on its way.
+    pub fn is_over(&self) -> bool {
+        self.replies.iter().all(|reply| reply.arrived.is_some())
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> Option<(usize, Nanos)> {
+        self.arrived().next()
+    }
+}
+
 /// The link. It is gone when this is dropped.
 pub struct Emulator {
     log: Arc<Mutex<Vec<Probe>>>,
