@@ -37,6 +37,7 @@ pub struct Link {
     pub lost: f64,
     pub late: f64,
     pub duplicate: f64,
+    pub reordered: f64,
     pub send_errors: f64,
     /// Of those, the ones without a route.
     pub no_route: f64,
@@ -51,6 +52,7 @@ impl Link {
             lost: self.lost - before.lost,
             late: self.late - before.late,
             duplicate: self.duplicate - before.duplicate,
+            reordered: self.reordered - before.reordered,
             send_errors: self.send_errors - before.send_errors,
             no_route: self.no_route - before.no_route,
         }
@@ -106,6 +108,7 @@ impl Metrics {
             lost: count("probes_lost_total"),
             late: count("probes_late_total"),
             duplicate: count("probes_duplicate_total"),
+            reordered: count("probes_reordered_total"),
             send_errors: count("probe_send_errors_total"),
             no_route: self.value("probe_send_errors_total", &no_route).unwrap_or(0.0),
         }

@@ -44,7 +44,24 @@ pub struct Mesh {
     pub nodes: Vec<Node>,
 }
 
+impl Socket {
+    /// Has `command`, which runs in `namespace`, find this socket permitted and no other.
+    pub fn permit(self, namespace: &Namespace, command: &mut Command) {
+        if self == Self::Ping {
+            namespace.sysctl("net/ipv4/ping_group_range", "0 0");
+        }
+        if self != Self::Raw {
+            without_raw_sockets(command);
+        }
+    }
+}
+
 impl Node {
+    /// A namespace without a mesh.
+    pub fn alone(name: &'static str) -> Self {
+        Self { name, index: 0, namespace: Namespace::new(format!("{}-{name}", prefix())) }
+    }
+
     pub fn ipv4(&self) -> String {
         format!("198.18.0.{}", 11 + self.index)
     }
@@ -72,10 +89,15 @@ impl Node {
     }
 }
 
+/// Of the names of a test's namespaces.
+fn prefix() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("kc{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 impl Mesh {
     pub fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let prefix = format!("kc{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let prefix = prefix();
         let hub = Namespace::new(format!("{prefix}-hub"));
         let node = |(index, name)| Node { name, index, namespace: Namespace::new(format!("{prefix}-{name}")) };
         let nodes: Vec<Node> = NODES.into_iter().enumerate().map(node).collect();
@@ -109,19 +131,12 @@ impl Mesh {
         mesh
     }
 
-    /// A link is up, and its bridge port forwards, some time after the command: the kernel does both in the background.
     fn wait_for_links(&self) {
-        let ready = |namespace: &Namespace, name: &str| {
-            let text = run(namespace.command("ip").args(["-json", "-details", "link", "show", name]), "");
-            let json: serde_json::Value = serde_json::from_str(&text).expect("ip prints JSON");
-            let port = &json[0]["linkinfo"]["info_slave_data"]["state"];
-            if json[0]["operstate"] == "UP" && (port.is_null() || port == "forwarding") { Ok(()) } else { Err(text) }
-        };
         for node in &self.nodes {
-            until("the link is up", || ready(&node.namespace, "eth0"));
-            until("the bridge's port forwards", || ready(&self.hub, &format!("to-{}", node.name)));
+            wait_for_link(&node.namespace, "eth0");
+            wait_for_link(&self.hub, &format!("to-{}", node.name));
         }
-        until("the bridge is up", || ready(&self.hub, "bridge"));
+        wait_for_link(&self.hub, "bridge");
     }
 
     pub fn node(&self, name: &str) -> &Node {
@@ -147,17 +162,22 @@ impl Mesh {
     }
 }
 
+/// A link is up, and its bridge port forwards, some time after the command: the kernel does both in the background.
+pub fn wait_for_link(namespace: &Namespace, name: &str) {
+    until("the link is up and forwards", || {
+        let text = run(namespace.command("ip").args(["-json", "-details", "link", "show", name]), "");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("ip prints JSON");
+        let port = &json[0]["linkinfo"]["info_slave_data"]["state"];
+        if json[0]["operstate"] == "UP" && (port.is_null() || port == "forwarding") { Ok(()) } else { Err(text) }
+    });
+}
+
 /// The command line of a canary.
 pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
     command.arg("--peers-file").arg(peers).args(["--listen", &format!("127.0.0.1:{port}")]).args(flags);
-    if socket == Socket::Ping {
-        node.namespace.sysctl("net/ipv4/ping_group_range", "0 0");
-    }
-    if socket != Socket::Raw {
-        without_raw_sockets(&mut command);
-    }
+    socket.permit(&node.namespace, &mut command);
     command
 }
 

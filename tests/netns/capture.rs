@@ -1,0 +1,211 @@
+//! The wire tap: a packet socket on a device, which sees every ICMP echo that leaves or comes, with the kernel's time.
+//!
+//! A request is stamped just before it is handed to the device, a reply as it arrives from it. `SO_TIMESTAMPING` and not
+//! `SO_TIMESTAMPNS`: where the kernel has not yet begun to stamp, the latter gives the time of reading as if it were one.
+//! Stamps are of the real-time clock; its distance from `CLOCK_MONOTONIC` is measured once, so that a step of it during
+//! a test would show.
+#![expect(unsafe_code, reason = "packet sockets and ancillary data have no safe wrapper in std")]
+
+use std::ffi::CString;
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{ptr, sync::Arc};
+
+use kube_canary::clock::{monotonic, realtime};
+use kube_canary::units::Nanos;
+
+use crate::common::until::until_so;
+use crate::echo::Echo;
+use crate::namespace::Namespace;
+
+/// An echo on the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub echo: Echo,
+    /// `CLOCK_MONOTONIC`.
+    pub at: Nanos,
+    pub outgoing: bool,
+}
+
+/// The socket. Whoever has it reads it, often enough that its queue (208 KiB by default, some 200 packets) holds what
+/// comes meanwhile.
+pub struct Capture {
+    fd: OwnedFd,
+    /// Real time less monotonic time.
+    ahead: u64,
+}
+
+impl Capture {
+    /// On `device` of `namespace`. Comes back once the kernel stamps, which it begins to do in the background: found out
+    /// by datagrams to the port `discard` of `neighbour`.
+    pub fn new(namespace: &Namespace, device: &str, neighbour: Ipv4Addr) -> Self {
+        namespace.within(|| {
+            let capture = Self::open(device).unwrap_or_else(|error| panic!("a packet socket on {device}: {error}"));
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
+            until_so("the kernel stamps", || {
+                // What does not pass yet passes later.
+                let _ = socket.send_to(&[0], (neighbour, 9));
+                let mut stamped = false;
+                capture.packets(|_, stamp, _| stamped |= stamp.is_some());
+                stamped
+            });
+            capture
+        })
+    }
+
+    fn open(device: &str) -> io::Result<Self> {
+        let every = u16::try_from(libc::ETH_P_ALL).expect("16 bits").to_be();
+        // SAFETY: numbers only. SOCK_DGRAM: the packet begins with its IP header, whatever the device.
+        let fd = unsafe {
+            libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, every.into())
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        let name = CString::new(device)?;
+        // SAFETY: `flags` outlives the call, which reads as many bytes as it has.
+        done(unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMPING,
+                (&raw const flags).cast(),
+                length(&flags),
+            )
+        })?;
+        // SAFETY: all of its fields may be zero, and the name is a terminated string.
+        let (mut address, index) = unsafe { (mem::zeroed::<libc::sockaddr_ll>(), libc::if_nametoindex(name.as_ptr())) };
+        address.sll_family = u16::try_from(libc::AF_PACKET).expect("16 bits");
+        address.sll_protocol = every;
+        address.sll_ifindex = i32::try_from(index).ok().filter(|index| *index > 0).ok_or(io::ErrorKind::NotFound)?;
+        // SAFETY: the address outlives the call, which reads as many bytes as it has.
+        done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length(&address)) })?;
+        let (before, ahead, after) = (monotonic(), realtime(), monotonic());
+        Ok(Self { fd, ahead: ahead.0 - u64::midpoint(before.0, after.0) })
+    }
+
+    /// Gives every echo that has come since the last call.
+    pub fn read(&self, mut tell: impl FnMut(Seen)) {
+        self.packets(|packet, stamp, outgoing| {
+            if let Some(echo) = Echo::read(packet) {
+                let stamp = stamp.unwrap_or_else(|| panic!("the kernel did not stamp {echo:?}"));
+                tell(Seen { echo, at: Nanos(stamp.0 - self.ahead), outgoing });
+            }
+        });
+    }
+
+    /// Gives every packet, its stamp, and whether it leaves.
+    fn packets(&self, mut tell: impl FnMut(&[u8], Option<Nanos>, bool)) {
+        let mut bytes = [0u8; 2_048];
+        let mut control = [0u64; 16];
+        loop {
+            let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            // SAFETY: all fields of both may be zero.
+            let (mut from, mut message) =
+                unsafe { (mem::zeroed::<libc::sockaddr_ll>(), mem::zeroed::<libc::msghdr>()) };
+            message.msg_name = (&raw mut from).cast();
+            message.msg_namelen = length(&from);
+            message.msg_iov = &raw mut part;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&control);
+            // SAFETY: every pointer of the message is to a buffer of the length beside it, which outlives the call.
+            let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+            let Ok(got) = usize::try_from(got) else {
+                let error = io::Error::last_os_error();
+                match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::Interrupted => continue,
+                    _ => panic!("reading the wire: {error}"),
+                }
+            };
+            tell(&bytes[..got], stamp(&message), from.sll_pkttype == libc::PACKET_OUTGOING);
+        }
+    }
+
+    /// Packets that did not fit into the queue since the last call.
+    pub fn drops(&self) -> u32 {
+        let mut counts = [0u32; 2];
+        let mut size = length(&counts);
+        // SAFETY: the kernel writes at most `size` bytes to `counts` (struct tpacket_stats), and both outlive the call.
+        done(unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &raw mut size,
+            )
+        })
+        .expect("a packet socket counts");
+        counts[1]
+    }
+
+    /// Reads every few milliseconds, and not as soon as there is something: a tap that is woken by every packet would take
+    /// the processor from those whose packets they are.
+    pub fn record(self) -> Recording {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut all = Vec::new();
+            loop {
+                let last = asked.load(Ordering::Acquire);
+                self.read(|seen| all.push(seen));
+                if last {
+                    assert_eq!(self.drops(), 0, "the tap was not read in time");
+                    return all;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Recording { stop, thread }
+    }
+}
+
+/// A tap that is being read.
+pub struct Recording {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Seen>>,
+}
+
+impl Recording {
+    /// All that passed until now.
+    pub fn stop(self) -> Vec<Seen> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The kernel's stamp among the ancillary data.
+fn stamp(message: &libc::msghdr) -> Option<Nanos> {
+    // SAFETY: the message is as recvmsg has left it, with its control buffer still there; the macros stay within it.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = next.as_ref() {
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_TIMESTAMPING {
+                // struct scm_timestamping: of three times, the first is by software.
+                let time: libc::timespec = ptr::read_unaligned(libc::CMSG_DATA(next).cast());
+                let nanos = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+                return (nanos > 0).then_some(Nanos(nanos));
+            }
+            next = libc::CMSG_NXTHDR(message, next);
+        }
+    }
+    None
+}
+
+fn length<T>(value: &T) -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of_val(value)).expect("a small structure")
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,228 @@
+//! The real binary over the emulated link, held against the link's own log, probe by probe.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::process::unique;
+use crate::common::scrape::{Link as Counters, same};
+use crate::common::until::until;
+use crate::emulator::{Emulator, Fate, Link, Probe, Way, peer4, peer6};
+use crate::mesh::{Canary, Node, SETTLED, Socket};
+use crate::namespace::DIRECTORY;
+use crate::oracle::{Expected, agree, expected};
+use crate::pinging::{Ping, Told};
+use crate::random::Random;
+
+const INTERVAL: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_millis(300);
+/// Of the agents of this target.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(1);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The median.
+fn p50(mut times: Vec<u64>) -> u64 {
+    times.sort_unstable();
+    times[(times.len() - 1) / 2]
+}
+
+/// What the link made of the first reply to each probe of `peer`.
+fn applied(log: &[Probe], peer: IpAddr) -> Vec<u64> {
+    let of_peer = log.iter().filter(|probe| probe.peer == peer);
+    of_peer.filter_map(|probe| Some(probe.first()?.1.since(probe.entered).0)).collect()
+}
+
+fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
+    const DELAY: Duration = ms(10);
+    let node = Node::alone("a");
+    let emulator = Emulator::new(&node.namespace, |_, _| Fate::after(DELAY));
+    let peers = [peer4(1), peer6(1)];
+    let targets = peers.map(|peer| peer.to_string()).to_vec();
+    let (_, objects) = Ping { node: &node, socket, targets, count: 150, interval: INTERVAL, timeout: TIMEOUT }.run();
+    let log = emulator.stop();
+    for peer in peers {
+        let told = Told::of(&objects, &peer.to_string());
+        agree(&told, &log, peer, TIMEOUT);
+        let applied = applied(&log, peer);
+        assert_eq!(applied.len(), 150, "{peer}");
+        let early = applied.iter().find(|applied| **applied < 10_000_000);
+        assert_eq!(early, None, "{peer}: the link itself was too quick");
+        let (told, applied) = (p50(told.answers.values().map(|answer| answer.nanos).collect()), p50(applied));
+        println!("{socket:?} {peer}: medians in ns: reported {told}, applied {applied}");
+        let off = Duration::from_nanos(told.abs_diff(applied));
+        assert!(off < Duration::from_micros(300), "{peer}: the median is {off:?} off");
+    }
+}
+
+/// One fate for every sixteenth probe each, and those between are answered soon, until `end`.
+fn script(timeout: Duration, end: u16) -> impl Fn(IpAddr, u16) -> Fate + Send + 'static {
+    let (soon, within, after, long_after) = (timeout / 20, timeout * 2 / 3, timeout * 4 / 3, timeout * 3 / 2);
+    move |_, sequence| match sequence % 16 {
+        _ if sequence >= end => Fate::after(soon),
+        1 => Fate::reply_doubled(soon, long_after),
+        3 => Fate::REQUEST_LOST,
+        5 => Fate::request_doubled(soon, within),
+        7 => Fate::reply_lost(soon),
+        9 => Fate::after(within),
+        11 => Fate::after(long_after),
+        13 => Fate::reply_doubled(soon, soon * 2),
+        15 => Fate::reply_doubled(after, long_after),
+        _ => Fate::after(soon),
+    }
+}
+
+/// Holds the oracle itself to the script. A machine that stands still can make a loss of an answer, and never an answer of
+/// a loss: what is to be lost is exact, and the rest is at least so where nothing else was lost.
+fn follows_the_script(expected: &Expected, end: u64) {
+    let of = |kinds: &[u64]| (0..end).filter(|number| kinds.contains(&(number % 16))).collect::<Vec<_>>();
+    let lost = of(&[3, 7, 11, 15]);
+    assert!(lost.iter().all(|number| expected.lost.contains(number)), "{expected:?}");
+    assert!(of(&[11, 15]).iter().all(|number| expected.late.contains(number)), "{expected:?}");
+    assert_eq!(expected.duplicate, of(&[1, 5, 13, 15]));
+    if expected.lost == lost {
+        let overtaken = of(&[9]);
+        assert!(overtaken.iter().all(|number| expected.reordered.contains(number)), "{expected:?}");
+    }
+}
+
+fn every_scripted_fate_is_told(socket: Socket) {
+    const END: u16 = 160;
+    let node = Node::alone("a");
+    let emulator = Emulator::new(&node.namespace, script(TIMEOUT, END));
+    let peers = [peer4(1), peer4(2), peer6(1), peer6(2)];
+    let targets = peers.map(|peer| peer.to_string()).to_vec();
+    // What comes late comes before the last reply, which ends the run.
+    let count = u64::from(END) + 60;
+    let (_, objects) = Ping { node: &node, socket, targets, count, interval: INTERVAL, timeout: TIMEOUT }.run();
+    let log = emulator.stop();
+    for peer in peers {
+        let told = Told::of(&objects, &peer.to_string());
+        let expected = agree(&told, &log, peer, TIMEOUT);
+        assert_eq!((expected.answered.len() + expected.lost.len()) as u64, count, "{peer}");
+        follows_the_script(&expected, END.into());
+    }
+}
+
+fn every_scripted_fate_is_counted(socket: Socket) {
+    const END: u16 = 64;
+    let node = Node::alone("a");
+    let emulator = Emulator::new(&node.namespace, script(AGENT_TIMEOUT, END));
+    let peers = [("four", "icmp", peer4(1)), ("six", "icmpv6", peer6(1))];
+    let file = unique(Path::new(DIRECTORY), "peers");
+    let lines = peers.map(|(name, _, address)| format!("{name}={address}\n"));
+    fs::write(&file, lines.concat()).expect("our own directory is writable");
+    let canary = Canary::start(&node, socket, &file, 9_877, &[]);
+    for (name, protocol, peer) in peers {
+        // By then the last of the script has come back, which takes one and a half timeouts.
+        let over = |link: Counters| link.received + link.lost >= f64::from(END) + 2.0 * SETTLED;
+        canary.wait_for(name, protocol, "the script is over", over);
+        // What is still on its way is nothing yet; should the machine hold up an answer that is not in the script for a
+        // whole timeout, that is a loss on both sides as soon as both have it.
+        let expected = until("counters are those of the log", || {
+            let link = canary.metrics().link(name, protocol);
+            let log = emulator.log();
+            let sent = log.iter().filter(|probe| probe.peer == peer).count() as f64;
+            let decided: Vec<Probe> =
+                log.into_iter().filter(|probe| probe.peer == peer).take_while(Probe::is_over).collect();
+            let expected = expected(&decided, peer, AGENT_TIMEOUT, |_| false);
+            let Expected { lost, late, duplicate, reordered, .. } = &expected;
+            let wanted = [lost, late, duplicate].map(Vec::len).into_iter().chain([reordered.len()]);
+            let counted = [link.lost, link.late, link.duplicate, link.reordered];
+            // The log is the younger of the two.
+            let whole = link.received + link.lost <= link.sent && link.sent <= sent;
+            let agree = whole && counted.iter().zip(wanted).all(|(is, be)| same(*is, be as f64));
+            if agree { Ok(expected) } else { Err(format!("{name}: {link:?} of {sent}: {expected:?}")) }
+        });
+        follows_the_script(&expected, END.into());
+    }
+}
+
+/// A link of one peer.
+fn random_link(random: &mut Random) -> Link {
+    let mut way = || {
+        let [delay, jitter, hold] = [50, 60, 200].map(|most| ms(random.below(most)));
+        let [lost, doubled, held] = [20, 15, 20].map(|most| random.below(most));
+        Way { delay, jitter, lost, doubled, held, hold }
+    };
+    let (request, reply) = (way(), way());
+    Link { seed: random.next(), request, reply }
+}
+
+/// Seeds, or the one that `KUBE_CANARY_TEST_SEED` names.
+fn seeds() -> Vec<u64> {
+    let given = std::env::var("KUBE_CANARY_TEST_SEED").ok();
+    given.map_or_else(|| (1..=3).collect(), |seed| vec![seed.parse().expect("KUBE_CANARY_TEST_SEED: a number")])
+}
+
+fn random_links_are_told_as_they_were(socket: Socket) {
+    for seed in seeds() {
+        println!("{socket:?}: KUBE_CANARY_TEST_SEED={seed}");
+        let peers = [peer4(1), peer4(2), peer4(3), peer6(1), peer6(2), peer6(3)];
+        let mut random = Random(seed);
+        let links = peers.map(|peer| (peer, random_link(&mut random)));
+        let (end, count, timeout) = (140, 220, ms(200));
+        let node = Node::alone("a");
+        let emulator = Emulator::new(&node.namespace, move |peer, sequence| {
+            let link = links.iter().find(|(address, _)| *address == peer).expect("a target").1;
+            // The last 0.8 s are quiet: more than the 0.62 s that a reply can take.
+            if sequence < end { link.fate(peer, sequence) } else { Fate::after(ms(1)) }
+        });
+        let targets = peers.map(|peer| peer.to_string()).to_vec();
+        let (_, objects) = Ping { node: &node, socket, targets, count, interval: INTERVAL, timeout }.run();
+        let log = emulator.stop();
+        for peer in peers {
+            let expected = agree(&Told::of(&objects, &peer.to_string()), &log, peer, timeout);
+            assert_eq!((expected.answered.len() + expected.lost.len()) as u64, count, "{peer}");
+            let Expected { answered, reordered, lost, late, duplicate } = &expected;
+            let [answered, reordered] = [answered, reordered].map(std::collections::BTreeSet::len);
+            let [lost, late, duplicate] = [lost, late, duplicate].map(Vec::len);
+            println!(
+                "{peer}: {answered} answered, {reordered} reordered, {lost} lost, {late} late, {duplicate} doubled"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_link_of_10_ms_reads_10_ms_by_ping_sockets() {
+    a_link_of_10_ms_reads_10_ms(Socket::Ping);
+}
+
+#[test]
+fn a_link_of_10_ms_reads_10_ms_by_raw_sockets() {
+    a_link_of_10_ms_reads_10_ms(Socket::Raw);
+}
+
+#[test]
+fn every_scripted_fate_is_told_by_ping_sockets() {
+    every_scripted_fate_is_told(Socket::Ping);
+}
+
+#[test]
+fn every_scripted_fate_is_told_by_raw_sockets() {
+    every_scripted_fate_is_told(Socket::Raw);
+}
+
+#[test]
+fn every_scripted_fate_is_counted_by_ping_sockets() {
+    every_scripted_fate_is_counted(Socket::Ping);
+}
+
+#[test]
+fn every_scripted_fate_is_counted_by_raw_sockets() {
+    every_scripted_fate_is_counted(Socket::Raw);
+}
+
+#[test]
+fn random_links_are_told_as_they_were_by_ping_sockets() {
+    random_links_are_told_as_they_were(Socket::Ping);
+}
+
+#[test]
+fn random_links_are_told_as_they_were_by_raw_sockets() {
+    random_links_are_told_as_they_were(Socket::Raw);
+}

@@ -1,0 +1,108 @@
+//! What the link does with a packet: as a script says, or at random from a seed.
+//!
+//! A random fate depends on the seed, the address and the sequence number alone, and so on nobody's timing.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// An echo request's way to the peer and its reply's way back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// The copies of the request that arrive at the peer, which answers each. None: the request is lost.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// A request at the peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// How long it took.
+    pub after: Duration,
+    /// How long each copy of the reply takes to come back. None: the reply is lost.
+    pub replies: Vec<Duration>,
+}
+
+impl Fate {
+    /// The request does not arrive.
+    pub const REQUEST_LOST: Self = Self { arrivals: Vec::new() };
+
+    /// One reply after `delay`, of which half is each way's.
+    pub fn after(delay: Duration) -> Self {
+        Self::of(delay, &[delay])
+    }
+
+    /// The request arrives; the reply does not.
+    pub fn reply_lost(delay: Duration) -> Self {
+        Self::of(delay, &[])
+    }
+
+    /// The network doubles the reply, and the copy takes longer.
+    pub fn reply_doubled(delay: Duration, copy: Duration) -> Self {
+        Self::of(delay, &[delay, copy])
+    }
+
+    /// The network doubles the request, and the peer answers both.
+    pub fn request_doubled(delay: Duration, copy: Duration) -> Self {
+        Self { arrivals: [delay, copy].into_iter().flat_map(|delay| Self::after(delay).arrivals).collect() }
+    }
+
+    fn of(delay: Duration, whole: &[Duration]) -> Self {
+        let after = delay / 2;
+        Self { arrivals: vec![Arrival { after, replies: whole.iter().map(|delay| *delay - after).collect() }] }
+    }
+
+    /// When its replies are due after the request, in the order in which they are thought up.
+    pub fn replies(&self) -> impl Iterator<Item = Duration> {
+        self.arrivals.iter().flat_map(|arrival| arrival.replies.iter().map(|back| arrival.after + *back))
+    }
+}
+
+/// One direction of a random link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Way {
+    pub delay: Duration,
+    /// Uniform, up to this and on top.
+    pub jitter: Duration,
+    /// Percent of packets.
+    pub lost: u64,
+    /// Percent of packets; the copy has a delay of its own.
+    pub doubled: u64,
+    /// Percent of packets that are held up for `hold`, so that later ones overtake them.
+    pub held: u64,
+    pub hold: Duration,
+}
+
+impl Way {
+    fn copies(&self, random: &mut Random) -> Vec<Duration> {
+        let number = if random.chance(self.lost) { 0 } else { 1 + usize::from(random.chance(self.doubled)) };
+        (0..number).map(|_| self.time(random)).collect()
+    }
+
+    fn time(&self, random: &mut Random) -> Duration {
+        let jitter = u64::try_from(self.jitter.as_nanos()).expect("a short time");
+        let held = if random.chance(self.held) { self.hold } else { Duration::ZERO };
+        self.delay + Duration::from_nanos(random.below(jitter + 1)) + held
+    }
+}
+
+/// A random link.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub seed: u64,
+    pub request: Way,
+    pub reply: Way,
+}
+
+impl Link {
+    /// What becomes of the probe `sequence` to `peer`.
+    pub fn fate(&self, peer: IpAddr, sequence: u16) -> Fate {
+        // DefaultHasher::new is unkeyed: the same in every process.
+        let mut hasher = DefaultHasher::new();
+        (self.seed, peer, sequence).hash(&mut hasher);
+        let mut random = Random(hasher.finish());
+        let arrivals = self.request.copies(&mut random).into_iter();
+        Fate { arrivals: arrivals.map(|after| Arrival { after, replies: self.reply.copies(&mut random) }).collect() }
+    }
+}

@@ -1,0 +1,226 @@
+//! A link with everybody at its other end: a TUN device whose user-space end, a thread of the test, answers every ICMP
+//! echo request for whatever address, of both families, after what the two ways there and back would have done to it.
+//!
+//! It is the link and the peers at once: nothing lies between a decision and its effect, and the truth is known probe by
+//! probe. Times are the kernel's, by a [`Capture`] on the device: of the request as it enters the device, and of each reply
+//! as it leaves it. A reply is due so long after the former, however late this thread was woken; what it then took is in
+//! the log, and is what reported times are to be held against, never what was asked for.
+
+mod fate;
+mod tun;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{PipeReader, PipeWriter, pipe};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use kube_canary::clock::monotonic;
+use kube_canary::units::Nanos;
+
+use crate::capture::{Capture, Seen};
+use crate::echo::{Echo, Kind};
+use crate::namespace::Namespace;
+pub use fate::{Fate, Link, Way};
+use tun::Tun;
+
+const DEVICE: &str = "tun0";
+/// Replies that wait at the same time: 8 peers, 4 replies each, a probe every 10 ms, and 2 s make 6,400.
+const WAITING_MAX: usize = 8_192;
+/// Requests in one test.
+const LOG_MAX: usize = 200_000;
+
+/// The addresses behind the link.
+pub fn peer4(number: u8) -> IpAddr {
+    Ipv4Addr::new(198, 18, 1, number).into()
+}
+
+/// As [`peer4`].
+pub fn peer6(number: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd00, 0x198, 0x18, 0, 0, 0, 1, number).into()
+}
+
+/// A probe, and all that became of it.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    pub peer: IpAddr,
+    pub sequence: u16,
+    /// When it entered the device.
+    pub entered: Nanos,
+    /// When the emulator had it.
+    pub read: Nanos,
+    pub fate: Fate,
+    /// By the time they are due; of equal ones, as thought up.
+    pub replies: Vec<Reply>,
+}
+
+/// A reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    pub due: Nanos,
+    /// When it left the device for the host's stack.
+    pub arrived: Option<Nanos>,
+    /// Which of all replies that was.
+    pub order: Option<usize>,
+}
+
+impl Probe {
+    /// The replies that have come back, in order: which of all replies each was, and when.
+    pub fn arrived(&self) -> impl Iterator<Item = (usize, Nanos)> {
+        self.replies.iter().filter_map(|reply| Some((reply.order?, reply.arrived?)))
+    }
+
+    /// Whether nothing of it is still on its way.
+    pub fn is_over(&self) -> bool {
+        self.replies.iter().all(|reply| reply.arrived.is_some())
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> Option<(usize, Nanos)> {
+        self.arrived().next()
+    }
+}
+
+/// The link. It is gone when this is dropped.
+pub struct Emulator {
+    log: Arc<Mutex<Vec<Probe>>>,
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Emulator {
+    /// Makes it in `namespace`, whose own addresses become 198.18.0.1 and `fd00:198:18::1`.
+    pub fn new(namespace: &Namespace, fates: impl Fn(IpAddr, u16) -> Fate + Send + 'static) -> Self {
+        let tun = Tun::new(namespace, DEVICE);
+        namespace.ip(&format!(
+            "link set lo up\naddress add 198.18.0.1/16 dev {DEVICE}\naddress add fd00:198:18::1/64 dev {DEVICE} nodad\n\
+             link set {DEVICE} up\n"
+        ));
+        let capture = Capture::new(namespace, DEVICE, Ipv4Addr::new(198, 18, 1, 255));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (stopped, stop) = pipe().expect("a pipe");
+        let end = End {
+            tun,
+            capture,
+            fates,
+            log: Arc::clone(&log),
+            waiting: BinaryHeap::new(),
+            seen: VecDeque::new(),
+            sent: 0,
+        };
+        let thread = thread::spawn(move || end.run(&stopped));
+        Self { log, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Every request so far, in order.
+    pub fn log(&self) -> Vec<Probe> {
+        self.log.lock().expect("the link's thread is well").clone()
+    }
+
+    /// The log at the end.
+    pub fn stop(mut self) -> Vec<Probe> {
+        drop(self.stop.take());
+        let thread = self.thread.take().expect("stopped once");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.log()
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been printed, and the test is failing anyhow.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A reply that waits.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    due: Nanos,
+    /// Of equal ones, the first is the first.
+    probe: usize,
+    reply: usize,
+    packet: Vec<u8>,
+}
+
+/// The user-space end of the device.
+struct End<F> {
+    tun: Tun,
+    capture: Capture,
+    fates: F,
+    log: Arc<Mutex<Vec<Probe>>>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// Echoes on the device that have not been matched with what was read or written.
+    seen: VecDeque<Seen>,
+    /// Replies.
+    sent: usize,
+}
+
+impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
+    fn run(mut self, stop: &PipeReader) {
+        tun::punctual();
+        let mut buffer = [0; 2_048];
+        loop {
+            while let Some(reply) = self.next_due() {
+                self.answer(&reply);
+            }
+            while let Some(packet) = self.tun.read(&mut buffer) {
+                if let Some(echo) = Echo::read(packet).filter(|echo| echo.kind == Kind::Request) {
+                    self.take(echo, packet);
+                }
+            }
+            let now = monotonic();
+            // Without a writer the pipe is readable: that is the sign to stop.
+            if self.tun.wait(stop.as_fd(), self.waiting.peek().map(|next| next.0.due.since(now))) {
+                break;
+            }
+        }
+        assert_eq!(self.capture.drops(), 0, "the link's own tap was not read in time");
+    }
+
+    fn next_due(&mut self) -> Option<Waiting> {
+        let due = self.waiting.peek()?.0.due;
+        (due <= monotonic()).then(|| self.waiting.pop()).flatten().map(|reply| reply.0)
+    }
+
+    fn take(&mut self, echo: Echo, packet: &[u8]) {
+        let read = monotonic();
+        let entered = self.on_the_wire(echo);
+        let fate = (self.fates)(echo.to, echo.sequence);
+        let mut dues: Vec<Nanos> = fate.replies().map(|delay| entered.plus(delay.into())).collect();
+        dues.sort_unstable();
+        let mut log = self.log.lock().expect("the test is well");
+        let probe = log.len();
+        for (reply, due) in dues.iter().enumerate() {
+            let packet = echo.reply(packet);
+            self.waiting.push(Reverse(Waiting { due: *due, probe, reply, packet }));
+        }
+        assert!(self.waiting.len() <= WAITING_MAX && probe < LOG_MAX, "more than the link is made for");
+        let replies = dues.into_iter().map(|due| Reply { due, arrived: None, order: None }).collect();
+        log.push(Probe { peer: echo.to, sequence: echo.sequence, entered, read, fate, replies });
+    }
+
+    fn answer(&mut self, reply: &Waiting) {
+        self.tun.write(&reply.packet);
+        let arrived = self.on_the_wire(Echo::read(&reply.packet).expect("a reply of ours"));
+        let mut log = self.log.lock().expect("the test is well");
+        let entry = &mut log[reply.probe].replies[reply.reply];
+        (entry.arrived, entry.order) = (Some(arrived), Some(self.sent));
+        self.sent += 1;
+    }
+
+    /// When an echo that was just read or written was on the device, where it has been seen before that.
+    fn on_the_wire(&mut self, echo: Echo) -> Nanos {
+        self.capture.read(|seen| self.seen.push_back(seen));
+        // Each direction is in order; they may be mixed.
+        let found = self.seen.iter().position(|seen| seen.echo == echo);
+        let seen = found.and_then(|at| self.seen.remove(at)).unwrap_or_else(|| panic!("{echo:?} was not on the wire"));
+        assert_eq!(seen.outgoing, echo.kind == Kind::Request, "{seen:?}");
+        seen.at
+    }
+}

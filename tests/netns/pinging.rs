@@ -1,0 +1,103 @@
+//! `kube-canary ping --json`, and what it says of every probe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::process::{Process, unique};
+use crate::mesh::{Node, Socket};
+use crate::namespace::DIRECTORY;
+
+/// A run.
+pub struct Ping<'a> {
+    pub node: &'a Node,
+    pub socket: Socket,
+    pub targets: Vec<String>,
+    /// Probes per target.
+    pub count: u64,
+    pub interval: Duration,
+    pub timeout: Duration,
+}
+
+impl Ping<'_> {
+    /// Runs it to its end: its exit code, and its objects.
+    pub fn run(&self) -> (Option<i32>, Vec<Value>) {
+        let directory = Path::new(DIRECTORY);
+        let output = unique(directory, "out");
+        let mut command = self.node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+        let ms = |time: Duration| format!("{}ms", time.as_millis());
+        command.arg("ping").args(&self.targets).args(["--json", "--count", &self.count.to_string()]);
+        command.args(["--interval", &ms(self.interval), "--timeout", &ms(self.timeout)]);
+        command.stdout(File::create(&output).expect("our directory is writable"));
+        self.socket.permit(&self.node.namespace, &mut command);
+        let mut process = Process::start(&mut command, directory);
+        let code = process.end().code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", process.log());
+        let text = fs::read_to_string(&output).expect("our file");
+        let objects = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
+        (code, objects.collect())
+    }
+}
+
+/// An answer in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    pub nanos: u64,
+    pub by_kernel: bool,
+}
+
+/// What is told of one target's probes, by their numbers.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub answers: BTreeMap<u64, Answer>,
+    /// The answers that came after that to a later probe.
+    pub reordered: BTreeSet<u64>,
+    pub lost: Vec<u64>,
+    pub late: Vec<u64>,
+    pub duplicate: Vec<u64>,
+    pub summary: Value,
+}
+
+impl Told {
+    /// Of `target`. Whatever is told beside these events fails the test.
+    pub fn of(objects: &[Value], target: &str) -> Self {
+        let mut told = Self::default();
+        for object in objects.iter().filter(|object| object["target"] == target) {
+            let Some(sequence) = object["sequence"].as_u64() else {
+                assert!(object["sent"].is_u64() && told.summary.is_null(), "{object}");
+                told.summary = object.clone();
+                continue;
+            };
+            match object["event"].as_str() {
+                None => told.answer(sequence, object),
+                Some("lost") => told.lost.push(sequence),
+                Some("late") => told.late.push(sequence),
+                Some("duplicate") => told.duplicate.push(sequence),
+                Some(_) => panic!("{object}"),
+            }
+        }
+        for sequences in [&mut told.lost, &mut told.late, &mut told.duplicate] {
+            sequences.sort_unstable();
+        }
+        told
+    }
+
+    fn answer(&mut self, sequence: u64, object: &Value) {
+        let seconds = object["rtt_seconds"].as_f64().unwrap_or_else(|| panic!("{object}"));
+        let nanos = Duration::from_secs_f64(seconds).as_nanos();
+        let nanos = u64::try_from(nanos).expect("a short time");
+        let answer = Answer { nanos, by_kernel: object["stamp"] == "kernel" };
+        assert_eq!(self.answers.insert(sequence, answer), None, "two answers: {object}");
+        if object["reordered"] == true {
+            self.reordered.insert(sequence);
+        }
+    }
+
+    /// A count of the summary.
+    pub fn count(&self, field: &str) -> u64 {
+        self.summary[field].as_u64().unwrap_or_else(|| panic!("{field}: {}", self.summary))
+    }
+}
