@@ -2,8 +2,8 @@
 //!
 //! A request is stamped just before it is handed to the device, a reply as it arrives from it. `SO_TIMESTAMPING` and not
 //! `SO_TIMESTAMPNS`: where the kernel has not yet begun to stamp, the latter gives the time of reading as if it were one.
-//! Stamps are of the real-time clock; its distance from `CLOCK_MONOTONIC` is measured once, so that a step of it during
-//! a test would show.
+//! Stamps are of the real-time clock; its distance from `CLOCK_MONOTONIC` is measured once for all taps, so that times of
+//! two of them can be compared, and a step of it during a test would show.
 #![expect(unsafe_code, reason = "packet sockets and ancillary data have no safe wrapper in std")]
 
 use std::ffi::CString;
@@ -11,10 +11,11 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{ptr, sync::Arc};
 
 use kube_canary::clock::{monotonic, realtime};
 use kube_canary::units::Nanos;
@@ -36,8 +37,6 @@ pub struct Seen {
 /// comes meanwhile.
 pub struct Capture {
     fd: OwnedFd,
-    /// Real time less monotonic time.
-    ahead: u64,
 }
 
 impl Capture {
@@ -88,8 +87,7 @@ impl Capture {
         address.sll_ifindex = i32::try_from(index).ok().filter(|index| *index > 0).ok_or(io::ErrorKind::NotFound)?;
         // SAFETY: the address outlives the call, which reads as many bytes as it has.
         done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length(&address)) })?;
-        let (before, ahead, after) = (monotonic(), realtime(), monotonic());
-        Ok(Self { fd, ahead: ahead.0 - u64::midpoint(before.0, after.0) })
+        Ok(Self { fd })
     }
 
     /// Gives every echo that has come since the last call.
@@ -97,7 +95,7 @@ impl Capture {
         self.packets(|packet, stamp, outgoing| {
             if let Some(echo) = Echo::read(packet) {
                 let stamp = stamp.unwrap_or_else(|| panic!("the kernel did not stamp {echo:?}"));
-                tell(Seen { echo, at: Nanos(stamp.0 - self.ahead), outgoing });
+                tell(Seen { echo, at: Nanos(stamp.0 - ahead()), outgoing });
             }
         });
     }
@@ -200,6 +198,16 @@ fn stamp(message: &libc::msghdr) -> Option<Nanos> {
         }
     }
     None
+}
+
+/// Real time less monotonic time: of many readings, the one with the least time in between.
+fn ahead() -> u64 {
+    static AHEAD: OnceLock<u64> = OnceLock::new();
+    let reading = |_| {
+        let (before, real, after) = (monotonic(), realtime(), monotonic());
+        (after.since(before), real.0 - u64::midpoint(before.0, after.0))
+    };
+    *AHEAD.get_or_init(|| (0..1_000).map(reading).min().expect("many readings").1)
 }
 
 fn length<T>(value: &T) -> libc::socklen_t {

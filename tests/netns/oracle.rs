@@ -46,6 +46,7 @@ pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration) -> Exp
     let expected = expected(log, peer, timeout, |number| told.lost.binary_search(&number).is_ok());
     assert_eq!(Expected::told(told), expected, "{peer}: told, and expected");
     for (number, probe) in of_peer(log, peer) {
+        assert_eq!(probe.arrived().count(), probe.fate.replies().count(), "{peer} {number} is not over: {probe:?}");
         let Some(answer) = told.answers.get(&number).filter(|answer| answer.by_kernel) else { continue };
         let arrived = probe.first().expect("an answer has arrived").1;
         let bounds = arrived.since(probe.read).0.saturating_sub(ROUNDING)..=arrived.since(probe.entered).0 + ROUNDING;

@@ -50,7 +50,9 @@ impl Fate {
 
     fn of(delay: Duration, whole: &[Duration]) -> Self {
         let after = delay / 2;
-        Self { arrivals: vec![Arrival { after, replies: whole.iter().map(|delay| *delay - after).collect() }] }
+        Self {
+            arrivals: vec![Arrival { after, replies: whole.iter().map(|delay| delay.saturating_sub(after)).collect() }],
+        }
     }
 
     /// When its replies are due after the request, in the order in which they are thought up.
@@ -69,9 +71,9 @@ pub struct Way {
     pub lost: u64,
     /// Percent of packets; the copy has a delay of its own.
     pub doubled: u64,
-    /// Percent of packets that are held up for `hold`, so that later ones overtake them.
+    /// Percent of packets that are held up for `held_for`, so that later ones overtake them.
     pub held: u64,
-    pub hold: Duration,
+    pub held_for: Duration,
 }
 
 impl Way {
@@ -82,7 +84,7 @@ impl Way {
 
     fn time(&self, random: &mut Random) -> Duration {
         let jitter = u64::try_from(self.jitter.as_nanos()).expect("a short time");
-        let held = if random.chance(self.held) { self.hold } else { Duration::ZERO };
+        let held = if random.chance(self.held) { self.held_for } else { Duration::ZERO };
         self.delay + Duration::from_nanos(random.below(jitter + 1)) + held
     }
 }
