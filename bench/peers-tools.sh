@@ -10,16 +10,16 @@ readonly TOOLS="floor reference kube-canary oping fping naive smokeping ping_exp
 # Where the Go tools come from, if they are not on the PATH.
 readonly SMOKEPING_MODULE=github.com/superq/smokeping_prober@v0.11.0
 readonly PING_EXPORTER_MODULE=github.com/czerwonk/ping_exporter@v1.1.4
-readonly CLOUDPROBER_MODULE=github.com/cloudprober/cloudprober/cmd@v0.14.2
+readonly CLOUDPROBER_MODULE=github.com/cloudprober/cloudprober/cmd/cloudprober@v0.14.2
 # The bounds of KubeCanary's histogram, for the exporters that let one choose: their defaults begin at 50 µs or above.
 readonly BOUNDS=1e-05,2.5e-05,5e-05,0.0001,0.00025,0.0005,0.001,0.0025,0.005,0.01,0.025,0.05,0.1,0.25,0.5,1
 
 declare -A binary=() version=() missing=()
 
 on_path() { # tool names…
-    local name tool=$1; shift
+    local name file tool=$1; shift
     for name in "$@"; do
-        binary[$tool]=$(PATH=$PATH:$tools command -v "$name") && return 0
+        if file=$(PATH=$PATH:$tools command -v "$name"); then binary[$tool]=$file; return 0; fi
     done
     return 1
 }
@@ -30,7 +30,6 @@ go_tool() { # tool module names…
     if ! command -v go >/dev/null; then
         missing[$tool]="not on the PATH, and without Go $module cannot be installed"
     elif error=$(GOBIN=$tools GOFLAGS=-mod=mod timeout 600 go install "$module" 2>&1); then
-        mv "$tools/cmd" "$tools/cloudprober" 2>/dev/null || true # the module's program has its folder's name
         on_path "$tool" "$@" || missing[$tool]="go install $module left no ${1}"
     else
         missing[$tool]="not on the PATH, and go install $module: ${error##*$'\n'}"
