@@ -7,10 +7,10 @@
 # wrote, $body its last scrape.
 
 readonly TOOLS="floor reference kube-canary oping fping naive smokeping ping_exporter cloudprober"
-# Where the Go tools come from, if they are not on the PATH.
-readonly SMOKEPING_MODULE=github.com/superq/smokeping_prober@v0.11.0
-readonly PING_EXPORTER_MODULE=github.com/czerwonk/ping_exporter@v1.1.4
-readonly CLOUDPROBER_MODULE=github.com/cloudprober/cloudprober/cmd/cloudprober@v0.14.2
+# Where the Go tools come from, if they are not on the PATH: module, version, folder of the program in it.
+readonly SMOKEPING="github.com/superq/smokeping_prober v0.11.0 ."
+readonly PING_EXPORTER="github.com/czerwonk/ping_exporter v1.1.4 ."
+readonly CLOUDPROBER="github.com/cloudprober/cloudprober v0.14.2 cmd/cloudprober"
 # The bounds of KubeCanary's histogram, for the exporters that let one choose: their defaults begin at 50 µs or above.
 readonly BOUNDS=1e-05,2.5e-05,5e-05,0.0001,0.00025,0.0005,0.001,0.0025,0.005,0.01,0.025,0.05,0.1,0.25,0.5,1
 
@@ -24,15 +24,20 @@ on_path() { # tool names…
     return 1
 }
 
-go_tool() { # tool module names…
-    local tool=$1 module=$2 error; shift 2
+go_tool() { # tool "module version folder" names…
+    local tool=$1 module version folder error; read -r module version folder <<<"$2"; shift 2
     on_path "$tool" "$@" && return
     if ! command -v go >/dev/null; then
-        missing[$tool]="not on the PATH, and without Go $module cannot be installed"
-    elif error=$(GOBIN=$tools GOFLAGS=-mod=mod timeout 600 go install "$module" 2>&1); then
-        on_path "$tool" "$@" || missing[$tool]="go install $module left no ${1}"
+        missing[$tool]="not on the PATH, and without Go $module $version cannot be built"
+        return
+    fi
+    # What `go install module@version` does, without its look-up of newer versions: this one is what is measured.
+    mkdir -p "$tools/go-$tool"
+    printf 'module bench\n\nrequire %s %s\n' "$module" "$version" >"$tools/go-$tool/go.mod"
+    if error=$(cd "$tools/go-$tool" && timeout 900 go build -mod=mod -o "$tools/$1" "$module/$folder" 2>&1); then
+        binary[$tool]=$tools/$1
     else
-        missing[$tool]="not on the PATH, and go install $module: ${error##*$'\n'}"
+        missing[$tool]="not on the PATH, and $module $version cannot be had: ${error##*$'\n'}"
         missing[$tool]=${missing[$tool]//$'\t'/}
     fi
 }
@@ -64,13 +69,13 @@ find_tool() { # leaves binary[tool] and version[tool], or missing[tool]
             on_path "$1" "$1" || missing[$1]="not on the PATH (Debian: $1)"
             version[$1]=$(dpkg-query -W -f '${Version}' "$1" 2>/dev/null || "$1" -v 2>&1 | head -n 1) ;;
         smokeping)
-            go_tool "$1" "$SMOKEPING_MODULE" smokeping_prober prometheus-smokeping-prober
+            go_tool "$1" "$SMOKEPING" smokeping_prober prometheus-smokeping-prober
             [ -z "${binary[$1]:-}" ] || version[$1]=$("${binary[$1]}" --version 2>&1 | head -n 1) ;;
         ping_exporter)
-            go_tool "$1" "$PING_EXPORTER_MODULE" ping_exporter
+            go_tool "$1" "$PING_EXPORTER" ping_exporter
             [ -z "${binary[$1]:-}" ] || version[$1]=$("${binary[$1]}" --version 2>&1 | grep -i version | head -n 1) ;;
         cloudprober)
-            go_tool "$1" "$CLOUDPROBER_MODULE" cloudprober
+            go_tool "$1" "$CLOUDPROBER" cloudprober
             [ -z "${binary[$1]:-}" ] || version[$1]=$("${binary[$1]}" --version 2>&1 | head -n 1) ;;
     esac
 }
