@@ -108,6 +108,7 @@ function scrape_table(    t, s, m, line, any) {
 }
 function loss_table(    t, s, m, cell, line) {
     print "## Loss: as reported / as the two kernels counted it, of probes sent, all runs\n"
+    print "Of an exporter that counts requests and answers only, what was unanswered at its last scrape.\n"
     head("targets")
     for (t = 1; t <= tools_n; t++) for (m = 1; m <= modes_n; m++) {
         line = "| " tools[t] ", " modes[m] " |"

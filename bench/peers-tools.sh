@@ -197,7 +197,8 @@ quantiles_ping_exporter() {
 command_cloudprober() {
     {
         echo 'host: "127.0.0.1" port: 9313'
-        echo "probe { name: \"bench\" type: PING interval_msec: 1000 timeout_msec: 900 latency_unit: \"us\""
+        echo "probe { name: \"bench\" type: PING interval_msec: 1000 timeout_msec: 900 stats_export_interval_msec: 1000"
+        echo "  latency_unit: \"us\""
         echo "  latency_distribution { explicit_buckets: \"$(tr , '\n' <<<"$BOUNDS" | awk '{ printf "%s%g", sep, $1 * 1e6; sep = "," }')\" }"
         echo "  targets { host_names: \"$(paste -sd, "$work/targets")\" } ping_probe { packets_per_probe: 1 } }"
         echo 'surfacer { type: PROMETHEUS }'
@@ -211,7 +212,7 @@ quantiles_cloudprober() { histogram_quantiles latency_bucket 1; }
 
 # "count p50 p99 max" in µs, interpolated in the buckets of all targets together; no maximum.
 histogram_quantiles() { # name factor-to-µs
-    grep "^$1{" "$body" | sed 's/.*le="\([^"]*\)".* \([0-9.e+]*\).*/\1 \2/' | awk -v factor="$2" '
+    sed -n "/^$1{/s/.*le=\"\([^\"]*\)\".*} \([0-9.e+]*\).*/\1 \2/p" "$body" | awk -v factor="$2" '
         { bound = $1 == "+Inf" ? 1e18 : $1 * factor; below[bound] += $2 }
         END {
             for (bound in below) { bounds[++n] = bound + 0 }
