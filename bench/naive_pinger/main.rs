@@ -1,6 +1,6 @@
-//! The naive alternative, for `bench/naive`: one surge-ping `Pinger` and one task per peer.
+//! The naive alternative, for `bench/naive` and `bench/peers`: one surge-ping `Pinger` and one task per peer.
 //!
-//! `naive_pinger PEERS SECONDS` pings 127.1.x.y once a second each and prints one CSV line.
+//! `naive_pinger PEERS SECONDS [A.B]` pings A.B.x.y (127.1.x.y) once a second each and prints one CSV line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,19 @@ struct Seen {
     rtts: Vec<Duration>,
 }
 
+fn usage() -> ! {
+    eprintln!("usage: naive_pinger PEERS SECONDS [A.B]");
+    std::process::exit(2);
+}
+
 fn main() {
     let number = |index| std::env::args().nth(index).and_then(|text| text.parse::<u16>().ok());
     let (Some(peers), Some(seconds)) = (number(1), number(2)) else {
-        eprintln!("usage: naive_pinger PEERS SECONDS");
-        std::process::exit(2);
+        usage();
     };
+    let prefix = std::env::args().nth(3).unwrap_or_else(|| "127.1".to_owned());
+    let Ok(first) = format!("{prefix}.0.0").parse::<Ipv4Addr>() else { usage() };
+    let [a, b, ..] = first.octets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let seen = Arc::new(Mutex::new(Seen::default()));
     let local = tokio::task::LocalSet::new();
@@ -30,7 +37,7 @@ fn main() {
         let client = Arc::new(Client::new(&Config::default()).expect("an ICMP socket"));
         for peer in 0..peers {
             let [high, low] = peer.to_be_bytes();
-            let address = IpAddr::V4(Ipv4Addr::new(127, 1, high, low.max(1)));
+            let address = IpAddr::V4(Ipv4Addr::new(a, b, high, low.max(1)));
             let (client, seen) = (Arc::clone(&client), Arc::clone(&seen));
             tokio::task::spawn_local(async move {
                 let mut pinger = client.pinger(address, PingIdentifier(peer)).await;
