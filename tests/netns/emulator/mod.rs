@@ -29,6 +29,8 @@ use tun::Tun;
 const DEVICE: &str = "tun0";
 /// Replies that wait at the same time: 8 peers, 4 replies each, a probe every 10 ms, and 2 s make 6,400.
 const WAITING_MAX: usize = 8_192;
+/// Requests that wait for this thread, which a busy machine can hold up for a second and more.
+const QUEUE: usize = 10_000;
 /// Requests in one test.
 const LOG_MAX: usize = 200_000;
 
@@ -96,7 +98,7 @@ impl Emulator {
         let tun = Tun::new(namespace, DEVICE);
         namespace.ip(&format!(
             "link set lo up\naddress add 198.18.0.1/16 dev {DEVICE}\naddress add fd00:198:18::1/64 dev {DEVICE} nodad\n\
-             link set {DEVICE} up\n"
+             link set {DEVICE} txqueuelen {QUEUE} up\n"
         ));
         let capture = Capture::new(namespace, DEVICE, Ipv4Addr::new(198, 18, 1, 255));
         let log = Arc::new(Mutex::new(Vec::new()));
