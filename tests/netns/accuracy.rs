@@ -6,7 +6,7 @@
 //! stamp is the near tap's own. So every reported time lies between the two wires' times, probe by probe.
 //!
 //! The stamps of a user around `send` and `recv`, by an ordinary pinger in the same namespace, enclose both wires: how far
-//! they are off is what the kernel's stamps are for, and ours must be off by half of that at most.
+//! they are off is what the kernel's stamps are for, and ours must be off by less, at the median and at p90.
 //!
 //! The table of errors is printed (`-- --nocapture`). On an idle machine the median is to be 3 µs at most, and p99 20 µs.
 
@@ -163,7 +163,7 @@ fn times_are_those_of_the_wire(socket: Socket) {
         assert!(number * 10 >= COUNT * 9, "{peer}: only {number} have the kernel's stamps");
         for part in [50, 90] {
             let (ours, users) = (errors.quantile(part, INNER), baseline.quantile(part, INNER));
-            assert!(ours * 2 <= users, "{peer}: p{part} is {ours} ns off, and {users} with a user's stamps:\n{table}");
+            assert!(ours < users, "{peer}: p{part} is {ours} ns off, and {users} with a user's stamps:\n{table}");
         }
     }
     println!("{table}");

@@ -33,8 +33,11 @@ pub struct Seen {
     pub outgoing: bool,
 }
 
-/// The socket. Whoever has it reads it, often enough that its queue (208 KiB by default, some 200 packets) holds what
-/// comes meanwhile.
+/// Room for what comes while nobody reads: a packet takes 768 bytes of it. Half a second of 600 probes is the least, for
+/// a user who gets no more than the usual limit.
+const QUEUE_BYTES: libc::c_int = 4 << 20;
+
+/// The socket. Whoever has it reads it, often enough that its queue holds what comes meanwhile; [`Capture::drops`] tells.
 pub struct Capture {
     fd: OwnedFd,
 }
@@ -68,18 +71,12 @@ impl Capture {
         }
         // SAFETY: just opened, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // The second is for root alone; the first gives at most what net.core.rmem_max allows.
+        set(&fd, libc::SO_RCVBUF, QUEUE_BYTES)?;
+        let _ = set(&fd, libc::SO_RCVBUFFORCE, QUEUE_BYTES);
         let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        set(&fd, libc::SO_TIMESTAMPING, flags.cast_signed())?;
         let name = CString::new(device)?;
-        // SAFETY: `flags` outlives the call, which reads as many bytes as it has.
-        done(unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_TIMESTAMPING,
-                (&raw const flags).cast(),
-                length(&flags),
-            )
-        })?;
         // SAFETY: all of its fields may be zero, and the name is a terminated string.
         let (mut address, index) = unsafe { (mem::zeroed::<libc::sockaddr_ll>(), libc::if_nametoindex(name.as_ptr())) };
         address.sll_family = u16::try_from(libc::AF_PACKET).expect("16 bits");
@@ -208,6 +205,12 @@ fn ahead() -> u64 {
         (after.since(before), real.0 - u64::midpoint(before.0, after.0))
     };
     *AHEAD.get_or_init(|| (0..1_000).map(reading).min().expect("many readings").1)
+}
+
+/// Sets a number.
+fn set(fd: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: `value` outlives the call, which reads as many bytes as it has.
+    done(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const value).cast(), length(&value)) })
 }
 
 fn length<T>(value: &T) -> libc::socklen_t {

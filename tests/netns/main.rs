@@ -1,7 +1,17 @@
-//! Three real canaries in network namespaces of their own, and real faults between them.
+//! The real binary in network namespaces of its own: a mesh of three canaries with real faults between them; and what it
+//! reports against the truth.
 //!
-//! `cargo test --test netns`; needs iproute2 and nftables, and root or user namespaces. Addresses are of 198.18.0.0/15
-//! (RFC 2544, for tests) and fd00:198:18::/64. Nothing is measured by the clock: every test counts probes.
+//! `cargo test --test netns`; needs iproute2, nftables and `/dev/net/tun`, and root or user namespaces. Addresses are of
+//! 198.18.0.0/15 (RFC 2544, for tests) and fd00:198:18::/64. No test asserts a time by itself: they count probes, and
+//! compare times with those that something else took of the same packets.
+//!
+//! | truth | where from | judged |
+//! |---|---|---|
+//! | what nftables counted | [`faults`] | loss and duplicates in a mesh |
+//! | the wire's times, by the kernel | [`capture`] | every reported time, in [`accuracy`] |
+//! | the log of an emulated link | [`emulator`], [`oracle`] | the fate and the time of every probe, in [`emulated`] |
+//!
+//! What was measured is printed with `-- --nocapture`. `KUBE_CANARY_TEST_SEED=N` gives the random links of one seed.
 
 mod accuracy;
 mod capture;

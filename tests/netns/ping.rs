@@ -1,29 +1,20 @@
 //! `kube-canary ping` against faults: every probe's fate, one by one.
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::process::{Process, unique};
 use crate::faults::Faults;
-use crate::mesh::{Mesh, Node};
-use crate::namespace::DIRECTORY;
+use crate::mesh::{Mesh, Node, Socket};
+use crate::pinging::Ping;
 
 const PROBES: u64 = 100;
 
 /// Pings from `node` until it has had [`PROBES`] per target. Gives its exit code and its objects.
 fn ping(node: &Node, targets: &[&str]) -> (Option<i32>, Vec<Value>) {
-    let directory = Path::new(DIRECTORY);
-    let output = unique(directory, "out");
-    let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
-    command.arg("ping").args(targets).args(["--interval", "10ms", "--timeout", "300ms", "--json"]);
-    command.args(["--count", &PROBES.to_string()]).stdout(File::create(&output).expect("our directory is writable"));
-    let mut process = Process::start(&mut command, directory);
-    let code = process.end().code();
-    let text = fs::read_to_string(&output).expect("our file");
-    let objects = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
-    (code, objects.collect())
+    let targets = targets.iter().map(ToString::to_string).collect();
+    let (interval, timeout) = (Duration::from_millis(10), Duration::from_millis(300));
+    Ping { node, socket: Socket::Raw, targets, count: PROBES, interval, timeout }.run()
 }
 
 /// The numbers of the probes of which `what` is told.
