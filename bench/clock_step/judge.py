@@ -19,7 +19,8 @@ from pathlib import Path
 
 PEERS = 8
 TARGETS = 2
-# What a line of ping may differ from the undisturbed ones: softirqs, caches and page faults of a machine that does more. A tenth of the smallest step.
+# What a line of ping may differ from the undisturbed ones: softirqs, caches and page faults of a machine that does more.
+# A tenth of the smallest step.
 SLACK_SECONDS = 500e-6
 NONE = ["none", "none-again"]
 SIZES_MS = [5, 50, 500, 3_600_000]
