@@ -43,12 +43,14 @@ pub struct RealTime {
     distance: i64,
     /// What it was before a step since the last reading.
     before: Option<i64>,
+    /// Steps so far.
+    steps: u32,
 }
 
 impl RealTime {
     /// Measures the distance now.
     pub fn new(clock: &dyn Clock) -> Self {
-        Self { distance: measure(clock).1, before: None }
+        Self { distance: measure(clock).1, before: None, steps: 0 }
     }
 
     /// Looks for a step, and gives the time. To be called when stamps have been read and before they are converted. Until
@@ -57,8 +59,14 @@ impl RealTime {
         let (now, distance, width) = measure(clock);
         if distance.abs_diff(self.distance) > STEP_MIN + width {
             self.before = Some(std::mem::replace(&mut self.distance, distance));
+            self.steps = self.steps.wrapping_add(1);
         }
         now
+    }
+
+    /// Steps that were noticed so far: where the number changes while packets are read, some stamped before may be unread.
+    pub const fn steps(&self) -> u32 {
+        self.steps
     }
 
     /// Everything that was stamped has been read: what comes now is stamped by today's clock.
@@ -117,10 +125,12 @@ impl Moment {
     }
 
     /// When a reply arrived, which cannot be before `earliest`, and whether the stamp tells it. Of two possible meanings the
-    /// earlier one: too short a time raises no alarm. Where there is none, the time of reading.
-    pub fn arrival(self, earliest: Nanos) -> (Nanos, bool) {
+    /// earlier one: too short a time raises no alarm. Not so where the departure was in doubt: it may have been taken for one
+    /// after the step, and then nothing arrived before it. Where there is no meaning, the time of reading.
+    pub fn arrival(self, earliest: Nanos, departure_in_doubt: bool) -> (Nanos, bool) {
         match self.meanings(earliest) {
             [Some(at), None] | [None, Some(at)] => (at.max(earliest), true),
+            [Some(after_the_step), Some(_)] if departure_in_doubt => (after_the_step.max(earliest), false),
             [Some(at), Some(or)] => (at.min(or).max(earliest), false),
             [None, None] => (self.read.max(earliest), false),
         }
@@ -138,7 +148,7 @@ impl Moment {
 
     /// How long it took us to read it; none without a stamp that can be.
     pub fn read_delay(self, earliest: Nanos) -> Option<Nanos> {
-        let (at, stamped) = self.arrival(earliest);
+        let (at, stamped) = self.arrival(earliest, false);
         stamped.then(|| self.read.since(at))
     }
 }
@@ -176,7 +186,7 @@ mod tests {
         clock.now.set(130 * MS);
         clock.real.set((REAL + 130 * MS).checked_add_signed(step).unwrap());
         let now = real_time.check(&clock);
-        let (at, stamped) = real_time.moment(Some(Nanos(stamp)), now).arrival(Nanos(90 * MS));
+        let (at, stamped) = real_time.moment(Some(Nanos(stamp)), now).arrival(Nanos(90 * MS), false);
         (at.0 / MS, stamped)
     }
 
@@ -205,18 +215,37 @@ mod tests {
     }
 
     #[test]
+    fn a_small_step_between_departure_and_arrival_never_makes_the_time_too_long_nor_shorter_than_by_itself() {
+        // Departure at 20 ms, arrival at 40, both read at 50; the step at `when`.
+        for (step, when) in
+            [5, -5, 7, -7].into_iter().flat_map(|step| [10, 30, 45].map(|when| (step * 1_000_000, when)))
+        {
+            let clock = Scripted { now: Cell::new(0), real: Cell::new(REAL) };
+            let mut real_time = RealTime::new(&clock);
+            let shown = |at: u64| Nanos((REAL + at * MS).checked_add_signed(if at > when { step } else { 0 }).unwrap());
+            clock.now.set(50 * MS);
+            clock.real.set(shown(50).0);
+            let now = real_time.check(&clock);
+            let (left, stamped) = real_time.moment(Some(shown(20)), now).departure(Nanos(8 * MS)).unwrap();
+            let (came, _) = real_time.moment(Some(shown(40)), now).arrival(left, !stamped);
+            let off = (20 * MS).checked_sub(came.since(left).0).expect("never too long");
+            assert!(off == 0 || off == step.unsigned_abs(), "{step} at {when}: {off}");
+        }
+    }
+
+    #[test]
     fn without_a_stamp_or_with_an_impossible_one_the_time_of_reading_stands_in() {
-        assert_eq!(Moment::read(Nanos(7)).arrival(Nanos(3)), (Nanos(7), false));
+        assert_eq!(Moment::read(Nanos(7)).arrival(Nanos(3), false), (Nanos(7), false));
         assert_eq!(
-            Moment::read(Nanos(7)).arrival(Nanos(9)),
+            Moment::read(Nanos(7)).arrival(Nanos(9), false),
             (Nanos(9), false),
             "and never a time before what came first"
         );
         let impossible = Moment { at: Some(Nanos(HOUR)), or: None, read: Nanos(7) };
-        assert_eq!(impossible.arrival(Nanos(3)), (Nanos(7), false));
+        assert_eq!(impossible.arrival(Nanos(3), false), (Nanos(7), false));
         assert_eq!((impossible.departure(Nanos(3)), impossible.read_delay(Nanos(3))), (None, None));
         let either = Moment { at: Some(Nanos(9_000)), or: Some(Nanos(4_000)), read: Nanos(9_500) };
-        assert_eq!(either.arrival(Nanos(3_000)), (Nanos(4_000), false));
+        assert_eq!(either.arrival(Nanos(3_000), false), (Nanos(4_000), false));
         assert_eq!(either.departure(Nanos(3_000)), Some((Nanos(9_000), false)));
         assert_eq!(either.departure(Nanos(7_000)), Some((Nanos(9_000), true)), "the other is impossible");
     }

@@ -157,15 +157,21 @@ impl Engine {
     /// [`SendError::TableFull`] where the oldest probe of the table is still under way; nothing may be sent then.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
         let aim = self.aims.get_mut(slot.index()).ok_or(SendError::Address)?;
-        let flight =
-            Flight { slot, stay: aim.stay, state: State::Waiting, terminating: aim.terminating, stamped: false };
+        let flight = Flight {
+            slot,
+            stay: aim.stay,
+            state: State::Waiting,
+            terminating: aim.terminating,
+            stamped: false,
+            doubtful: false,
+        };
         let number = self.flights.book(flight, now).ok_or(SendError::TableFull)?;
         Ok(Label { number, slot, sequence: aim.next_sequence() })
     }
 
     /// The packet is written and goes out now.
     pub fn stamp(&mut self, label: Label, now: Nanos) {
-        self.flights.stamp(label.number, now, false);
+        self.flights.stamp(label.number, now);
     }
 
     /// The kernel took the probe, or did not.
@@ -192,7 +198,7 @@ impl Engine {
         let Some(flight) = self.flight(label).filter(|f| f.state == State::Waiting && !f.stamped) else { return };
         debug_assert_eq!(flight.slot, label.slot);
         if let Some((at, stamped)) = moment.departure(self.flights.sent_at(label.number)) {
-            self.flights.stamp(label.number, at, stamped);
+            self.flights.departed(label.number, at, !stamped);
         }
     }
 
@@ -214,7 +220,7 @@ impl Engine {
         }
         let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
         let sent_at = self.flights.sent_at(label.number);
-        let (at, stamped) = moment.arrival(sent_at);
+        let (at, stamped) = moment.arrival(sent_at, flight.doubtful);
         let rtt = at.since(sent_at);
         match flight.state {
             State::Void => None,

@@ -26,13 +26,13 @@ pub enum State {
 
 /// Which stay of a peer at one address a probe was sent in: one bit for the slot's holder, the rest counts moves.
 ///
-/// Comes round after 32 moves or two holders; lists come at least 100 ms apart, and a slot is only given to somebody else
+/// Comes round after 16 moves or two holders; lists come at least 100 ms apart, and a slot is only given to somebody else
 /// when its holder is forgotten, so that no probe is remembered for so long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay(u8);
 
 impl Stay {
-    const HOLDER: u8 = 1 << 5;
+    const HOLDER: u8 = 1 << 4;
 
     /// The first one.
     pub const fn first() -> Self {
@@ -70,9 +70,11 @@ pub struct Flight {
     pub terminating: bool,
     /// The kernel told when it left.
     pub stamped: bool,
+    /// The kernel told, but a step of the clock leaves two possible times.
+    pub doubtful: bool,
 }
 
-/// A flight in 64 bits, from the lowest: time of sending 39, slot 14, stay 6, state 3, terminating, stamped.
+/// A flight in 64 bits, from the lowest: time of sending 39, slot 14, stay 5, state 3, terminating, stamped, doubtful.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed(u64);
 
@@ -86,26 +88,28 @@ const _: () = assert!(INTERVAL_MAX.as_nanos() < (TIME_MASK - AHEAD) as u128, "a 
 
 impl Packed {
     fn new(flight: Flight, sent_at: Nanos) -> Self {
-        let Flight { slot, stay, state, terminating, stamped } = flight;
+        let Flight { slot, stay, state, terminating, stamped, doubtful } = flight;
         let fields = u64::from(slot.0) & SLOT_MASK
             | u64::from(stay.0) << 14
-            | (state as u64) << 20
-            | u64::from(terminating) << 23
-            | u64::from(stamped) << 24;
+            | (state as u64) << 19
+            | u64::from(terminating) << 22
+            | u64::from(stamped) << 23
+            | u64::from(doubtful) << 24;
         Self(sent_at.0 & TIME_MASK | fields << TIME_BITS)
     }
 
-    const fn flight(self) -> Flight {
+    fn flight(self) -> Flight {
         let fields = self.0 >> TIME_BITS;
-        let state = match fields >> 20 & 7 {
+        let state = match fields >> 19 & 7 {
             1 => State::Waiting,
             2 => State::Answered,
             3 => State::Lost,
             4 => State::GivenUp,
             _ => State::Void,
         };
-        let (slot, stay) = (SlotId((fields & SLOT_MASK) as u32), Stay((fields >> 14 & 0x3f) as u8));
-        Flight { slot, stay, state, terminating: fields >> 23 & 1 == 1, stamped: fields >> 24 & 1 == 1 }
+        let (slot, stay) = (SlotId((fields & SLOT_MASK) as u32), Stay((fields >> 14 & 0x1f) as u8));
+        let flag = |bit: u32| fields >> bit & 1 == 1;
+        Flight { slot, stay, state, terminating: flag(22), stamped: flag(23), doubtful: flag(24) }
     }
 }
 
@@ -187,9 +191,16 @@ impl Flights {
     }
 
     /// It was sent at another time than it was booked.
-    pub fn stamp(&mut self, number: u64, at: Nanos, by_kernel: bool) {
+    pub fn stamp(&mut self, number: u64, at: Nanos) {
         let index = self.index(number);
-        self.ring[index] = Packed::new(Flight { stamped: by_kernel, ..self.ring[index].flight() }, at);
+        self.ring[index] = Packed::new(self.ring[index].flight(), at);
+    }
+
+    /// The kernel says when it left, or one of two times.
+    pub fn departed(&mut self, number: u64, at: Nanos, doubtful: bool) {
+        let index = self.index(number);
+        let flight = Flight { stamped: !doubtful, doubtful, ..self.ring[index].flight() };
+        self.ring[index] = Packed::new(flight, at);
     }
 
     /// Something became of it.
@@ -214,15 +225,22 @@ impl Flights {
 mod tests {
     use super::*;
 
-    const FLIGHT: Flight =
-        Flight { slot: SlotId(16_383), stay: Stay(0x3f), state: State::Waiting, terminating: true, stamped: false };
+    const FLIGHT: Flight = Flight {
+        slot: SlotId(16_383),
+        stay: Stay(0x1f),
+        state: State::Waiting,
+        terminating: true,
+        stamped: false,
+        doubtful: false,
+    };
 
     #[test]
     fn a_flight_is_eight_bytes_and_loses_nothing() {
         assert_eq!(size_of::<Packed>(), 8);
         for state in [State::Void, State::Waiting, State::Answered, State::Lost, State::GivenUp] {
-            for (terminating, stamped) in [(false, false), (false, true), (true, false), (true, true)] {
-                let flight = Flight { state, terminating, stamped, ..FLIGHT };
+            for flags in 0..8u8 {
+                let [terminating, stamped, doubtful] = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);
+                let flight = Flight { state, terminating, stamped, doubtful, ..FLIGHT };
                 assert_eq!(Packed::new(flight, Nanos(u64::MAX)).flight(), flight);
             }
         }
@@ -235,7 +253,7 @@ mod tests {
             let sent = Nanos(start + 1_000);
             let number = flights.book(FLIGHT, sent).unwrap();
             assert_eq!(flights.sent_at(number), sent);
-            flights.stamp(number, sent.plus(Nanos(123_456_789)), true);
+            flights.departed(number, sent.plus(Nanos(123_456_789)), false);
             assert!(flights.get(number).stamped && flights.get(number).slot == FLIGHT.slot);
             // As long after as a probe can be under way.
             let later = sent.plus(INTERVAL_MAX.into());
@@ -249,7 +267,7 @@ mod tests {
     fn a_stay_is_told_from_the_ones_before() {
         let first = Stay::first();
         let mut stay = first;
-        for _ in 0..31 {
+        for _ in 0..15 {
             stay = stay.moved();
             assert!(stay != first && stay.same_holder(first));
         }

@@ -1,8 +1,8 @@
 //! Who is due when: a wheel of cells, one turn per interval.
 //!
-//! A peer sits in one cell and is sent to once per turn. Cells are at least 20 ms apart, because what a probe costs is
-//! mostly the wake-up. A joining peer takes the emptiest cell, in an order that spreads few peers evenly over the
-//! turn; nobody is ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
+//! A peer sits in one cell and is sent to once per turn. What a probe costs is mostly the wake-up, so cells are at least
+//! 20 ms apart, and only as many are in use as keep a burst small: 8, then more as each holds 128 peers. A joining peer
+//! takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
 //! a hash of the node's name, so that the nodes of a mesh do not fire together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,6 +15,11 @@ use crate::units::Nanos;
 pub const CELL_MIN: Nanos = Nanos::from_millis(20);
 /// The most cells of a wheel: finding the next one that is not empty looks at each once.
 const CELLS_MAX: u64 = 100;
+
+/// Cells in use from the first peers on.
+const CELLS_USED_MIN: usize = 8;
+/// Peers of a cell before others come into use: a burst of 128 small packets is 13 KB on the wire.
+const PEERS_PER_CELL: usize = 128;
 
 /// Nobody, and no cell.
 const NONE: u16 = u16::MAX;
@@ -92,8 +97,10 @@ impl Schedule {
 
     /// Adds a peer, whose slot there is room for, to the emptiest cell, unless it is in one.
     pub fn add(&mut self, slot: SlotId) {
+        let wanted = (self.len() + 1).div_ceil(PEERS_PER_CELL).next_power_of_two();
         let Some(place) = self.places.get_mut(slot.index()).filter(|place| place.cell == NONE) else { return };
-        let emptiest = self.fill_order.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].peers);
+        let used = &self.fill_order[..wanted.max(CELLS_USED_MIN).min(self.fill_order.len())];
+        let emptiest = used.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].peers);
         let (Some(number), Ok(slot)) = (emptiest, u16::try_from(slot.0)) else { return };
         let cell = &mut self.cells[usize::from(number)];
         *place = Place { cell: number, next: cell.first };
@@ -197,7 +204,7 @@ mod tests {
     fn wheel(peers: u32) -> Schedule {
         let mut schedule = Schedule::new(SECOND, "node", Nanos(0));
         schedule.reserve(400);
-        schedule.reserve(1_000);
+        schedule.reserve(5_000);
         (0..peers).for_each(|i| schedule.add(SlotId(i)));
         schedule
     }
@@ -224,7 +231,9 @@ mod tests {
         let phase = s.start;
         let sent = sends(&mut s, phase.plus(Nanos(10 * SECOND.0 - 1)), 1_000_000);
         assert_eq!(sent.len(), 10_000);
-        assert!(s.cells.iter().all(|c| c.peers == 20));
+        let used: Vec<u16> = s.cells.iter().map(|c| c.peers).filter(|peers| *peers > 0).collect();
+        assert_eq!(used, [125; 8]);
+        assert!(wheel(5_000).cells.iter().all(|c| (50..=128).contains(&c.peers)), "{:?}", wheel(5_000).cells);
         let mut of_one: Vec<u64> = sent.iter().filter(|(_, s)| s.0 == 77).map(|(t, _)| t.0).collect();
         of_one.dedup();
         assert!(of_one.len() == 10 && of_one.windows(2).all(|w| w[1] - w[0] == SECOND.0));
@@ -284,15 +293,15 @@ mod tests {
 
     #[test]
     fn whoever_is_taken_out_the_others_of_the_cell_stay() {
-        for gone in [7, 57, 107] {
-            let mut s = wheel(150);
-            let (_, first) =
-                sends(&mut s, SECOND.plus(SECOND), 1_000_000).into_iter().find(|(_, s)| s.0 == 107).unwrap();
-            assert_eq!(cell(&s, first).map(|s| s.0).collect::<Vec<_>>(), [107, 57, 7]);
+        for gone in [7, 15, 23] {
+            let mut s = wheel(24);
+            let sent = sends(&mut s, SECOND.plus(SECOND), 1_000_000);
+            let (_, first) = sent.into_iter().find(|(_, slot)| slot.0 == 23).unwrap();
+            assert_eq!(cell(&s, first).map(|s| s.0).collect::<Vec<_>>(), [23, 15, 7]);
             s.remove(SlotId(gone));
-            let left: Vec<u32> = cell(&s, SlotId(if gone == 107 { 57 } else { 107 })).map(|s| s.0).collect();
-            assert_eq!(left, [107, 57, 7].into_iter().filter(|n| *n != gone).collect::<Vec<_>>());
-            assert_eq!((s.len(), s.mean_gap()), (149, Some(CELL_MIN)));
+            let left: Vec<u32> = cell(&s, SlotId(if gone == 23 { 15 } else { 23 })).map(|s| s.0).collect();
+            assert_eq!(left, [23, 15, 7].into_iter().filter(|n| *n != gone).collect::<Vec<_>>());
+            assert_eq!((s.len(), s.mean_gap()), (23, Some(Nanos(SECOND.0 / 8))));
         }
     }
 

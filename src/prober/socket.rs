@@ -220,6 +220,7 @@ impl Socket {
             // answered has left, so that its stamp is there.
             // An ICMP error that the kernel reports on the socket is consumed by the call; whatever else has come is for
             // the next one.
+            let steps = self.real_time.steps();
             let came = arrivals.receive(self.fd(), Queue::Arrivals);
             let mut gone = BATCH;
             while gone == BATCH {
@@ -241,7 +242,8 @@ impl Socket {
                 let moment = self.real_time.moment(packet.stamp, now);
                 deliver(Heard::Arrival(Datagram { from, bytes: packet.bytes, moment }));
             }
-            if came < BATCH {
+            // Where a step was noticed, packets may have been stamped before it and come after the reading: read on.
+            if came < BATCH && steps == self.real_time.steps() {
                 self.real_time.emptied();
                 return true;
             }

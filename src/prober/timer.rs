@@ -82,7 +82,7 @@ impl StepAlarm {
         // SAFETY: the call has just given us this descriptor, and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // A time that never comes: only a timer that is set is cancelled by a step.
-        let never = libc::timespec { tv_sec: libc::time_t::MAX, tv_nsec: 0 };
+        let never = libc::timespec { tv_sec: i64::MAX, tv_nsec: 0 };
         let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
         let flags = libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET;
         // SAFETY: `once` outlives the call, and the old value is not asked for.

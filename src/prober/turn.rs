@@ -2,7 +2,6 @@
 
 use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
-use super::schedule::CELL_MIN;
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Protocol, SlotId};
@@ -11,10 +10,11 @@ use crate::units::Nanos;
 /// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
 /// before it, so a longer one would blur it.
 const BATCH_UNSTAMPED: usize = 8;
-/// A loss may be decided so much after its timeout: by then there is a turn anyway, with many peers.
-const LOSS_SLACK: Nanos = CELL_MIN;
-/// Cells that are so close to each other on average make it needless to be woken for replies.
-const FREQUENT: Nanos = Nanos(2 * CELL_MIN.0);
+/// Cells that are so close to each other on average, as those of eight peers and a second are, make it needless to be woken
+/// for replies.
+const FREQUENT: Nanos = Nanos::from_millis(125);
+/// A loss may be decided so much after its timeout: by then there is a turn anyway, with more than a few peers.
+const LOSS_SLACK: Nanos = FREQUENT;
 /// Slots are made room for by so many: a join must not copy all tables.
 const ROOM: usize = 64;
 
