@@ -5,7 +5,7 @@ The truth is the phase without steps: the buckets that its probes came into, and
 machine of virtual time they differ by microseconds. With the clock being stepped
 - no probe may be in a bucket above, none lost, late or double, and no line of ping may be longer;
 - one may be in a bucket below only after a step shorter than the round trip, which leaves a stamp two possible meanings
-  of which the agent takes the earlier, and calls it its own: by no more than the step, and never with the kernel's name;
+  of which the agent takes the one with the shorter time, and calls it its own: by no more than the step, and never with the kernel's name;
 - the accounts hold: of ping, all that were sent are received; at each scrape, sent = received + lost + in flight. A scrape
   is no snapshot: it counts received first, then the histogram, sent last, while the agent goes on. One probe per peer may
   be under way, and one per peer come and go meanwhile.
