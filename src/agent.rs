@@ -13,7 +13,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, PeerList, Update};
-use crate::exposition::{AgentMetrics, App, Build, Health, View};
+use crate::exposition::{AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
@@ -25,9 +25,9 @@ use crate::{allocator, clock, priority, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
-/// When the start is over: by then a first list is there, and every peer was probed.
+/// When the start is over: by then a first list is there, and every peer was probed. So long after a later list, too.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
-/// Then from time to time, for what runs rarely: a TLS handshake, a new list.
+/// Then from time to time, for what runs rarely: a TLS handshake.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
 /// Why the agent stopped.
@@ -81,6 +81,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         directory: RwLock::new(Directory::default()),
         statistics: Statistics::new(settings.rtt_buckets.clone(), settings.interval.into()),
         health: Health::default(),
+        walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
     let allocator = allocator::info();
@@ -193,17 +194,29 @@ impl ProbeLoop {
         }
         let peers = directory.peers().count();
         drop(directory);
+        self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
         if applied.without_slot > 0 {
             log::warn!("{} peers left out: every slot is taken", applied.without_slot);
         }
     }
 
-    fn forget(&self, now: Nanos) {
-        let forgettable =
-            self.view.directory.try_read().is_ok_and(|directory| directory.has_forgettable(now, self.forget_after));
-        if forgettable && let Ok(mut directory) = self.view.directory.try_write() {
-            directory.forget(now, self.forget_after);
+    /// Lets go of peers that have been away for long, and closes up what they leave.
+    fn forget(&mut self, now: Nanos) {
+        let is_due = |directory: &Directory| {
+            directory.has_forgettable(now, self.forget_after) || (directory.is_sparse() && self.view.walks.are_over())
+        };
+        if !self.view.directory.try_read().is_ok_and(|directory| is_due(&directory)) {
+            return;
+        }
+        let Ok(mut directory) = self.view.directory.try_write() else { return };
+        directory.forget(now, self.forget_after);
+        if self.view.walks.are_over()
+            && let Some(compaction) = directory.compact()
+        {
+            self.view.statistics.compact(&compaction);
+            self.prober.compact(&compaction);
+            self.settles = self.settles.min(now.plus(SETTLE));
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
 //! | [`priority`] | who gets a processor first |
+//! | [`region`] | memory that is planned once, touched as it is used, and given back |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
 
 pub mod agent;
@@ -34,6 +35,7 @@ pub mod ping;
 pub mod priority;
 pub mod prober;
 pub mod proc;
+pub mod region;
 pub mod settle;
 pub mod shim;
 pub mod statistics;

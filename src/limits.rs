@@ -7,6 +7,8 @@ use std::time::Duration;
 /// Peer slots, counting both families and the peers that have left but are not forgotten yet: a dual-stack mesh of
 /// 5,000 nodes (the largest supported Kubernetes cluster) and as many again in a rollout.
 pub const PEER_SLOTS_MAX: usize = 16_384;
+/// Free slots between others before they are closed up: below a page of every table nothing is won.
+pub const HOLES_MIN: usize = 128;
 /// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.
 pub const ZONES_MAX: usize = 64;
 /// Bytes of a node name or a zone: a DNS subdomain (RFC 1123), as Kubernetes allows.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
 const STAGES: [(&str, &[&str]); 8] = [
     ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
-    ("peers", &["discovery", "peers", "units", "limits"]),
-    ("prober", &["peers", "prober", "units", "limits", "clock"]),
-    ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc"]),
+    ("peers", &["discovery", "peers", "units", "limits", "region"]),
+    ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
+    ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc", "region"]),
     (
         "exposition",
         &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock", "proc"],

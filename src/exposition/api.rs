@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
-use super::{View, now};
+use super::{View, Walk, now};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
 use crate::peers::{Peer, SlotId};
@@ -74,7 +74,7 @@ const _: () = assert!(ROW_BYTES_MAX <= FRAME_BYTES);
 
 /// The body of `/api/v1/peers`, a peer at a time.
 pub struct PeersBody {
-    view: Arc<View>,
+    view: Walk,
     slot: usize,
     stage: Stage,
 }
@@ -88,15 +88,15 @@ enum Stage {
 
 impl PeersBody {
     /// A body that begins now.
-    pub const fn new(view: Arc<View>) -> Self {
-        Self { view, slot: 0, stage: Stage::Source }
+    pub fn new(view: Arc<View>) -> Self {
+        Self { view: Walk::new(view), slot: 0, stage: Stage::Source }
     }
 
     fn write_source(&self, zone: &str, out: &mut Vec<u8>) {
         let total = EchoCounters::read();
-        let recent = self.view.statistics.recent_echoes().read(total);
+        let recent = self.view.0.statistics.recent_echoes().read(total);
         let source = Source {
-            node: &self.view.node,
+            node: &self.view.0.node,
             zone,
             echo_requests_received: total.requests_received,
             echo_replies_sent: total.replies_sent,
@@ -148,7 +148,7 @@ fn row<'a>(statistics: &Statistics, slot: SlotId, peer: Peer<'a>, zone: &'a str)
 
 impl Render for PeersBody {
     fn render(&mut self, out: &mut Vec<u8>) -> bool {
-        let view = Arc::clone(&self.view);
+        let view = Arc::clone(&self.view.0);
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         if self.stage == Stage::Source {
             self.write_source(directory.own_zone(), out);

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::families::{FAMILIES, Family, Kind, Reading, Scope};
 use super::text::{self, label};
-use super::{AgentMetrics, View};
+use super::{AgentMetrics, View, Walk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, ZONES_MAX};
 use crate::peers::{Directory, Protocol, SlotId, ZoneId};
@@ -51,7 +51,7 @@ const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 
 /// The body of one scrape.
 pub struct MetricsBody {
-    view: Arc<View>,
+    view: Walk,
     format: Format,
     /// The registry's metrics, which other scrapes share, and how much of them is sent.
     agent: Option<(Arc<Vec<u8>>, usize)>,
@@ -67,7 +67,7 @@ impl MetricsBody {
     pub fn new(view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
         let head = agent.encode(&view, format);
         Self {
-            view,
+            view: Walk::new(view),
             format,
             agent: Some((head, 0)),
             family: 0,
@@ -99,7 +99,7 @@ impl MetricsBody {
 
     /// Loads the next subject at or behind the cursor. Returns whether there is one.
     fn load(&mut self, family: &Family, directory: &Directory) -> bool {
-        let statistics = &self.view.statistics;
+        let statistics = &self.view.0.statistics;
         loop {
             let subject = self.subject;
             let (found, end) = match family.scope {
@@ -148,7 +148,7 @@ impl MetricsBody {
             Scope::Peer => {
                 let slot = SlotId::at(subject);
                 let Some(peer) = directory.peer(slot) else { return };
-                label(labels, "source_node", &self.view.node);
+                label(labels, "source_node", &self.view.0.node);
                 label(labels, "source_zone", directory.own_zone());
                 label(labels, "peer_node", peer.node());
                 label(labels, "peer_zone", directory.zone_name(peer.zone()));
@@ -185,7 +185,7 @@ impl Render for MetricsBody {
         if !self.write_agent(out) {
             return true;
         }
-        let view = Arc::clone(&self.view);
+        let view = Arc::clone(&self.view.0);
         // The lock is held for the rendering of one frame, never while a scraper reads it.
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         while let Some(family) = FAMILIES.get(self.family) {

@@ -18,8 +18,8 @@ pub use metrics::{Format, MetricsBody};
 pub use process::field;
 pub use routes::App;
 
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 
 use crate::clock;
 use crate::limits::PROBE_LOOP_STALL;
@@ -38,6 +38,36 @@ pub struct View {
     pub statistics: Statistics,
     /// Whether the agent is well.
     pub health: Health,
+    /// Bodies under way that walk over the slots, a frame at a time.
+    pub walks: Walks,
+}
+
+/// Counts walks. While there are any, no peer may move to another slot, or a scrape would miss it.
+#[derive(Debug, Default)]
+pub struct Walks(AtomicUsize);
+
+impl Walks {
+    /// Whether nobody is on the way. Holds as long as the caller has the directory's write lock: who sets out meanwhile
+    /// sees nothing before that is given up.
+    pub fn are_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// A view for a walk over the slots; counted among [`View::walks`] until it is dropped.
+struct Walk(Arc<View>);
+
+impl Walk {
+    fn new(view: Arc<View>) -> Self {
+        view.walks.0.fetch_add(1, Ordering::AcqRel);
+        Self(view)
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.0.walks.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The probe loop's signs of life.

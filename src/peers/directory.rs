@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use super::names::Names;
 use super::peer::{Entry, Peer, Presence};
-use super::{Change, Protocol, SlotId, ZoneId, select};
+use super::{Change, Compaction, Protocol, SlotId, ZoneId, select};
 use crate::discovery::{PeerList, PeerSpec};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
+use crate::region::List;
 use crate::units::Nanos;
 
 /// Who we are: what must never be probed.
@@ -34,11 +35,10 @@ pub struct Applied {
 /// All slots and zones. The probe loop writes it when the list changes; HTTP workers read it a frame at a time.
 #[derive(Debug)]
 pub struct Directory {
-    slots: Vec<Option<Entry>>,
+    slots: List<Option<Entry>>,
     names: Names,
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
-    slots_max: usize,
 }
 
 impl Default for Directory {
@@ -50,13 +50,18 @@ impl Default for Directory {
 impl Directory {
     /// An empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
-        let (slots, names) = (Vec::new(), Names::default());
-        Self { slots, names, zones: vec!["unknown".into()], own_zone: None, slots_max }
+        let (slots, names) = (List::new(slots_max), Names::default());
+        Self { slots, names, zones: vec!["unknown".into()], own_zone: None }
     }
 
-    /// One more than the highest slot ever used: the bound for a walk over all slots.
+    /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
     pub fn slot_count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// What slots and names take in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.slots.resident_bytes() + self.names.resident_bytes()
     }
 
     /// The peer in a slot, if anyone is.
@@ -66,7 +71,7 @@ impl Directory {
 
     /// Every peer, in slot order.
     pub fn peers(&self) -> impl Iterator<Item = (SlotId, Peer<'_>)> {
-        (0u32..).zip(&self.slots).filter_map(|(i, entry)| Some((SlotId(i), self.read(entry.as_ref()?))))
+        (0u32..).zip(&*self.slots).filter_map(|(i, entry)| Some((SlotId(i), self.read(entry.as_ref()?))))
     }
 
     fn read<'a>(&'a self, entry: &'a Entry) -> Peer<'a> {
@@ -101,7 +106,9 @@ impl Directory {
         }
         let joining = || listed.iter().zip(&known).filter(|(_, slot)| slot.is_none()).map(|(spec, _)| spec);
         if joining().next().is_some() {
-            self.make_room(joining().count(), joining().map(|spec| spec.node.len()).sum());
+            if self.names.is_half_free() {
+                self.names.rebuild(self.slots.iter_mut().flatten());
+            }
             applied.changes.reserve_exact(2 * joining().count());
         }
         let mut free = 0;
@@ -127,23 +134,34 @@ impl Directory {
         listed.iter().map(find).collect()
     }
 
-    /// For so many newcomers with so many bytes of names: what stays has no more capacity than it needs.
-    fn make_room(&mut self, newcomers: usize, bytes: usize) {
-        let free = self.slots.iter().filter(|slot| slot.is_none()).count();
-        let more = newcomers.saturating_sub(free).min(self.slots_max.saturating_sub(self.slots.len()));
-        self.slots.reserve_exact(more);
-        self.names.make_room(self.slots.iter_mut().flatten(), bytes);
-    }
-
     /// Frees the slots of peers that left `after` ago or longer. Returns whether any was freed.
     pub fn forget(&mut self, now: Nanos, after: Nanos) -> bool {
         let mut freed = false;
-        for slot in &mut self.slots {
-            if slot.take_if(|entry| entry.is_forgettable(now, after)).is_some() {
+        for slot in &mut *self.slots {
+            if let Some(entry) = slot.take_if(|entry| entry.is_forgettable(now, after)) {
+                self.names.free(entry.name());
                 freed = true;
             }
         }
         freed
+    }
+
+    /// Whether [`Directory::compact`] would win anything.
+    pub fn is_sparse(&self) -> bool {
+        Compaction::is_worth_it(self.slots.len(), self.slots.iter().flatten().count())
+    }
+
+    /// Moves peers together where many slots are free, and gives back the rest. Whoever keeps anything per slot must follow,
+    /// before anybody else reads the directory; who has read a part of it and comes back for more would miss those who
+    /// moved. None where there is nothing to win.
+    pub fn compact(&mut self) -> Option<Compaction> {
+        let compaction = Compaction::plan(self.slots.iter().map(Option::is_some), self.slots.iter().flatten().count())?;
+        for (from, to) in compaction.moves() {
+            self.slots.swap(from.index(), to.index());
+        }
+        self.slots.resize(compaction.slots(), None);
+        self.names.rebuild(self.slots.iter_mut().flatten());
+        Some(compaction)
     }
 
     /// Whether [`Directory::forget`] would free anything: readers' lock is enough to ask.
@@ -178,17 +196,16 @@ impl Directory {
         while self.slots.get(*free).is_some_and(Option::is_some) {
             *free += 1;
         }
-        let (true, Ok(index)) = (*free < self.slots_max, u32::try_from(*free)) else { return false };
+        if *free == self.slots.len() && !self.slots.push(None) {
+            return false;
+        }
         let zone = spec.zone.as_deref().map_or(ZoneId::UNKNOWN, |name| self.zone_id(name));
         let Some(name) = self.names.put(&spec.node) else { return false };
         let mut entry = Entry::new(name, zone);
         entry.list(spec.address, spec.readiness.into(), spec.http_port);
-        let slot = SlotId(index);
+        let slot = SlotId::at(*free);
         changes.extend([Change::Join { slot }, probe(slot, &entry)]);
-        match self.slots.get_mut(*free) {
-            Some(place) => *place = Some(entry),
-            None => self.slots.push(Some(entry)),
-        }
+        self.slots[*free] = Some(entry);
         true
     }
 
@@ -287,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_right_as_others_come_and_go_and_nothing_has_spare_capacity() {
+    fn names_stay_right_as_others_come_and_go_and_no_slot_is_wasted() {
         let mut d = Directory::default();
         for turn in 0..50u8 {
             let listed: Vec<String> =
@@ -306,7 +323,7 @@ mod tests {
             assert_eq!(is, expected, "{turn}");
             d.forget(Nanos(u64::MAX), Nanos(0));
         }
-        assert!(d.slots.capacity() <= 17, "{}", d.slots.capacity());
+        assert!(d.slots.len() <= 17, "{}", d.slots.len());
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //!
 //! A peer is its node name (and family): whoever comes back under the same name within `--forget-after` takes up its
 //! old slot and its counters go on, at whatever address. A slot is an index; the prober and the statistics keep their
-//! own state per slot, so that the probe path needs no lock and no name. The traps: a rolled pod leaves the list
+//! own state per slot, so that the probe path needs no lock and no name. Where many leave, those who stay move together
+//! ([`Compaction`]) and what the others held is given back. The traps: a rolled pod leaves the list
 //! before it returns; two endpoints can stand on one node for a while; one's own entry is in every list.
 
+mod compaction;
 mod directory;
 mod names;
 mod peer;
 mod select;
 
+pub use compaction::Compaction;
 pub use directory::{Applied, Directory, Own};
 pub use peer::{Peer, Presence};
 
@@ -46,7 +49,8 @@ impl Protocol {
     }
 }
 
-/// Index of a peer slot, below [`crate::limits::PEER_SLOTS_MAX`]. Reused once its peer is forgotten.
+/// Index of a peer slot, below [`crate::limits::PEER_SLOTS_MAX`]. Reused once its peer is forgotten; a peer keeps it until a
+/// [`Compaction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 

@@ -2,39 +2,66 @@
 //!
 //! A `Box<str>` each would cost 16 bytes of pointer and length, 4 of the allocator's and what it rounds up; worse, they
 //! would stand where the list's own strings stood among others that are freed, and hold their pages. A place is a
-//! number, and space is won back when the next newcomer comes.
+//! number. The space of who has gone is won back when it is as much as that of all others, and when slots are closed up: all
+//! names move to a fresh region, and the old one goes back to the system.
 
 use super::peer::{Entry, NameId};
+use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX};
+use crate::region::List;
 
 /// Bytes and nothing else: every name is known by its place.
-#[derive(Debug, Default)]
-pub(super) struct Names(String);
+#[derive(Debug)]
+pub(super) struct Names {
+    bytes: List<u8>,
+    /// How many of them belong to nobody any more.
+    free: usize,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        // Twice what all can be, for that is when free bytes are won back.
+        Self { bytes: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX), free: 0 }
+    }
+}
 
 impl Names {
     /// None but an empty one for a place that was not given here.
     pub(super) fn get(&self, id: NameId) -> &str {
         let begin = id.begin as usize;
-        self.0.get(begin..begin + usize::from(id.length)).unwrap_or_default()
+        let bytes = self.bytes.get(begin..begin + usize::from(id.length)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Keeps the names of `held` alone, and makes room for so many more bytes, exactly.
-    pub(super) fn make_room<'a>(&mut self, held: impl Iterator<Item = &'a mut Entry>, more: usize) {
-        let mut fresh = Self(String::with_capacity(self.0.len() + more));
+    pub(super) fn resident_bytes(&self) -> usize {
+        self.bytes.resident_bytes()
+    }
+
+    /// Its holder has gone.
+    pub(super) const fn free(&mut self, id: NameId) {
+        self.free += id.length as usize;
+    }
+
+    /// Whether half of it is nobody's.
+    pub(super) fn is_half_free(&self) -> bool {
+        2 * self.free > self.bytes.len()
+    }
+
+    /// Keeps the names of `held` alone.
+    pub(super) fn rebuild<'a>(&mut self, held: impl Iterator<Item = &'a mut Entry>) {
+        let mut fresh = Self::default();
         for entry in held {
             if let Some(id) = fresh.put(self.get(entry.name())) {
                 entry.name_is_at(id);
             }
         }
-        // Less what was dropped.
-        fresh.0.shrink_to(fresh.0.len() + more);
         *self = fresh;
     }
 
-    /// Keeps `name`. None where it is longer than a place can say: no source gives one of more than 253 bytes.
+    /// Keeps `name`. None where there is no room, or it is longer than a place can say: no source gives one of more than
+    /// 253 bytes.
     pub(super) fn put(&mut self, name: &str) -> Option<NameId> {
-        let id = NameId { begin: u32::try_from(self.0.len()).ok()?, length: u16::try_from(name.len()).ok()? };
-        self.0.push_str(name);
-        Some(id)
+        let id = NameId { begin: u32::try_from(self.bytes.len()).ok()?, length: u16::try_from(name.len()).ok()? };
+        self.bytes.extend(name.as_bytes()).then_some(id)
     }
 }
 
@@ -47,12 +74,16 @@ mod tests {
     fn names_move_together_and_the_space_of_others_is_won_back() {
         let mut names = Names::default();
         let entry = |name: &&str| Entry::new(names.put(name).unwrap(), ZoneId::UNKNOWN);
-        let mut entries: Vec<Entry> = ["a", "bé", "", "dd"].iter().map(entry).collect();
-        entries.remove(0);
-        names.make_room(entries.iter_mut(), 3);
-        assert_eq!(entries.iter().map(|e| names.get(e.name())).collect::<Vec<_>>(), ["bé", "", "dd"]);
-        assert_eq!((names.0.len(), names.0.capacity()), (5, 8));
+        let mut entries: Vec<Entry> = ["aaaa", "bé", "", "d"].iter().map(entry).collect();
+        assert!(!names.is_half_free());
+        names.free(entries.remove(0).name());
+        assert!(!names.is_half_free(), "four of eight");
+        names.free(entries.remove(2).name());
+        assert!(names.is_half_free());
+        names.rebuild(entries.iter_mut());
+        assert_eq!(entries.iter().map(|e| names.get(e.name())).collect::<Vec<_>>(), ["bé", ""]);
+        assert_eq!((names.bytes.len(), names.free), (3, 0));
         assert!(names.put(&"x".repeat(70_000)).is_none());
-        assert_eq!(names.get(NameId { begin: 4, length: 9 }), "");
+        assert_eq!(names.get(NameId { begin: 2, length: 9 }), "");
     }
 }

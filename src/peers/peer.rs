@@ -52,7 +52,7 @@ impl Presence {
 }
 
 /// A peer as its slot keeps it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// An IPv4 address stands in the first four bytes.
     address: [u8; 16],

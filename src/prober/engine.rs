@@ -6,7 +6,9 @@ use super::clock::Moment;
 use super::flights::{Flight, Flights, State, Stay};
 use super::packet::Label;
 use super::{SendError, Stamp};
-use crate::peers::{Change, SlotId};
+use crate::limits::PEER_SLOTS_MAX;
+use crate::peers::{Change, Compaction, SlotId};
+use crate::region::List;
 use crate::units::Nanos;
 
 /// What happened to a probe. `sent = received + lost + under way`, at any moment, for every slot; probes that fly
@@ -100,7 +102,7 @@ impl Aim {
 pub struct Engine {
     timeout: Nanos,
     per_peer: usize,
-    aims: Vec<Aim>,
+    aims: List<Aim>,
     flights: Flights,
 }
 
@@ -112,16 +114,30 @@ impl Engine {
         // which also serve when a late tick brings probes closer together.
         let in_flight = timeout.0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
-        Self { timeout, per_peer, aims: Vec::new(), flights: Flights::new(64) }
+        Self { timeout, per_peer, aims: List::new(PEER_SLOTS_MAX), flights: Flights::new(64) }
     }
 
-    /// Makes room for `slots` peers: the only place that allocates.
+    /// Makes room for `slots` peers. Nothing else but [`Engine::compact`] allocates.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.aims.len() {
-            self.aims.reserve_exact(slots - self.aims.len());
             self.aims.resize(slots, NOBODY);
-            self.flights.grow(slots * self.per_peer + 64);
+            self.flights.resize(slots * self.per_peer + 64);
         }
+    }
+
+    /// Takes over who sits where now, with room for `slots` peers: probes under way follow their peers.
+    pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
+        let aims = &self.aims;
+        self.flights.relabel(|flight| {
+            let stays = aims.get(flight.slot.index()).is_some_and(|aim| flight.stay.same_holder(aim.stay));
+            // Of one who held the slot before, or holds it no more: nobody waits for it.
+            compaction.now(flight.slot).filter(|_| stays)
+        });
+        for (from, to) in compaction.moves() {
+            self.aims.swap(from.index(), to.index());
+        }
+        self.aims.resize(slots, NOBODY);
+        self.flights.resize(slots * self.per_peer + 64);
     }
 
     /// Takes over what a new list brought, for slots that there is room for.
@@ -195,22 +211,29 @@ impl Engine {
 
     /// The kernel says when the probe left. Without that, the time just before the call stands.
     pub fn departed(&mut self, label: Label, moment: Moment) {
-        let Some(flight) = self.flight(label).filter(|f| f.state == State::Waiting && !f.stamped) else { return };
-        debug_assert_eq!(flight.slot, label.slot);
+        if self.flight(label).is_none_or(|f| f.state != State::Waiting || f.stamped) {
+            return;
+        }
         if let Some((at, stamped)) = moment.departure(self.flights.sent_at(label.number)) {
             self.flights.departed(label.number, at, !stamped);
         }
     }
 
-    /// The flight of a label, if the ring still holds it.
+    /// The flight of a label, if the ring still holds it. Its slot is its peer's now, the label's that at the time of
+    /// sending.
     fn flight(&self, label: Label) -> Option<Flight> {
         let held = self.flights.oldest()..self.flights.next();
-        held.contains(&label.number).then(|| self.flights.get(label.number)).filter(|f| f.slot == label.slot)
+        held.contains(&label.number).then(|| self.flights.get(label.number))
     }
 
-    /// An intact reply came from `from`, at that `moment`. `None`: it answers no probe of ours.
-    pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
-        let aim = *self.aims.get(label.slot.index())?;
+    /// An intact reply came from `from`, at that `moment`: for whom that is what. `None`: it answers no probe of ours.
+    pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<(SlotId, Events)> {
+        let slot = self.flight(label).map_or(label.slot, |flight| flight.slot);
+        Some((slot, self.reply_to(slot, label, from, moment)?))
+    }
+
+    fn reply_to(&mut self, slot: SlotId, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
+        let aim = *self.aims.get(slot.index())?;
         // From another address than the peer's: a probe from before a move is left to expire; else it is not ours.
         if label.number >= self.flights.next() || aim.address().is_some_and(|address| address != from) {
             return None;
@@ -241,7 +264,7 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 let reordered = aim.is_overtaken(label.sequence);
                 if !reordered {
-                    self.aims[label.slot.index()].answered = label.sequence.wrapping_add(1);
+                    self.aims[slot.index()].answered = label.sequence.wrapping_add(1);
                 }
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);
@@ -291,6 +314,11 @@ impl Engine {
         // `sent` has counted it; the next probe stands in for it.
         aim.owed = aim.owed.saturating_add(u16::from(!flight.terminating));
         Event::Terminating { answered: false }
+    }
+
+    /// What addresses and probes take in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.aims.resident_bytes() + self.flights.resident_bytes()
     }
 
     /// Probes that can be under way or remembered: `slots × (⌈timeout ÷ interval⌉ + 3) + 64`, 8 bytes each.
@@ -352,8 +380,8 @@ mod tests {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "compared with what `reply` gives")]
-    fn one(event: Event) -> Option<Events> {
-        Some([Some(event), None])
+    fn one(event: Event) -> Option<(SlotId, Events)> {
+        Some((SLOT, [Some(event), None]))
     }
 
     fn received(rtt: Nanos, reordered: bool, label: Label) -> Event {
@@ -385,7 +413,7 @@ mod tests {
     fn a_reply_that_took_too_long_is_lost_and_late_even_if_its_loss_was_not_booked_yet() {
         let mut e = engine();
         let label = send(&mut e, 0);
-        assert_eq!(e.reply(label, PEER, read(1_200)), Some([Some(Event::Lost), Some(Event::Late)]));
+        assert_eq!(e.reply(label, PEER, read(1_200)), Some((SLOT, [Some(Event::Lost), Some(Event::Late)])));
         assert_eq!(e.expire(at(2_000)), None);
     }
 
@@ -414,7 +442,6 @@ mod tests {
         let label = send(&mut e, 0);
         assert_eq!(e.reply(label, ELSEWHERE, read(1)), None);
         assert_eq!(e.reply(Label { number: 7, ..label }, PEER, read(1)), None);
-        assert_eq!(e.reply(Label { slot: SlotId(5), ..label }, PEER, read(1)), None);
     }
 
     #[test]
@@ -454,7 +481,7 @@ mod tests {
         assert_eq!((e.sent(answered, Ok(())), e.sent(silent, Ok(()))), (None, None));
         assert_eq!(e.reply(answered, PEER, read(2)), one(Event::Terminating { answered: true }));
         assert_eq!(e.expire(at(2_000)), Some((SLOT, Event::Terminating { answered: false })));
-        assert_eq!(e.reply(silent, PEER, read(2_001)), Some([None, None]), "late for nothing that was lost");
+        assert_eq!(e.reply(silent, PEER, read(2_001)), Some((SLOT, [None, None])), "late for nothing that was lost");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX};
 use crate::peers::SlotId;
+use crate::region::{Table, Zero};
 use crate::units::Nanos;
 
 /// What became of a probe.
@@ -78,6 +79,10 @@ pub struct Flight {
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed(u64);
 
+#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
+// SAFETY: an integer.
+unsafe impl Zero for Packed {}
+
 const TIME_BITS: u32 = 39;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const SLOT_MASK: u64 = (1 << 14) - 1;
@@ -116,7 +121,7 @@ impl Packed {
 /// The ring.
 #[derive(Debug)]
 pub struct Flights {
-    ring: Box<[Packed]>,
+    ring: Table<Packed>,
     /// The number of the next probe.
     next: u64,
     /// Everything before has been answered or counted lost.
@@ -128,12 +133,17 @@ pub struct Flights {
 impl Flights {
     /// A ring for `capacity` probes.
     pub fn new(capacity: usize) -> Self {
-        Self { ring: vec![Packed(0); capacity.max(1)].into_boxed_slice(), next: 0, expired: 0, latest: Nanos(0) }
+        Self { ring: Table::new(capacity), next: 0, expired: 0, latest: Nanos(0) }
     }
 
     /// Probes that can be under way or remembered.
     pub fn capacity(&self) -> usize {
         self.ring.len()
+    }
+
+    /// What they take in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.ring.resident_bytes()
     }
 
     /// The number of the next probe.
@@ -146,17 +156,32 @@ impl Flights {
         self.next.saturating_sub(self.ring.len() as u64)
     }
 
-    /// Makes room for `capacity` probes and keeps those that are there; never shrinks.
-    pub fn grow(&mut self, capacity: usize) {
-        if capacity <= self.ring.len() {
+    /// Makes room for `capacity` probes, fewer where that is less than is under way: none of these is lost.
+    pub fn resize(&mut self, capacity: usize) {
+        let under_way = self.oldest_waiting().map_or(0, |oldest| self.next - oldest);
+        let capacity = capacity.max(usize::try_from(under_way).unwrap_or(usize::MAX));
+        if capacity == self.ring.len() {
             return;
         }
-        let mut larger = Self { next: self.next, expired: self.expired, latest: self.latest, ..Self::new(capacity) };
-        for number in self.oldest()..self.next {
-            let to = larger.index(number);
-            larger.ring[to] = self.ring[self.index(number)];
+        let mut other = Self { next: self.next, expired: self.expired, latest: self.latest, ..Self::new(capacity) };
+        for number in self.oldest().max(other.oldest())..self.next {
+            let to = other.index(number);
+            other.ring[to] = self.ring[self.index(number)];
         }
-        *self = larger;
+        other.expired = other.expired.max(other.oldest());
+        *self = other;
+    }
+
+    /// Tells every flight its peer's new slot; given up where there is none.
+    pub fn relabel(&mut self, now: impl Fn(Flight) -> Option<SlotId>) {
+        for number in self.oldest()..self.next {
+            let (index, flight) = (self.index(number), self.get(number));
+            let flight = match now(flight) {
+                Some(slot) => Flight { slot, ..flight },
+                None => Flight { slot: SlotId(0), state: State::GivenUp, ..flight },
+            };
+            self.ring[index] = Packed::new(flight, Nanos(self.ring[index].0));
+        }
     }
 
     fn index(&self, number: u64) -> usize {

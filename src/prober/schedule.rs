@@ -2,13 +2,15 @@
 //!
 //! A peer sits in one cell and is sent to once per turn. What a probe costs is mostly the wake-up, so cells are at least
 //! 20 ms apart, and only as many are in use as keep a burst small: 8, then more as each holds 128 peers. A joining peer
-//! takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
+//! takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is ever
+//! moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
 //! a hash of the node's name, so that the nodes of a mesh do not fire together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::limits::PEER_SLOTS_MAX;
-use crate::peers::SlotId;
+use crate::peers::{Compaction, SlotId};
+use crate::region::List;
 use crate::units::Nanos;
 
 /// The shortest distance of two cells.
@@ -48,7 +50,7 @@ pub struct Schedule {
     cells: Box<[Cell]>,
     /// The order in which empty cells are taken.
     fill_order: Box<[u16]>,
-    places: Vec<Place>,
+    places: List<Place>,
     start: Nanos,
     /// Cells passed since `start`.
     passed: u64,
@@ -80,19 +82,31 @@ impl Schedule {
             interval,
             cells: (0..cells).map(|_| Cell { first: NONE, peers: 0 }).collect(),
             fill_order: order.into_boxed_slice(),
-            places: Vec::new(),
+            places: List::new(PEER_SLOTS_MAX),
             start: now.plus(phase),
             passed: 0,
             skipped: 0,
         }
     }
 
-    /// Makes room for `slots` peers: the only place that allocates.
+    /// Makes room for `slots` peers.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.places.len() {
-            self.places.reserve_exact(slots - self.places.len());
             self.places.resize(slots, NOWHERE);
         }
+    }
+
+    /// Takes over who sits where now, with room for `slots` peers. Nobody's time changes.
+    pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
+        let now =
+            |slot: u16| compaction.now(SlotId(slot.into())).and_then(|slot| u16::try_from(slot.0).ok()).unwrap_or(NONE);
+        let links = self.places.iter_mut().map(|place| &mut place.next);
+        let links = links.chain(self.cells.iter_mut().map(|cell| &mut cell.first));
+        links.filter(|link| **link != NONE).for_each(|link| *link = now(*link));
+        for (from, to) in compaction.moves() {
+            self.places.swap(from.index(), to.index());
+        }
+        self.places.resize(slots, NOWHERE);
     }
 
     /// Adds a peer, whose slot there is room for, to the emptiest cell, unless it is in one.
@@ -122,6 +136,11 @@ impl Schedule {
             self.places[before].next = place.next;
         }
         self.places[slot.index()] = NOWHERE;
+    }
+
+    /// What places take in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.places.resident_bytes()
     }
 
     /// Peers in the wheel.

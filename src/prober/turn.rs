@@ -4,7 +4,7 @@ use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
 use crate::limits::PEER_SLOTS_MAX;
-use crate::peers::{Change, Protocol, SlotId};
+use crate::peers::{Change, Compaction, Protocol, SlotId};
 use crate::units::Nanos;
 
 /// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
@@ -52,6 +52,10 @@ struct Batch {
     labels: Vec<(Label, std::net::IpAddr)>,
 }
 
+fn room(slots: usize) -> usize {
+    slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX)
+}
+
 impl<W: Wire, C: Clock> Prober<W, C> {
     /// A prober without peers.
     pub fn new(mut wire: W, clock: C, settings: &Settings) -> Self {
@@ -73,14 +77,26 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         &mut self.wire
     }
 
-    /// Makes room for `slots` peers. Nothing else allocates, but a change that joins a slot beyond them.
+    /// Makes room for `slots` peers. Nothing else allocates, but a change that joins a slot beyond them, and a compaction.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.room {
-            self.room = slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX);
+            self.room = room(slots);
             self.engine.reserve(self.room);
             self.schedule.reserve(self.room);
             self.wire.make_room(self.room);
         }
+    }
+
+    /// What is kept per slot, in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.engine.resident_bytes() + self.schedule.resident_bytes()
+    }
+
+    /// Takes over who sits where now, and gives back what the others needed.
+    pub fn compact(&mut self, compaction: &Compaction) {
+        self.room = room(compaction.slots());
+        self.engine.compact(compaction, self.room);
+        self.schedule.compact(compaction, self.room);
     }
 
     /// Takes over a change of the peer list.
@@ -213,8 +229,8 @@ fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [Soc
             None => sink.unrelated(),
         },
         Decoded::Reply(label) => match engine.reply(label, datagram.from, datagram.moment) {
-            Some(events) => {
-                events.into_iter().flatten().for_each(|event| sink.event_of_reply(label.slot, label.sequence, event));
+            Some((slot, events)) => {
+                events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, label.sequence, event));
             }
             None => sink.unrelated(),
         },

@@ -2,15 +2,14 @@
 //!
 //! One thread writes (the probe loop), any number read (the HTTP workers), and neither waits for the other: every
 //! number is an atomic of its own, and the order of writing and reading keeps the sums sound (`sent` is written first
-//! and read last, so that a reader never sees more answers than probes). Everything is allocated at the start, and what
-//! nobody has written is not resident ([`zeroed`]).
+//! and read last, so that a reader never sees more answers than probes). Everything is planned at the start, and what
+//! nobody has written is not resident ([`crate::region`]).
 
 mod echo;
 mod histogram;
 mod lag;
 mod recent;
 mod slots;
-mod zeroed;
 mod zones;
 
 pub use echo::{EchoCounters, RecentEchoes};
@@ -24,8 +23,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
-use crate::peers::{Change, Protocol, SlotId, ZoneId};
+use crate::peers::{Change, Compaction, Protocol, SlotId, ZoneId};
 use crate::prober::{Event, Sink, Stamp};
+use crate::region::Table;
 use crate::units::Nanos;
 use slots::{Hot, Rare};
 
@@ -33,8 +33,8 @@ use slots::{Hot, Rare};
 #[derive(Debug)]
 pub struct Statistics {
     bounds: Bounds,
-    hot: Box<[Hot]>,
-    rare: Box<[Rare]>,
+    hot: Table<Hot>,
+    rare: Table<Rare>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
     read_delay: SendLag,
@@ -71,8 +71,8 @@ impl Statistics {
     pub fn new(bounds: Bounds, interval: Nanos) -> Self {
         Self {
             bounds,
-            hot: zeroed::table(PEER_SLOTS_MAX),
-            rare: zeroed::table(PEER_SLOTS_MAX),
+            hot: Table::new(PEER_SLOTS_MAX),
+            rare: Table::new(PEER_SLOTS_MAX),
             zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
             read_delay: SendLag::default(),
@@ -150,6 +150,23 @@ impl Statistics {
             }
             Change::Stop { .. } => {}
         }
+    }
+
+    /// Takes over who sits where now, and gives back what nobody needs any more. As [`Statistics::apply`], under the
+    /// directory's write lock.
+    pub fn compact(&self, compaction: &Compaction) {
+        for (from, to) in compaction.moves() {
+            if let (Some(from), Some(to)) = (self.slot(from), self.slot(to)) {
+                to.take_over(from);
+            }
+        }
+        self.hot.give_back(compaction.slots());
+        self.rare.give_back(compaction.slots());
+    }
+
+    /// What every probe touches, in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.hot.resident_bytes()
     }
 
     /// Tells the time: turns to the next half of the recent statistics when it is over. Called at every turn.

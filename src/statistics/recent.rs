@@ -15,7 +15,7 @@ pub(super) fn half_of(interval: Nanos) -> Nanos {
     Nanos(interval.0.saturating_mul(RECENT_HALF_PROBES.into())).min(RECENT_HALF_MAX.into())
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Half {
     sent: AtomicU8,
     lost: AtomicU8,
@@ -23,7 +23,7 @@ struct Half {
 }
 
 /// Two halves, as zeroed memory has them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Recent {
     /// The window that the newer half belongs to, modulo 2^16: a peer on the list is never silent for so many.
     window: AtomicU16,
@@ -51,10 +51,12 @@ fn bump8(counter: &AtomicU8) {
 }
 
 impl Half {
+    fn counters(&self) -> impl Iterator<Item = &AtomicU8> {
+        [&self.sent, &self.lost].into_iter().chain(&self.buckets)
+    }
+
     fn clear(&self) {
-        for counter in [&self.sent, &self.lost].into_iter().chain(&self.buckets) {
-            counter.store(0, Ordering::Relaxed);
-        }
+        self.counters().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 }
 
@@ -104,7 +106,12 @@ impl Recent {
         reading
     }
 
-    pub(super) fn reset(&self) {
-        self.halves.iter().for_each(Half::clear);
+    /// Becomes a copy of `other`.
+    pub(super) fn take_over(&self, other: &Self) {
+        self.window.store(other.window.load(Ordering::Relaxed), Ordering::Relaxed);
+        let counters = self.halves.iter().flat_map(Half::counters);
+        for (to, from) in counters.zip(other.halves.iter().flat_map(Half::counters)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The numbers of one peer, in two tables: what every probe touches, and what hardly any does.
 //!
-//! Both tables hold every slot that there can ever be, and cost what of them is written ([`super::zeroed`]): a healthy
+//! Both tables hold every slot that there can ever be, and cost what of them is written ([`crate::region`]): a healthy
 //! peer 128 bytes, for its rare numbers stay a page of zeroes that is nobody's. A peer's counters have 32 bits
 //! ([`crate::limits::INTERVAL_MIN`] says how long they last), and what was received is the sum of the buckets: a counter
 //! of its own would say the same.
@@ -11,12 +11,13 @@ use super::histogram::{Bounds, HISTOGRAM_BUCKETS, HistogramReading};
 use super::recent::Recent;
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
+use crate::region::{Atomic, Zero};
 use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
 
 /// What every probe touches: 128 bytes (a test prints it).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Hot {
     rtt_sum: AtomicU64,
     sent: AtomicU32,
@@ -28,7 +29,7 @@ pub(super) struct Hot {
 }
 
 /// What hardly any probe touches: 56 bytes, of which none is resident before the first such event on its page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rare {
     late: AtomicU32,
     duplicate: AtomicU32,
@@ -36,6 +37,20 @@ pub(super) struct Rare {
     corrupt: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
+}
+
+/// Atomic integers and nothing else.
+#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
+mod atomics {
+    use super::{Atomic, Hot, Rare, Zero};
+    // SAFETY: arrays and structs of atomic integers.
+    unsafe impl Zero for Hot {}
+    // SAFETY: as above.
+    unsafe impl Zero for Rare {}
+    // SAFETY: as above.
+    unsafe impl Atomic for Hot {}
+    // SAFETY: as above.
+    unsafe impl Atomic for Rare {}
 }
 
 /// One slot's counters.
@@ -68,6 +83,19 @@ pub struct PeerReading {
     pub send_errors: [u32; REASONS],
     /// Round-trip times.
     pub rtt: HistogramReading,
+}
+
+impl Hot {
+    fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
+        [&self.sent, &self.lost].into_iter().chain(&self.buckets)
+    }
+}
+
+impl Rare {
+    fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
+        let single = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
+        single.into_iter().chain(&self.terminating).chain(&self.send_errors)
+    }
 }
 
 impl PeerStatistics<'_> {
@@ -115,18 +143,63 @@ impl PeerStatistics<'_> {
     }
 
     pub(super) fn reset(self) {
-        let Self { hot, rare } = self;
-        hot.rtt_sum.store(0, Ordering::Relaxed);
-        for counter in [&hot.sent, &hot.lost].into_iter().chain(&hot.buckets) {
-            counter.store(0, Ordering::Relaxed);
+        self.take_over(PeerStatistics { hot: &Hot::default(), rare: &Rare::default() });
+    }
+
+    /// Becomes a copy of `other`.
+    pub(super) fn take_over(self, other: PeerStatistics<'_>) {
+        let (Self { hot, rare }, PeerStatistics { hot: from, rare: rare_from }) = (self, other);
+        hot.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
+        hot.zone.store(from.zone.load(Ordering::Relaxed), Ordering::Relaxed);
+        hot.protocol.store(from.protocol.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in hot.counters().zip(from.counters()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        hot.recent.reset();
-        let small = [&rare.late, &rare.duplicate, &rare.reordered, &rare.corrupt];
-        for counter in small.into_iter().chain(&rare.terminating).chain(&rare.send_errors) {
+        hot.recent.take_over(&from.recent);
+        for (to, from) in rare.counters().zip(rare_from.counters()) {
             // To write a zero over a zero would make its page resident.
-            if counter.load(Ordering::Relaxed) != 0 {
-                counter.store(0, Ordering::Relaxed);
+            let value = from.load(Ordering::Relaxed);
+            if to.load(Ordering::Relaxed) != value {
+                to.store(value, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PEER_SLOTS_MAX;
+    use crate::proc;
+    use crate::region::Table;
+
+    fn resident_kb() -> i64 {
+        proc::find("/proc/self/smaps_rollup", |line| proc::number(line, "Rss:")).expect("smaps_rollup")
+    }
+
+    /// Tables of the real sizes, so many that the other tests' memory is little beside them.
+    #[test]
+    fn rare_numbers_are_not_resident_before_they_are_written_not_even_if_they_are_read() {
+        const TABLES: usize = 16;
+        let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
+        let (hot_kb, all_kb) = (kb(size_of::<Hot>()), kb(size_of::<Hot>() + size_of::<Rare>()));
+        let before = resident_kb();
+        let tables: Vec<_> =
+            (0..TABLES).map(|_| (Table::<Hot>::new(PEER_SLOTS_MAX), Table::<Rare>::new(PEER_SLOTS_MAX))).collect();
+        let slots = || tables.iter().flat_map(|(hot, rare)| hot.iter().zip(&**rare));
+        let sent: u64 = slots().map(|(hot, rare)| PeerStatistics { hot, rare }.read().sent).sum();
+        let read = resident_kb() - before;
+        // One in each page, and in some of the rare table's: a new holder's start writes no zero over a rare zero.
+        for (hot, rare) in slots().step_by(32) {
+            PeerStatistics { hot, rare }.reset();
+        }
+        let reset = resident_kb() - before;
+        println!("{all_kb} KB of tables: {read} KB resident once read, {reset} KB once their slots are taken");
+        assert_eq!(sent, 0);
+        assert!(read < all_kb / 4, "{read} of {all_kb} KB");
+        assert!(
+            (hot_kb - all_kb / 8..hot_kb + all_kb / 8).contains(&reset),
+            "{reset} of {all_kb} KB, {hot_kb} of them hot"
+        );
     }
 }

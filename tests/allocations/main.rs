@@ -1,5 +1,5 @@
 //! Nothing is allocated and nothing freed once a list is applied: neither per probe nor per turn, whatever becomes of the
-//! probes. And what is allocated until then is counted, per peer.
+//! probes.
 //!
 //! The counter is the test binary's allocator, so with jemalloc, which is one too, there is nothing to count here: what
 //! allocates does not depend on which malloc answers.
@@ -14,7 +14,6 @@ mod icmp;
 mod loopback;
 mod minute;
 mod scrape;
-mod sizes;
 mod wire;
 
 use std::net::IpAddr;

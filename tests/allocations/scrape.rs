@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::Readiness;
-use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View};
+use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
@@ -27,7 +27,7 @@ fn view(peers: usize) -> Arc<View> {
     let own = Own { node: "self".into(), ..Own::default() };
     directory.apply(listed, &own, Nanos(0)).changes.into_iter().for_each(|change| statistics.apply(change));
     let (node, health) = ("self".into(), Health::default());
-    Arc::new(View { node, directory: RwLock::new(directory), statistics, health })
+    Arc::new(View { node, directory: RwLock::new(directory), statistics, health, walks: Walks::default() })
 }
 
 /// Renders so many scrapes, a frame of each in turn, into one buffer. Gives what that asks for, and the bytes of a scrape.

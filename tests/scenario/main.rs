@@ -7,6 +7,7 @@
 mod churn;
 mod clock;
 mod clocks;
+mod compaction;
 mod damage;
 mod delivery;
 mod oracle;

@@ -150,6 +150,14 @@ impl World {
         }
     }
 
+    /// Closes up what forgotten peers have left, if that is worth it. Returns whether it was.
+    pub fn compact(&mut self) -> bool {
+        let Some(compaction) = self.directory.compact() else { return false };
+        self.statistics.compact(&compaction);
+        self.prober.compact(&compaction);
+        true
+    }
+
     /// A node gets no more probes; what is under way stays so.
     pub fn pause(&mut self, node: &str) {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");

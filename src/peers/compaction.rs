@@ -1,0 +1,94 @@
+//! Closing the holes that forgotten peers leave, so that what is kept per slot fits on few pages again.
+
+use super::SlotId;
+use crate::limits::HOLES_MIN;
+
+/// Who moved where, and how many slots there are now: all of them taken, none behind them.
+///
+/// A slot is taken from behind the new end, and goes to a hole before it, so that no move is in the way of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// From and to; ascending in both.
+    moves: Vec<(SlotId, SlotId)>,
+    slots: usize,
+}
+
+impl Compaction {
+    /// What closes the holes in `taken`, which has `held` slots that are. None where that is not worth it: moving is cheap,
+    /// but only pages are won, and a rollout's holes are filled again.
+    pub(super) fn plan(taken: impl DoubleEndedIterator<Item = bool> + ExactSizeIterator, held: usize) -> Option<Self> {
+        if !Self::is_worth_it(taken.len(), held) {
+            return None;
+        }
+        let mut moves = Vec::new();
+        let mut behind = Vec::new();
+        for (index, taken) in taken.enumerate() {
+            match (index < held, taken) {
+                (true, false) => behind.push(SlotId::at(index)),
+                (false, true) => moves.push(SlotId::at(index)),
+                _ => {}
+            }
+        }
+        debug_assert_eq!(moves.len(), behind.len(), "as many before the end are free as behind it are taken");
+        Some(Self { moves: moves.into_iter().zip(behind).collect(), slots: held })
+    }
+
+    /// Whether so many slots, of which so many are held, have holes enough.
+    pub(super) const fn is_worth_it(slots: usize, held: usize) -> bool {
+        slots - held >= HOLES_MIN && slots - held >= held / 4
+    }
+
+    /// From where to where, in ascending order of both.
+    pub fn moves(&self) -> impl Iterator<Item = (SlotId, SlotId)> {
+        self.moves.iter().copied()
+    }
+
+    /// Where who was in `slot` is now; none where nobody was.
+    pub fn now(&self, slot: SlotId) -> Option<SlotId> {
+        if slot.index() < self.slots {
+            // A hole, then, is held by whoever came into it.
+            return self.moves.binary_search_by_key(&slot, |(_, to)| *to).is_err().then_some(slot);
+        }
+        self.moves.binary_search_by_key(&slot, |(from, _)| *from).ok().map(|at| self.moves[at].1)
+    }
+
+    /// Slots from now on: those behind are gone.
+    pub const fn slots(&self) -> usize {
+        self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(taken: &[bool]) -> Option<Compaction> {
+        Compaction::plan(taken.iter().copied(), taken.iter().filter(|taken| **taken).count())
+    }
+
+    #[test]
+    fn the_last_go_to_the_first_holes_and_nobody_else_moves() {
+        let mut taken = vec![false; 200];
+        for index in [0, 2, 150, 160, 199] {
+            taken[index] = true;
+        }
+        let compaction = plan(&taken).unwrap();
+        let moves: Vec<(u32, u32)> = compaction.moves().map(|(from, to)| (from.0, to.0)).collect();
+        assert_eq!((moves, compaction.slots()), (vec![(150, 1), (160, 3), (199, 4)], 5));
+        let now = |slot| compaction.now(SlotId(slot)).map(|slot| slot.0);
+        assert_eq!([0, 2, 150, 160, 199].map(now), [Some(0), Some(2), Some(1), Some(3), Some(4)]);
+        assert_eq!([1, 3, 4, 5, 151, 198, 200].map(now), [None; 7], "nobody was there");
+    }
+
+    #[test]
+    fn few_holes_stay() {
+        assert_eq!(plan(&[]), None);
+        let mut taken = vec![true; 1_000];
+        taken[..200].fill(false);
+        assert!(plan(&taken).is_some(), "200 of 800");
+        taken[..2].fill(true);
+        assert_eq!(plan(&taken), None, "198 of 802");
+        assert_eq!(plan(&[false; HOLES_MIN - 1]), None);
+        assert_eq!(plan(&[false; HOLES_MIN]), Some(Compaction { moves: vec![], slots: 0 }), "nobody is left");
+    }
+}

@@ -1,0 +1,141 @@
+//! What a peer costs, stage by stage, and that it comes back when peers leave: in whole pages that are in memory, as the
+//! kernel tells, not as added up by hand.
+
+#[path = "scenario/clock.rs"]
+#[expect(dead_code, reason = "nobody steps the clock here")]
+mod clock;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clock::ScriptedClock;
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::peers::{Directory, Own};
+use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+
+const PEERS: u32 = 5_000;
+const INTERVAL: Nanos = Nanos::from_millis(1_000);
+
+/// Takes everything, brings nothing back.
+struct Void;
+
+impl Wire for Void {
+    fn identify(&mut self, _identifier: u16) {}
+
+    fn make_room(&mut self, _peers: usize) {}
+
+    fn attend(&mut self, _turns_are_frequent: bool) {}
+
+    fn kind(&self, _address: IpAddr) -> SocketKind {
+        SocketKind::Datagram
+    }
+
+    fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
+        (0..packets.len()).for_each(|index| sent(index, Ok(())));
+    }
+
+    fn receive(&mut self, _clock: &dyn Clock, _deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+        true
+    }
+}
+
+struct Agent {
+    directory: Directory,
+    statistics: Statistics,
+    prober: Prober<Void, ScriptedClock>,
+    clock: ScriptedClock,
+}
+
+impl Agent {
+    fn new() -> Self {
+        let clock = ScriptedClock::new();
+        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into() };
+        Self {
+            directory: Directory::default(),
+            statistics: Statistics::new(Bounds::default(), INTERVAL),
+            prober: Prober::new(Void, clock.clone(), &settings),
+            clock,
+        }
+    }
+
+    /// A list takes effect, and is lived with for some seconds. Returns the bytes of the names in it.
+    fn live_with(&mut self, numbers: impl Iterator<Item = u32>) -> usize {
+        let spec = |number: u32| PeerSpec {
+            node: format!("node-{number}"),
+            address: IpAddr::V4(Ipv4Addr::from(0x0a01_0000 + number)),
+            zone: Some(format!("zone-{}", number % 3)),
+            readiness: Readiness::Ready,
+            http_port: None,
+        };
+        let list = PeerList { peers: numbers.map(spec).collect() };
+        let names = list.peers.iter().map(|peer| peer.node.len()).sum();
+        let own = Own { node: "self".into(), ..Own::default() };
+        let applied = self.directory.apply(list, &own, self.clock.now());
+        assert_eq!(applied.without_slot, 0);
+        self.prober.reserve(self.directory.slot_count());
+        for change in applied.changes {
+            self.statistics.apply(change);
+            self.prober.apply(change);
+        }
+        let end = self.clock.now().plus(Nanos(5 * INTERVAL.0));
+        while self.clock.now() < end {
+            while !self.prober.turn(&mut &self.statistics) {}
+            self.clock.advance(Nanos::from_millis(10));
+        }
+        names
+    }
+
+    fn compact(&mut self) {
+        assert!(self.directory.forget(self.clock.now(), INTERVAL));
+        let compaction = self.directory.compact().expect("holes");
+        self.statistics.compact(&compaction);
+        self.prober.compact(&compaction);
+    }
+
+    /// Of statistics, directory and prober.
+    fn resident(&self) -> [usize; 3] {
+        [self.statistics.resident_bytes(), self.directory.resident_bytes(), self.prober.resident_bytes()]
+    }
+}
+
+#[test]
+fn a_peer_costs_what_the_documentation_says() {
+    let mut agent = Agent::new();
+    let names = agent.live_with(0..PEERS) as f64 / f64::from(PEERS);
+    let [statistics, directory, prober] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
+    let rare = Statistics::RARE_BYTES_PER_PEER;
+    println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened");
+    println!("directory:  {directory:.1} bytes, of which the name is {names:.1}");
+    println!("prober:     {prober:.1} bytes, at timeout = interval");
+    let together = statistics + directory + prober;
+    println!("together:   {together:.1} bytes");
+    assert!(together <= 256.0, "{together}");
+    // The last page of each table is not full.
+    assert!((127.0..=129.0).contains(&statistics) && rare <= 64, "{statistics}");
+    assert!((31.0..=34.0 + names).contains(&directory), "{directory} with a name of {names}");
+    assert!((50.0..=66.0).contains(&prober), "{prober}");
+}
+
+#[test]
+fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
+    let mut fresh = Agent::new();
+    // Who stays is neither first nor last, nor side by side.
+    let stays = || (0..10).map(|number| number * 487 + 300);
+    fresh.live_with(stays());
+    let (mut agent, mut waves) = (Agent::new(), Vec::new());
+    for wave in 1..=10 {
+        agent.live_with(stays().chain((1..PEERS).map(|of| wave * PEERS + of)));
+        let full: usize = agent.resident().iter().sum();
+        assert!(full > PEERS as usize * 200, "{full}");
+        agent.live_with(stays());
+        agent.compact();
+        agent.live_with(stays());
+        waves.push(agent.resident());
+    }
+    println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident());
+    assert!(waves.iter().all(|resident| *resident == fresh.resident()));
+    let statistics = |slot| agent.statistics.slot(slot).expect("a slot in use").read();
+    let sent: Vec<u64> = agent.directory.peers().map(|(slot, _)| statistics(slot).sent).collect();
+    assert!(sent.iter().all(|sent| *sent >= 10 * 15 - 1), "and they went on counting: {sent:?}");
+}
