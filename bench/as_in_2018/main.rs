@@ -22,7 +22,9 @@ use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
+};
 use surge_ping::{Client, Config, PingIdentifier, PingSequence};
 use tokio::net::TcpListener;
 
@@ -30,8 +32,7 @@ use tokio::net::TcpListener;
 static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-const BUCKETS: [f64; 12] =
-    [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5];
+const BUCKETS: [f64; 12] = [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5];
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -71,7 +72,8 @@ async fn main() -> Result<(), Failure> {
 
 fn peers(list: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
     let labels = ["source_node", "peer_node", "peer_zone"];
-    let rtts = HistogramVec::new(HistogramOpts::new("ping_rtt_seconds", "Round-trip time.").buckets(BUCKETS.into()), &labels)?;
+    let rtts =
+        HistogramVec::new(HistogramOpts::new("ping_rtt_seconds", "Round-trip time.").buckets(BUCKETS.into()), &labels)?;
     let sent = IntCounterVec::new(Opts::new("ping_sent_total", "Pings sent."), &labels)?;
     let lost = IntCounterVec::new(Opts::new("ping_lost_total", "Pings not answered."), &labels)?;
     registry.register(Box::new(rtts.clone()))?;
