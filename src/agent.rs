@@ -171,7 +171,7 @@ impl ProbeLoop {
             self.housekept = now;
             self.forget(now);
             if self.settles <= now {
-                settle::give_back_program();
+                settle::give_back_files();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
             self.view.health.set_receive_queue_drops(self.prober.wire().drops());

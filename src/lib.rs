@@ -13,7 +13,7 @@
 //! | [`config`] | the command line and its environment, resolved and validated |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
-//! | [`settle`] | gives back what is not needed of the program file |
+//! | [`settle`] | gives back what is not needed of the program file and its libraries |
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
@@ -53,6 +53,7 @@ const USAGE: i32 = 2;
 
 /// The whole program: takes the arguments, the program's name first, and gives the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
+    allocator::keep_small();
     let arguments = arguments.into_iter().skip(1).collect();
     let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
         Ok(Command::Help(text)) => print(&text),

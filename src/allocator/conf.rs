@@ -8,7 +8,9 @@
 //! | `abort_conf:true` | a misspelt option in the environment ends the start instead of being ignored |
 //!
 //! jemalloc reads this first and the environment last, so `_RJEM_MALLOC_CONF` (or `MALLOC_CONF`, where jemalloc comes
-//! by way of the C shim) overrides it option by option. `KUBE_CANARY_NARENAS` sets the number of arenas at build time.
+//! by way of the C shim) overrides it option by option. `KUBE_CANARY_NARENAS` sets the number of arenas at build time; built
+//! with `KUBE_CANARY_NARENAS=default`, jemalloc keeps all of its own defaults, arenas per processor and caches per thread
+//! included. That is for measuring what the above is worth (`bench/cores`), not for nodes.
 
 use crate::limits::NARENAS_MAX;
 
@@ -16,18 +18,21 @@ const NARENAS: &str = match option_env!("KUBE_CANARY_NARENAS") {
     Some(typed) => typed,
     None => "1",
 };
-const BEFORE: &str = "narenas:";
-const AFTER: &str = ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true\0";
-const LENGTH: usize = BEFORE.len() + NARENAS.len() + AFTER.len();
+const PARTS: [&str; 3] = if is_default(NARENAS) {
+    ["", "", "abort_conf:true\0"]
+} else {
+    ["narenas:", NARENAS, ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true\0"]
+};
+const LENGTH: usize = PARTS[0].len() + PARTS[1].len() + PARTS[2].len();
 
 /// The configuration as jemalloc wants it: NUL-terminated.
-pub(crate) static MALLOC_CONF: [u8; LENGTH] = join([BEFORE, NARENAS, AFTER]);
+pub(crate) static MALLOC_CONF: [u8; LENGTH] = join(PARTS);
 
 const VARIABLE: &str = "KUBE_CANARY_NARENAS=";
-const ACCEPTED: &str = ": a whole number from 1 to 1024 is accepted";
+const ACCEPTED: &str = ": a whole number from 1 to 1024, or default, is accepted";
 const REFUSAL: [u8; VARIABLE.len() + NARENAS.len() + ACCEPTED.len()] = join([VARIABLE, NARENAS, ACCEPTED]);
 
-const _: () = match (is_narenas(NARENAS), str::from_utf8(&REFUSAL)) {
+const _: () = match (is_narenas(NARENAS) || is_default(NARENAS), str::from_utf8(&REFUSAL)) {
     (true, _) => (),
     (false, Ok(refusal)) => panic!("{}", refusal),
     (false, Err(_)) => unreachable!(),
@@ -61,6 +66,11 @@ const fn is_narenas(text: &str) -> bool {
     }
 }
 
+/// Whether jemalloc is to keep its own defaults.
+const fn is_default(text: &str) -> bool {
+    matches!(text.as_bytes(), b"default")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +78,8 @@ mod tests {
     #[test]
     fn the_configuration_is_one_c_string() {
         let conf = std::ffi::CStr::from_bytes_with_nul(&MALLOC_CONF).expect("one NUL, at the end");
-        assert!(conf.to_str().expect("text").starts_with(&format!("narenas:{NARENAS},tcache:false,")));
+        let start = if is_default(NARENAS) { "abort_conf:".into() } else { format!("narenas:{NARENAS},tcache:false,") };
+        assert!(conf.to_str().expect("text").starts_with(&start), "{conf:?}");
     }
 
     #[test]
@@ -79,5 +90,14 @@ mod tests {
         for bad in ["", "0", "010", "-1", "+1", "1025", "4294967297", "1.5", "one", "1,tcache:true"] {
             assert!(!is_narenas(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn one_word_leaves_jemalloc_alone() {
+        assert!(is_default("default"));
+        for other in ["", "1", "defaults", "Default", "default "] {
+            assert!(!is_default(other), "{other}");
+        }
+        assert!(!is_narenas("default"));
     }
 }

@@ -12,6 +12,8 @@
 
 mod ask;
 mod conf;
+#[cfg(target_env = "gnu")]
+mod glibc;
 mod thp;
 
 use std::sync::OnceLock;
@@ -52,6 +54,13 @@ pub fn info() -> AllocatorInfo {
     let ask::Answer { allocator, version, narenas } = ask::ask(linked_by_c.copied().unwrap_or_default());
     let linkage = if linked_by_c.is_some() { "c-shim" } else { "rust" };
     AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }
+}
+
+/// Asks the libc's malloc to be small before fast, where it can be asked: only glibc's, whose defaults follow the machine.
+/// Call it before any thread is started.
+pub(crate) fn keep_small() {
+    #[cfg(target_env = "gnu")]
+    glibc::keep_small();
 }
 
 /// Notes that a C `main` called, and the functions of a malloc that its link found.

@@ -49,6 +49,31 @@ fn one_processor_changes_nothing() {
     has_threads(&canary, 5);
 }
 
+/// What glibc does by default, eight per processor at most. It reserves an arena's heap at a multiple of its size, the part in
+/// use first.
+#[cfg(all(target_env = "gnu", not(feature = "jemalloc")))]
+#[test]
+fn no_thread_has_an_arena_of_its_own() {
+    const HEAP_BYTES: u64 = 64 << 20;
+    let canary = Canary::start(&PEERS);
+    has_threads(&canary, 5);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", canary.process.id())).expect("procfs");
+    let mapping = |line: &str| {
+        let mut words = line.split(' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let address = |hex| u64::from_str_radix(hex, 16).ok();
+        Some((address(start)?, address(end)?, words.next()?.to_owned()))
+    };
+    let mappings: Vec<_> = maps.lines().map(|line| mapping(line).expect("a mapping")).collect();
+    let arenas = mappings.windows(2).filter(|pair| {
+        let [(start, end, used), (next, last, rest)] = pair else { return false };
+        (used.as_str(), rest.as_str(), end) == ("rw-p", "---p", next)
+            && start % HEAP_BYTES == 0
+            && last - start == HEAP_BYTES
+    });
+    assert_eq!(arenas.count(), 0, "{maps}");
+}
+
 /// Leaves this process the first of its processors.
 fn use_one_processor() -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set.

@@ -1,0 +1,110 @@
+"""Makes summary.md and chart.svg of raw.csv, and holds it against the budget: see bench/cores."""
+
+import argparse
+import pathlib
+import sys
+
+import budget
+import chart
+import measured
+from measured import Matrix, Point
+
+CHART_PEERS, CHART_THP, DETAIL_PEERS = 200, "always", 200
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def resident(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int) -> str:
+    """Builds as rows, processors as columns."""
+    ratio = len(matrix.cores) > 1
+    rows = []
+    for build in matrix.builds:
+        found = [figures.get(Point(build, cores, thp, peers)) for cores in matrix.cores]
+        cells = [f"{row['rss_kb']:,}" if row else "–" for row in found]
+        if ratio:
+            ends = found[0], found[-1]
+            cells.append(f"{ends[1]['rss_kb'] / ends[0]['rss_kb']:.2f}" if all(ends) else "–")
+        rows.append([build, *cells])
+    return table(["build", *map(str, matrix.cores), *([f"{matrix.cores[-1]} : {matrix.cores[0]}"] if ratio else [])], rows)
+
+
+def details(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int) -> str:
+    """Everything else, at both ends: lowest / highest number of processors."""
+    names = {
+        "Pss": "pss_kb",
+        "Private_Dirty": "private_dirty_kb",
+        "AnonHugePages": "anon_huge_kb",
+        "VmHWM": "vm_hwm_kb",
+        "threads": "threads",
+        "memory.current": "cgroup_kb",
+        "its kernel part": "cgroup_kernel_kb",
+    }
+    rows = []
+    for build in matrix.builds:
+        ends = [figures.get(Point(build, cores, thp, peers)) for cores in (matrix.cores[0], matrix.cores[-1])]
+        rows.append([build, *(" / ".join(f"{row[key]:,}" if row else "–" for row in ends) for key in names.values())])
+    return table(["build", *names], rows)
+
+
+def summary(lines: list[str], figures: dict[Point, dict[str, int]], matrix: Matrix) -> str:
+    provenance = [line[2:].rstrip() for line in lines if line.startswith("# ")]
+    parts = [
+        "# Resident memory by number of processors",
+        "\n".join(f"- {line}" for line in provenance),
+        "Rss (smaps_rollup), KB, 1 s after 48 scrapes that were under way at once.",
+    ]
+    for thp in matrix.thp:
+        for peers in matrix.peers:
+            parts += [f"## {peers} peers, transparent_hugepage={thp}", resident(figures, matrix, thp, peers)]
+    peers = DETAIL_PEERS if DETAIL_PEERS in matrix.peers else matrix.peers[0]
+    thp = CHART_THP if CHART_THP in matrix.thp else matrix.thp[0]
+    ends = f"{matrix.cores[0]} / {matrix.cores[-1]} processors"
+    parts += [
+        f"## The other figures, {peers} peers, transparent_hugepage={thp}, {ends}",
+        "KB. memory.current is the cgroup's; pages of the program file are charged to whoever read them first, not to it.",
+        details(figures, matrix, thp, peers),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=pathlib.Path, help="holds raw.csv; receives summary.md and chart.svg")
+    parser.add_argument("budget", type=pathlib.Path)
+    for name, kind in {"builds": str, "cores": int, "peers": int, "thp": str}.items():
+        parser.add_argument(f"--{name}", required=True, type=lambda text, kind=kind: [kind(word) for word in text.split(",")])
+    arguments = parser.parse_args()
+    matrix = Matrix(arguments.builds, sorted(arguments.cores), sorted(arguments.peers), arguments.thp)
+    lines = (arguments.directory / "raw.csv").read_text().splitlines()
+    try:
+        figures = measured.read(lines, "scraped")
+        limits = budget.parse(arguments.budget.read_text())
+    except (measured.Malformed, budget.Malformed, ValueError) as error:
+        print(f"bench/cores: {error}", file=sys.stderr)
+        return 1
+    text = summary(lines, figures, matrix)
+    (arguments.directory / "summary.md").write_text(text)
+    print(text)
+    if CHART_PEERS in matrix.peers and CHART_THP in matrix.thp and len(matrix.cores) > 1:
+        lines_of = {
+            build: [(cores, row["rss_kb"]) for cores in matrix.cores if (row := figures.get(Point(build, cores, CHART_THP, CHART_PEERS)))]
+            for build in matrix.builds
+        }
+        (arguments.directory / "chart.svg").write_text(
+            chart.draw(lines_of, f"Resident memory after 48 scrapes, {CHART_PEERS} peers, huge pages {CHART_THP}")
+        )
+    for build in budget.flat_unchecked(limits, matrix):
+        print(f"bench/cores: {build}: flatness not checked: it takes 1 processor and more")
+    found = budget.violations(limits, figures, matrix)
+    for line in found:
+        print(f"bench/cores: {line}", file=sys.stderr)
+    if not found:
+        print(f"bench/cores: {len(matrix.points())} rows within the budget")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
