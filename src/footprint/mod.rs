@@ -156,3 +156,55 @@ fn process(id: u32) -> Result<Process, FootprintError> {
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    /// The kernel's own sums of a process, in KB.
+    fn rollup(id: u32) -> [u64; 4] {
+        let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap();
+        let of = |name| text.lines().find_map(|line| proc::number::<u64>(line, name)).unwrap();
+        [of("Rss:"), of("Pss:"), of("Private_Clean:") + of("Private_Dirty:"), of("Swap:")]
+    }
+
+    #[test]
+    fn a_process_that_stands_still_is_what_the_kernel_s_own_sums_say() {
+        let mut child = Command::new("sh").args(["-c", "kill -STOP $$"]).spawn().unwrap();
+        let end = Instant::now() + Duration::from_mins(1);
+        let stopped = |id| fs::read_to_string(format!("/proc/{id}/stat")).unwrap().contains(") T ");
+        while !stopped(child.id()) {
+            assert!(Instant::now() < end, "it never stops");
+            std::thread::yield_now();
+        }
+        // Others come and go who share its libraries, and its part of these with them: looked at while nobody does.
+        let (sums, shown) = loop {
+            let (before, shown, after) = (rollup(child.id()), process(child.id()).unwrap(), rollup(child.id()));
+            if before == after {
+                break (before, shown);
+            }
+            assert!(Instant::now() < end, "it never stands still");
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let footprint = shown.footprint;
+        assert_eq!([footprint.rss, shown.pss, footprint.private, footprint.swap], sums);
+        assert!(shown.page_tables.unwrap() > 0 && !shown.name.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_in_one_line() {
+        let zombie = Command::new("true").spawn().unwrap();
+        let id = zombie.id();
+        let end = Instant::now() + Duration::from_mins(1);
+        while !fs::read_to_string(format!("/proc/{id}/stat")).unwrap().contains(") Z ") {
+            assert!(Instant::now() < end, "it never ends");
+            std::thread::yield_now();
+        }
+        assert!(matches!(process(id), Err(FootprintError::NoMemory(found)) if found == id));
+        { zombie }.wait().unwrap();
+        assert!(matches!(process(u32::MAX), Err(FootprintError::Gone(u32::MAX))));
+    }
+}
