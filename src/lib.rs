@@ -15,6 +15,7 @@
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
 //! | [`demo`] | a mesh of canaries on one machine |
+//! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
 //! | [`priority`] | who gets a processor first |
@@ -28,6 +29,7 @@ pub mod config;
 pub mod demo;
 pub mod discovery;
 pub mod exposition;
+pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod peers;
@@ -65,6 +67,7 @@ pub fn main_from(arguments: Vec<OsString>) -> i32 {
             Ok(false) => return FAILURE,
             Err(error) => Err(error.to_string()),
         },
+        Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
             eprintln!("kube-canary: {error}");

@@ -151,6 +151,33 @@ pub const PROC_LINE_BYTES_MAX: usize = 1_024;
 /// Bytes of such a file. Mountinfo of a node with a thousand pods has 2 MB.
 pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
 
+// ---- footprint ---------------------------------------------------------------------------------
+
+/// The largest process id: PID_MAX_LIMIT of a 64-bit kernel.
+pub const PID_MAX: u64 = 4_194_304;
+/// Program headers of a file that are looked at. Linkers write 8 to 14.
+pub const FOOTPRINT_HEADERS_MAX: usize = 64;
+/// Loaded segments of a file that are told apart; lld writes 4 or 5. A file with more counts by its permissions.
+pub const FOOTPRINT_SEGMENTS_MAX: usize = 12;
+/// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a mapping's head.
+pub const FOOTPRINT_READ_BYTES: usize = 16 * 1_024;
+/// The same in the agent, where they stand on a worker's stack: its own paths are short.
+pub const FOOTPRINT_OWN_READ_BYTES: usize = 3 * 1_024;
+/// Bytes of a path that are kept in the agent.
+pub const FOOTPRINT_OWN_PATH_BYTES: usize = 512;
+/// Threads that share the work where thousands of processes are read: the kernel's walk of their page tables takes most of
+/// the time, and goes on side by side.
+pub const FOOTPRINT_THREADS_MAX: usize = 8;
+/// Processes that are worth a thread.
+pub const FOOTPRINT_PROCESSES_PER_THREAD: usize = 64;
+/// Processes that could not be read and are named; the rest is counted.
+pub const FOOTPRINT_UNREADABLE_NAMED_MAX: usize = 8;
+/// How long the agent's resident memory stands before `smaps_rollup` is read again: 0.1 ms of kernel time each.
+pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
+/// How long its memory by category stands: a reading is of 30 KB of text, and brings back pages of code that runs for
+/// nothing else.
+pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
+
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Canaries of one demo: each is a process.

@@ -8,17 +8,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 8] = [
+const STAGES: [(&str, &[&str]); 9] = [
     ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc", "region"]),
     (
         "exposition",
-        &["peers", "prober", "statistics", "exposition", "http", "allocator", "units", "limits", "clock", "proc"],
+        &[
+            "peers",
+            "prober",
+            "statistics",
+            "exposition",
+            "http",
+            "allocator",
+            "footprint",
+            "units",
+            "limits",
+            "clock",
+            "proc",
+        ],
     ),
     ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
+    ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "footprint", "limits", "proc"]),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
         "ping",

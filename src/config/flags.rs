@@ -92,6 +92,16 @@ pub const PING: &[Flag] = &[
     Flag { name: "json", value: None, env: None, default: "", help: "One JSON object a line" },
 ];
 
+/// The flags of `kube-canary footprint`.
+#[rustfmt::skip]
+pub const FOOTPRINT: &[Flag] = &[
+    flag("pid", "PID", "KUBE_CANARY_FOOTPRINT_PID", "",
+        "The memory of one process, by category"),
+    flag("filter", "NAME", "KUBE_CANARY_FOOTPRINT_FILTER", "",
+        "A row for each program with NAME in its name, and a total; '' is every program"),
+    Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
+];
+
 /// The flags of `kube-canary version`.
 pub const VERSION: &[Flag] =
     &[Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" }];

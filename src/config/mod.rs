@@ -5,11 +5,13 @@
 
 mod demo;
 pub mod flags;
+mod footprint;
 mod ping;
 mod run;
 mod typed;
 
 pub use demo::DemoSettings;
+pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::{PingSettings, PingTarget};
 pub use run::RunSettings;
 
@@ -41,6 +43,8 @@ pub enum Command {
     Ping(PingSettings),
     /// A mesh on this machine.
     Demo(DemoSettings),
+    /// Show what memory is for.
+    Footprint(FootprintSettings),
     /// Say which build this is.
     Version {
         /// As JSON.
@@ -51,13 +55,14 @@ pub enum Command {
 }
 
 const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[run|ping|demo|version] [FLAGS]";
+const USAGE: &str = "[run|ping|demo|footprint|version] [FLAGS]";
 const COMMANDS: &str = "
 Commands:
-  run      Probe the peers and serve /metrics (also without a command)
-  ping     Probe some targets, a line per reply and a summary
-  demo     A mesh of real canaries on this machine, with a live table
-  version  Which build this is, and which allocator runs
+  run        Probe the peers and serve /metrics (also without a command)
+  ping       Probe some targets, a line per reply and a summary
+  demo       A mesh of real canaries on this machine, with a live table
+  footprint  What the memory of a process is for, and what programs take
+  version    Which build this is, and which allocator runs
 
 See `kube-canary COMMAND --help` for the flags of each.
 ";
@@ -95,11 +100,22 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
             Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
         },
+        Some("footprint") => match Typed::read(rest, flags::FOOTPRINT, env)? {
+            None => Ok(Command::Help(flags::help(
+                "footprint [FLAGS]",
+                footprint::ABOUT,
+                flags::FOOTPRINT,
+                footprint::AFTER,
+            ))),
+            Some(typed) => Ok(Command::Footprint(FootprintSettings::resolve(&typed)?)),
+        },
         Some("version") => match Typed::read(rest, flags::VERSION, env)? {
             None => Ok(Command::Help(flags::help("version [--json]", "Which build this is.", flags::VERSION, ""))),
             Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
         },
-        Some(other) => Err(UsageError(format!("unknown command {other:?}: expected run, ping, demo or version"))),
+        Some(other) => {
+            Err(UsageError(format!("unknown command {other:?}: expected run, ping, demo, footprint or version")))
+        }
     }
 }
 
@@ -113,7 +129,7 @@ mod tests {
 
     #[test]
     fn help_is_there_for_every_command() {
-        for line in ["--help", "-h", "run --help", "ping a --help", "demo -h", "version --help"] {
+        for line in ["--help", "-h", "run --help", "ping a --help", "demo -h", "footprint --help", "version --help"] {
             match parsed(line) {
                 Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
                 other => panic!("{line}: {other:?}"),

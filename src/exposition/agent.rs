@@ -5,6 +5,7 @@ use prometheus::{
     Counter, Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::memory::Memory;
 use super::process::{self, ProcessCollector};
 use super::throttle::Throttle;
 use super::{Format, View, now};
@@ -37,6 +38,7 @@ pub struct AgentMetrics {
     http: Arc<ServerStats>,
     /// As last encoded, in each format.
     heads: Mutex<[Head; 2]>,
+    memory: Mutex<Memory>,
 }
 
 /// The registry's text, and when it was true.
@@ -138,6 +140,7 @@ impl AgentMetrics {
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
             heads: Mutex::default(),
+            memory: Mutex::default(),
             registry,
         };
         let metrics: [Box<dyn Collector>; 13] = [
@@ -186,6 +189,7 @@ impl AgentMetrics {
             if format == Format::OpenMetrics {
                 drop_total(text);
             }
+            self.memory.lock().unwrap_or_else(PoisonError::into_inner).write(now, text);
         }
         Arc::clone(&head.text)
     }

@@ -7,6 +7,7 @@
 mod agent;
 mod api;
 mod families;
+mod memory;
 mod metrics;
 mod process;
 mod routes;

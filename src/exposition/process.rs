@@ -6,12 +6,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
 use crate::clock;
+use crate::limits::MEMORY_RESIDENT_TIME;
 use crate::proc;
 use crate::units::Nanos;
 
@@ -23,6 +25,8 @@ pub struct ProcessCollector {
     max_fds: IntGauge,
     virtual_bytes: IntGauge,
     resident_bytes: IntGauge,
+    /// When it was read; 0: never.
+    resident_read: AtomicU64,
     start_time: prometheus::Gauge,
     threads: IntGauge,
 }
@@ -39,6 +43,7 @@ impl ProcessCollector {
             max_fds: IntGauge::new("process_max_fds", "Most file descriptors that may be open.")?,
             virtual_bytes: IntGauge::new("process_virtual_memory_bytes", "Virtual memory size.")?,
             resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
+            resident_read: AtomicU64::new(0),
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
@@ -56,8 +61,12 @@ impl ProcessCollector {
         if let Some(open) = open_descriptors() {
             self.open_fds.set(open);
         }
-        if let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:") {
+        let (now, read) = (clock::monotonic(), Nanos(self.resident_read.load(Ordering::Relaxed)));
+        if (read == Nanos(0) || now.since(read) >= MEMORY_RESIDENT_TIME.into())
+            && let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:")
+        {
             self.resident_bytes.set(kilobytes * 1_024);
+            self.resident_read.store(now.0, Ordering::Relaxed);
         }
         proc::find("/proc/self/status", |line| {
             if let Some(kilobytes) = proc::number::<i64>(line, "VmSize:") {

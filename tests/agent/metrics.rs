@@ -83,6 +83,7 @@ fn names_and_labels_are_those_of_the_contract() {
     hold(&["rtt_stamps_total"], &["source"]);
     hold(&["receive_queue_drops_total", "probe_thread_run_delay_seconds_total", "peer_list_age_seconds"], &[]);
     hold(&["echo_requests_received_total", "echo_replies_sent_total", "cpus", "http_workers"], &[]);
+    hold(&["memory_bytes"], &["category", "state"]);
     hold(&["peers"], &["state"]);
     hold(&["build_info"], &["version", "allocator", "narenas", "libc", "linkage"]);
 
@@ -99,6 +100,26 @@ fn names_and_labels_are_those_of_the_contract() {
         let link = metrics.link(peer, "icmp");
         assert!(link.is_clean() && link.received <= link.sent, "{peer}: {link:?}");
     }
+}
+
+#[test]
+fn the_agent_s_memory_is_told_by_what_it_is_for() {
+    let metrics = measured().metrics();
+    let of = |category: &str, state: &str| {
+        let labels = [("category", category), ("state", state)];
+        metrics.value("memory_bytes", &labels).unwrap_or_else(|| panic!("no {category} {state}"))
+    };
+    for category in ["text", "rodata", "relro", "data", "stacks"] {
+        assert!(of(category, "clean") + of(category, "dirty") > 0.0, "no {category}");
+    }
+    // No file but programs, and nothing that it shares.
+    assert!(same(of("file", "clean") + of("shared", "dirty"), 0.0));
+    let all = ["text", "rodata", "relro", "data", "heap", "anon", "stacks", "kernel", "file", "shared"];
+    let sum: f64 = all.iter().map(|category| of(category, "clean") + of(category, "dirty")).sum();
+    let resident =
+        metrics.0.iter().find(|sample| sample.name == "process_resident_memory_bytes").expect("a size").value;
+    // A debug build's memory, both taken at one scrape, which itself takes some.
+    assert!(resident > 1e6 && (sum - resident).abs() < resident / 4.0, "{sum} {resident}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::until::{until, until_so};
@@ -44,6 +44,11 @@ impl Process {
 
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its standard input and output, where the command has them as pipes.
+    pub fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
+        (self.child.stdin.take().expect("a pipe"), self.child.stdout.take().expect("a pipe"))
     }
 
     /// Everything written to standard error so far.

@@ -1,0 +1,80 @@
+//! `memory_bytes`: the agent's own memory, by what it is for.
+//!
+//! Written by hand behind the registry's text, for thirty gauges would cost it more than the whole reading does. Read by
+//! the worker that serves the scrape, never by the probe thread, and rarely ([`MEMORY_CATEGORIES_TIME`]); between two
+//! readings the last one stands.
+
+use std::io::Write as _;
+
+use crate::footprint::{self, Category, Footprint};
+use crate::limits::MEMORY_CATEGORIES_TIME;
+use crate::units::Nanos;
+
+const NAME: &str = "kube_canary_memory_bytes";
+const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by what it is for; read once a minute.";
+
+/// The last reading.
+#[derive(Debug, Default)]
+pub struct Memory {
+    last: Option<(Nanos, Footprint)>,
+}
+
+impl Memory {
+    /// Appends the family; nothing where /proc does not tell.
+    pub fn write(&mut self, now: Nanos, out: &mut Vec<u8>) {
+        if self.last.is_none_or(|(at, _)| now.since(at) >= MEMORY_CATEGORIES_TIME.into()) {
+            match footprint::read_own() {
+                Ok(footprint) => self.last = Some((now, footprint)),
+                Err(error) => log::debug!("reading the agent's own memory: {error}"),
+            }
+        }
+        let Some((_, footprint)) = &self.last else { return };
+        // Writing to a Vec cannot fail.
+        let _ = writeln!(out, "# HELP {NAME} {HELP}\n# TYPE {NAME} gauge");
+        for category in Category::ALL {
+            for (state, kilobytes) in footprint.of(category).states() {
+                let (category, bytes) = (category.label(), kilobytes.saturating_mul(1_024));
+                let _ = writeln!(out, "{NAME}{{category=\"{category}\",state=\"{state}\"}} {bytes}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum of all samples, and how many there are.
+    fn sum(text: &[u8], states: &[&str]) -> (u64, usize) {
+        let text = std::str::from_utf8(text).unwrap();
+        let of = |line: &&str| states.iter().any(|state| line.contains(&format!("state=\"{state}\"")));
+        let values: Vec<u64> =
+            text.lines().filter(of).map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+        (values.iter().sum(), values.len())
+    }
+
+    #[test]
+    fn every_category_has_every_state_and_they_add_up() {
+        let (mut memory, mut text) = (Memory::default(), Vec::new());
+        memory.write(Nanos(1), &mut text);
+        let footprint = memory.last.unwrap().1;
+        assert_eq!(sum(&text, &["clean", "dirty"]), (footprint.rss * 1_024, 2 * Category::ALL.len()));
+        assert_eq!(sum(&text, &["swap"]), (footprint.swap * 1_024, Category::ALL.len()));
+    }
+
+    #[test]
+    fn a_reading_stands_for_a_minute() {
+        let mut memory = Memory::default();
+        let seen = |memory: &mut Memory, seconds: u64| {
+            let mut text = Vec::new();
+            memory.write(Nanos::from_millis(seconds * 1_000), &mut text);
+            (memory.last.unwrap().0, text)
+        };
+        let (first, text) = seen(&mut memory, 5);
+        // What a reading would show.
+        let held = std::hint::black_box(vec![1_u8; 16 << 20]);
+        assert_eq!(seen(&mut memory, 64), (first, text.clone()));
+        let (second, later) = seen(&mut memory, 65);
+        assert!(second > first && sum(&later, &["dirty"]).0 >= sum(&text, &["dirty"]).0 + held.len() as u64 / 2);
+    }
+}

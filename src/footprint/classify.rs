@@ -1,0 +1,251 @@
+//! Says of each mapping what it is for, and adds up. Decides only: what the files hold and which pages are there comes
+//! through [`Sources`].
+//!
+//! | mapping | category |
+//! |---|---|
+//! | of a program file where one of its segments belongs, and the zeros behind it | text, rodata, relro, data |
+//! | private, of a file that cannot be read | by its permissions: text, data, rodata; relro if it was written before it was protected |
+//! | of any other file | file |
+//! | of no file on a disk: memfd, System V, `/dev/…`, shared and anonymous | shared |
+//! | `[heap]`; named by an allocator (`[anon:…malloc…]`, `scudo`) | heap |
+//! | `[stack]`; named as one; private, anonymous, with a guard below it and a thread's stack pointer in it | stacks |
+//! | other anonymous memory: large allocations, other arenas, garbage-collected heaps, code made at run time | anon |
+//! | any other name in brackets: vdso, vvar | kernel |
+//!
+//! A mapping may be of two kinds: a static-PIE program of musl's protects no relro, so that this and data are one
+//! mapping, and a heap may grow out of bss. Then the smaller parts are counted page by page, and the largest gets what
+//! remains: what the kernel said of the whole is never exceeded nor lost. Trap: the page table also shows pages of zeros
+//! that were only read, which the kernel does not count as resident.
+
+use super::smaps::Mapping;
+use super::{Amounts, Category, Elf, Footprint};
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and the agent's must not be on the heap")]
+pub enum Content {
+    /// A program or a library.
+    Program(Elf),
+    /// Neither.
+    Other,
+    /// It cannot be read.
+    Unknown,
+}
+
+/// What else a classification needs to look at.
+pub trait Sources {
+    /// The file behind a mapping of `path`.
+    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> Content;
+    /// What is there between two addresses, counted page by page (KB): all that is resident is clean, apart from anonymous
+    /// pages. None where the kernel does not tell.
+    fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts>;
+}
+
+/// A file whose mappings, which follow each other, are being read.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    device: u64,
+    inode: u64,
+    content: Content,
+    /// What lies between addresses in memory and those in the file, once a segment was seen.
+    bias: Option<u64>,
+}
+
+/// What a mapping's file has to do with it.
+enum Known {
+    /// The mapping is part of a program that is loaded.
+    Loaded,
+    /// It is not.
+    Other,
+    /// Nobody knows.
+    Nothing,
+}
+
+/// Adds mappings up, in ascending order.
+pub struct Classifier<'a, S> {
+    sources: S,
+    /// Stack pointers of the process's threads, as far as they are known.
+    stacks: &'a [u64],
+    object: Option<Object>,
+    /// Where the last mapping ended, if nobody can touch it: a guard.
+    guard_end: u64,
+    total: Footprint,
+}
+
+/// 4 KB, where the kernel does not say (before 2.6.29).
+const PAGE_BYTES: u64 = 4_096;
+
+impl<'a, S: Sources> Classifier<'a, S> {
+    /// Nothing yet.
+    pub fn new(sources: S, stacks: &'a [u64]) -> Self {
+        Self { sources, stacks, object: None, guard_end: 0, total: Footprint::default() }
+    }
+
+    /// The sum of all that was added.
+    pub fn total(&self) -> Footprint {
+        self.total
+    }
+
+    /// Adds one mapping with its path.
+    pub fn add(&mut self, mapping: &Mapping, path: &[u8]) {
+        let dirty = mapping.dirty();
+        // Not Shared_Clean and Private_Clean: this way the sum is Rss whatever a kernel leaves out.
+        let amounts = Amounts { clean: mapping.rss - dirty, dirty, swap: mapping.swap };
+        let total = &mut self.total;
+        total.mappings += 1;
+        total.rss = total.rss.saturating_add(mapping.rss);
+        total.pss = total.pss.saturating_add(mapping.pss);
+        total.private = total.private.saturating_add(mapping.private());
+        total.swap = total.swap.saturating_add(mapping.swap);
+        let huge = mapping.shared_hugetlb.saturating_add(mapping.private_hugetlb);
+        total.hugetlb = total.hugetlb.saturating_add(huge);
+
+        let page = if mapping.page == 0 { PAGE_BYTES } else { mapping.page.saturating_mul(1_024) };
+        let whole = self.whole(mapping, path, page);
+        self.split(mapping, page, whole, amounts);
+        let untouchable = !(mapping.may(b'r') || mapping.may(b'w') || mapping.may(b'x'));
+        self.guard_end = if untouchable { mapping.end } else { 0 };
+    }
+
+    /// What the mapping is for, apart from the parts of it of which a program says otherwise.
+    fn whole(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> Category {
+        if let Some(name) = path.strip_prefix(b"[") {
+            return bracketed(name);
+        }
+        if mapping.inode == 0 && path.is_empty() {
+            return if self.is_stack(mapping) { Category::Stacks } else { Category::Anon };
+        }
+        let off_disk = !path.starts_with(b"/")
+            || [b"/dev/".as_slice(), b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/[aio]"]
+                .iter()
+                .any(|prefix| path.starts_with(prefix));
+        let other = if off_disk { Category::Shared } else { Category::File };
+        // A device may do anything when it is opened.
+        if mapping.may(b's') || path.starts_with(b"/dev/") {
+            return other;
+        }
+        match self.file(mapping, path, page) {
+            Known::Loaded | Known::Nothing if mapping.may(b'x') => Category::Text,
+            Known::Loaded | Known::Nothing if mapping.may(b'w') => Category::Data,
+            Known::Nothing if mapping.private_dirty > 0 || mapping.swap > 0 => Category::Relro,
+            Known::Loaded | Known::Nothing => Category::Rodata,
+            Known::Other => other,
+        }
+    }
+
+    /// Private, anonymous, and a thread runs on it. The guard tells a thread's stack from a heap that holds the stacks of
+    /// a language's own threads.
+    fn is_stack(&self, mapping: &Mapping) -> bool {
+        let range = mapping.start..mapping.end;
+        mapping.may(b'w') && self.guard_end == mapping.start && self.stacks.iter().any(|stack| range.contains(stack))
+    }
+
+    /// What is known of the mapping's file; a program only where this mapping is part of it as it is loaded.
+    fn file(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> Known {
+        let same = |object: &Object| object.inode == mapping.inode && object.device == mapping.device;
+        if !self.object.as_ref().is_some_and(same) {
+            let content = self.sources.content(mapping, path);
+            self.object = Some(Object { device: mapping.device, inode: mapping.inode, content, bias: None });
+        }
+        let Some(object) = &mut self.object else { return Known::Nothing };
+        let elf = match &object.content {
+            Content::Program(elf) => elf,
+            Content::Other => return Known::Other,
+            Content::Unknown => return Known::Nothing,
+        };
+        if object.bias.is_some_and(|bias| elf.holds(mapping.start.wrapping_sub(bias), mapping.offset, page)) {
+            return Known::Loaded;
+        }
+        let permits = (mapping.may(b'w'), mapping.may(b'x'));
+        let bias = elf.bias(mapping.start, mapping.end - mapping.start, mapping.offset, page, permits);
+        // Somebody who reads a program's file does not move where it is loaded.
+        object.bias = bias.or(object.bias);
+        if bias.is_some() { Known::Loaded } else { Known::Other }
+    }
+
+    /// Adds what the parts of a mapping are for: `whole`, unless the program says otherwise of a part.
+    fn split(&mut self, mapping: &Mapping, page: u64, whole: Category, amounts: Amounts) {
+        let mut bytes = [0_u64; Category::ALL.len()];
+        self.parts(mapping, page, whole, &mut |_, category, start, end| bytes[category as usize] += end - start);
+        // The first of the largest.
+        let most = Category::ALL.into_iter().rev().max_by_key(|category| bytes[*category as usize]).unwrap_or(whole);
+        let mut remaining = amounts;
+        if bytes.iter().filter(|bytes| **bytes > 0).count() > 1 && amounts != Amounts::default() {
+            let mut found = [Amounts::default(); Category::ALL.len()];
+            self.parts(mapping, page, whole, &mut |sources, category, start, end| {
+                if category != most
+                    && let Some(pages) = sources.pages(start, end, page)
+                {
+                    found[category as usize].add(take(&mut remaining, pages));
+                }
+            });
+            self.total.amounts.iter_mut().zip(found).for_each(|(total, found)| total.add(found));
+        }
+        self.total.amounts[most as usize].add(remaining);
+    }
+
+    /// Calls `visit` with each part of a mapping.
+    fn parts(
+        &mut self,
+        mapping: &Mapping,
+        page: u64,
+        whole: Category,
+        visit: &mut dyn FnMut(&mut S, Category, u64, u64),
+    ) {
+        let program = self.object.as_ref().and_then(|object| match &object.content {
+            Content::Program(elf) => object.bias.map(|bias| (elf, bias, object)),
+            _ => None,
+        });
+        // Of this file, or memory that may be its bss: without a file of its own, and private.
+        let zeros = mapping.inode == 0 && matches!(whole, Category::Heap | Category::Anon | Category::Stacks);
+        let program = program.filter(|(elf, bias, object)| {
+            let same = mapping.inode == object.inode && mapping.device == object.device && !mapping.may(b's');
+            zeros || same && elf.holds(mapping.start.wrapping_sub(*bias), mapping.offset, page)
+        });
+        let Some((elf, bias, _)) = program else { return visit(&mut self.sources, whole, mapping.start, mapping.end) };
+        let mut start = mapping.start;
+        while start < mapping.end {
+            let address = start.wrapping_sub(bias);
+            let (category, until) = elf.category(address, page, zeros);
+            // At least a page further each time, and at most twice per segment.
+            let end = start.saturating_add((until - address).max(page)).min(mapping.end);
+            visit(&mut self.sources, category.unwrap_or(whole), start, end);
+            start = end;
+        }
+    }
+}
+
+/// Takes `pages` out of `remaining`, as far as it goes: what is resident must stay so even where the two disagree on what
+/// is dirty, for the process goes on meanwhile.
+fn take(remaining: &mut Amounts, pages: Amounts) -> Amounts {
+    let resident = pages.clean.saturating_add(pages.dirty);
+    let swap = pages.swap.min(remaining.swap);
+    let mut dirty = pages.dirty.min(remaining.dirty);
+    let clean = (resident - dirty).min(remaining.clean);
+    dirty = (resident - clean).min(remaining.dirty);
+    *remaining =
+        Amounts { clean: remaining.clean - clean, dirty: remaining.dirty - dirty, swap: remaining.swap - swap };
+    Amounts { clean, dirty, swap }
+}
+
+/// What a name in brackets stands for; `name` is what follows the first bracket.
+fn bracketed(name: &[u8]) -> Category {
+    let holds = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    if name.starts_with(b"anon_shmem") {
+        Category::Shared
+    } else if name.starts_with(b"anon:") && holds(b"stack") {
+        Category::Stacks
+    } else if name.starts_with(b"heap") || name.starts_with(b"anon:") && (holds(b"malloc") || holds(b"scudo")) {
+        Category::Heap
+    } else if name.starts_with(b"anon:") {
+        Category::Anon
+    } else if name.starts_with(b"stack") {
+        Category::Stacks
+    } else {
+        Category::Kernel
+    }
+}
+
+#[cfg(test)]
+#[path = "classify_tests.rs"]
+mod tests;

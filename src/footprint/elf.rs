@@ -1,0 +1,190 @@
+//! What the pages of a program file are for: its program headers (elf(5), gABI chapter 5).
+//!
+//! Segments, not sections: they are what is mapped, and stripping cannot take them away. A linker that puts constants into
+//! the executable segment (GNU ld without `-z separate-code`) thereby has them counted as text. Bounds are rounded to
+//! pages as loaders do: a segment begins with the page that holds its first byte; `PT_GNU_RELRO` ends with the last page
+//! that it covers whole, since what follows it must stay writable. A page that holds the end of a file's data and the
+//! first zeros of bss is data either way.
+
+use super::Category;
+use crate::limits::{FOOTPRINT_HEADERS_MAX, FOOTPRINT_SEGMENTS_MAX};
+
+const PT_LOAD: u32 = 1;
+const PT_GNU_RELRO: u32 = 0x6474_e552;
+const PF_X: u32 = 1;
+const PF_W: u32 = 2;
+const HEADERS_AT_A_TIME: usize = 8;
+/// Of a header in a 64-bit file.
+const HEADER_BYTES_MAX: usize = 56;
+
+/// A segment that is loaded; addresses are the file's own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    start: u64,
+    /// Where bytes of the file end and zeros begin.
+    file_end: u64,
+    end: u64,
+    offset: u64,
+    flags: u32,
+}
+
+impl Segment {
+    const fn category(&self) -> Category {
+        if self.flags & PF_X != 0 {
+            Category::Text
+        } else if self.flags & PF_W != 0 {
+            Category::Data
+        } else {
+            Category::Rodata
+        }
+    }
+}
+
+/// The segments of a program or a library.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Elf {
+    segments: [Segment; FOOTPRINT_SEGMENTS_MAX],
+    count: usize,
+    relro: (u64, u64),
+}
+
+const fn floor(address: u64, page: u64) -> u64 {
+    address - address % page
+}
+
+const fn ceil(address: u64, page: u64) -> u64 {
+    floor(address.saturating_add(page - 1), page)
+}
+
+impl Elf {
+    /// Reads the headers with `read_at`, which fills a buffer from an offset. None where that is no program or library
+    /// of this machine's byte order, or its headers cannot be right.
+    pub fn read(read_at: impl Fn(&mut [u8], u64) -> std::io::Result<()>) -> Option<Self> {
+        // As long as that of a 32-bit file, with what the 64-bit one has behind it.
+        let mut head = [0; 64];
+        read_at(&mut head[..52], 0).ok()?;
+        let order = if cfg!(target_endian = "little") { 1 } else { 2 };
+        let (wide, plausible) = (head[4] == 2, matches!(head[4], 1 | 2) && head[5] == order);
+        // ET_EXEC or ET_DYN: what is mapped to be run.
+        if !head.starts_with(b"\x7fELF") || !plausible || !matches!(half(&head, 16), 2 | 3) {
+            return None;
+        }
+        if wide {
+            read_at(&mut head[52..], 52).ok()?;
+        }
+        let (at, size, count) = if wide {
+            (word(&head, 32, true), half(&head, 54), half(&head, 56))
+        } else {
+            (word(&head, 28, false), half(&head, 42), half(&head, 44))
+        };
+        let (size, count) = (usize::from(size), usize::from(count));
+        if size != if wide { HEADER_BYTES_MAX } else { 32 } || count > FOOTPRINT_HEADERS_MAX {
+            return None;
+        }
+        let mut this = Self::default();
+        let mut headers = [0; HEADERS_AT_A_TIME * HEADER_BYTES_MAX];
+        for first in (0..count).step_by(HEADERS_AT_A_TIME) {
+            let these = &mut headers[..(count - first).min(HEADERS_AT_A_TIME) * size];
+            read_at(these, at.checked_add((first * size) as u64)?).ok()?;
+            these.chunks_exact(size).try_for_each(|header| this.take(header, wide))?;
+        }
+        // In ascending order, says the standard, and what looks them up relies on it.
+        let ascending = this.segments().windows(2).all(|pair| pair[0].start <= pair[1].start);
+        (this.count > 0 && ascending).then_some(this)
+    }
+
+    fn take(&mut self, header: &[u8], wide: bool) -> Option<()> {
+        let kind = double(header, 0);
+        if kind != PT_LOAD && kind != PT_GNU_RELRO {
+            return Some(());
+        }
+        let step = if wide { 8 } else { 4 };
+        // Behind the type, and behind the flags where these come second.
+        let field = |index: usize| word(header, if wide { 8 } else { 4 } + index * step, wide);
+        let (offset, start, file_bytes, bytes) = (field(0), field(1), field(3), field(4));
+        let flags = double(header, if wide { 4 } else { 24 });
+        let end = start.checked_add(bytes)?;
+        if kind == PT_GNU_RELRO {
+            self.relro = (start, end);
+        } else if bytes > 0 {
+            let file_end = start.checked_add(file_bytes.min(bytes))?;
+            *self.segments.get_mut(self.count)? = Segment { start, file_end, end, offset, flags };
+            self.count += 1;
+        }
+        Some(())
+    }
+
+    fn segments(&self) -> &[Segment] {
+        &self.segments[..self.count]
+    }
+
+    /// What to take from an address in memory to have one of the file's, given a mapping of `length` bytes of the file
+    /// from `offset` on at `start`. None where no segment is mapped like that: then somebody reads the file, and does not
+    /// run it. `writable` and `executable` as the mapping is.
+    pub fn bias(&self, start: u64, length: u64, offset: u64, page: u64, permits: (bool, bool)) -> Option<u64> {
+        let (writable, executable) = permits;
+        let fits = |segment: &&Segment| {
+            let first = floor(segment.start, page);
+            floor(segment.offset, page) == offset
+                && length <= ceil(segment.file_end, page).saturating_sub(first).max(page)
+                && executable == (segment.flags & PF_X != 0)
+                && (!writable || segment.flags & PF_W != 0)
+        };
+        self.segments().iter().find(fits).map(|segment| start.wrapping_sub(floor(segment.start, page)))
+    }
+
+    /// Whether byte `offset` of the file belongs at `address`.
+    pub fn holds(&self, address: u64, offset: u64, page: u64) -> bool {
+        self.segments().iter().any(|segment| {
+            let first = floor(segment.start, page);
+            (first..segment.file_end).contains(&address) && floor(segment.offset, page) + (address - first) == offset
+        })
+    }
+
+    /// What the page at `address` is for, and up to where the same can be said. `zeros`: of memory that is not the file's.
+    /// None where the file says nothing of it.
+    pub fn category(&self, address: u64, page: u64, zeros: bool) -> (Option<Category>, u64) {
+        let mut until = u64::MAX;
+        let mut is_in = |start: u64, end: u64| {
+            for bound in [start, end] {
+                if bound > address {
+                    until = until.min(bound);
+                }
+            }
+            (start..end).contains(&address)
+        };
+        let mut found = None;
+        for segment in self.segments() {
+            let start = if zeros { ceil(segment.file_end, page) } else { floor(segment.start, page) };
+            if is_in(start, ceil(segment.end, page)) {
+                // The last one: where two share a page, it was mapped over the first.
+                found = Some(segment.category());
+            }
+        }
+        if is_in(floor(self.relro.0, page), floor(self.relro.1, page)) && found.is_some() {
+            found = Some(Category::Relro);
+        }
+        (found, until)
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+}
+
+fn double(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// An address or a size: 8 bytes in a 64-bit file, else 4.
+fn word(bytes: &[u8], at: usize, wide: bool) -> u64 {
+    if wide {
+        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    } else {
+        double(bytes, at).into()
+    }
+}
+
+#[cfg(test)]
+#[path = "elf_tests.rs"]
+pub(super) mod tests;

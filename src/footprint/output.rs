@@ -1,0 +1,250 @@
+//! Tables and JSON.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use super::programs::{Programs, Row};
+use super::{Amounts, Category, Footprint};
+
+/// A process, and what is shown of it.
+#[derive(Debug)]
+pub struct Process {
+    /// Its id.
+    pub id: u32,
+    /// Its program.
+    pub name: String,
+    /// Its memory.
+    pub footprint: Footprint,
+    /// Its share of the memory that it has in common with others, and all of its own, in KB.
+    pub pss: u64,
+    /// Page tables, in KB; they are the kernel's, and in none of the other figures.
+    pub page_tables: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    pid: u32,
+    name: &'a str,
+    rss_bytes: u64,
+    pss_bytes: u64,
+    private_bytes: u64,
+    swap_bytes: u64,
+    hugetlb_bytes: u64,
+    page_tables_bytes: Option<u64>,
+    categories: Vec<CategoryJson>,
+}
+
+#[derive(Serialize)]
+struct CategoryJson {
+    category: &'static str,
+    clean_bytes: u64,
+    dirty_bytes: u64,
+    swap_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    count: u64,
+    private_bytes: u64,
+    shared_bytes: u64,
+    ram_bytes: u64,
+    swap_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    processes: Vec<ProcessJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    programs: Option<Vec<RowJson<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<RowJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<usize>,
+}
+
+const fn bytes(kilobytes: u64) -> u64 {
+    kilobytes.saturating_mul(1_024)
+}
+
+impl<'a> ProcessJson<'a> {
+    fn of(process: &'a Process) -> Self {
+        let footprint = &process.footprint;
+        let category = |category: Category| {
+            let Amounts { clean, dirty, swap } = footprint.of(category);
+            CategoryJson {
+                category: category.label(),
+                clean_bytes: bytes(clean),
+                dirty_bytes: bytes(dirty),
+                swap_bytes: bytes(swap),
+            }
+        };
+        Self {
+            pid: process.id,
+            name: &process.name,
+            rss_bytes: bytes(footprint.rss),
+            pss_bytes: bytes(process.pss),
+            private_bytes: bytes(footprint.private),
+            swap_bytes: bytes(footprint.swap),
+            hugetlb_bytes: bytes(footprint.hugetlb),
+            page_tables_bytes: process.page_tables.map(bytes),
+            categories: Category::ALL.into_iter().map(category).collect(),
+        }
+    }
+}
+
+impl<'a> RowJson<'a> {
+    fn of(row: &Row, name: &'a str) -> Self {
+        Self {
+            name,
+            count: row.count,
+            private_bytes: bytes(row.private),
+            shared_bytes: bytes(row.shared),
+            ram_bytes: bytes(row.ram()),
+            swap_bytes: bytes(row.swap),
+        }
+    }
+}
+
+fn write_json(out: &mut Vec<u8>, answer: &Answer<'_>) {
+    // Into memory, of plain numbers and texts: nothing there can fail.
+    if let Err(error) = serde_json::to_writer(&mut *out, answer) {
+        log::error!("writing JSON: {error}");
+    }
+    out.push(b'\n');
+}
+
+/// Appends processes by category, one table each, or all as one object on one line.
+pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
+    if json {
+        let processes = processes.iter().map(ProcessJson::of).collect();
+        return write_json(out, &Answer { processes, programs: None, total: None, unreadable: None });
+    }
+    for (index, process) in processes.iter().enumerate() {
+        let gap = if index > 0 { "\n" } else { "" };
+        out.extend_from_slice((gap.to_owned() + &table(process)).as_bytes());
+    }
+}
+
+fn table(process: &Process) -> String {
+    let footprint = &process.footprint;
+    let mut text = format!("{} (pid {}): KB\n\n", process.name, process.id);
+    let _ = writeln!(text, "CATEGORY  {:>10}  {:>10}  {:>10}  {:>10}", "CLEAN", "DIRTY", "RSS", "SWAP");
+    let mut total = Amounts::default();
+    let mut line = |name: &str, Amounts { clean, dirty, swap }: Amounts| {
+        let rss = clean.saturating_add(dirty);
+        let _ = writeln!(text, "{name:<8}  {clean:>10}  {dirty:>10}  {rss:>10}  {swap:>10}");
+    };
+    for category in Category::ALL {
+        let amounts = footprint.of(category);
+        total.add(amounts);
+        // These two are rare, and never the agent's.
+        let rare = matches!(category, Category::File | Category::Shared);
+        if !rare || amounts != Amounts::default() {
+            line(category.label(), amounts);
+        }
+    }
+    line("total", total);
+    let _ = write!(text, "\nPSS {}, private {}", process.pss, footprint.private);
+    if let Some(tables) = process.page_tables {
+        let _ = write!(text, "; page tables {tables}");
+    }
+    if footprint.hugetlb > 0 {
+        let _ = write!(text, "; hugetlb pages {}", footprint.hugetlb);
+    }
+    text.push('\n');
+    text
+}
+
+/// Appends a row per program and the total.
+pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
+    // Into memory: it cannot fail.
+    let _ =
+        writeln!(out, "{:>11} {:>11} {:>11} {:>11} {:>6}  PROGRAM (KB)", "PRIVATE", "SHARED", "RAM", "SWAP", "COUNT");
+    let total = programs.total();
+    for (row, name) in programs.rows.iter().map(|row| (row, row.name.as_str())).chain([(&total, "total")]) {
+        let Row { count, private, shared, swap, .. } = row;
+        let _ =
+            writeln!(out, "{private:>11} {shared:>11} {:>11} {swap:>11} {count:>6}  {}", row.ram(), printable(name));
+    }
+}
+
+/// A name as one word of a line: a program may be called anything.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Appends programs and their processes by category, as one object on one line.
+pub fn programs_json(out: &mut Vec<u8>, programs: &Programs, processes: &[Process]) {
+    let answer = Answer {
+        processes: processes.iter().map(ProcessJson::of).collect(),
+        programs: Some(programs.rows.iter().map(|row| RowJson::of(row, &row.name)).collect()),
+        total: Some(RowJson::of(&programs.total(), "")),
+        unreadable: Some(programs.unreadable.1),
+    };
+    write_json(out, &answer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process() -> Process {
+        let mut footprint = Footprint { rss: 16, private: 12, swap: 4, ..Footprint::default() };
+        footprint.amounts[Category::Text as usize] = Amounts { clean: 8, dirty: 0, swap: 0 };
+        footprint.amounts[Category::Heap as usize] = Amounts { clean: 0, dirty: 8, swap: 4 };
+        Process { id: 42, name: "canary".into(), footprint, pss: 14, page_tables: Some(20) }
+    }
+
+    #[test]
+    fn a_process_is_a_table_with_a_total() {
+        let mut out = Vec::new();
+        processes(&mut out, &[process(), process()], false);
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(rows.contains(&vec!["heap", "0", "8", "8", "4"]) && rows.contains(&vec!["total", "8", "8", "16", "4"]));
+        assert!(text.contains("canary (pid 42)") && text.contains("PSS 14, private 12; page tables 20"));
+        assert!(!text.contains("shared") && text.matches("total").count() == 2, "{text}");
+    }
+
+    #[test]
+    fn json_is_one_object_in_bytes() {
+        let mut out = Vec::new();
+        processes(&mut out, &[process()], true);
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let first = &json["processes"][0];
+        assert_eq!((first["pid"].as_u64(), first["rss_bytes"].as_u64()), (Some(42), Some(16_384)));
+        assert_eq!((first["pss_bytes"].as_u64(), first["page_tables_bytes"].as_u64()), (Some(14_336), Some(20_480)));
+        let categories = first["categories"].as_array().unwrap();
+        assert_eq!(categories.len(), Category::ALL.len());
+        assert_eq!(categories[4]["category"], "heap");
+        assert_eq!(
+            (categories[4]["dirty_bytes"].as_u64(), categories[4]["swap_bytes"].as_u64()),
+            (Some(8_192), Some(4_096))
+        );
+        assert!(json.get("programs").is_none() && out.ends_with(b"}\n") && !out[..out.len() - 1].contains(&b'\n'));
+    }
+
+    #[test]
+    fn programs_are_a_row_each_and_a_total() {
+        let row = |name: &str, private| Row { name: name.into(), count: 1, private, shared: 5, swap: 1 };
+        let found = Programs { rows: vec![row("a", 10), row("b\nc", 20)], ids: vec![42], unreadable: (Vec::new(), 3) };
+        let mut out = Vec::new();
+        programs(&mut out, &found);
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[2], ["20", "5", "25", "1", "1", "b?c"]);
+        assert_eq!(rows[3], ["30", "10", "40", "2", "2", "total"]);
+        let mut out = Vec::new();
+        programs_json(&mut out, &found, &[process()]);
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((json["total"]["ram_bytes"].as_u64(), json["unreadable"].as_u64()), (Some(40_960), Some(3)));
+        assert_eq!(
+            (json["programs"][1]["name"].as_str(), json["processes"][0]["pid"].as_u64()),
+            (Some("b\nc"), Some(42))
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! A process's files: paths of /proc without an allocation, and what a classification asks of them.
+
+use std::ffi::OsStr;
+use std::fmt::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::classify::{Content, Sources};
+use super::smaps::Mapping;
+use super::{Amounts, Elf};
+
+/// Of `/proc/4194304/task/4194304/syscall`, and of a file in map_files.
+const PROC_PATH_BYTES: usize = 80;
+/// Entries of a page map that are read at a time.
+const ENTRIES: usize = 128;
+
+/// Whose memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of the process that asks.
+    Own,
+    /// Of the one with this id.
+    Process(u32),
+}
+
+/// A path below a process's directory, on the stack.
+#[derive(Clone, Copy)]
+pub struct ProcPath {
+    bytes: [u8; PROC_PATH_BYTES],
+    length: usize,
+}
+
+impl fmt::Write for ProcPath {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let place = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(fmt::Error)?;
+        place.copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        Ok(())
+    }
+}
+
+impl AsRef<Path> for ProcPath {
+    fn as_ref(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
+    }
+}
+
+impl Whose {
+    /// `/proc/PID/` and what follows; names are short, and what does not fit is cut.
+    pub fn path(self, name: fmt::Arguments<'_>) -> ProcPath {
+        let mut path = ProcPath { bytes: [0; PROC_PATH_BYTES], length: 0 };
+        let _ = match self {
+            Self::Own => write!(path, "/proc/self/{name}"),
+            Self::Process(id) => write!(path, "/proc/{id}/{name}"),
+        };
+        path
+    }
+
+    /// Opens one of its files.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(self, name: &str) -> io::Result<File> {
+        File::open(self.path(format_args!("{name}")))
+    }
+
+    /// The file that it runs, with what the kernel adds to it (` (deleted)`).
+    ///
+    /// # Errors
+    /// What the kernel says: not found for a kernel thread or a zombie.
+    pub fn program(self) -> io::Result<Vec<u8>> {
+        fs::read_link(self.path(format_args!("exe"))).map(|path| path.into_os_string().into_vec())
+    }
+
+    /// Calls `thread` with the stack pointer of each of its threads that can be looked at and is not running right now.
+    pub fn each_stack(self, mut stack: impl FnMut(u64)) {
+        let Ok(threads) = fs::read_dir(self.path(format_args!("task"))) else { return };
+        for thread in threads.map_while(Result::ok) {
+            let path = self.path(format_args!("task/{}/syscall", thread.file_name().to_string_lossy()));
+            let mut text = [0; 256];
+            let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut text)) else { continue };
+            // Number, arguments, stack pointer, program counter; `running` alone while it runs.
+            let mut fields = std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace().rev();
+            let pointer = fields.nth(1).and_then(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
+            pointer.into_iter().for_each(&mut stack);
+        }
+    }
+}
+
+/// The files of one process.
+pub struct Place {
+    whose: Whose,
+    program: Option<Vec<u8>>,
+    /// Opened when it is first needed; what came of that.
+    page_map: Option<io::Result<File>>,
+    /// Of a path below the process's root.
+    scratch: Vec<u8>,
+}
+
+impl Place {
+    /// Nothing is opened yet.
+    pub fn new(whose: Whose) -> Self {
+        Self { whose, program: whose.program().ok(), page_map: None, scratch: Vec::new() }
+    }
+
+    /// The file of a mapping: the program itself also where it was deleted; by its name as the process sees it; or, with
+    /// CAP_CHECKPOINT_RESTORE, whatever is mapped there.
+    fn file(&mut self, mapping: &Mapping, path: &[u8]) -> Option<File> {
+        if self.program.as_deref() == Some(path)
+            && let Ok(file) = self.whose.open("exe")
+        {
+            return Some(file);
+        }
+        if !path.ends_with(b" (deleted)") {
+            self.scratch.clear();
+            if self.whose != Whose::Own {
+                self.scratch.extend_from_slice(self.whose.path(format_args!("root")).as_ref().as_os_str().as_bytes());
+            }
+            self.scratch.extend_from_slice(path);
+            // Never a FIFO or a device: opening one may block, or do something.
+            let path = Path::new(OsStr::from_bytes(&self.scratch));
+            if fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+                && let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+            {
+                return Some(file);
+            }
+        }
+        File::open(self.whose.path(format_args!("map_files/{:x}-{:x}", mapping.start, mapping.end))).ok()
+    }
+}
+
+impl Sources for Place {
+    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> Content {
+        let Some(file) = self.file(mapping, path) else { return Content::Unknown };
+        match Elf::read(|buffer, offset| file.read_exact_at(buffer, offset)) {
+            Some(elf) => Content::Program(elf),
+            None => Content::Other,
+        }
+    }
+
+    /// 8 bytes per page: bit 63 present, 62 swapped, 61 of a file or shared (Documentation/admin-guide/mm/pagemap.rst).
+    fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts> {
+        const PRESENT: u64 = 1 << 63;
+        const SWAPPED: u64 = 1 << 62;
+        const OF_A_FILE: u64 = 1 << 61;
+        let whose = self.whose;
+        let map = self.page_map.get_or_insert_with(|| whose.open("pagemap")).as_ref().ok()?;
+        let mut amounts = Amounts::default();
+        let mut entries = [0; ENTRIES * 8];
+        let mut at = start / page;
+        let last = end / page;
+        while at < last {
+            let count = usize::try_from(last - at).unwrap_or(ENTRIES).min(ENTRIES);
+            map.read_exact_at(&mut entries[..count * 8], at * 8).ok()?;
+            for entry in entries[..count * 8].chunks_exact(8) {
+                let entry = u64::from_ne_bytes(entry.try_into().ok()?);
+                if entry & PRESENT != 0 {
+                    let kind = if entry & OF_A_FILE == 0 { &mut amounts.dirty } else { &mut amounts.clean };
+                    *kind += page / 1_024;
+                } else if entry & SWAPPED != 0 {
+                    amounts.swap += page / 1_024;
+                }
+            }
+            at += count as u64;
+        }
+        Some(amounts)
+    }
+}

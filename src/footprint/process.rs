@@ -1,0 +1,140 @@
+//! One process's memory.
+
+use std::io;
+
+use super::Footprint;
+use super::classify::Classifier;
+use super::place::{Place, Whose};
+use super::smaps::{self, Mapping};
+use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES, FOOTPRINT_READ_BYTES, HTTP_WORKERS_MAX};
+
+/// Threads of an agent, with room for those of an allocator.
+const OWN_THREADS_MAX: usize = HTTP_WORKERS_MAX + 4;
+/// PATH_MAX, and what the kernel adds.
+const PATH_BYTES: usize = 4_096 + 16;
+
+/// What a whole process takes: `smaps_rollup`, the kernel's own sum. In KB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Resident.
+    pub rss: u64,
+    /// Each page divided by the number of processes that map it.
+    pub pss: u64,
+    /// Of pages that no other process maps.
+    pub private: u64,
+    /// Swapped.
+    pub swap: u64,
+    /// The same, divided by the number of processes.
+    pub swap_pss: u64,
+    /// Huge pages of hugetlbfs that only it maps.
+    pub private_hugetlb: u64,
+    /// And that others map too.
+    pub shared_hugetlb: u64,
+}
+
+impl Sum {
+    fn add(&mut self, mapping: &Mapping) {
+        for (sum, more) in [
+            (&mut self.rss, mapping.rss),
+            (&mut self.pss, mapping.pss),
+            (&mut self.private, mapping.private()),
+            (&mut self.swap, mapping.swap),
+            (&mut self.swap_pss, mapping.swap_pss),
+            (&mut self.private_hugetlb, mapping.private_hugetlb),
+            (&mut self.shared_hugetlb, mapping.shared_hugetlb),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// Reads a process's sum; from smaps itself where there is no `smaps_rollup` (before Linux 4.14). `buffer` is lent.
+///
+/// # Errors
+/// What the kernel says; not found where the process has no memory, or none left.
+pub fn sum(whose: Whose, buffer: &mut [u8]) -> io::Result<Sum> {
+    let mut file = match whose.open("smaps_rollup") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => whose.open("smaps")?,
+        other => other?,
+    };
+    let (mut sum, mut any) = (Sum::default(), false);
+    smaps::each(&mut file, buffer, &mut [], &mut |mapping, _| {
+        sum.add(mapping);
+        any = true;
+    })?;
+    if any { Ok(sum) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Reads another process's memory by category.
+///
+/// # Errors
+/// What the kernel says; not found where the process has no memory, or none left.
+pub fn read(whose: Whose) -> io::Result<Footprint> {
+    let mut stacks = Vec::new();
+    whose.each_stack(|stack| stacks.push(stack));
+    let total = pass(whose, &stacks, &mut [0; FOOTPRINT_READ_BYTES], &mut [0; PATH_BYTES])?;
+    // One that ends meanwhile reads as one with fewer mappings.
+    if total.mappings == 0 || whose.open("smaps").and_then(|mut file| io::Read::read(&mut file, &mut [0]))? == 0 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(total)
+}
+
+/// Reads this process's memory by category, with little memory of its own: 4 KB of stack, and a few hundred bytes of heap
+/// for as long as it takes.
+///
+/// # Errors
+/// What the kernel says.
+pub fn read_own() -> io::Result<Footprint> {
+    let mut stacks = [0; OWN_THREADS_MAX];
+    let mut threads = 0;
+    Whose::Own.each_stack(|stack| {
+        if let Some(place) = stacks.get_mut(threads) {
+            *place = stack;
+            threads += 1;
+        }
+    });
+    pass(Whose::Own, &stacks[..threads], &mut [0; FOOTPRINT_OWN_READ_BYTES], &mut [0; FOOTPRINT_OWN_PATH_BYTES])
+}
+
+fn pass(whose: Whose, stacks: &[u64], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
+    let mut smaps = whose.open("smaps")?;
+    let mut classifier = Classifier::new(Place::new(whose), stacks);
+    smaps::each(&mut smaps, buffer, path, &mut |mapping, path| classifier.add(mapping, path))?;
+    Ok(classifier.total())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Category;
+    use super::*;
+
+    #[test]
+    fn categories_add_up_to_what_is_resident_to_the_kilobyte() {
+        for footprint in [read_own().unwrap(), read(Whose::Process(std::process::id())).unwrap()] {
+            let resident: u64 = footprint.amounts.iter().map(|amounts| amounts.clean + amounts.dirty).sum();
+            assert_eq!(resident, footprint.rss);
+            assert_eq!(footprint.amounts.iter().map(|amounts| amounts.swap).sum::<u64>(), footprint.swap);
+            for category in [Category::Text, Category::Rodata, Category::Relro, Category::Data, Category::Heap] {
+                let amounts = footprint.of(category);
+                assert!(amounts.clean + amounts.dirty > 0, "{category:?}");
+            }
+            assert!(footprint.mappings > 10 && footprint.of(Category::Stacks).dirty > 0);
+        }
+    }
+
+    #[test]
+    fn a_process_without_memory_is_not_found() {
+        let error = sum(Whose::Process(u32::MAX), &mut [0; 1_024]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(read(Whose::Process(u32::MAX)).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_sum_of_a_process_is_of_the_size_of_its_parts() {
+        let (sum, parts) = (sum(Whose::Own, &mut [0; 1_024]).unwrap(), read_own().unwrap());
+        assert!(sum.pss <= sum.rss && sum.private <= sum.pss + 1 && sum.swap_pss <= sum.swap);
+        // Other tests take and give back memory meanwhile.
+        assert!(sum.rss.abs_diff(parts.rss) < 64 << 10, "{sum:?} {parts:?}");
+    }
+}

@@ -1,0 +1,211 @@
+//! What programs take: the processes of each added up, as `ps_mem` does.
+//!
+//! A process costs seven system calls, and the kernel's walk of its page tables, which is nearly all of the time where
+//! there are many mappings; threads do that side by side. They take processes in blocks off one counter, for a JVM takes
+//! as long as a hundred shells.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::is_gone;
+use super::name::Program;
+use super::place::Whose;
+use super::process::{self, Sum};
+use crate::limits::{
+    FOOTPRINT_PROCESSES_PER_THREAD, FOOTPRINT_READ_BYTES, FOOTPRINT_THREADS_MAX, FOOTPRINT_UNREADABLE_NAMED_MAX,
+};
+
+/// Processes that a thread takes at a time.
+const BLOCK: usize = 8;
+/// A thread's stack: its buffer, and what little it calls.
+const STACK_BYTES: usize = FOOTPRINT_READ_BYTES + 128 * 1_024;
+/// Bytes of a process's own name, which the kernel cuts.
+const COMM_BYTES_MAX: usize = 15;
+
+/// One program, in KB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// What it is called.
+    pub name: String,
+    /// Processes.
+    pub count: u64,
+    /// Memory that no other process has.
+    pub private: u64,
+    /// Its share of what several have: adds up over all processes.
+    pub shared: u64,
+    /// Swapped; its share where the kernel tells.
+    pub swap: u64,
+}
+
+impl Row {
+    /// What would be free without it.
+    pub const fn ram(&self) -> u64 {
+        self.private.saturating_add(self.shared)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Programs {
+    /// In ascending order of memory.
+    pub rows: Vec<Row>,
+    /// The processes in these rows, in ascending order.
+    pub ids: Vec<u32>,
+    /// Processes that fit but may not be read: some of their names, and how many there are.
+    pub unreadable: (Vec<String>, usize),
+}
+
+#[derive(Default)]
+struct Found {
+    read: Vec<(u32, String, Sum)>,
+    unreadable: Vec<String>,
+}
+
+impl Programs {
+    /// Reads the processes `ids` whose program's name has `filter` in it; every name has nothing in it.
+    pub fn read(ids: &[u32], filter: &str) -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(FOOTPRINT_THREADS_MAX);
+        let threads = threads.min(ids.len() / FOOTPRINT_PROCESSES_PER_THREAD);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let (mut found, mut buffer) = (Found::default(), [0; FOOTPRINT_READ_BYTES]);
+            while let Some(block) = ids.chunks(BLOCK).nth(next.fetch_add(1, Ordering::Relaxed)) {
+                for id in block {
+                    found.take(*id, filter, &mut buffer);
+                }
+            }
+            found
+        };
+        let found = thread::scope(|scope| {
+            // One that cannot be started leaves its part to the others.
+            let start = |_| thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let mut found = vec![work()];
+            found.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
+            found
+        });
+        Self::group(found)
+    }
+
+    fn group(found: Vec<Found>) -> Self {
+        let mut rows: BTreeMap<String, (Row, u64)> = BTreeMap::new();
+        let mut this = Self::default();
+        for Found { read, unreadable } in found {
+            this.unreadable.1 += unreadable.len();
+            this.unreadable.0.extend(unreadable);
+            for (id, name, sum) in read {
+                this.ids.push(id);
+                let (row, huge) = rows.entry(name).or_default();
+                row.count += 1;
+                row.private = row.private.saturating_add(sum.private).saturating_add(sum.private_hugetlb);
+                // The share is rounded down: to less than what is private, where all of it is.
+                row.shared = row.shared.saturating_add(sum.pss.saturating_sub(sum.private));
+                row.swap = row.swap.saturating_add(if sum.swap_pss > 0 { sum.swap_pss } else { sum.swap });
+                // No share is known of these: the processes of a program are taken to share the same.
+                *huge = sum.shared_hugetlb.max(*huge);
+            }
+        }
+        this.rows = (rows.into_iter())
+            .map(|(name, (row, huge))| Row { name, shared: row.shared.saturating_add(huge), ..row })
+            .collect();
+        this.rows.sort_by_key(Row::ram);
+        this.ids.sort_unstable();
+        this.unreadable.0.sort_unstable();
+        this.unreadable.0.dedup();
+        this.unreadable.0.truncate(FOOTPRINT_UNREADABLE_NAMED_MAX);
+        this
+    }
+
+    /// All rows together.
+    pub fn total(&self) -> Row {
+        self.rows.iter().fold(Row::default(), |mut total, row| {
+            total.count += row.count;
+            total.private = total.private.saturating_add(row.private);
+            total.shared = total.shared.saturating_add(row.shared);
+            total.swap = total.swap.saturating_add(row.swap);
+            total
+        })
+    }
+
+    /// Says on standard error what could not be read.
+    pub fn warn(&self) {
+        let (names, count) = &self.unreadable;
+        if *count > 0 {
+            let more = if *count > names.len() { ", …" } else { "" };
+            eprintln!("kube-canary: processes that may not be read are left out, {count}: {}{more}", names.join(", "));
+        }
+    }
+}
+
+impl Found {
+    fn take(&mut self, id: u32, filter: &str, buffer: &mut [u8]) {
+        let name = match Program::of(id) {
+            Ok(name) if name.contains(filter) => name,
+            Ok(_) => return,
+            Err((name, error)) => return self.refuse(id, name, filter, &error),
+        };
+        match process::sum(Whose::Process(id), buffer) {
+            Ok(sum) => self.read.push((id, name, sum)),
+            Err(error) => self.refuse(id, name, filter, &error),
+        }
+    }
+
+    /// A process that cannot be read, unless it has ended, never had memory, or is called otherwise.
+    fn refuse(&mut self, id: u32, name: String, filter: &str, error: &io::Error) {
+        let cut = name.len() == COMM_BYTES_MAX && filter.contains(&name);
+        if !is_gone(error) && (name.contains(filter) || cut) && has_memory(id) {
+            self.unreadable.push(name);
+        }
+    }
+}
+
+/// Whether a process has memory, as everybody may know: a kernel thread and a zombie have a size of 0.
+fn has_memory(id: u32) -> bool {
+    crate::proc::find(Whose::Process(id).path(format_args!("statm")), |line| Some(!line.starts_with("0 ")))
+        == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(private: u64, pss: u64, swap: u64) -> Sum {
+        Sum { rss: pss, pss, private, swap, swap_pss: swap / 2, ..Sum::default() }
+    }
+
+    #[test]
+    fn the_processes_of_a_program_are_one_row_and_the_largest_comes_last() {
+        let found = vec![
+            Found {
+                read: vec![(7, "b".into(), sum(100, 120, 0)), (3, "a".into(), sum(500, 500, 8))],
+                ..Found::default()
+            },
+            Found { read: vec![(5, "b".into(), sum(40, 39, 4))], unreadable: vec!["z".into(), "y".into(), "z".into()] },
+        ];
+        let programs = Programs::group(found);
+        let row = |name: &str, count, private, shared, swap| Row { name: name.into(), count, private, shared, swap };
+        assert_eq!(programs.rows, [row("b", 2, 140, 20, 2), row("a", 1, 500, 0, 4)]);
+        assert_eq!((programs.total(), programs.total().ram()), (row("", 3, 640, 20, 6), 660));
+        assert_eq!((programs.ids, programs.unreadable), (vec![3, 5, 7], (vec!["y".into(), "z".into()], 3)));
+    }
+
+    #[test]
+    fn huge_pages_count_and_shared_ones_once_per_program() {
+        let huge = Sum { private_hugetlb: 2_048, shared_hugetlb: 4_096, ..sum(8, 10, 0) };
+        let found = Found { read: vec![(1, "a".into(), huge), (2, "a".into(), huge)], ..Found::default() };
+        let rows = Programs::group(vec![found]).rows;
+        assert_eq!((rows[0].private, rows[0].shared), (2 * (8 + 2_048), 2 * 2 + 4_096));
+    }
+
+    #[test]
+    fn names_are_matched_by_any_part_of_them() {
+        let own = vec![std::process::id(), u32::MAX];
+        let name = Program::of(own[0]).map_err(|(name, _)| name).unwrap();
+        for (filter, count) in [(name.as_str(), 1), (&name[3..12], 1), ("", 1), ("no such program", 0)] {
+            let programs = Programs::read(&own, filter);
+            assert_eq!((programs.rows.len(), programs.ids.len(), programs.unreadable.1), (count, count, 0), "{filter}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What cannot be shown: one line, and the right exit code.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+use crate::common::until::until;
+use crate::{BINARY, Taker, footprint};
+
+fn refused(output: &Output, code: i32, parts: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{said}");
+    assert!(said.lines().count() == 1 && said.starts_with("kube-canary: "), "{said}");
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+}
+
+#[test]
+fn a_bad_flag_is_2_and_what_is_not_there_1() {
+    refused(&footprint(&["--pid", "0"]), 2, &["--pid", "\"0\"", "1 to"]);
+    refused(&footprint(&["--pid", "1", "--filter", "x"]), 2, &["--filter", "--pid"]);
+    refused(&footprint(&["--filter", "no program is called so"]), 1, &["--filter", "no program is called so"]);
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_there_and_one_that_nobody_waited_for_has_no_memory() {
+    let mut child = Command::new("true").stdin(Stdio::null()).spawn().expect("true");
+    let id = child.id();
+    until("it has ended", || {
+        let state = std::fs::read_to_string(format!("/proc/{id}/stat")).map_err(|error| error.to_string())?;
+        if state.contains(") Z ") { Ok(()) } else { Err(state) }
+    });
+    let id = id.to_string();
+    refused(&footprint(&["--pid", &id]), 1, &[&id, "no memory"]);
+    child.wait().expect("it has ended");
+    // Ids are given out in turn: this one is not in use again yet.
+    refused(&footprint(&["--pid", &id]), 1, &[&id, "not there"]);
+}
+
+#[test]
+fn a_process_of_another_user_is_a_line_that_says_who_may_read_it() {
+    let taker = Taker::start(false);
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
+    let (id, mut command, file) = if root {
+        // By its descriptor, for another user may have no way to where it lies.
+        let file = File::open(BINARY).expect("the binary");
+        let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        command.uid(65_534).gid(65_534);
+        (taker.process.id().to_string(), command, Some(file))
+    } else {
+        ("1".to_owned(), Command::new(BINARY), None)
+    };
+    let output = command.args(["footprint", "--pid", &id]).output().expect("the binary runs");
+    refused(&output, 1, &[&id, "permission denied", "root"]);
+    drop(file);
+}

@@ -1,0 +1,122 @@
+//! `kube-canary footprint` on real processes: whose memory is known, who stand still, who are gone, who may not be read.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod failures;
+#[path = "../http_support/mod.rs"]
+mod http_support;
+mod programs;
+mod taken;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use common::process::{Process, unique};
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_kube-canary");
+/// Pages of a step of the program.
+const PAGES: u64 = 64;
+
+fn directory() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// `tests/footprint/program.c`, at fixed addresses or at any; compiled once each.
+fn program(fixed: bool) -> &'static Path {
+    static PROGRAMS: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
+    PROGRAMS[usize::from(fixed)].get_or_init(|| {
+        let out = unique(directory(), if fixed { "taker-fixed" } else { "taker" });
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/footprint/program.c");
+        let kind: &[&str] = if fixed { &["-fno-pie", "-no-pie"] } else { &["-fPIE", "-pie"] };
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-Wall", "-Werror", "-pthread"]).args(kind);
+        let made = command.arg("-o").arg(&out).arg(&source).status().expect("a C compiler");
+        assert!(made.success(), "{made}");
+        out
+    })
+}
+
+fn footprint(arguments: &[&str]) -> Output {
+    Command::new(BINARY).arg("footprint").args(arguments).output().expect("the binary runs")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = footprint(&[arguments, &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The process `id` in what was answered; its categories must add up to what is resident.
+fn one(answer: &Value, id: u32) -> Value {
+    let processes = answer["processes"].as_array().expect("a list");
+    let found = processes.iter().find(|process| process["pid"] == id).unwrap_or_else(|| panic!("no {id} in {answer}"));
+    let sum = |field: &str| -> u64 {
+        let categories = found["categories"].as_array().expect("a list");
+        categories.iter().map(|category| category[field].as_u64().expect("a number")).sum()
+    };
+    assert_eq!(sum("clean_bytes") + sum("dirty_bytes"), number(found, "rss_bytes"), "{found}");
+    assert_eq!(sum("swap_bytes"), number(found, "swap_bytes"), "{found}");
+    found.clone()
+}
+
+fn number(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("no {field} in {value}"))
+}
+
+/// Resident and swapped kilobytes of a category: a page that is swapped out meanwhile is still there.
+fn kilobytes(process: &Value, category: &str) -> u64 {
+    let categories = process["categories"].as_array().expect("a list");
+    let found = categories.iter().find(|found| found["category"] == category).expect("every category");
+    ["clean_bytes", "dirty_bytes", "swap_bytes"].map(|field| number(found, field)).iter().sum::<u64>() / 1_024
+}
+
+/// The program while it runs.
+struct Taker {
+    process: Process,
+    input: std::process::ChildStdin,
+    output: std::process::ChildStdout,
+    file: PathBuf,
+}
+
+impl Taker {
+    fn start(fixed: bool) -> Self {
+        let file = unique(directory(), "mapped");
+        fs::write(&file, vec![7; usize::try_from(PAGES * 65_536).unwrap()]).expect("our directory is writable");
+        let mut command = Command::new(program(fixed));
+        command.arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command, directory());
+        let (input, output) = process.pipes();
+        let mut this = Self { process, input, output, file };
+        this.answers(b'r');
+        this
+    }
+
+    fn answers(&mut self, expected: u8) {
+        let mut byte = [0];
+        self.output.read_exact(&mut byte).expect("the program answers");
+        assert_eq!(byte[0], expected);
+    }
+
+    /// Takes a step, and waits until it is done.
+    fn step(&mut self, step: u8) {
+        self.input.write_all(&[step]).expect("the program reads");
+        self.answers(step);
+    }
+
+    fn look(&self) -> Value {
+        let id = self.process.id();
+        one(&json(&["--pid", &id.to_string()]), id)
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}

@@ -1,0 +1,63 @@
+//! A row per program.
+
+use std::fs;
+
+use crate::common::process::{Process, unique};
+use crate::{Taker, directory, footprint, json, number, one, program};
+
+#[test]
+fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
+    // A program of this test alone: others start the common one meanwhile.
+    let copy = unique(directory(), "row-of-many");
+    fs::copy(program(false), &copy).expect("a copy");
+    let name = copy.file_name().expect("a name").to_string_lossy().into_owned();
+    let takers: Vec<Process> = (0..5)
+        .map(|_| {
+            let mut command = std::process::Command::new(&copy);
+            command.arg("/dev/null").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut process = Process::start(&mut command, directory());
+            let (input, mut output) = process.pipes();
+            std::io::Read::read_exact(&mut output, &mut [0]).expect("it runs");
+            // It ends with its input.
+            std::mem::forget((input, output));
+            process
+        })
+        .collect();
+    // Any part of a name.
+    let answer = json(&["--filter", &name[1..name.len() - 2]]);
+    let rows = answer["programs"].as_array().expect("a list");
+    assert_eq!(
+        (rows.len(), rows[0]["name"].as_str(), number(&rows[0], "count")),
+        (1, Some(name.as_str()), 5),
+        "{answer}"
+    );
+    let private: u64 = takers.iter().map(|taker| number(&one(&answer, taker.id()), "private_bytes")).sum();
+    assert_eq!((number(&rows[0], "private_bytes"), number(&answer["total"], "private_bytes")), (private, private));
+    let ram = number(&rows[0], "private_bytes") + number(&rows[0], "shared_bytes");
+    assert_eq!((number(&rows[0], "ram_bytes"), number(&answer["total"], "ram_bytes")), (ram, ram));
+
+    let output = footprint(&["--filter", &name]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        (rows.len(), rows[1][0], rows[1][4], rows[1][5]),
+        (3, (private / 1_024).to_string().as_str(), "5", name.as_str())
+    );
+    assert_eq!(rows[2][5], "total", "{text}");
+    let _ = fs::remove_file(&copy);
+}
+
+#[test]
+fn every_program_is_shown_for_a_name_that_is_empty() {
+    let taker = Taker::start(true);
+    let output = footprint(&["--filter", ""]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let own = program(true).file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(output.status.success() && text.lines().any(|line| line.ends_with(&own)), "{text}");
+    assert!(text.lines().count() > 3 && !text.lines().any(|line| line.ends_with(" kube-canary (footprint)")));
+    let ram: Vec<u64> =
+        text.lines().skip(1).map(|line| line.split_whitespace().nth(2).unwrap().parse().unwrap()).collect();
+    let (total, rows) = ram.split_last().expect("a total");
+    assert!(rows.is_sorted() && rows.iter().sum::<u64>() == *total, "{text}");
+    drop(taker);
+}
