@@ -21,7 +21,7 @@ use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
 use crate::statistics::Statistics;
 use crate::stop::Stop;
 use crate::units::Nanos;
-use crate::{allocator, clock, priority, settle};
+use crate::{allocator, clock, logging, priority, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
@@ -61,14 +61,17 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// # Errors
 /// [`RunError`], where it cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
-    env_logger::Builder::new().filter_level(settings.log_level).init();
+    logging::start(settings.log_level);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
     priority::of_probes();
     // Discovery is a task of its own on this thread, and its futures may not leave it.
-    LocalSet::new().block_on(&runtime, serve(settings))
+    let done = LocalSet::new().block_on(&runtime, serve(settings));
+    // The set has gone, and every task with it. Nothing of ours blocks, so there is no pool of threads to wait for.
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
@@ -90,6 +93,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let server = bound.start(settings.http_workers, Arc::new(app))?;
 
+    allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
     let source = spawn_local(discovery::run(settings.discovery.clone(), updates));
     let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));

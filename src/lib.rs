@@ -17,6 +17,7 @@
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
+//! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
 
@@ -29,6 +30,7 @@ pub mod discovery;
 pub mod exposition;
 pub mod http;
 pub mod limits;
+pub mod logging;
 pub mod peers;
 pub mod ping;
 pub mod priority;
@@ -51,6 +53,13 @@ const USAGE: i32 = 2;
 
 /// The whole program: takes the arguments, the program's name first, and gives the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
+    let code = run(arguments);
+    // Whatever ran is torn down by now, in order: its parts end before what they stand on.
+    allocator::report_leaks();
+    code
+}
+
+fn run(arguments: Vec<OsString>) -> i32 {
     let arguments = arguments.into_iter().skip(1).collect();
     let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
         Ok(Command::Help(text)) => print(&text),

@@ -30,6 +30,8 @@ const STAGES: [(&str, &[&str]); 8] = [
             "prober",
             "ping",
             "stop",
+            "allocator",
+            "logging",
             "priority",
             "units",
             "limits",

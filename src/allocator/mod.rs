@@ -5,6 +5,7 @@
 //! | `system` (default) | the libc: musl in the image, glibc on a developer's machine |
 //! | feature `jemalloc` | `#[global_allocator]` here, configured in [`conf`] |
 //! | `c-shim` | the final link by `cc`; see [`crate::shim`] |
+//! | feature `leak-finder` | on top of any of these: follows what is live, for tests |
 //!
 //! The report does not repeat what the build was told: with `LD_PRELOAD`, or behind the shim, that is not what runs. It
 //! asks the allocator that serves this very process ([`ask`]). In all builds huge pages are off before the first
@@ -12,6 +13,8 @@
 
 mod ask;
 mod conf;
+#[cfg(feature = "leak-finder")]
+pub mod finder;
 mod thp;
 
 use std::sync::OnceLock;
@@ -22,9 +25,13 @@ pub(crate) use ask::Malloc;
 pub(crate) use conf::MALLOC_CONF;
 pub(crate) use thp::EARLY;
 
-#[cfg(feature = "jemalloc")]
+#[cfg(all(feature = "jemalloc", not(feature = "leak-finder")))]
 #[global_allocator]
 static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+/// On top of jemalloc where that is there too.
+#[cfg(feature = "leak-finder")]
+#[global_allocator]
+static GLOBAL: finder::Finder = finder::Finder;
 
 /// Set when C called us, to what its link found.
 static LINKED_BY_C: OnceLock<Malloc> = OnceLock::new();
@@ -52,6 +59,19 @@ pub fn info() -> AllocatorInfo {
     let ask::Answer { allocator, version, narenas } = ask::ask(linked_by_c.copied().unwrap_or_default());
     let linkage = if linked_by_c.is_some() { "c-shim" } else { "rust" };
     AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }
+}
+
+/// The start is over: what is allocated from now on has to be given back by [`report_leaks`]. For the feature `leak-finder`;
+/// without it, this does nothing.
+pub fn mark_baseline() {
+    #[cfg(feature = "leak-finder")]
+    finder::mark();
+}
+
+/// Everything is torn down: what was allocated since [`mark_baseline`] and is live is a leak, and a line on standard error.
+pub fn report_leaks() {
+    #[cfg(feature = "leak-finder")]
+    finder::report();
 }
 
 /// Notes that a C `main` called, and the functions of a malloc that its link found.

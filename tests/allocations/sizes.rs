@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::limits::PEER_SLOTS_MAX;
 use kube_canary::peers::{Directory, Own};
@@ -11,6 +12,7 @@ use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
 use super::counting::watch;
+use super::leaks::NoLeaks;
 use super::list;
 use super::wire::MixedWire;
 
@@ -18,6 +20,7 @@ const PEERS: usize = 5_000;
 
 #[test]
 fn a_slot_costs_what_the_documentation_says() {
+    let _no_leaks = NoLeaks::here();
     let interval = Nanos::from_millis(1_000);
     let (statistics, asked) = watch(|| Statistics::new(Bounds::default(), interval));
     let tables = i64::try_from(PEER_SLOTS_MAX * Statistics::BYTES_PER_SLOT).expect("few bytes");
@@ -52,11 +55,11 @@ fn a_slot_costs_what_the_documentation_says() {
     let prober_bytes = probing.bytes as f64 / PEERS as f64;
     let (hot, rare, names) =
         (Statistics::RESIDENT_BYTES_PER_PEER, Statistics::RARE_BYTES_PER_PEER, names as f64 / PEERS as f64);
-    println!("statistics: {hot} bytes, and {rare} of a peer to whom something rare has happened");
-    println!("directory:  {directory_bytes:.1} bytes, of which the name is {names:.1}");
-    println!("prober:     {prober_bytes:.1} bytes, at timeout = interval");
+    unfollowed(|| println!("statistics: {hot} bytes, and {rare} of a peer to whom something rare has happened"));
+    unfollowed(|| println!("directory:  {directory_bytes:.1} bytes, of which the name is {names:.1}"));
+    unfollowed(|| println!("prober:     {prober_bytes:.1} bytes, at timeout = interval"));
     let together = hot as f64 + directory_bytes + prober_bytes;
-    println!("together:   {together:.1} bytes");
+    unfollowed(|| println!("together:   {together:.1} bytes"));
     assert!(together <= 256.0, "{together}");
     assert!(hot <= 128 && rare <= 64);
     assert!(directory_bytes <= 33.0 + names, "{directory_bytes} with a name of {names}");

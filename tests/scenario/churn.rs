@@ -45,7 +45,6 @@ impl Node {
 }
 
 struct Mesh {
-    world: World,
     random: Random,
     nodes: HashMap<String, Node>,
     /// Names, in an order that is the same in every run.
@@ -58,6 +57,8 @@ struct Mesh {
     peak: usize,
     returned: u64,
     reborn: u64,
+    /// Dropped last, for it looks for leaks.
+    world: World,
 }
 
 impl Mesh {

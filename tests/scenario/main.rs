@@ -9,6 +9,8 @@ mod clock;
 mod clocks;
 mod damage;
 mod delivery;
+#[path = "../common/leaks.rs"]
+mod leaks;
 mod oracle;
 mod property;
 mod random;
