@@ -18,6 +18,7 @@ use crate::http::{ServeError, Server};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
+use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::Statistics;
 use crate::stop::Stop;
 use crate::units::Nanos;
@@ -47,6 +48,9 @@ pub enum RunError {
         /// What the system said.
         error: io::Error,
     },
+    /// No heap profile.
+    #[error(transparent)]
+    Profiling(#[from] ProfilingError),
     /// Two metrics of one name.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -77,6 +81,7 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
     let stop = Stop::new().map_err(system("handle signals"))?;
+    let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
     log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
     let view = Arc::new(View {
@@ -97,7 +102,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let (updates, received) = mpsc::channel(1);
     let source = spawn_local(discovery::run(settings.discovery.clone(), updates));
     let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
-    let done = probing.run(received, stop).await;
+    let done = probing.run(received, stop, &mut profiling).await;
+    profiling.write_last();
 
     view.health.stop();
     source.abort();
@@ -143,7 +149,12 @@ impl ProbeLoop {
         }
     }
 
-    async fn run(&mut self, mut updates: mpsc::Receiver<Update>, mut stop: Stop) -> Result<(), RunError> {
+    async fn run(
+        &mut self,
+        mut updates: mpsc::Receiver<Update>,
+        mut stop: Stop,
+        profiling: &mut Profiling,
+    ) -> Result<(), RunError> {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
         loop {
             let drained = self.turn();
@@ -152,6 +163,7 @@ impl ProbeLoop {
             tokio::select! {
                 waited = pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
                 Some(update) = updates.recv() => self.update(update),
+                () = profiling.asked() => profiling.write_numbered(),
                 () = stop.asked() => return Ok(()),
             }
         }

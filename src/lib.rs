@@ -17,6 +17,7 @@
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
+//! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
@@ -36,6 +37,7 @@ pub mod ping;
 pub mod priority;
 pub mod prober;
 pub mod proc;
+pub mod profiling;
 pub mod settle;
 pub mod shim;
 pub mod statistics;

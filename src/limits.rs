@@ -178,6 +178,8 @@ pub const NARENAS_MAX: u32 = 1_024;
 /// How often glibc's books are compared before it is held not to be ours: they are the whole process's, and other
 /// threads free memory meanwhile.
 pub const MALLOC_TRIALS_MAX: u32 = 64;
+/// Heap profiles that one run writes beside its last: each is a file.
+pub const HEAP_PROFILES_MAX: u32 = 1_000;
 /// Allocations that the leak finder follows at once, at 40 bytes of its own each, and 400 more with a call stack. An agent
 /// has a thousand, a test's wire half a million. More are reported as such.
 pub const LEAK_LIVE_MAX: usize = 1 << 20;

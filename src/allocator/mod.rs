@@ -15,6 +15,9 @@ mod ask;
 mod conf;
 #[cfg(feature = "leak-finder")]
 pub mod finder;
+mod mallctl;
+mod profile;
+mod stats;
 mod thp;
 
 use std::sync::OnceLock;
@@ -23,6 +26,8 @@ use serde::Serialize;
 
 pub(crate) use ask::Malloc;
 pub(crate) use conf::MALLOC_CONF;
+pub use profile::{HeapProfile, ProfileError};
+pub use stats::{Stat, Stats};
 pub(crate) use thp::EARLY;
 
 #[cfg(all(feature = "jemalloc", not(feature = "leak-finder")))]
@@ -55,9 +60,8 @@ pub struct AllocatorInfo {
 /// Asks the running allocator. Costs a few allocations of 64 KiB that are freed at once: ask at the start, keep the
 /// answer.
 pub fn info() -> AllocatorInfo {
-    let linked_by_c = LINKED_BY_C.get();
-    let ask::Answer { allocator, version, narenas } = ask::ask(linked_by_c.copied().unwrap_or_default());
-    let linkage = if linked_by_c.is_some() { "c-shim" } else { "rust" };
+    let ask::Answer { allocator, version, narenas, .. } = ask::ask(linked());
+    let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
     AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }
 }
 
@@ -72,6 +76,10 @@ pub fn mark_baseline() {
 pub fn report_leaks() {
     #[cfg(feature = "leak-finder")]
     finder::report();
+}
+
+fn linked() -> Malloc {
+    LINKED_BY_C.get().copied().unwrap_or_default()
 }
 
 /// Notes that a C `main` called, and the functions of a malloc that its link found.

@@ -46,8 +46,7 @@ fn forget_a_block() {
 
 #[inline(never)]
 fn forget_what_grew() {
-    let mut grown = Vec::with_capacity(16);
-    grown.resize(16, 0_u8);
+    let mut grown = vec![0_u8; 16];
     black_box(&mut grown).reserve_exact(500); // grown
     std::mem::forget(grown);
 }
