@@ -18,10 +18,11 @@ use crate::http::{ServeError, Server};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
+use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::Statistics;
 use crate::stop::Stop;
 use crate::units::Nanos;
-use crate::{allocator, clock, priority, settle};
+use crate::{allocator, clock, logging, priority, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
@@ -47,6 +48,9 @@ pub enum RunError {
         /// What the system said.
         error: io::Error,
     },
+    /// No heap profile.
+    #[error(transparent)]
+    Profiling(#[from] ProfilingError),
     /// Two metrics of one name.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -61,19 +65,23 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// # Errors
 /// [`RunError`], where it cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
-    env_logger::Builder::new().filter_level(settings.log_level).init();
+    logging::start(settings.log_level);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
     priority::of_probes();
     // Discovery is a task of its own on this thread, and its futures may not leave it.
-    LocalSet::new().block_on(&runtime, serve(settings))
+    let done = LocalSet::new().block_on(&runtime, serve(settings));
+    // The set has gone, and every task with it. Nothing of ours blocks, so there is no pool of threads to wait for.
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
     let stop = Stop::new().map_err(system("handle signals"))?;
+    let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
     log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
     let view = Arc::new(View {
@@ -91,10 +99,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let server = bound.start(settings.http_workers, Arc::new(app))?;
 
+    allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
     let source = spawn_local(discovery::run(settings.discovery.clone(), updates));
     let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
-    let done = probing.run(received, stop).await;
+    let done = probing.run(received, stop, &mut profiling).await;
+    profiling.write_last();
 
     view.health.stop();
     source.abort();
@@ -140,7 +150,12 @@ impl ProbeLoop {
         }
     }
 
-    async fn run(&mut self, mut updates: mpsc::Receiver<Update>, mut stop: Stop) -> Result<(), RunError> {
+    async fn run(
+        &mut self,
+        mut updates: mpsc::Receiver<Update>,
+        mut stop: Stop,
+        profiling: &mut Profiling,
+    ) -> Result<(), RunError> {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
         loop {
             let drained = self.turn();
@@ -149,6 +164,7 @@ impl ProbeLoop {
             tokio::select! {
                 waited = pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
                 Some(update) = updates.recv() => self.update(update),
+                () = profiling.asked() => profiling.write_numbered(),
                 () = stop.asked() => return Ok(()),
             }
         }

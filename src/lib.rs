@@ -18,6 +18,8 @@
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
+//! | [`profiling`] | the heap profile, where it is asked for |
+//! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
 //! | [`region`] | memory that is planned once, touched as it is used, and given back |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
@@ -32,11 +34,13 @@ pub mod exposition;
 pub mod footprint;
 pub mod http;
 pub mod limits;
+pub mod logging;
 pub mod peers;
 pub mod ping;
 pub mod priority;
 pub mod prober;
 pub mod proc;
+pub mod profiling;
 pub mod region;
 pub mod settle;
 pub mod shim;
@@ -56,6 +60,13 @@ const USAGE: i32 = 2;
 /// The whole program: takes the arguments, the program's name first, and gives the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
     allocator::keep_small();
+    let code = run(arguments);
+    // Whatever ran is torn down by now, in order: its parts end before what they stand on.
+    allocator::report_leaks();
+    code
+}
+
+fn run(arguments: Vec<OsString>) -> i32 {
     let arguments = arguments.into_iter().skip(1).collect();
     let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
         Ok(Command::Help(text)) => print(&text),

@@ -207,6 +207,15 @@ pub const NARENAS_MAX: u32 = 1_024;
 /// How often glibc's books are compared before it is held not to be ours: they are the whole process's, and other
 /// threads free memory meanwhile.
 pub const MALLOC_TRIALS_MAX: u32 = 64;
+/// Heap profiles that one run writes beside its last: each is a file.
+pub const HEAP_PROFILES_MAX: u32 = 1_000;
+/// Allocations that the leak finder follows at once, at 40 bytes of its own each, and 400 more with a call stack. An agent
+/// has a thousand, a test's wire half a million. More are reported as such.
+pub const LEAK_LIVE_MAX: usize = 1 << 20;
+/// Frames that it keeps of a call stack. A debug build has some 20 of its own and of the standard library's before ours.
+pub const LEAK_STACK_FRAMES: usize = 48;
+/// Call sites that it names, the largest first.
+pub const LEAK_LINES_MAX: usize = 40;
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);

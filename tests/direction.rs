@@ -43,6 +43,8 @@ const STAGES: [(&str, &[&str]); 9] = [
             "prober",
             "ping",
             "stop",
+            "allocator",
+            "logging",
             "priority",
             "units",
             "limits",

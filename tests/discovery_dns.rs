@@ -1,5 +1,7 @@
 //! DNS discovery against a fake DNS server and fake peers on loopback.
 
+#[path = "common/leaks.rs"]
+mod leaks;
 #[path = "discovery/logged.rs"]
 mod logged;
 #[path = "discovery/nameserver.rs"]
@@ -111,138 +113,154 @@ async fn peer(listener: TcpListener, body: &'static str, paths: mpsc::UnboundedS
     }
 }
 
-#[tokio::test]
-async fn both_families_are_one_list_and_peers_say_who_they_are() {
-    let dns = NameServer::start().await;
-    dns.say(NAME, some(&["127.0.0.2", "127.0.0.3"]), some(&["::1"]));
-    let first = TcpListener::bind("127.0.0.2:0").await.unwrap();
-    let port = first.local_addr().unwrap().port();
-    let (paths, mut asked) = mpsc::unbounded_channel();
-    let mut peers = JoinSet::new();
-    peers.spawn(peer(first, r#"{"node":"n2","zone":"z1","version":"0.1.0"}"#, paths));
-    let mut mesh = Mesh::start("canary", port, dns);
-    let list = mesh.list().await;
-    let find = |address| list.iter().find(|p| p.address == ip(address)).unwrap();
-    assert_eq!(list.len(), 3);
-    assert_eq!((find("127.0.0.2").node.as_str(), find("127.0.0.2").zone.as_deref()), ("n2", Some("z1")));
-    // Nobody answers there: the address stands in.
-    assert_eq!((find("127.0.0.3").node.as_str(), find("127.0.0.3").zone.as_deref()), ("127.0.0.3", None));
-    assert_eq!(find("::1").node, "::1");
-    assert!(list.iter().all(|p| p.readiness == Readiness::Ready));
-    assert_eq!(asked.recv().await.unwrap(), "/api/v1/identity");
+#[test]
+fn both_families_are_one_list_and_peers_say_who_they_are() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, some(&["127.0.0.2", "127.0.0.3"]), some(&["::1"]));
+        let first = TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let (paths, mut asked) = mpsc::unbounded_channel();
+        let mut peers = JoinSet::new();
+        peers.spawn(peer(first, r#"{"node":"n2","zone":"z1","version":"0.1.0"}"#, paths));
+        let mut mesh = Mesh::start("canary", port, dns);
+        let list = mesh.list().await;
+        let find = |address| list.iter().find(|p| p.address == ip(address)).unwrap();
+        assert_eq!(list.len(), 3);
+        assert_eq!((find("127.0.0.2").node.as_str(), find("127.0.0.2").zone.as_deref()), ("n2", Some("z1")));
+        // Nobody answers there: the address stands in.
+        assert_eq!((find("127.0.0.3").node.as_str(), find("127.0.0.3").zone.as_deref()), ("127.0.0.3", None));
+        assert_eq!(find("::1").node, "::1");
+        assert!(list.iter().all(|p| p.readiness == Readiness::Ready));
+        assert_eq!(asked.recv().await.unwrap(), "/api/v1/identity");
 
-    // Look-ups go on, the peer is not asked again, and the list stands.
-    for _ in 0..5 {
-        let update = mesh.update().await;
-        assert!(matches!(update, Update::Confirmed), "{update:?}");
-    }
-    assert!(asked.try_recv().is_err());
+        // Look-ups go on, the peer is not asked again, and the list stands.
+        for _ in 0..5 {
+            let update = mesh.update().await;
+            assert!(matches!(update, Update::Confirmed), "{update:?}");
+        }
+        assert!(asked.try_recv().is_err());
+    });
 }
 
-#[tokio::test]
-async fn the_search_list_is_walked_once_and_then_the_name_that_answered_is_asked() {
-    let dns = NameServer::start().await;
-    dns.say("canary.svc.cluster.local.", some(&["127.8.0.1"]), some(&[]));
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start("canary", port, dns);
-    let first = mesh.question(|_| true).await;
-    assert_eq!(first.name, NAME);
-    assert_eq!(mesh.addresses().await, [ip("127.8.0.1")]);
-    mesh.dns.forget();
-    for _ in 0..6 {
-        assert_eq!(mesh.question(|_| true).await.name, "canary.svc.cluster.local.");
-    }
-}
-
-#[tokio::test]
-async fn a_truncated_answer_is_asked_for_by_tcp() {
-    let many: Vec<IpAddr> = (0..200).map(|n| IpAddr::from([127, 8, 1, n])).collect();
-    let dns = NameServer::start().await;
-    dns.say(NAME, Say::Truncated(many.clone()), some(&[]));
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start(NAME, port, dns);
-    let mut got = mesh.addresses().await;
-    got.sort();
-    assert_eq!(got, many);
-    mesh.question(|asked| asked.tcp && asked.kind == RecordType::A).await;
-}
-
-#[tokio::test]
-async fn no_failure_of_dns_empties_the_list() {
-    let dns = NameServer::start().await;
-    let name = "failing.example.";
-    dns.say(name, some(&["127.8.0.1"]), some(&["::1"]));
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start(name, port, dns);
-    assert_eq!(mesh.addresses().await.len(), 2);
-    for (say, line) in [
-        (Say::Code(ResponseCode::NXDomain), Some("(NXDOMAIN)")),
-        (Say::Code(ResponseCode::ServFail), Some("SERVFAIL")),
-        // Of the same kind as the failure before, and so not logged again.
-        (Say::Nothing, None),
-    ] {
-        mesh.dns.say(name, say.clone(), say);
+#[test]
+fn the_search_list_is_walked_once_and_then_the_name_that_answered_is_asked() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say("canary.svc.cluster.local.", some(&["127.8.0.1"]), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start("canary", port, dns);
+        let first = mesh.question(|_| true).await;
+        assert_eq!(first.name, NAME);
+        assert_eq!(mesh.addresses().await, [ip("127.8.0.1")]);
         mesh.dns.forget();
-        // More questions than one look-up asks with all its retries: it has failed, and the next is under way.
-        for _ in 0..16 {
-            mesh.question(|_| true).await;
+        for _ in 0..6 {
+            assert_eq!(mesh.question(|_| true).await.name, "canary.svc.cluster.local.");
         }
-        if let Some(line) = line {
-            logged::wait(&["dns discovery", name, line]).await;
+    });
+}
+
+#[test]
+fn a_truncated_answer_is_asked_for_by_tcp() {
+    leaks::run(async {
+        let many: Vec<IpAddr> = (0..200).map(|n| IpAddr::from([127, 8, 1, n])).collect();
+        let dns = NameServer::start().await;
+        dns.say(NAME, Say::Truncated(many.clone()), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        let mut got = mesh.addresses().await;
+        got.sort();
+        assert_eq!(got, many);
+        mesh.question(|asked| asked.tcp && asked.kind == RecordType::A).await;
+    });
+}
+
+#[test]
+fn no_failure_of_dns_empties_the_list() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        let name = "failing.example.";
+        dns.say(name, some(&["127.8.0.1"]), some(&["::1"]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(name, port, dns);
+        assert_eq!(mesh.addresses().await.len(), 2);
+        for (say, line) in [
+            (Say::Code(ResponseCode::NXDomain), Some("(NXDOMAIN)")),
+            (Say::Code(ResponseCode::ServFail), Some("SERVFAIL")),
+            // Of the same kind as the failure before, and so not logged again.
+            (Say::Nothing, None),
+        ] {
+            mesh.dns.say(name, say.clone(), say);
+            mesh.dns.forget();
+            // More questions than one look-up asks with all its retries: it has failed, and the next is under way.
+            for _ in 0..16 {
+                mesh.question(|_| true).await;
+            }
+            if let Some(line) = line {
+                logged::wait(&["dns discovery", name, line]).await;
+            }
         }
-    }
-    // IPv6 alone fails: IPv4 goes on, and the IPv6 address stays.
-    mesh.dns.say(name, some(&["127.8.0.2"]), Say::Code(ResponseCode::ServFail));
-    let mut got = mesh.addresses().await;
-    got.sort();
-    assert_eq!(got, [ip("127.8.0.2"), ip("::1")]);
+        // IPv6 alone fails: IPv4 goes on, and the IPv6 address stays.
+        mesh.dns.say(name, some(&["127.8.0.2"]), Say::Code(ResponseCode::ServFail));
+        let mut got = mesh.addresses().await;
+        got.sort();
+        assert_eq!(got, [ip("127.8.0.2"), ip("::1")]);
+    });
 }
 
-#[tokio::test]
-async fn an_empty_answer_is_believed_when_seen_twice() {
-    let dns = NameServer::start().await;
-    dns.say(NAME, some(&["127.8.0.1"]), some(&[]));
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start(NAME, port, dns);
-    assert_eq!(mesh.addresses().await, [ip("127.8.0.1")]);
-    mesh.dns.say(NAME, some(&[]), some(&[]));
-    mesh.dns.forget();
-    assert!(mesh.addresses().await.is_empty());
-    let mut asked = 0;
-    while let Ok(question) = mesh.dns.asked.try_recv() {
-        asked += usize::from(question.kind == RecordType::A);
-    }
-    assert!(asked >= 2, "{asked}");
+#[test]
+fn an_empty_answer_is_believed_when_seen_twice() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, some(&["127.8.0.1"]), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        assert_eq!(mesh.addresses().await, [ip("127.8.0.1")]);
+        mesh.dns.say(NAME, some(&[]), some(&[]));
+        mesh.dns.forget();
+        assert!(mesh.addresses().await.is_empty());
+        let mut asked = 0;
+        while let Ok(question) = mesh.dns.asked.try_recv() {
+            asked += usize::from(question.kind == RecordType::A);
+        }
+        assert!(asked >= 2, "{asked}");
+    });
 }
 
-#[tokio::test]
-async fn a_new_address_joins_and_an_old_one_leaves() {
-    let dns = NameServer::start().await;
-    dns.say(NAME, some(&["127.8.0.1", "127.8.0.2"]), some(&[]));
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start(NAME, port, dns);
-    assert_eq!(mesh.addresses().await.len(), 2);
-    mesh.dns.say(NAME, some(&["127.8.0.3", "127.8.0.2"]), some(&[]));
-    assert_eq!(mesh.addresses().await, [ip("127.8.0.2"), ip("127.8.0.3")], "the newest last");
+#[test]
+fn a_new_address_joins_and_an_old_one_leaves() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, some(&["127.8.0.1", "127.8.0.2"]), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        assert_eq!(mesh.addresses().await.len(), 2);
+        mesh.dns.say(NAME, some(&["127.8.0.3", "127.8.0.2"]), some(&[]));
+        assert_eq!(mesh.addresses().await, [ip("127.8.0.2"), ip("127.8.0.3")], "the newest last");
+    });
 }
 
-#[tokio::test]
-async fn a_silent_peer_does_not_hold_the_list_back_for_ever() {
-    let dns = NameServer::start().await;
-    dns.say(NAME, some(&["127.0.0.4"]), some(&[]));
-    // Accepts in the kernel, and never says a word.
-    let silent = TcpListener::bind("127.0.0.4:0").await.unwrap();
-    let mut mesh = Mesh::start(NAME, SocketAddr::port(&silent.local_addr().unwrap()), dns);
-    assert_eq!(mesh.list().await[0].node, "127.0.0.4");
+#[test]
+fn a_silent_peer_does_not_hold_the_list_back_for_ever() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, some(&["127.0.0.4"]), some(&[]));
+        // Accepts in the kernel, and never says a word.
+        let silent = TcpListener::bind("127.0.0.4:0").await.unwrap();
+        let mut mesh = Mesh::start(NAME, SocketAddr::port(&silent.local_addr().unwrap()), dns);
+        assert_eq!(mesh.list().await[0].node, "127.0.0.4");
+    });
 }
 
-#[tokio::test]
-async fn discovery_ends_when_nobody_listens() {
-    let dns = NameServer::start().await;
-    dns.say(NAME, Say::Nothing, Say::Nothing);
-    let (_held, port) = silent_port().await;
-    let mut mesh = Mesh::start(NAME, port, dns);
-    mesh.question(|_| true).await;
-    mesh.updates.close();
-    tokio::time::timeout(Duration::from_secs(30), mesh.tasks.join_next()).await.expect("an end").unwrap().unwrap();
+#[test]
+fn discovery_ends_when_nobody_listens() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, Say::Nothing, Say::Nothing);
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        mesh.question(|_| true).await;
+        mesh.updates.close();
+        tokio::time::timeout(Duration::from_secs(30), mesh.tasks.join_next()).await.expect("an end").unwrap().unwrap();
+    });
 }

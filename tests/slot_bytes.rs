@@ -4,6 +4,8 @@
 #[path = "scenario/clock.rs"]
 #[expect(dead_code, reason = "nobody steps the clock here")]
 mod clock;
+#[path = "common/leaks.rs"]
+mod leaks;
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,6 +15,7 @@ use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
+use leaks::NoLeaks;
 
 const PEERS: u32 = 5_000;
 const INTERVAL: Nanos = Nanos::from_millis(1_000);
@@ -101,6 +104,7 @@ impl Agent {
 
 #[test]
 fn a_peer_costs_what_the_documentation_says() {
+    let _no_leaks = NoLeaks::here();
     let mut agent = Agent::new();
     let names = agent.live_with(0..PEERS) as f64 / f64::from(PEERS);
     let [statistics, directory, prober] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
@@ -119,6 +123,7 @@ fn a_peer_costs_what_the_documentation_says() {
 
 #[test]
 fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
+    let _no_leaks = NoLeaks::here();
     let mut fresh = Agent::new();
     // Who stays is neither first nor last, nor side by side.
     let stays = || (0..10).map(|number| number * 487 + 300);

@@ -9,8 +9,10 @@
 //!
 //! jemalloc and mimalloc may come from this crate's feature, from the shim's link, or at run time, by `LD_PRELOAD`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
+
+use super::mallctl::{Mallctl, read, read_text};
 
 /// The libc of this build.
 pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
@@ -18,8 +20,6 @@ pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "gl
 /// Large enough for no thread cache to serve it unseen; small enough to come from any heap.
 const TRIAL_BYTES: usize = 64 * 1_024;
 
-/// jemalloc's `mallctl`.
-pub(crate) type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 /// mimalloc's `mi_version`.
 pub(crate) type MiVersion = unsafe extern "C" fn() -> c_int;
 /// mimalloc's `mi_is_in_heap_region`.
@@ -27,9 +27,9 @@ pub(crate) type MiIsInHeapRegion = unsafe extern "C" fn(*const c_void) -> bool;
 
 /// That of the feature's jemalloc, whose names have a prefix, so that no linker finds it for others.
 #[cfg(feature = "jemalloc")]
-const FEATURE: Option<Mallctl> = Some(tikv_jemalloc_sys::mallctl);
+pub(super) const FEATURE: Option<Mallctl> = Some(tikv_jemalloc_sys::mallctl);
 #[cfg(not(feature = "jemalloc"))]
-const FEATURE: Option<Mallctl> = None;
+pub(super) const FEATURE: Option<Mallctl> = None;
 
 /// The functions by which a malloc that was linked in can be asked; none of one that was not.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +43,15 @@ pub(super) struct Answer {
     pub(super) allocator: &'static str,
     pub(super) version: String,
     pub(super) narenas: Option<u32>,
+    pub(super) books: Books,
+}
+
+/// Where the malloc that runs says how much it holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Books {
+    Jemalloc(Mallctl),
+    Glibc,
+    None,
 }
 
 /// Asks one after the other; the libc last, for any other malloc has replaced it.
@@ -56,7 +65,7 @@ pub(super) fn ask(linked: Malloc) -> Answer {
         .or_else(|| mimalloc(loaded))
         .or_else(|| mimalloc(linked))
         .or_else(system)
-        .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None })
+        .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None, books: Books::None })
 }
 
 /// An allocation by the global allocator, as all of ours are.
@@ -64,17 +73,7 @@ fn trial() -> Vec<u8> {
     black_box(Vec::with_capacity(TRIAL_BYTES))
 }
 
-#[expect(unsafe_code, reason = "jemalloc answers by a C function")]
 fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
-    // `T` must be what the jemalloc manual names for `name`; mallctl itself checks the size.
-    fn read<T: Default>(mallctl: Mallctl, name: &CStr) -> Option<T> {
-        let mut value = T::default();
-        let mut bytes = size_of::<T>();
-        let to = (&raw mut value).cast();
-        // SAFETY: `name` is a C string; `to` and `bytes` are a live value and its size; nothing is written.
-        let error = unsafe { mallctl(name.as_ptr(), to, &raw mut bytes, std::ptr::null_mut(), 0) };
-        (error == 0 && bytes == size_of::<T>()).then_some(value)
-    }
     let before: u64 = read(mallctl, c"thread.allocated")?;
     let allocation = trial();
     let after: u64 = read(mallctl, c"thread.allocated")?;
@@ -82,14 +81,12 @@ fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
     if after.wrapping_sub(before) < TRIAL_BYTES as u64 {
         return None;
     }
-    let version = read::<usize>(mallctl, c"version").filter(|&address| address != 0).map(|address| {
-        // SAFETY: "version" is a `const char *` to jemalloc's constant version string.
-        unsafe { CStr::from_ptr(std::ptr::with_exposed_provenance(address)) }.to_string_lossy()
-    });
+    let version = read_text(mallctl, c"version");
     // "5.3.0-1-ge13ca99…": the rest is of its repository.
     let version = version.as_deref().and_then(|text| text.split('-').next()).unwrap_or("unknown").to_owned();
     // Not "arenas.narenas", which counts the arena for huge allocations as well; "opt.narenas" is resolved at the start.
-    Some(Answer { allocator: "jemalloc", version, narenas: read(mallctl, c"opt.narenas") })
+    let narenas = read(mallctl, c"opt.narenas");
+    Some(Answer { allocator: "jemalloc", version, narenas, books: Books::Jemalloc(mallctl) })
 }
 
 #[expect(unsafe_code, reason = "mimalloc answers by C functions")]
@@ -98,7 +95,8 @@ fn mimalloc(functions: Malloc) -> Option<Answer> {
     let allocation = trial();
     // SAFETY: mimalloc looks the address up and does not read through it.
     let version = unsafe { is_ours(allocation.as_ptr().cast()).then(|| mi_version()) }?;
-    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None })
+    // It counts what it has committed and what the process has resident, neither of which jemalloc's words mean.
+    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None, books: Books::None })
 }
 
 /// `209` is 2.0.9; five digits, which later releases have, are one for the major and two for each of the others.
@@ -156,7 +154,8 @@ fn system() -> Option<Answer> {
     (0..crate::limits::MALLOC_TRIALS_MAX).any(moves).then(|| {
         // SAFETY: glibc's constant version string.
         let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-        Answer { allocator: "glibc", version: version.to_string_lossy().into_owned(), narenas: None }
+        let version = version.to_string_lossy().into_owned();
+        Answer { allocator: "glibc", version, narenas: None, books: Books::Glibc }
     })
 }
 
@@ -168,7 +167,8 @@ fn system() -> Option<Answer> {
     // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every replacement of malloc that is
     // in use replaces this function along with it.
     let usable = unsafe { libc::malloc_usable_size(allocation.as_ptr().cast_mut().cast()) };
-    (usable == ODD_BYTES).then(|| Answer { allocator: "musl", version: musl_version(), narenas: None })
+    let (allocator, books) = ("musl", Books::None);
+    (usable == ODD_BYTES).then(|| Answer { allocator, version: musl_version(), narenas: None, books })
 }
 
 /// musl has no function for its version, but its static library holds the string.
@@ -176,7 +176,7 @@ fn system() -> Option<Answer> {
 #[expect(unsafe_code, reason = "a symbol of the libc")]
 fn musl_version() -> String {
     unsafe extern "C" {
-        static __libc_version: c_char;
+        static __libc_version: std::ffi::c_char;
     }
     // SAFETY: musl declares `const char __libc_version[]`, NUL-terminated.
     unsafe { CStr::from_ptr(&raw const __libc_version) }.to_string_lossy().into_owned()
@@ -189,6 +189,8 @@ fn musl_version() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_char;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,10 @@
 //! | `dirty_decay_ms:0`, `muzzy_decay_ms:0` | freed pages go back at once: there is no later call that would do it |
 //! | `abort_conf:true` | a misspelt option in the environment ends the start instead of being ignored |
 //!
+//! With `jemalloc-profiling` there is more: `prof:true,prof_active:false` has it ready to note call stacks, which it begins
+//! to do when [`super::HeapProfile`] says so, and `lg_prof_sample:0` has it note each: the default, one in 512 KiB, would
+//! hardly see an agent whose whole heap is smaller than that.
+//!
 //! jemalloc reads this first and the environment last, so `_RJEM_MALLOC_CONF` (or `MALLOC_CONF`, where jemalloc comes
 //! by way of the C shim) overrides it option by option. `KUBE_CANARY_NARENAS` sets the number of arenas at build time; built
 //! with `KUBE_CANARY_NARENAS=default`, jemalloc keeps all of its own defaults, arenas per processor and caches per thread
@@ -28,6 +32,16 @@ const LENGTH: usize = PARTS[0].len() + PARTS[1].len() + PARTS[2].len();
 /// The configuration as jemalloc wants it: NUL-terminated.
 pub(crate) static MALLOC_CONF: [u8; LENGTH] = join(PARTS);
 
+/// Not for the shim, whose jemalloc may not know these words, and would end the start.
+#[cfg(feature = "jemalloc")]
+const AFTER_RJEM: &str = if cfg!(feature = "jemalloc-profiling") {
+    ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true,prof:true,prof_active:false,lg_prof_sample:0\0"
+} else {
+    AFTER
+};
+#[cfg(feature = "jemalloc")]
+const LENGTH_RJEM: usize = BEFORE.len() + NARENAS.len() + AFTER_RJEM.len();
+
 const VARIABLE: &str = "KUBE_CANARY_NARENAS=";
 const ACCEPTED: &str = ": a whole number from 1 to 1024, or default, is accepted";
 const REFUSAL: [u8; VARIABLE.len() + NARENAS.len() + ACCEPTED.len()] = join([VARIABLE, NARENAS, ACCEPTED]);
@@ -45,7 +59,7 @@ const _: () = assert!(NARENAS_MAX == 1_024, "the message above names the bound")
 #[expect(unsafe_code, reason = "jemalloc finds its configuration by the symbol's name")]
 // SAFETY: the name and the type are the ones that jemalloc declares, as a weak symbol.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static RJEM_MALLOC_CONF: &[u8; LENGTH] = &MALLOC_CONF;
+pub static RJEM_MALLOC_CONF: &[u8; LENGTH_RJEM] = &join([BEFORE, NARENAS, AFTER_RJEM]);
 
 /// The parts, one after the other; `N` is the sum of their lengths, or the build fails.
 const fn join<const N: usize>(parts: [&str; 3]) -> [u8; N] {

@@ -5,6 +5,7 @@
 //! | `system` (default) | the libc: musl in the image, glibc on a developer's machine |
 //! | feature `jemalloc` | `#[global_allocator]` here, configured in [`conf`] |
 //! | `c-shim` | the final link by `cc`; see [`crate::shim`] |
+//! | feature `leak-finder` | on top of any of these: follows what is live, for tests |
 //!
 //! The report does not repeat what the build was told: with `LD_PRELOAD`, or behind the shim, that is not what runs. It
 //! asks the allocator that serves this very process ([`ask`]). In all builds huge pages are off before the first
@@ -12,8 +13,13 @@
 
 mod ask;
 mod conf;
+#[cfg(feature = "leak-finder")]
+pub mod finder;
 #[cfg(target_env = "gnu")]
 mod glibc;
+mod mallctl;
+mod profile;
+mod stats;
 mod thp;
 
 use std::sync::OnceLock;
@@ -22,11 +28,17 @@ use serde::Serialize;
 
 pub(crate) use ask::Malloc;
 pub(crate) use conf::MALLOC_CONF;
+pub use profile::{HeapProfile, ProfileError};
+pub use stats::{Stat, Stats};
 pub(crate) use thp::EARLY;
 
-#[cfg(feature = "jemalloc")]
+#[cfg(all(feature = "jemalloc", not(feature = "leak-finder")))]
 #[global_allocator]
 static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+/// On top of jemalloc where that is there too.
+#[cfg(feature = "leak-finder")]
+#[global_allocator]
+static GLOBAL: finder::Finder = finder::Finder;
 
 /// Set when C called us, to what its link found.
 static LINKED_BY_C: OnceLock<Malloc> = OnceLock::new();
@@ -50,9 +62,8 @@ pub struct AllocatorInfo {
 /// Asks the running allocator. Costs a few allocations of 64 KiB that are freed at once: ask at the start, keep the
 /// answer.
 pub fn info() -> AllocatorInfo {
-    let linked_by_c = LINKED_BY_C.get();
-    let ask::Answer { allocator, version, narenas } = ask::ask(linked_by_c.copied().unwrap_or_default());
-    let linkage = if linked_by_c.is_some() { "c-shim" } else { "rust" };
+    let ask::Answer { allocator, version, narenas, .. } = ask::ask(linked());
+    let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
     AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }
 }
 
@@ -61,6 +72,23 @@ pub fn info() -> AllocatorInfo {
 pub(crate) fn keep_small() {
     #[cfg(target_env = "gnu")]
     glibc::keep_small();
+}
+
+/// The start is over: what is allocated from now on has to be given back by [`report_leaks`]. For the feature `leak-finder`;
+/// without it, this does nothing.
+pub fn mark_baseline() {
+    #[cfg(feature = "leak-finder")]
+    finder::mark();
+}
+
+/// Everything is torn down: what was allocated since [`mark_baseline`] and is live is a leak, and a line on standard error.
+pub fn report_leaks() {
+    #[cfg(feature = "leak-finder")]
+    finder::report();
+}
+
+fn linked() -> Malloc {
+    LINKED_BY_C.get().copied().unwrap_or_default()
 }
 
 /// Notes that a C `main` called, and the functions of a malloc that its link found.

@@ -65,6 +65,8 @@ pub const RUN: &[Flag] = &[
         "The node's own addresses, separated by commas: told to the peers"),
     flag("pod-addresses", "LIST", "KUBE_CANARY_POD_ADDRESSES", "the interfaces' addresses",
         "This agent's own addresses, separated by commas: never probed"),
+    flag("heap-profile", "FILE", "KUBE_CANARY_HEAP_PROFILE", "",
+        "Builds with jemalloc-profiling: heap profiles to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2"),
     flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
         "error, warn, info, debug or off"),
 ];

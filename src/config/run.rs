@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::typed::Typed;
 use super::{Env, UsageError};
+use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
 use crate::limits::{
     HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX,
@@ -46,6 +47,8 @@ pub struct RunSettings {
     pub node_addresses: Vec<IpAddr>,
     /// Our own addresses, as configured; empty: ask the interfaces.
     pub pod_addresses: Vec<IpAddr>,
+    /// Where heap profiles go; only in a build that takes them.
+    pub heap_profile: Option<PathBuf>,
     /// What is logged.
     pub log_level: log::LevelFilter,
 }
@@ -72,6 +75,7 @@ impl RunSettings {
             http_workers: size(typed.value("http-workers", workers)?, HTTP_WORKERS_DEFAULT),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
+            heap_profile: typed.value("heap-profile", heap_profile)?,
             log_level: typed.value("log-level", log_level)?.unwrap_or(log::LevelFilter::Info),
         })
     }
@@ -135,6 +139,14 @@ fn bounds(text: &str) -> Result<Bounds, String> {
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let all: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
     all.map_err(|_| "IP addresses, separated by commas".to_owned())
+}
+
+fn heap_profile(text: &str) -> Result<PathBuf, String> {
+    if HeapProfile::AVAILABLE {
+        Ok(text.into())
+    } else {
+        Err("a build that takes heap profiles, with --features jemalloc-profiling".to_owned())
+    }
 }
 
 fn log_level(text: &str) -> Result<log::LevelFilter, String> {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::allocator;
 use crate::config::DemoSettings;
 use crate::http::client;
 use table::{Row, RowData};
@@ -80,12 +81,15 @@ pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
         );
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Setup)?;
-    runtime.block_on(watch(settings))
+    let done = runtime.block_on(watch(settings));
+    runtime.shutdown_background();
+    done
 }
 
 async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(DemoError::Setup)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::Setup)?;
+    allocator::mark_baseline();
     let mut mesh = Mesh::start(settings)?;
     let shown = async {
         let started = Instant::now();

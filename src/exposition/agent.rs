@@ -5,6 +5,7 @@ use prometheus::{
     Counter, Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::books::AllocatorMetrics;
 use super::memory::Memory;
 use super::process::{self, ProcessCollector};
 use super::throttle::Throttle;
@@ -33,6 +34,7 @@ pub struct AgentMetrics {
     /// In the order of [`Stamp::ALL`].
     stamps: [IntCounter; 2],
     throttle: Option<ThrottleMetrics>,
+    allocator: AllocatorMetrics,
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
@@ -110,6 +112,7 @@ impl AgentMetrics {
         let this = Self {
             stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
             throttle: ThrottleMetrics::find(&registry)?,
+            allocator: AllocatorMetrics::register(&registry)?,
             peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",
@@ -226,6 +229,7 @@ impl AgentMetrics {
         if let Some(throttle) = &self.throttle {
             throttle.update();
         }
+        self.allocator.update();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod agent;
 mod api;
+mod books;
 mod families;
 mod memory;
 mod metrics;

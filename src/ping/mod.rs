@@ -21,11 +21,11 @@ use crate::config::{PingSettings, PingTarget};
 use crate::discovery::dns::{self, ResolveError};
 use crate::limits::PING_OUTPUT_RETRY;
 use crate::peers::{Change, SlotId, ZoneId};
-use crate::priority;
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
 use crate::stop::Stop;
 use crate::units::Nanos;
+use crate::{allocator, logging, priority};
 use outbox::Outbox;
 use output::{Form, Label};
 use tally::Tally;
@@ -68,18 +68,21 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
 /// [`PingError`].
 pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
     // Standard output is for results; a family without a socket shows in those of its targets.
-    env_logger::Builder::new().filter_level(log::LevelFilter::Error).init();
+    logging::start(log::LevelFilter::Error);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
     priority::of_probes();
-    runtime.block_on(serve(settings))
+    let done = runtime.block_on(serve(settings));
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
     let mut stop = Stop::new().map_err(system("handle signals"))?;
+    allocator::mark_baseline();
     let addresses = tokio::select! {
         addresses = resolve(&settings.targets) => addresses?,
         () = stop.asked() => return Ok(false),

@@ -6,6 +6,8 @@ mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 mod demo;
+#[cfg(feature = "jemalloc-profiling")]
+mod heap_profile;
 #[path = "../http_support/mod.rs"]
 mod http_support;
 #[path = "../common/icmp.rs"]

@@ -17,8 +17,8 @@ fn measured() -> Canary {
     canary
 }
 
-/// Values become `_`, and so do the labels of the build, which vary. Throttling is left out: not every machine has a cpu
-/// controller in charge.
+/// Values become `_`, and so do the labels of the build, which vary. Throttling is left out, for not every machine has a cpu
+/// controller in charge, and so are the allocator's figures, which are those of the build's malloc.
 fn normalised(text: &str) -> String {
     let line = |line: &str| {
         if line.starts_with('#') {
@@ -35,7 +35,9 @@ fn normalised(text: &str) -> String {
         };
         format!("{series} _\n")
     };
-    text.lines().filter(|line| !line.contains("kube_canary_cgroup_throttled_")).map(line).collect()
+    let varies =
+        |line: &&str| ["kube_canary_cgroup_throttled_", "kube_canary_allocator_bytes"].iter().any(|v| line.contains(v));
+    text.lines().filter(|line| !varies(line)).map(line).collect()
 }
 
 /// `KUBE_CANARY_BLESS=1 cargo test --test agent` writes the file anew; `git diff` shows what changed.
@@ -142,5 +144,25 @@ fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
         let all_left_out = ["kube_canary_probe_send_errors", "kube_canary_probes_terminating"];
         assert!(all_left_out.contains(&family) || sample("_total{") || sample("_total "), "no sample of {family}");
         assert!(!sample(" ") && !sample("{"), "a sample of {family} without _total");
+    }
+}
+
+#[test]
+fn the_allocator_is_measured_in_the_figures_that_it_keeps_and_no_others() {
+    let canary = measured();
+    let kept: &[&str] = match () {
+        () if cfg!(feature = "jemalloc") => &["allocated", "active", "metadata", "resident", "mapped", "retained"],
+        () if cfg!(target_env = "gnu") => &["allocated", "mapped"],
+        () => &[],
+    };
+    let metrics = canary.metrics();
+    let samples: Vec<_> = metrics.0.iter().filter(|sample| sample.name == "kube_canary_allocator_bytes").collect();
+    let found: BTreeSet<&str> = samples.iter().map(|sample| sample.label("stat")).collect();
+    assert_eq!(found, kept.iter().copied().collect());
+    assert_eq!(canary.get("/metrics").body.contains("kube_canary_allocator_bytes"), !kept.is_empty());
+    let bytes = |stat| metrics.value("allocator_bytes", &[("stat", stat)]).unwrap_or(f64::INFINITY);
+    if !kept.is_empty() {
+        assert!(bytes("allocated") > 10_000.0 && bytes("allocated") <= bytes("mapped"), "{samples:?}");
+        assert!(bytes("allocated") <= bytes("active") && bytes("active") <= bytes("resident"), "{samples:?}");
     }
 }

@@ -33,6 +33,11 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (run(&["--peer", "a=127.0.0.2", "--peer", "a=127.0.0.3"]), ["--peer", "duplicate", "'a'"]),
         (run(&["--peers-file", "/nonexistent/peers"]), ["--peers-file", "/nonexistent/peers", "readable"]),
         (run(&[]), ["--peer", "--peers-file", "--discovery"]),
+        #[cfg(not(feature = "jemalloc-profiling"))]
+        (
+            run(&["--peer", "a=127.0.0.2", "--heap-profile", "/tmp/heap"]),
+            ["--heap-profile", "build", "jemalloc-profiling"],
+        ),
         (vec!["fly"], ["fly", "run", "demo"]),
         (vec!["ping", "--count", "3"], ["TARGET", "at least one", "address"]),
         (vec!["ping", "127.0.0.300"], ["TARGET", "127.0.0.300", "DNS name"]),

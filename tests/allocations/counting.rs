@@ -1,8 +1,8 @@
-//! The system's allocator, which counts what a thread asks of it while that thread is watched.
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+//! Counts what a thread asks of the allocator while that thread is watched.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+
+use kube_canary::allocator::finder::{Request, observe};
 
 /// What a thread asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,11 +23,9 @@ thread_local! {
     static ASKED: Cell<Asked> = const { Cell::new(Asked { allocations: 0, frees: 0, bytes: 0, peak: 0 }) };
 }
 
-/// The allocator of this test binary.
-pub struct Counting;
-
 /// What this thread asks for while it does `what`.
 pub fn watch<T>(what: impl FnOnce() -> T) -> (T, Asked) {
+    observe(observed);
     ASKED.set(Asked::default());
     WATCHED.set(true);
     let done = what();
@@ -48,43 +46,22 @@ fn bytes(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-// SAFETY: everything is the system allocator's own; counting touches no memory but two cells of the thread.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(|asked| {
+/// What the allocator was asked for by any thread.
+fn observed(request: Request) {
+    note(|asked| match request {
+        Request::Allocate(size) => {
             asked.allocations += 1;
-            asked.bytes += bytes(layout.size());
-        });
-        // SAFETY: the caller's promises are those that it wants.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(|asked| {
+            asked.bytes += bytes(size);
+        }
+        Request::Resize { from, to } => {
             asked.allocations += 1;
-            asked.bytes += bytes(layout.size());
-        });
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(|asked| {
-            asked.allocations += 1;
-            asked.bytes += bytes(size) - bytes(layout.size());
-        });
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        note(|asked| {
+            asked.bytes += bytes(to) - bytes(from);
+        }
+        Request::Free(size) => {
             asked.frees += 1;
-            asked.bytes -= bytes(layout.size());
-        });
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
+            asked.bytes -= bytes(size);
+        }
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
 
 use super::counting::{Asked, watch};
+use super::leaks::NoLeaks;
 use super::{apply, list};
 
 const PEERS: u8 = 200;
@@ -45,6 +46,7 @@ impl Agent {
 
 #[test]
 fn probes_over_real_sockets_allocate_nothing() {
+    let _no_leaks = NoLeaks::here();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let settings = Settings { interval: INTERVAL, timeout: TIMEOUT, payload_bytes: 56, node: "self".into() };
     let mut agent = runtime.block_on(async {

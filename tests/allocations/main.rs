@@ -1,9 +1,7 @@
 //! Nothing is allocated and nothing freed once a list is applied: neither per probe nor per turn, whatever becomes of the
 //! probes.
 //!
-//! The counter is the test binary's allocator, so with jemalloc, which is one too, there is nothing to count here: what
-//! allocates does not depend on which malloc answers.
-#![cfg(not(feature = "jemalloc"))]
+//! The counter observes the leak finder, which is the allocator of every test binary.
 
 #[path = "../scenario/clock.rs"]
 #[expect(dead_code, reason = "nobody steps the clock here")]
@@ -11,6 +9,8 @@ mod clock;
 mod counting;
 #[path = "../common/icmp.rs"]
 mod icmp;
+#[path = "../common/leaks.rs"]
+mod leaks;
 mod loopback;
 mod minute;
 mod scrape;
@@ -23,9 +23,6 @@ use kube_canary::peers::{Applied, Directory, Own};
 use kube_canary::prober::{Clock, Prober, Wire};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
-
-#[global_allocator]
-static COUNTING: counting::Counting = counting::Counting;
 
 /// A list of these addresses, named as nodes are, in three zones.
 fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList {

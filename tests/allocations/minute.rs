@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::peers::{Directory, Presence};
 use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
@@ -10,6 +11,7 @@ use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
 use super::counting::{Asked, watch};
+use super::leaks::NoLeaks;
 use super::wire::MixedWire;
 use super::{apply, list};
 
@@ -88,6 +90,7 @@ impl Agent {
 }
 
 fn a_minute_without_an_allocation(kind: SocketKind) {
+    let _no_leaks = NoLeaks::here();
     let mut agent = Agent::new(kind);
     agent.list(|i| Some((address(i), Readiness::Ready)));
     let ((), first) = watch(|| agent.live(Nanos::from_millis(30_000)));
@@ -101,7 +104,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
     let ((), second) = watch(|| agent.live(Nanos::from_millis(30_000)));
 
     let (probes, turns, totals) = (agent.prober.wire().probes(), agent.turns, agent.totals());
-    println!("{probes} probes in {turns} turns: {totals:?}");
+    unfollowed(|| println!("{probes} probes in {turns} turns: {totals:?}"));
     assert!(probes >= 56_000 && turns >= 6_000, "a minute of a thousand peers");
     assert!([totals.received, totals.lost].into_iter().all(|n| n > 1_000), "{totals:?}");
     let rare = [totals.late, totals.duplicate, totals.reordered, totals.corrupt];

@@ -3,6 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
+use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render, ServerStats};
@@ -12,6 +13,7 @@ use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
 
 use super::counting::{Asked, watch};
+use super::leaks::NoLeaks;
 use super::list;
 
 const INTERVAL: Nanos = Nanos::from_millis(1_000);
@@ -54,12 +56,15 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
 
 #[test]
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
+    let _no_leaks = NoLeaks::here();
     let allocator = allocator::info();
     let build = Build { allocator: &allocator, http_workers: 4 };
     let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);
-        println!("{peers} peers: {bytes} bytes a scrape; {SCRAPES} at once take {} at their peak", asked.peak);
+        unfollowed(|| {
+            println!("{peers} peers: {bytes} bytes a scrape; {SCRAPES} at once take {} at their peak", asked.peak);
+        });
         (asked, bytes)
     });
     assert!(many.1 > 100 * few.1, "a scrape of 5,000 peers is long");

@@ -1,4 +1,5 @@
-//! A child process with its log in a file; it ends with the test, however that ends.
+//! A child process with its log in a file; it ends with the test, however that ends: in order where the test has passed, so
+//! that its leak finder looks at what is left.
 #![expect(unsafe_code, reason = "kill(2) and prctl(2) have no safe wrapper in std")]
 
 use std::fs::{self, File};
@@ -9,6 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::until::{until, until_so};
+
+const _: () = assert!(cfg!(feature = "leak-finder"), "the canary looks for leaks");
 
 /// A child, and what it writes to standard error.
 pub struct Process {
@@ -96,12 +99,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let failed = std::thread::panicking();
+        if !failed && !self.has_ended() {
+            self.signal(libc::SIGTERM);
+            self.end();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("---- log of process {}\n{}----", self.id(), self.log());
-        }
+        let log = self.log();
         let _ = fs::remove_file(&self.log);
+        if failed {
+            eprintln!("---- log of process {}\n{log}----", self.id());
+        } else {
+            assert!(!log.contains("LEAK: "), "not given back: {log}");
+        }
     }
 }
 

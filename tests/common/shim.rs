@@ -42,8 +42,9 @@ fn archive() -> PathBuf {
     if let [triple, _] = below[..] {
         cargo.arg("--target").arg(triple);
     }
-    if cfg!(feature = "jemalloc") {
-        cargo.args(["--features", "jemalloc"]);
+    let features = [("jemalloc", cfg!(feature = "jemalloc")), ("leak-finder", cfg!(feature = "leak-finder"))];
+    for (feature, _) in features.iter().filter(|(_, on)| *on) {
+        cargo.args(["--features", feature]);
     }
     succeed(&mut cargo);
     directory.join("libkube_canary.a")

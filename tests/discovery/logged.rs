@@ -3,6 +3,7 @@
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
+use kube_canary::allocator::finder::unfollowed;
 use tokio::sync::Notify;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -16,14 +17,14 @@ impl log::Log for Capture {
     }
     fn log(&self, record: &log::Record) {
         if record.target().starts_with("kube_canary") {
-            LINES.lock().unwrap().push(record.args().to_string());
+            unfollowed(|| LINES.lock().unwrap().push(record.args().to_string()));
             NEW.notify_waiters();
         }
     }
     fn flush(&self) {}
 }
 
-/// Starts to take lines down.
+/// Starts to take lines down, and keeps them: other tests may wait for theirs.
 pub fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,6 +1,9 @@
 //! A server with made-up routes, and a client that sees every byte.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+#[path = "../common/leaks.rs"]
+mod leaks;
+
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -12,9 +15,12 @@ use std::{
 };
 
 use kube_canary::{
+    allocator::finder::{Scope, ScopeNumber},
     http::{Bound, Render, Reply, Routes, ServeLimits, Server, ServerStats},
     limits::FRAME_BYTES,
 };
+
+use leaks::NoLeaks;
 
 /// Nothing here takes longer, unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,6 +38,7 @@ pub struct MadeUp {
     lines: usize,
     seen: Arc<Seen>,
     stats: Arc<ServerStats>,
+    test: ScopeNumber,
 }
 
 struct Lines {
@@ -70,6 +77,8 @@ impl Drop for Lines {
 
 impl Routes for MadeUp {
     fn route(&self, path: &str, accept: &str) -> Reply {
+        // Whichever worker this is, it belongs to the one server of the test.
+        Scope::adopt(self.test);
         let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
         match path {
             "/metrics" => {
@@ -92,6 +101,8 @@ pub struct Canary {
     pub seen: Arc<Seen>,
     pub stats: Arc<ServerStats>,
     pub server: Server,
+    /// Dropped last.
+    pub no_leaks: NoLeaks,
 }
 
 pub fn bind() -> Bound {
@@ -103,10 +114,12 @@ pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Canary {
 }
 
 pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits) -> Canary {
+    let no_leaks = NoLeaks::here();
     let (seen, stats) = (Arc::new(Seen::default()), bound.stats());
-    let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats) };
+    let test = no_leaks.number();
+    let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats), test };
     let server = bound.start_with(workers, Arc::new(routes), limits).expect("a server");
-    Canary { address: server.local_addr(), seen, stats, server }
+    Canary { address: server.local_addr(), seen, stats, server, no_leaks }
 }
 
 /// Long times: only a test that is about a time shortens it.

@@ -48,7 +48,6 @@ impl Node {
 }
 
 struct Mesh {
-    world: World,
     random: Random,
     nodes: HashMap<String, Node>,
     /// Names, in an order that is the same in every run.
@@ -62,6 +61,8 @@ struct Mesh {
     returned: u64,
     reborn: u64,
     compacted: u64,
+    /// Dropped last, for it looks for leaks.
+    world: World,
 }
 
 impl Mesh {

@@ -10,6 +10,8 @@ mod clocks;
 mod compaction;
 mod damage;
 mod delivery;
+#[path = "../common/leaks.rs"]
+mod leaks;
 mod oracle;
 mod property;
 mod random;

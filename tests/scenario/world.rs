@@ -9,6 +9,7 @@ use kube_canary::statistics::{Bounds, PeerReading, Statistics};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
+use super::leaks::NoLeaks;
 use super::wire::LossyWire;
 
 /// A millisecond.
@@ -62,6 +63,8 @@ pub struct World {
     /// probes under way, which keep their place in `sent` until the next probe takes it.
     pub steady: bool,
     touched: Vec<SlotId>,
+    /// Dropped last.
+    _no_leaks: NoLeaks,
 }
 
 /// Forwards to the statistics, and notes who was touched.
@@ -106,6 +109,7 @@ pub fn ip(text: &str) -> IpAddr {
 impl World {
     /// A world with these peers, all of whom answer after 100 µs.
     pub fn new(plan: Plan, peers: &[(&str, &str)]) -> Self {
+        let no_leaks = NoLeaks::here();
         let clock = ScriptedClock::new();
         let wire = LossyWire::new(clock.clone(), plan.kinds);
         let settings = Settings {
@@ -123,6 +127,7 @@ impl World {
             list: Vec::new(),
             steady: true,
             touched: Vec::new(),
+            _no_leaks: no_leaks,
         };
         world.apply(peers.iter().map(|(node, address)| spec(node, ip(address))).collect());
         world

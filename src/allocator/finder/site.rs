@@ -1,0 +1,143 @@
+//! Call stacks, taken as bare addresses where somebody allocates, and named once there is something to tell.
+//!
+//! The call site is the first frame that is neither the standard library's nor the finder's. Where that is another crate's,
+//! the first frame of ours is told as well. Names and lines come from the debug information: the dev profile has it.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+
+use super::book::Live;
+use crate::limits::{LEAK_LINES_MAX, LEAK_STACK_FRAMES};
+
+const NO_STACK: &str = "an unknown function: no call stacks were kept";
+
+/// Return addresses, the innermost first; 0 behind the last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stack([usize; LEAK_STACK_FRAMES]);
+
+impl Stack {
+    #[expect(unsafe_code, reason = "without the lock of the library, which not every platform needs")]
+    pub(super) fn here() -> Self {
+        let mut frames = [0; LEAK_STACK_FRAMES];
+        let mut next = 0;
+        let note = |frame: &backtrace::Frame| {
+            frames[next] = frame.ip().addr();
+            next += 1;
+            next < LEAK_STACK_FRAMES
+        };
+        // SAFETY: the lock is there for Windows' debug library; the unwinder of ELF platforms takes what it needs itself.
+        unsafe { backtrace::trace_unsynchronized(note) };
+        Self(frames)
+    }
+}
+
+/// What one call site allocated and nobody gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// Together.
+    pub bytes: usize,
+    /// Blocks.
+    pub allocations: u64,
+    /// `function file:line`, and who of ours called it where it is another crate's.
+    pub site: String,
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LEAK: {} bytes in {} allocations at {}", self.bytes, self.allocations, self.site)
+    }
+}
+
+/// Sums up by call site, the largest first, at most [`LEAK_LINES_MAX`]; then what is left over, and what was `missed`.
+pub(super) fn by_call_site(live: &[Live], missed: u64) -> Vec<Leak> {
+    let mut names = HashMap::new();
+    let mut sites: HashMap<String, (usize, u64)> = HashMap::new();
+    for live in live {
+        let site = live.stack.as_ref().map_or_else(|| NO_STACK.to_owned(), |stack| call_site(stack, &mut names));
+        let (bytes, allocations) = sites.entry(site).or_default();
+        *bytes += live.bytes;
+        *allocations += 1;
+    }
+    let leak = |(site, (bytes, allocations))| Leak { bytes, allocations, site };
+    let mut leaks: Vec<Leak> = sites.into_iter().map(leak).collect();
+    leaks.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.site.cmp(&b.site)));
+    let rest = leaks.split_off(leaks.len().min(LEAK_LINES_MAX));
+    if !rest.is_empty() {
+        let bytes = rest.iter().map(|leak| leak.bytes).sum();
+        let allocations = rest.iter().map(|leak| leak.allocations).sum();
+        leaks.push(Leak { bytes, allocations, site: format!("{} further call sites", rest.len()) });
+    }
+    if missed > 0 {
+        let site = "call sites unknown: the finder's book was full, see LEAK_LIVE_MAX".to_owned();
+        leaks.push(Leak { bytes: 0, allocations: missed, site });
+    }
+    leaks
+}
+
+#[derive(Clone, Debug)]
+struct Frame {
+    function: String,
+    /// Empty without debug information.
+    file: String,
+    line: u32,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.function, shown(&self.file), self.line)
+    }
+}
+
+impl Frame {
+    fn is_hidden(&self) -> bool {
+        const NAMES: [&str; 7] = ["std::", "core::", "alloc::", "hashbrown::", "backtrace::", "__rust", "_R"];
+        let name = self.function.trim_start_matches(['<', '&', '[', '(', '*']);
+        let finder = name.contains("allocator::finder::") && !name.contains("finder::tests");
+        finder
+            || NAMES.iter().any(|start| name.starts_with(start))
+            || ["/library/alloc/src/", "/library/core/src/", "/library/std/src/", "/rust/deps/"]
+                .iter()
+                .any(|part| self.file.contains(part))
+    }
+
+    fn is_ours(&self) -> bool {
+        !self.file.is_empty() && !shown(&self.file).contains("/.cargo/") && self.file.starts_with(OUR_DIRECTORY)
+    }
+}
+
+const OUR_DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+
+/// A path as people know it: ours from the crate's directory on, another crate's from its own.
+fn shown(file: &str) -> &str {
+    let registry =
+        || file.split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, rest)| rest);
+    file.strip_prefix(OUR_DIRECTORY).or_else(registry).unwrap_or(file)
+}
+
+fn call_site(stack: &Stack, names: &mut HashMap<usize, Vec<Frame>>) -> String {
+    let addresses = stack.0.iter().take_while(|&&address| address != 0);
+    let mut frames = addresses.flat_map(|&address| names.entry(address).or_insert_with(|| name(address)).clone());
+    let Some(first) = frames.find(|frame| !frame.is_hidden()) else { return "an unknown function".to_owned() };
+    if first.is_ours() {
+        return first.to_string();
+    }
+    match frames.find(Frame::is_ours) {
+        Some(ours) => format!("{first}, called by {ours}"),
+        None => first.to_string(),
+    }
+}
+
+/// The frame of a return address, and before it those that were inlined into it.
+fn name(address: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    backtrace::resolve(std::ptr::without_provenance_mut::<c_void>(address), |symbol| {
+        let function = symbol.name().map_or_else(|| format!("{address:#x}"), |name| format!("{name:#}"));
+        let file = symbol.filename().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+        frames.push(Frame { function, file, line: symbol.lineno().unwrap_or(0) });
+    });
+    if frames.is_empty() {
+        frames.push(Frame { function: format!("{address:#x}"), file: String::new(), line: 0 });
+    }
+    frames
+}

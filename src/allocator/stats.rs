@@ -1,0 +1,136 @@
+//! How much memory the malloc that runs holds, and for what: its own figures, in jemalloc's words (jemalloc(3), `stats.*`).
+//!
+//! glibc has two of these figures. musl keeps no books, and mimalloc's mean something else; what a malloc does not say is not
+//! there, rather than 0.
+
+use super::ask::{self, Books};
+use super::mallctl::{self, Mallctl};
+
+/// One of jemalloc's figures, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stat {
+    /// Handed out to the program.
+    Allocated,
+    /// In pages that hold any of those.
+    Active,
+    /// The malloc's own notes.
+    Metadata,
+    /// Of its pages, those that can be resident: an upper bound.
+    Resident,
+    /// In mappings that are in use.
+    Mapped,
+    /// In mappings that are kept for later, without memory behind them.
+    Retained,
+}
+
+impl Stat {
+    /// All.
+    pub const ALL: [Self; 6] =
+        [Self::Allocated, Self::Active, Self::Metadata, Self::Resident, Self::Mapped, Self::Retained];
+
+    /// Its name in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Active => "active",
+            Self::Metadata => "metadata",
+            Self::Resident => "resident",
+            Self::Mapped => "mapped",
+            Self::Retained => "retained",
+        }
+    }
+
+    const fn of_jemalloc(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Allocated => c"stats.allocated",
+            Self::Active => c"stats.active",
+            Self::Metadata => c"stats.metadata",
+            Self::Resident => c"stats.resident",
+            Self::Mapped => c"stats.mapped",
+            Self::Retained => c"stats.retained",
+        }
+    }
+}
+
+/// Reads the figures of the malloc that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats(Books);
+
+impl Stats {
+    /// Asks which malloc runs, as [`super::info`] does: once, at the start.
+    pub fn find() -> Self {
+        Self(ask::ask(super::linked()).books)
+    }
+
+    /// Has jemalloc add up its figures, which it else shows as they were the last time. Takes the lock of each arena.
+    pub fn refresh(self) {
+        if let Books::Jemalloc(mallctl) = self.0 {
+            // Without figures there is nothing to add up: the reading says so.
+            let _ = mallctl::write(mallctl, c"epoch", 1_u64);
+        }
+    }
+
+    /// A figure as of the last [`Self::refresh`], in bytes; none where this malloc does not keep it.
+    pub fn read(self, stat: Stat) -> Option<u64> {
+        match self.0 {
+            Books::Jemalloc(mallctl) => jemalloc(mallctl, stat),
+            Books::Glibc => glibc(stat),
+            Books::None => None,
+        }
+    }
+}
+
+fn jemalloc(mallctl: Mallctl, stat: Stat) -> Option<u64> {
+    mallctl::read::<usize>(mallctl, stat.of_jemalloc()).map(|bytes| bytes as u64)
+}
+
+/// `mallinfo2` would need glibc 2.33; the older one's figures wrap at 4 GiB, which this program does not come near.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "glibc answers by a C function")]
+fn glibc(stat: Stat) -> Option<u64> {
+    // SAFETY: takes nothing, returns integers by value.
+    let books = unsafe { libc::mallinfo() };
+    let sum = |of_heaps: i32, mapped_alone: i32| {
+        Some(u64::from(of_heaps.cast_unsigned()) + u64::from(mapped_alone.cast_unsigned()))
+    };
+    match stat {
+        // Its thread caches are among these, as jemalloc's are.
+        Stat::Allocated => sum(books.uordblks, books.hblkhd),
+        Stat::Mapped => sum(books.arena, books.hblkhd),
+        _ => None,
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn glibc(_: Stat) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_shows_in_the_figures_once_they_are_refreshed() {
+        const BYTES: u64 = 64 << 20;
+        let stats = Stats::find();
+        let read = || {
+            stats.refresh();
+            Stat::ALL.map(|stat| stats.read(stat))
+        };
+        let before = read();
+        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let during = read();
+        drop(held);
+        let jemalloc = cfg!(feature = "jemalloc");
+        for ((stat, before), during) in Stat::ALL.into_iter().zip(before).zip(during) {
+            let glibc = cfg!(target_env = "gnu") && matches!(stat, Stat::Allocated | Stat::Mapped);
+            assert_eq!((before.is_some(), during.is_some()), (jemalloc || glibc, jemalloc || glibc), "{stat:?}");
+            // Other tests free less than a quarter of that meanwhile.
+            let grows = matches!(stat, Stat::Allocated | Stat::Active | Stat::Resident | Stat::Mapped);
+            if let (Some(before), Some(during), true) = (before, during, grows) {
+                assert!(during > before + BYTES / 4 * 3, "{stat:?}: {before} {during}");
+            }
+        }
+    }
+}
