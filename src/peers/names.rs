@@ -6,7 +6,8 @@
 
 use super::peer::{Entry, NameId};
 
-/// Bytes and nothing else: every name is known by its place.
+/// Bytes and nothing else: every name is known by its place. The directory's own, behind its lock: a name is borrowed from it only
+/// as long as that is held, for the next list may move them all.
 #[derive(Debug, Default)]
 pub(super) struct Names(String);
 
