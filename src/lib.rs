@@ -14,6 +14,7 @@
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file |
+//! | [`relro`] | seals the constants that the start has relocated |
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`] | the signals that end all of these |
@@ -34,6 +35,7 @@ pub mod ping;
 pub mod priority;
 pub mod prober;
 pub mod proc;
+pub mod relro;
 pub mod settle;
 pub mod shim;
 pub mod statistics;
@@ -51,6 +53,7 @@ const USAGE: i32 = 2;
 
 /// The whole program: takes the arguments, the program's name first, and gives the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
+    relro::seal();
     let arguments = arguments.into_iter().skip(1).collect();
     let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
         Ok(Command::Help(text)) => print(&text),
