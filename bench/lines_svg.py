@@ -1,8 +1,8 @@
 """A line chart as SVG, of its own: mid-grey text on nothing, so that it is readable on a light page and on a dark one."""
 from html import escape
 
-WIDTH, HEIGHT = 960, 480
-LEFT, RIGHT, TOP, BOTTOM = 70, 250, 44, 56
+WIDTH, HEIGHT = 1080, 480
+LEFT, RIGHT, TOP, BOTTOM = 70, 360, 44, 56
 GREY = "#808080"
 # Of middle lightness, told apart by the colour-blind too, and by the dashes where two are alike.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a63d2", "#a0522d", "#7f9f1f"]
