@@ -46,10 +46,7 @@ struct Counted {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, peers] = &arguments[..] else { usage() };
-    let peers = match peers.parse() {
-        Ok(peers @ 1..=10_000) => peers,
-        _ => usage(),
-    };
+    let Ok(peers @ 1..=10_000) = peers.parse() else { usage() };
     let counted = match kind.as_str() {
         "naive" => naive::count(peers),
         "ours" => ours::count(peers),

@@ -81,15 +81,12 @@ pub fn count(peers: u16) -> Vec<Counted> {
                     ticks.tick().await;
                     metrics.sent.inc();
                     sent.set(sent.get() + 1);
-                    match pinger.ping(PingSequence(sequence), &[0; 56]).await {
-                        Ok((_, rtt)) => {
-                            metrics.received.inc();
-                            metrics.rtt.observe(rtt.as_secs_f64());
-                        }
-                        Err(_) => {
-                            metrics.lost.inc();
-                            lost.set(lost.get() + 1);
-                        }
+                    if let Ok((_, rtt)) = pinger.ping(PingSequence(sequence), &[0; 56]).await {
+                        metrics.received.inc();
+                        metrics.rtt.observe(rtt.as_secs_f64());
+                    } else {
+                        metrics.lost.inc();
+                        lost.set(lost.get() + 1);
                     }
                 }
             });

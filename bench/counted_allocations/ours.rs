@@ -10,7 +10,7 @@ use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock as _, MonotonicClock, Prober, Settings, Timer};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Bounds, PeerStatistics, Statistics};
 use kube_canary::units::Nanos;
 
 use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
@@ -66,8 +66,8 @@ impl Agent {
     fn probes(&self) -> (u64, u64) {
         let directory = self.view.directory.read().expect("no panic");
         let readings =
-            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(|slot| slot.read());
-        readings.fold((0, 0), |(sent, lost), peer| (sent + u64::from(peer.sent), lost + u64::from(peer.lost)))
+            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(PeerStatistics::read);
+        readings.fold((0, 0), |(sent, lost), peer| (sent + peer.sent, lost + peer.lost))
     }
 }
 
