@@ -59,7 +59,10 @@ RUN --mount=type=cache,id=kube-canary-target-${TARGETARCH},target=/build/target,
       *) echo "ALLOCATOR=$ALLOCATOR: one of system, jemalloc, c-shim" >&2; exit 1 ;; \
     esac; \
     if [[ $ALLOCATOR != c-shim ]]; then cp "target/$triple/release/kube-canary" /out/; fi; \
-    if readelf -l /out/kube-canary | grep -q INTERP; then echo "/out/kube-canary is not static" >&2; exit 1; fi
+    if readelf -l /out/kube-canary | grep -q INTERP; then echo "/out/kube-canary is not static" >&2; exit 1; fi; \
+    if ! readelf -h /out/kube-canary | grep -q 'Type: *DYN'; then \
+      echo "/out/kube-canary lies at a fixed address: see docs/adr/0010-position-independent.md" >&2; exit 1; \
+    fi
 
 FROM scratch
 LABEL org.opencontainers.image.source=https://github.com/kube-canary/kube-canary \

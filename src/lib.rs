@@ -14,6 +14,7 @@
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
+//! | [`relro`] | seals the constants that the start has relocated |
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
@@ -42,6 +43,7 @@ pub mod prober;
 pub mod proc;
 pub mod profiling;
 pub mod region;
+pub mod relro;
 pub mod settle;
 pub mod shim;
 pub mod statistics;
@@ -59,6 +61,7 @@ const USAGE: i32 = 2;
 
 /// The whole program: takes the arguments, the program's name first, and gives the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
+    relro::seal();
     allocator::keep_small();
     let code = run(arguments);
     // Whatever ran is torn down by now, in order: its parts end before what they stand on.

@@ -44,6 +44,9 @@ pub struct AgentMetrics {
 }
 
 /// The registry's text, and when it was true.
+///
+/// Shared: the scrapes that send it hold it, and so does this. Written only while nobody else holds it (`Arc::get_mut`), so one
+/// buffer serves scrape after scrape; where slow scrapers hold an old one, it is theirs, and the last of them frees it.
 #[derive(Debug, Default)]
 struct Head {
     text: Arc<Vec<u8>>,

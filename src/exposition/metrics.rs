@@ -49,7 +49,8 @@ impl Format {
 const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
 const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 
-/// The body of one scrape.
+/// The body of one scrape. Its own are the place where it stands and the labels of one subject; the frame is its worker's, the
+/// registry's text is shared with other scrapes, and all else is read from the view as it is rendered.
 pub struct MetricsBody {
     view: Walk,
     format: Format,

@@ -19,7 +19,9 @@ use hyper::body::{Body, Buf, Frame, SizeHint};
 use super::{Render, ServerStats, line::Line};
 use crate::limits::{FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
 
-/// The spare frame buffers of one worker.
+/// The spare frame buffers of one worker, which owns them. A frame that is handed out belongs to its [`Piece`] until hyper drops
+/// that, which gives it back to the worker of its connection: on the same thread, hence no lock. Not more than
+/// [`SPARE_FRAMES_PER_WORKER`] are kept; a connection that ends with a frame outstanding drops its piece, and so gives it back too.
 pub(super) struct FramePool {
     spare: RefCell<Vec<Vec<u8>>>,
     stats: Arc<ServerStats>,
@@ -56,7 +58,8 @@ impl Drop for FramePool {
     }
 }
 
-/// Bytes on their way into the socket.
+/// Bytes on their way into the socket. Owned by hyper's queue of its connection; a frame returns to its worker's [`FramePool`]
+/// on drop, a whole body (`line` is none) was the route's and is freed.
 pub(super) struct Piece {
     bytes: Vec<u8>,
     written: usize,

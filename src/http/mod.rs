@@ -40,7 +40,8 @@ pub enum Reply {
     },
 }
 
-/// A body that is written in pieces into a buffer that the worker owns and reuses.
+/// A body that is written in pieces into a buffer that the worker owns and reuses: borrowed for one call of [`Render::render`],
+/// never kept.
 pub trait Render: Send {
     /// Appends the next piece to `out`, which is empty and has [`crate::limits::FRAME_BYTES`] of capacity: it must not
     /// grow. Returns whether there is more to come; a last piece may be empty.

@@ -9,7 +9,8 @@ use super::peer::{Entry, NameId};
 use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX};
 use crate::region::List;
 
-/// Bytes and nothing else: every name is known by its place.
+/// Bytes and nothing else: every name is known by its place. The directory's own, behind its lock: a name is borrowed from it
+/// only as long as that is held, for the next list may move them all.
 #[derive(Debug)]
 pub(super) struct Names {
     bytes: List<u8>,

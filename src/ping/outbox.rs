@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::limits::{PING_OUTPUT_BYTES_MAX, PING_OUTPUT_TIME, PING_WRITE_BYTES};
 
-/// Text on its way out.
+/// Text on its way out. One buffer, owned here and kept from turn to turn: whoever prints borrows `text` and only appends; it is
+/// emptied when all of it is written.
 #[derive(Debug)]
 pub struct Outbox {
     to: File,

@@ -118,7 +118,7 @@ impl Packed {
     }
 }
 
-/// The ring.
+/// The ring. The engine's own; a place belongs to the probe of its number until `capacity` later ones have been booked.
 #[derive(Debug)]
 pub struct Flights {
     ring: Table<Packed>,

@@ -160,7 +160,8 @@ struct Slot {
     control_bytes: usize,
 }
 
-/// Buffers for one `recvmmsg` call, allocated once.
+/// Buffers for one `recvmmsg` call, allocated once. Owned by [`super::socket::Sockets`], one for arrivals and one for departures
+/// of both families; what was read is lent out as [`Received`] and is overwritten by the next call.
 pub struct Batch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,

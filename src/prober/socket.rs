@@ -72,7 +72,8 @@ struct Socket {
     real_time: RealTime,
 }
 
-/// The sockets of both families. Where the host lacks a family, sending to it gives [`SendError::NoSocket`].
+/// The sockets of both families. Where the host lacks a family, sending to it gives [`SendError::NoSocket`]. They own the receive
+/// buffers, which both families share, for they are read one after the other: a packet is borrowed from them for one `deliver`.
 #[derive(Debug)]
 pub struct Sockets {
     v4: Option<Socket>,

@@ -46,6 +46,8 @@ pub struct Prober<W, C> {
     departures: bool,
 }
 
+/// Requests that are being put together. The prober's own, allocated with it: a turn writes them, [`Wire::send`] borrows them for
+/// one call (the kernel copies), and the next batch overwrites them.
 #[derive(Debug)]
 struct Batch {
     messages: Vec<u8>,

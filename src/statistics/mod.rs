@@ -29,7 +29,8 @@ use crate::region::Table;
 use crate::units::Nanos;
 use slots::{Hot, Rare};
 
-/// All of an agent's statistics.
+/// All of an agent's statistics. The tables are allocated once, for as many slots as there can be, and shared: the probe thread
+/// alone writes ([`Sink`], and who is in a slot by [`Statistics::apply`]), HTTP workers read, and nothing is locked.
 #[derive(Debug)]
 pub struct Statistics {
     bounds: Bounds,

@@ -1,0 +1,64 @@
+//! Allocations per probe and per scrape, counted by the allocator of this program, for `bench/allocations`.
+//!
+//! `counted_allocations naive|ours PEERS` probes 127.2.x.y and prints a CSV line for each of: what is held once all peers
+//! are there, a while of probing, one scrape. The naive one is what the libraries' examples show: a surge-ping `Pinger` and
+//! a task per peer, a prometheus histogram and three counters per peer, `gather()` and `TextEncoder`. Neither is served over
+//! HTTP here: both ways of making the text would be served alike.
+
+mod counting;
+mod naive;
+mod ours;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use counting::Asked;
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
+
+/// Rounds of probing before the count begins: until then, buffers find their size.
+const ROUNDS_BEFORE: u32 = 2;
+/// Rounds that are counted.
+const ROUNDS: u32 = 3;
+/// Not more probes a second than this: a build without optimization must not fall behind.
+const PROBES_PER_SECOND_MAX: u64 = 1_000;
+
+fn interval(peers: u16) -> Duration {
+    Duration::from_secs(1).max(Duration::from_millis(u64::from(peers) * 1_000 / PROBES_PER_SECOND_MAX))
+}
+
+fn address(peer: u16) -> IpAddr {
+    let [high, low] = (peer + 1).to_be_bytes();
+    IpAddr::from([127, 2, high, low])
+}
+
+/// What was counted of one thing.
+struct Counted {
+    what: &'static str,
+    /// Peers, probes or scrapes.
+    units: u64,
+    /// Of these, those without an answer; of a scrape, its bytes.
+    detail: u64,
+    asked: Asked,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, peers] = &arguments[..] else { usage() };
+    let Ok(peers @ 1..=10_000) = peers.parse() else { usage() };
+    let counted = match kind.as_str() {
+        "naive" => naive::count(peers),
+        "ours" => ours::count(peers),
+        _ => usage(),
+    };
+    for Counted { what, units, detail, asked } in counted {
+        let Asked { allocations, frees, bytes, held, peak } = asked;
+        println!("{kind},{peers},{what},{units},{detail},{allocations},{frees},{bytes},{held},{peak}");
+    }
+}
+
+fn usage() -> ! {
+    eprintln!("usage: counted_allocations naive|ours PEERS (1 to 10,000)");
+    std::process::exit(2);
+}

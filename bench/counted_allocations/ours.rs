@@ -1,0 +1,113 @@
+//! The agent's own stages, wired as `src/agent.rs` does it, over real sockets.
+
+use std::sync::{Arc, RwLock};
+
+use kube_canary::allocator;
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View};
+use kube_canary::http::{Render as _, ServerStats};
+use kube_canary::limits::FRAME_BYTES;
+use kube_canary::peers::{Directory, Own};
+use kube_canary::prober::socket::Sockets;
+use kube_canary::prober::{Clock as _, MonotonicClock, Prober, Settings, Timer};
+use kube_canary::statistics::{Bounds, PeerStatistics, Statistics};
+use kube_canary::units::Nanos;
+
+use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
+
+struct Agent {
+    prober: Prober<Sockets, MonotonicClock>,
+    timer: Timer,
+    view: Arc<View>,
+}
+
+impl Agent {
+    fn new(peers: u16, interval: Nanos) -> Self {
+        let settings = Settings { interval, timeout: interval, payload_bytes: 56, node: "self".into() };
+        let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock).expect("ICMP sockets");
+        let mut prober = Prober::new(sockets, MonotonicClock, &settings);
+        let statistics = Statistics::new(Bounds::default(), interval);
+        let mut directory = Directory::default();
+        let spec = |peer| PeerSpec {
+            node: format!("node-{peer}"),
+            address: address(peer),
+            zone: Some(format!("zone-{}", peer % 3)),
+            readiness: Readiness::Ready,
+            http_port: None,
+        };
+        let own = Own { node: "self".into(), ..Own::default() };
+        let list = PeerList { peers: (0..peers).map(spec).collect() };
+        for change in directory.apply(list, &own, MonotonicClock.now()).changes {
+            statistics.apply(change);
+            prober.apply(change);
+        }
+        let (node, health) = ("self".into(), Health::default());
+        let view = Arc::new(View { node, directory: RwLock::new(directory), statistics, health });
+        Self { prober, timer: Timer::new().expect("a timer"), view }
+    }
+
+    async fn live(&mut self, span: Nanos) {
+        let mut now = MonotonicClock.now();
+        let end = now.plus(span);
+        while now < end {
+            self.view.statistics.tick(now);
+            let drained = self.prober.turn(&mut &self.view.statistics);
+            now = MonotonicClock.now();
+            let due = if drained { self.prober.next_turn().unwrap_or(end) } else { now };
+            self.timer.set(due.min(end)).expect("the timer is set");
+            tokio::select! {
+                () = self.timer.fired() => {}
+                () = self.prober.wire().readable() => {}
+            }
+        }
+    }
+
+    /// Probes sent and lost so far.
+    fn probes(&self) -> (u64, u64) {
+        let directory = self.view.directory.read().expect("no panic");
+        let readings =
+            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(PeerStatistics::read);
+        readings.fold((0, 0), |(sent, lost), peer| (sent + peer.sent, lost + peer.lost))
+    }
+}
+
+/// Counts set-up, probing and a scrape.
+pub fn count(peers: u16) -> Vec<Counted> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let interval = Nanos::from(interval(peers));
+    let spans = |rounds: u32| Nanos(interval.0 * u64::from(rounds));
+    let mut counted = Vec::with_capacity(3);
+    counting::begin();
+    let mut agent = runtime.block_on(async { Agent::new(peers, interval) });
+    runtime.block_on(agent.live(spans(ROUNDS_BEFORE)));
+    let (sent_before, lost_before) = agent.probes();
+    counted.push(Counted { what: "setup", units: peers.into(), detail: lost_before, asked: counting::asked() });
+    counting::begin();
+    runtime.block_on(agent.live(spans(ROUNDS)));
+    let asked = counting::asked();
+    let (sent, lost) = agent.probes();
+    counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
+
+    let info = allocator::info();
+    let build = Build { allocator: &info, http_workers: 4 };
+    let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
+    // The worker's, which keeps it.
+    let mut frame = Vec::with_capacity(FRAME_BYTES);
+    let mut scrape = || {
+        let mut body = MetricsBody::new(Arc::clone(&agent.view), &metrics, Format::Text);
+        let mut bytes = 0;
+        loop {
+            frame.clear();
+            let more = body.render(&mut frame);
+            bytes += frame.len() as u64;
+            if !more {
+                return bytes;
+            }
+        }
+    };
+    scrape();
+    counting::begin();
+    let bytes = scrape();
+    counted.push(Counted { what: "scrape", units: 1, detail: bytes, asked: counting::asked() });
+    counted
+}

@@ -1,0 +1,101 @@
+//! What the start has relocated is read-only from then on.
+//!
+//! A position-independent program fills in the addresses in its constants (tables of functions, above all) at its start, and
+//! names their range in its header: `PT_GNU_RELRO`, to be made unwritable. glibc's loader does so, in a static program too;
+//! musl's does it for dynamic programs alone, and ours is static. Without this, whoever can write anywhere could choose
+//! which function is called next.
+#![expect(unsafe_code, reason = "the C library finds the program's header, and mprotect(2) has no safe wrapper")]
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+/// Makes the relocated constants of this program unwritable. A refusal (a seccomp filter) is no reason not to run.
+pub fn seal() {
+    if let Some(range) = relocated() {
+        protect(&range, libc::PROT_READ);
+    }
+}
+
+fn protect(range: &Range<usize>, protection: c_int) {
+    // SAFETY: the range is page-aligned and the linker's: nothing in it is written once relocations are done, which they are
+    // before `main`, and all of it stays readable.
+    unsafe { libc::mprotect(range.start as *mut c_void, range.len(), protection) };
+}
+
+/// The program's relocated constants; none where they fill no page.
+fn relocated() -> Option<Range<usize>> {
+    let mut found: Option<Range<usize>> = None;
+    // SAFETY: the callback has the signature that is asked for, and `data` is the `found` that it writes to.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    found
+}
+
+/// Called with the program itself first; ends the walk there, for libraries are the loader's.
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the C library passes a valid description, whose headers stay mapped as long as the program; `sysconf` takes and
+    // returns plain integers; `data` is what `relocated` passes.
+    unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
+        let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(usize::MAX);
+        *data.cast() = headers.iter().find_map(|header| pages(info.dlpi_addr, header, page));
+    }
+    1
+}
+
+/// The whole pages of a `PT_GNU_RELRO` header. What comes before it in its first page belongs to it; its last page it may
+/// share with what is written.
+fn pages(base: libc::Elf64_Addr, header: &libc::Elf64_Phdr, page: usize) -> Option<Range<usize>> {
+    if header.p_type != libc::PT_GNU_RELRO {
+        return None;
+    }
+    let start = usize::try_from(base.wrapping_add(header.p_vaddr)).ok()?;
+    let end = start.checked_add(usize::try_from(header.p_memsz).ok()?)?;
+    let (start, end) = (start / page * page, end / page * page);
+    (start < end).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_alone_are_sealed() {
+        let header = |p_type, p_vaddr, p_memsz| libc::Elf64_Phdr {
+            p_type,
+            p_flags: 4,
+            p_offset: 0,
+            p_vaddr,
+            p_paddr: 0,
+            p_filesz: 0,
+            p_memsz,
+            p_align: 1,
+        };
+        let relro = |at, bytes| pages(0x7000_0000, &header(libc::PT_GNU_RELRO, at, bytes), 4_096);
+        assert_eq!(relro(0x1578, 0xda88), Some(0x7000_1000..0x7000_f000));
+        assert_eq!(relro(0x1000, 0x1fff), Some(0x7000_1000..0x7000_2000));
+        assert_eq!(relro(0x1578, 0x888), None);
+        assert_eq!(pages(0, &header(libc::PT_LOAD, 0x1000, 0x4000), 4_096), None);
+    }
+
+    /// The permissions of the mapping that holds an address.
+    fn permissions(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let holds = |line: &&str| {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let bound = |hex| usize::from_str_radix(hex, 16).unwrap();
+            (bound(start)..bound(end)).contains(&address)
+        };
+        maps.lines().find(holds).unwrap().split(' ').nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_was_writable_after_the_start_is_not_after_sealing() {
+        let range = relocated().expect("a program with tables of functions has relocated constants");
+        // glibc's loader has sealed it already; musl's has not.
+        protect(&range, libc::PROT_READ | libc::PROT_WRITE);
+        assert_eq!(permissions(range.start), "rw-p");
+        seal();
+        assert_eq!([range.start, range.end - 1].map(permissions), ["r--p", "r--p"]);
+    }
+}
