@@ -63,8 +63,8 @@ find_tool() { # leaves binary[tool] and version[tool], or missing[tool]
             fi
             version[$1]=$("${binary[$1]}" version --json) ;;
         naive)
-            cargo build --quiet --release --target "$musl" --example naive_pinger >&2
-            binary[$1]=$target/$musl/release/examples/naive_pinger version[$1]="surge-ping of Cargo.lock" ;;
+            cargo build --quiet --release --target "$musl" --package kube-canary-bench --bin naive_pinger >&2
+            binary[$1]=$target/$musl/release/naive_pinger version[$1]="surge-ping of Cargo.lock" ;;
         fping | oping)
             on_path "$1" "$1" || missing[$1]="not on the PATH (Debian: $1)"
             version[$1]=$(dpkg-query -W -f '${Version}' "$1" 2>/dev/null || "$1" -v 2>&1 | head -n 1) ;;

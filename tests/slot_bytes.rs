@@ -10,6 +10,7 @@ mod leaks;
 use std::net::{IpAddr, Ipv4Addr};
 
 use clock::ScriptedClock;
+use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
@@ -109,11 +110,13 @@ fn a_peer_costs_what_the_documentation_says() {
     let names = agent.live_with(0..PEERS) as f64 / f64::from(PEERS);
     let [statistics, directory, prober] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
     let rare = Statistics::RARE_BYTES_PER_PEER;
-    println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened");
-    println!("directory:  {directory:.1} bytes, of which the name is {names:.1}");
-    println!("prober:     {prober:.1} bytes, at timeout = interval");
+    unfollowed(|| {
+        println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened")
+    });
+    unfollowed(|| println!("directory:  {directory:.1} bytes, of which the name is {names:.1}"));
+    unfollowed(|| println!("prober:     {prober:.1} bytes, at timeout = interval"));
     let together = statistics + directory + prober;
-    println!("together:   {together:.1} bytes");
+    unfollowed(|| println!("together:   {together:.1} bytes"));
     assert!(together <= 256.0, "{together}");
     // The last page of each table is not full.
     assert!((127.0..=129.0).contains(&statistics) && rare <= 64, "{statistics}");
@@ -138,7 +141,9 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         agent.live_with(stays());
         waves.push(agent.resident());
     }
-    println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident());
+    unfollowed(|| {
+        println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident())
+    });
     assert!(waves.iter().all(|resident| *resident == fresh.resident()));
     let statistics = |slot| agent.statistics.slot(slot).expect("a slot in use").read();
     let sent: Vec<u64> = agent.directory.peers().map(|(slot, _)| statistics(slot).sent).collect();

@@ -75,10 +75,10 @@ fn peers(list: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
     let rtts =
         HistogramVec::new(HistogramOpts::new("ping_rtt_seconds", "Round-trip time.").buckets(BUCKETS.into()), &labels)?;
     let sent = IntCounterVec::new(Opts::new("ping_sent_total", "Pings sent."), &labels)?;
-    let lost = IntCounterVec::new(Opts::new("ping_lost_total", "Pings not answered."), &labels)?;
+    let losses = IntCounterVec::new(Opts::new("ping_lost_total", "Pings not answered."), &labels)?;
     registry.register(Box::new(rtts.clone()))?;
     registry.register(Box::new(sent.clone()))?;
-    registry.register(Box::new(lost.clone()))?;
+    registry.register(Box::new(losses.clone()))?;
     let peer = |line: &str| {
         let (name, at) = line.split_once('=').ok_or_else(|| format!("{line}: not NAME=ADDRESS[@ZONE]"))?;
         let (address, zone) = at.split_once('@').unwrap_or((at, "unknown"));
@@ -87,7 +87,7 @@ fn peers(list: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
             address: address.parse().map_err(|error| format!("{line}: {error}"))?,
             rtt: rtts.with_label_values(&values),
             sent: sent.with_label_values(&values),
-            lost: lost.with_label_values(&values),
+            lost: losses.with_label_values(&values),
         })
     };
     list.lines().map(peer).collect()

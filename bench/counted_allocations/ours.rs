@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
-use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View};
+use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
@@ -42,7 +42,8 @@ impl Agent {
             prober.apply(change);
         }
         let (node, health) = ("self".into(), Health::default());
-        let view = Arc::new(View { node, directory: RwLock::new(directory), statistics, health });
+        let view =
+            Arc::new(View { node, directory: RwLock::new(directory), statistics, health, walks: Walks::default() });
         Self { prober, timer: Timer::new().expect("a timer"), view }
     }
 
