@@ -1,4 +1,4 @@
-"""The budget's check, itself checked: python3 -m unittest discover -s bench/core_counts"""
+"""The budget's check, itself checked: python3 -B -m unittest discover -s bench/core_counts"""
 
 import pathlib
 import unittest
