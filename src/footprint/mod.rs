@@ -18,6 +18,7 @@ mod place;
 mod process;
 mod programs;
 mod smaps;
+mod stacks;
 
 pub use category::{Amounts, Category, Footprint};
 pub use elf::Elf;
@@ -149,7 +150,7 @@ fn process(id: u32) -> Result<Process, FootprintError> {
     // Exact, where the sum of the parts is rounded down for each.
     let pss = process::sum(whose, &mut [0; FOOTPRINT_READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
     let page_tables = proc::find(whose.path(format_args!("status")), |line| proc::number(line, "VmPTE:"));
-    Ok(Process { id, name, footprint, pss, page_tables })
+    Ok(Process { id, name, footprint, pss, like_us: whose.is_like_us(), page_tables })
 }
 
 /// Whether an error says that the process has ended.
