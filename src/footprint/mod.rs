@@ -70,6 +70,8 @@ pub enum FootprintError {
 ///
 /// # Errors
 /// [`FootprintError`], where there is nothing to show.
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
 pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
     let mut text = Vec::new();
     match &settings.subject {
