@@ -157,8 +157,9 @@ pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const PID_MAX: u64 = 4_194_304;
 /// Program headers of a file that are looked at. Linkers write 8 to 14.
 pub const FOOTPRINT_HEADERS_MAX: usize = 64;
-/// Loaded segments of a file that are told apart; lld writes 4 or 5. A file with more counts by its permissions.
-pub const FOOTPRINT_SEGMENTS_MAX: usize = 12;
+/// Loaded segments of a file that are told apart; a linker writes 4 or 5 by itself, our own script 10. A file with more
+/// counts by its permissions.
+pub const FOOTPRINT_SEGMENTS_MAX: usize = 16;
 /// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a mapping's head.
 pub const FOOTPRINT_READ_BYTES: usize = 16 * 1_024;
 /// The same in the agent, where they stand on a worker's stack: its own paths are short.

@@ -13,7 +13,7 @@ Without --pid and --filter: every running kube-canary but this one. A process is
 data, heap, anon, stacks, kernel; file and shared where there is any), clean, dirty and swapped; clean and dirty add up to
 its resident memory. Programs are shown by what no other process has (private) and their share of what several have.
 
-Needs to be the user of what it reads, or root (CAP_SYS_PTRACE). Other processes' names are counted on standard error.
+Needs to be the user of what it reads, or root (CAP_SYS_PTRACE). What may not be read is counted on standard error.
 
 Exit codes: 0; 1 there is nothing to show, or it may not be read; 2 a bad flag.
 ";

@@ -71,6 +71,8 @@ See `kube-canary COMMAND --help` for the flags of each.
 ///
 /// # Errors
 /// [`UsageError`], one line.
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
 pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
     let mut arguments = arguments.into_iter().peekable();
     let command = match arguments.peek().and_then(|first| first.to_str()) {

@@ -71,6 +71,8 @@ struct Mesh(Vec<Canary>);
 ///
 /// # Errors
 /// [`DemoError`].
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
 pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
     // Before any thread starts: a process with threads may not enter a user namespace.
     if !namespace::can_ping() {

@@ -8,16 +8,17 @@
 //! | of any other file | file |
 //! | of no file on a disk: memfd, System V, `/dev/…`, shared and anonymous | shared |
 //! | `[heap]`; named by an allocator (`[anon:…malloc…]`, `scudo`) | heap |
-//! | `[stack]`; named as one; private, anonymous, with a guard below it and a thread's stack pointer in it | stacks |
+//! | `[stack]`; named as one; where a thread has its stack ([`super::stacks`]) | stacks |
 //! | other anonymous memory: large allocations, other arenas, garbage-collected heaps, code made at run time | anon |
 //! | any other name in brackets: vdso, vvar | kernel |
 //!
 //! A mapping may be of two kinds: a static-PIE program of musl's protects no relro, so that this and data are one
-//! mapping, and a heap may grow out of bss. Then the smaller parts are counted page by page, and the largest gets what
+//! mapping, a heap may grow out of bss, and a stack run into whatever follows it. Then the smaller parts are counted page by page, and the largest gets what
 //! remains: what the kernel said of the whole is never exceeded nor lost. Trap: the page table also shows pages of zeros
 //! that were only read, which the kernel does not count as resident.
 
 use super::smaps::Mapping;
+use super::stacks::Stack;
 use super::{Amounts, Category, Elf, Footprint};
 
 /// What is known of a file.
@@ -64,11 +65,8 @@ enum Known {
 /// Adds mappings up, in ascending order.
 pub struct Classifier<'a, S> {
     sources: S,
-    /// Stack pointers of the process's threads, as far as they are known.
-    stacks: &'a [u64],
+    stacks: &'a [Stack],
     object: Option<Object>,
-    /// Where the last mapping ended, if nobody can touch it: a guard.
-    guard_end: u64,
     total: Footprint,
 }
 
@@ -76,9 +74,9 @@ pub struct Classifier<'a, S> {
 const PAGE_BYTES: u64 = 4_096;
 
 impl<'a, S: Sources> Classifier<'a, S> {
-    /// Nothing yet.
-    pub fn new(sources: S, stacks: &'a [u64]) -> Self {
-        Self { sources, stacks, object: None, guard_end: 0, total: Footprint::default() }
+    /// Nothing yet; `stacks` are those that are not named.
+    pub fn new(sources: S, stacks: &'a [Stack]) -> Self {
+        Self { sources, stacks, object: None, total: Footprint::default() }
     }
 
     /// The sum of all that was added.
@@ -103,8 +101,6 @@ impl<'a, S: Sources> Classifier<'a, S> {
         let page = if mapping.page == 0 { PAGE_BYTES } else { mapping.page.saturating_mul(1_024) };
         let whole = self.whole(mapping, path, page);
         self.split(mapping, page, whole, amounts);
-        let untouchable = !(mapping.may(b'r') || mapping.may(b'w') || mapping.may(b'x'));
-        self.guard_end = if untouchable { mapping.end } else { 0 };
     }
 
     /// What the mapping is for, apart from the parts of it of which a program says otherwise.
@@ -113,7 +109,7 @@ impl<'a, S: Sources> Classifier<'a, S> {
             return bracketed(name);
         }
         if mapping.inode == 0 && path.is_empty() {
-            return if self.is_stack(mapping) { Category::Stacks } else { Category::Anon };
+            return Category::Anon;
         }
         let off_disk = !path.starts_with(b"/")
             || [b"/dev/".as_slice(), b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/[aio]"]
@@ -131,13 +127,6 @@ impl<'a, S: Sources> Classifier<'a, S> {
             Known::Loaded | Known::Nothing => Category::Rodata,
             Known::Other => other,
         }
-    }
-
-    /// Private, anonymous, and a thread runs on it. The guard tells a thread's stack from a heap that holds the stacks of
-    /// a language's own threads.
-    fn is_stack(&self, mapping: &Mapping) -> bool {
-        let range = mapping.start..mapping.end;
-        mapping.may(b'w') && self.guard_end == mapping.start && self.stacks.iter().any(|stack| range.contains(stack))
     }
 
     /// What is known of the mapping's file; a program only where this mapping is part of it as it is loaded.
@@ -197,18 +186,28 @@ impl<'a, S: Sources> Classifier<'a, S> {
             _ => None,
         });
         // Of this file, or memory that may be its bss: without a file of its own, and private.
-        let zeros = mapping.inode == 0 && matches!(whole, Category::Heap | Category::Anon | Category::Stacks);
+        let zeros = mapping.inode == 0 && matches!(whole, Category::Heap | Category::Anon);
         let program = program.filter(|(elf, bias, object)| {
             let same = mapping.inode == object.inode && mapping.device == object.device && !mapping.may(b's');
             zeros || same && elf.holds(mapping.start.wrapping_sub(*bias), mapping.offset, page)
         });
-        let Some((elf, bias, _)) = program else { return visit(&mut self.sources, whole, mapping.start, mapping.end) };
+        let stacks = if whole == Category::Anon { self.stacks } else { &[] };
         let mut start = mapping.start;
         while start < mapping.end {
-            let address = start.wrapping_sub(bias);
-            let (category, until) = elf.category(address, page, zeros);
-            // At least a page further each time, and at most twice per segment.
-            let end = start.saturating_add((until - address).max(page)).min(mapping.end);
+            let (mut category, mut end) = (None, mapping.end);
+            if let Some((elf, bias, _)) = program {
+                let address = start.wrapping_sub(bias);
+                let (found, until) = elf.category(address, page, zeros);
+                // At least a page further each time, and at most twice per segment.
+                (category, end) = (found, start.saturating_add((until - address).max(page)).min(end));
+            }
+            for stack in stacks.iter().filter(|stack| stack.start < stack.end) {
+                if category.is_none() && (stack.start..stack.end).contains(&start) {
+                    (category, end) = (Some(Category::Stacks), end.min(stack.end));
+                } else if stack.start > start {
+                    end = end.min(stack.start);
+                }
+            }
             visit(&mut self.sources, category.unwrap_or(whole), start, end);
             start = end;
         }

@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
-use super::super::elf::tests::{Header, LOAD, RELRO, STATIC_PIE, file, read};
-use super::super::smaps;
 use super::*;
+use crate::footprint::elf::tests::{Header, LOAD, RELRO, STATIC_PIE, file, read};
+use crate::footprint::smaps;
 
 const PAGE: u64 = 0x1000;
 
@@ -40,7 +40,7 @@ fn mapping(head: &str, rss: u64, dirty: u64, swap: u64) -> String {
     )
 }
 
-fn classified(sources: &Scripted, stacks: &[u64], text: &str) -> Footprint {
+fn classified(sources: &Scripted, stacks: &[Stack], text: &str) -> Footprint {
     let mut classifier = Classifier::new(sources, stacks);
     let (mut buffer, mut path) = ([0; 4_096], [0; 256]);
     smaps::each(&mut text.as_bytes(), &mut buffer, &mut path, &mut |m, p| classifier.add(m, p)).unwrap();
@@ -220,8 +220,7 @@ fn a_virtual_machine_of_many_mappings_has_its_stacks_where_its_threads_are() {
         text += &mapping(&format!("{:x}-{:x} ---p 00000000 00:00 0", at, at + 0x1000), 0, 0, 0);
         text += &mapping(&format!("{:x}-{:x} rw-p 00000000 00:00 0", at + 0x1000, at + 0x10_0000), 24, 24, 0);
         text += &mapping(&format!("{:x}-{:x} rw-p 00000000 00:00 0", at + 0x11_0000, at + 0x12_0000), 8, 8, 0);
-        // A stack in a heap of the language's own: nothing guards it.
-        stacks.extend([at + 0xf_f000, at + 0x11_8000]);
+        stacks.extend([Stack { pointer: 0, start: at + 0x1000, end: at + 0x10_0000 }, Stack::at(at + 0x11_8000)]);
     }
     text += &mapping("7f8000000000-7f8000100000 rwxp 00000000 00:00 0", 400, 400, 0);
     text += &mapping("7f8000200000-7f8000300000 rw-s 00000000 00:01 77 /memfd:heap (deleted)", 64, 32, 16);
@@ -230,6 +229,15 @@ fn a_virtual_machine_of_many_mappings_has_its_stacks_where_its_threads_are() {
     let total = classified(&Scripted::default(), &stacks, &text);
     hold(&total, &[(Stacks, 0, 4_800, 0), (Anon, 0, 2_000, 0), (Shared, 32, 36, 16)]);
     hold(&classified(&Scripted::default(), &[], &text), &[(Anon, 0, 6_800, 0), (Shared, 32, 36, 16)]);
+}
+
+#[test]
+fn a_stack_that_runs_into_other_memory_is_split_at_its_end() {
+    let pages = [(0x7_f000, 'd'), (0x8_0000, 'd'), (0x8_1000, 'd'), (0x4_0000, 'd'), (0x3_f000, 's')];
+    let sources = Scripted { pages: HashMap::from(pages), ..Scripted::default() };
+    let stacks = [0x1_0000, 0x4_0000, 0x30_0000].map(|start| Stack { pointer: 0, start, end: start + 0x4_0000 });
+    let text = mapping("00040000-00200000 rw-p 00000000 00:00 0", 400, 400, 8);
+    hold(&classified(&sources, &stacks, &text), &[(Stacks, 0, 8, 0), (Anon, 0, 392, 8)]);
 }
 
 #[test]

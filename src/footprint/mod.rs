@@ -18,6 +18,7 @@ mod place;
 mod process;
 mod programs;
 mod smaps;
+mod stacks;
 
 pub use category::{Amounts, Category, Footprint};
 pub use elf::Elf;
@@ -69,6 +70,8 @@ pub enum FootprintError {
 ///
 /// # Errors
 /// [`FootprintError`], where there is nothing to show.
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
 pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
     let mut text = Vec::new();
     match &settings.subject {
@@ -149,7 +152,7 @@ fn process(id: u32) -> Result<Process, FootprintError> {
     // Exact, where the sum of the parts is rounded down for each.
     let pss = process::sum(whose, &mut [0; FOOTPRINT_READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
     let page_tables = proc::find(whose.path(format_args!("status")), |line| proc::number(line, "VmPTE:"));
-    Ok(Process { id, name, footprint, pss, page_tables })
+    Ok(Process { id, name, footprint, pss, like_us: whose.is_like_us(), page_tables })
 }
 
 /// Whether an error says that the process has ended.

@@ -19,6 +19,8 @@ pub struct Process {
     pub footprint: Footprint,
     /// Its share of the memory that it has in common with others, and all of its own, in KB.
     pub pss: u64,
+    /// Whether it runs the file that we run, so that its pages are shared with us while we look.
+    pub like_us: bool,
     /// Page tables, in KB; they are the kernel's, and in none of the other figures.
     pub page_tables: Option<u64>,
 }
@@ -156,6 +158,9 @@ fn table(process: &Process) -> String {
         let _ = write!(text, "; hugetlb pages {}", footprint.hugetlb);
     }
     text.push('\n');
+    if process.like_us {
+        text.push_str("(PSS and private are less for as long as this looks: both run the same file)\n");
+    }
     text
 }
 
@@ -196,7 +201,7 @@ mod tests {
         let mut footprint = Footprint { rss: 16, private: 12, swap: 4, ..Footprint::default() };
         footprint.amounts[Category::Text as usize] = Amounts { clean: 8, dirty: 0, swap: 0 };
         footprint.amounts[Category::Heap as usize] = Amounts { clean: 0, dirty: 8, swap: 4 };
-        Process { id: 42, name: "canary".into(), footprint, pss: 14, page_tables: Some(20) }
+        Process { id: 42, name: "canary".into(), footprint, pss: 14, like_us: true, page_tables: Some(20) }
     }
 
     #[test]
@@ -207,7 +212,10 @@ mod tests {
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows.contains(&vec!["heap", "0", "8", "8", "4"]) && rows.contains(&vec!["total", "8", "8", "16", "4"]));
         assert!(text.contains("canary (pid 42)") && text.contains("PSS 14, private 12; page tables 20"));
-        assert!(!text.contains("shared") && text.matches("total").count() == 2, "{text}");
+        assert!(
+            text.contains("both run the same file") && !text.contains("shared") && text.matches("total").count() == 2,
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::classify::{Content, Sources};
@@ -67,26 +67,18 @@ impl Whose {
         File::open(self.path(format_args!("{name}")))
     }
 
+    /// Whether it runs the same file as this process.
+    pub fn is_like_us(self) -> bool {
+        let file = |whose: Self| fs::metadata(whose.path(format_args!("exe"))).map(|file| (file.dev(), file.ino()));
+        matches!((file(self), file(Self::Own)), (Ok(theirs), Ok(ours)) if theirs == ours)
+    }
+
     /// The file that it runs, with what the kernel adds to it (` (deleted)`).
     ///
     /// # Errors
     /// What the kernel says: not found for a kernel thread or a zombie.
     pub fn program(self) -> io::Result<Vec<u8>> {
         fs::read_link(self.path(format_args!("exe"))).map(|path| path.into_os_string().into_vec())
-    }
-
-    /// Calls `thread` with the stack pointer of each of its threads that can be looked at and is not running right now.
-    pub fn each_stack(self, mut stack: impl FnMut(u64)) {
-        let Ok(threads) = fs::read_dir(self.path(format_args!("task"))) else { return };
-        for thread in threads.map_while(Result::ok) {
-            let path = self.path(format_args!("task/{}/syscall", thread.file_name().to_string_lossy()));
-            let mut text = [0; 256];
-            let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut text)) else { continue };
-            // Number, arguments, stack pointer, program counter; `running` alone while it runs.
-            let mut fields = std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace().rev();
-            let pointer = fields.nth(1).and_then(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
-            pointer.into_iter().for_each(&mut stack);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::Footprint;
 use super::classify::Classifier;
 use super::place::{Place, Whose};
 use super::smaps::{self, Mapping};
+use super::stacks::{self, Stack};
 use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES, FOOTPRINT_READ_BYTES, HTTP_WORKERS_MAX};
 
 /// Threads of an agent, with room for those of an allocator.
@@ -71,8 +72,8 @@ pub fn sum(whose: Whose, buffer: &mut [u8]) -> io::Result<Sum> {
 /// What the kernel says; not found where the process has no memory, or none left.
 pub fn read(whose: Whose) -> io::Result<Footprint> {
     let mut stacks = Vec::new();
-    whose.each_stack(|stack| stacks.push(stack));
-    let total = pass(whose, &stacks, &mut [0; FOOTPRINT_READ_BYTES], &mut [0; PATH_BYTES])?;
+    stacks::each_pointer(whose, |pointer| stacks.push(Stack::at(pointer)));
+    let total = pass(whose, &mut stacks, &mut [0; FOOTPRINT_READ_BYTES], &mut [0; PATH_BYTES])?;
     // One that ends meanwhile reads as one with fewer mappings.
     if total.mappings == 0 || whose.open("smaps").and_then(|mut file| io::Read::read(&mut file, &mut [0]))? == 0 {
         return Err(io::ErrorKind::NotFound.into());
@@ -86,18 +87,21 @@ pub fn read(whose: Whose) -> io::Result<Footprint> {
 /// # Errors
 /// What the kernel says.
 pub fn read_own() -> io::Result<Footprint> {
-    let mut stacks = [0; OWN_THREADS_MAX];
+    let mut stacks = [Stack::default(); OWN_THREADS_MAX];
     let mut threads = 0;
-    Whose::Own.each_stack(|stack| {
+    stacks::each_pointer(Whose::Own, |pointer| {
         if let Some(place) = stacks.get_mut(threads) {
-            *place = stack;
+            *place = Stack::at(pointer);
             threads += 1;
         }
     });
-    pass(Whose::Own, &stacks[..threads], &mut [0; FOOTPRINT_OWN_READ_BYTES], &mut [0; FOOTPRINT_OWN_PATH_BYTES])
+    let (buffer, path) = (&mut [0; FOOTPRINT_OWN_READ_BYTES], &mut [0; FOOTPRINT_OWN_PATH_BYTES]);
+    pass(Whose::Own, &mut stacks[..threads], buffer, path)
 }
 
-fn pass(whose: Whose, stacks: &[u64], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
+fn pass(whose: Whose, stacks: &mut [Stack], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
+    // The heads of the mappings alone, which cost little.
+    stacks::find(&mut whose.open("maps")?, buffer, stacks)?;
     let mut smaps = whose.open("smaps")?;
     let mut classifier = Classifier::new(Place::new(whose), stacks);
     smaps::each(&mut smaps, buffer, path, &mut |mapping, path| classifier.add(mapping, path))?;

@@ -66,6 +66,8 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
 ///
 /// # Errors
 /// [`PingError`].
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
 pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
     // Standard output is for results; a family without a socket shows in those of its targets.
     logging::start(log::LevelFilter::Error);

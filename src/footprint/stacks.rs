@@ -1,0 +1,121 @@
+//! Finds the stacks of a process's threads.
+//!
+//! The kernel names the main thread's only. The others are anonymous memory, but the kernel tells each waiting thread's
+//! stack pointer, and a guard that nobody can touch lies below a thread's stack; that tells it from a heap in which a
+//! language keeps the stacks of threads of its own. Where it ends is told by nobody, and it may be one mapping with
+//! whatever happens to follow it. So of threads whose stack pointers are near the lower end, as they are where the mapping
+//! goes on beyond the stack, each is taken to have as much as the smallest: most programs give all threads the same.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+use super::place::Whose;
+use super::smaps;
+
+/// A thread's stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Where the thread is in it.
+    pub pointer: u64,
+    /// Its lower end; as `end` 0 where there is none that can be told.
+    pub start: u64,
+    /// Its upper end.
+    pub end: u64,
+}
+
+impl Stack {
+    /// One of which only the pointer is known.
+    pub const fn at(pointer: u64) -> Self {
+        Self { pointer, start: 0, end: 0 }
+    }
+}
+
+/// Calls `take` with the stack pointer of each thread that may be looked at and is not running just now.
+pub fn each_pointer(whose: Whose, mut take: impl FnMut(u64)) {
+    let Ok(threads) = fs::read_dir(whose.path(format_args!("task"))) else { return };
+    for thread in threads.map_while(Result::ok) {
+        let path = whose.path(format_args!("task/{}/syscall", thread.file_name().to_string_lossy()));
+        let mut text = [0; 256];
+        let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut text)) else { continue };
+        // Number, arguments, stack pointer, program counter; `running` alone while it runs.
+        let mut fields = std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace().rev();
+        let pointer = fields.nth(1).and_then(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
+        pointer.into_iter().for_each(&mut take);
+    }
+}
+
+/// Finds where the stacks lie in `maps`, or smaps. `buffer` is lent.
+///
+/// # Errors
+/// What reading says.
+pub fn find(maps: &mut dyn Read, buffer: &mut [u8], stacks: &mut [Stack]) -> io::Result<()> {
+    // Where the last mapping ended, if nobody can touch it.
+    let mut guard_end = 0;
+    smaps::each(maps, buffer, &mut [0; 1], &mut |mapping, path| {
+        let (start, end) = (mapping.start, mapping.end);
+        if guard_end == start && mapping.inode == 0 && path.is_empty() && mapping.may(b'w') && mapping.may(b'p') {
+            for stack in stacks.iter_mut().filter(|stack| (start..end).contains(&stack.pointer)) {
+                (stack.start, stack.end) = (start, end);
+            }
+        }
+        guard_end = if mapping.permissions.starts_with(b"---") { end } else { 0 };
+    })?;
+    let found = stacks.iter().filter(|stack| stack.start < stack.end);
+    let smallest = found.map(|stack| stack.end - stack.start).min().unwrap_or(0);
+    for stack in stacks.iter_mut().filter(|stack| stack.pointer < stack.start + smallest) {
+        stack.end = stack.start + smallest;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+        1000-3000 ---p 00000000 00:00 0\n3000-33000 rw-p 00000000 00:00 0\n\
+        33000-35000 ---p 00000000 00:00 0\n35000-200000 rw-p 00000000 00:00 0\n\
+        200000-201000 ---p 00000000 00:00 0\n201000-301000 rw-p 00000000 00:00 0\n\
+        400000-500000 rw-p 00000000 00:00 0\n\
+        600000-601000 ---p 00000000 00:00 0\n601000-602000 rw-p 00000000 00:00 0 [heap]\n\
+        602000-603000 ---p 00000000 00:00 0\n603000-604000 rw-p 00000000 fe:00 7 /file\n";
+
+    fn found(pointers: &[u64]) -> Vec<(u64, u64)> {
+        let mut stacks: Vec<Stack> = pointers.iter().map(|pointer| Stack::at(*pointer)).collect();
+        find(&mut MAPS.as_bytes(), &mut [0; 256], &mut stacks).unwrap();
+        stacks.iter().map(|stack| (stack.start, stack.end)).collect()
+    }
+
+    #[test]
+    fn a_stack_ends_where_the_smallest_would_and_a_larger_one_where_its_mapping_does() {
+        let stacks = found(&[0x3_2000, 0x6_4000, 0x30_0000]);
+        assert_eq!(stacks, [(0x3000, 0x3_3000), (0x3_5000, 0x6_5000), (0x20_1000, 0x30_1000)]);
+        assert_eq!(found(&[0x6_4000]), [(0x3_5000, 0x20_0000)], "nothing to compare it with");
+    }
+
+    #[test]
+    fn what_has_no_guard_or_a_name_is_no_stack() {
+        assert_eq!(found(&[0x40_f000, 0x60_1800, 0x60_3800, 0x1800, 0x99_9000]), [(0, 0); 5]);
+    }
+
+    #[test]
+    fn our_own_threads_have_stacks_and_each_its_own() {
+        let (ready, wait) = (std::sync::Barrier::new(4), std::sync::Barrier::new(4));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    ready.wait();
+                    wait.wait();
+                });
+            }
+            ready.wait();
+            let mut pointers = Vec::new();
+            each_pointer(Whose::Own, |pointer| pointers.push(pointer));
+            wait.wait();
+            pointers.sort_unstable();
+            pointers.dedup();
+            // Ourselves at least, and those three unless they have not gone to sleep yet.
+            assert!(!pointers.is_empty() && pointers.iter().all(|pointer| *pointer > 0));
+        });
+    }
+}
