@@ -72,7 +72,7 @@ mod tests {
         };
         let (first, text) = seen(&mut memory, 5);
         // What a reading would show.
-        let held = std::hint::black_box(vec![1_u8; 16 << 20]);
+        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert_eq!(seen(&mut memory, 64), (first, text.clone()));
         let (second, later) = seen(&mut memory, 65);
         assert!(second > first && sum(&later, &["dirty"]).0 >= sum(&text, &["dirty"]).0 + held.len() as u64 / 2);

@@ -41,6 +41,15 @@ fn program(fixed: bool) -> &'static Path {
     })
 }
 
+/// A copy of the program. By a process of its own: what this one writes, another test's child may hold open for a moment,
+/// and what is open for writing cannot be run.
+fn copy(name: &str) -> PathBuf {
+    let copy = unique(directory(), name);
+    let made = Command::new("cp").arg(program(false)).arg(&copy).status().expect("cp");
+    assert!(made.success(), "{made}");
+    copy
+}
+
 fn footprint(arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("footprint").args(arguments).output().expect("the binary runs")
 }
@@ -103,10 +112,16 @@ impl Taker {
         assert_eq!(byte[0], expected);
     }
 
-    /// Takes a step, and waits until it is done.
+    /// Takes a step, and waits until it is done and every thread sleeps: of one that runs no stack is known.
     fn step(&mut self, step: u8) {
         self.input.write_all(&[step]).expect("the program reads");
         self.answers(step);
+        common::until::until_so("every thread sleeps", || {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("it runs");
+            threads
+                .map_while(Result::ok)
+                .all(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") S ")))
+        });
     }
 
     fn look(&self) -> Value {

@@ -2,14 +2,13 @@
 
 use std::fs;
 
-use crate::common::process::{Process, unique};
-use crate::{Taker, directory, footprint, json, number, one, program};
+use crate::common::process::Process;
+use crate::{Taker, copy, directory, footprint, json, number, one, program};
 
 #[test]
 fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
     // A program of this test alone: others start the common one meanwhile.
-    let copy = unique(directory(), "row-of-many");
-    fs::copy(program(false), &copy).expect("a copy");
+    let copy = copy("row-of-many");
     let name = copy.file_name().expect("a name").to_string_lossy().into_owned();
     let takers: Vec<Process> = (0..5)
         .map(|_| {
