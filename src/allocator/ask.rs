@@ -50,6 +50,7 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Books {
     Jemalloc(Mallctl),
+    #[cfg(target_env = "gnu")]
     Glibc,
     None,
 }

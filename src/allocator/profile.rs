@@ -2,6 +2,9 @@
 //!
 //! Only in a build with the feature `jemalloc-profiling`, and only once it is asked for; [`super::conf`] says how jemalloc is
 //! set up for it. What was allocated before is not in it.
+//!
+//! The trap: compiled for musl, jemalloc finds no unwinder at its configuration, and follows frame pointers, which are not
+//! there, into the void. So it is given a function that unwinds with what the standard library links anyway.
 
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -42,6 +45,8 @@ impl HeapProfile {
     /// [`ProfileError::Off`].
     pub fn start(file: PathBuf) -> Result<Self, ProfileError> {
         let mallctl = FEATURE.ok_or(ProfileError::Off(libc::ENOENT))?;
+        #[cfg(feature = "jemalloc-profiling")]
+        mallctl::write(mallctl, c"experimental.hooks.prof_backtrace", unwind::HOOK).map_err(ProfileError::Off)?;
         mallctl::write(mallctl, c"prof.active", true).map_err(ProfileError::Off)?;
         Ok(Self { file, taken: 0 })
     }
@@ -78,6 +83,34 @@ fn write(path: &Path) -> Result<(), ProfileError> {
     let pointer: *const c_char = name.as_ptr();
     let mallctl = FEATURE.ok_or(ProfileError::Off(libc::ENOENT))?;
     mallctl::write(mallctl, c"prof.dump", pointer).map_err(|_| failed())
+}
+
+/// Call stacks for jemalloc.
+#[cfg(feature = "jemalloc-profiling")]
+mod unwind {
+    #![expect(unsafe_code, reason = "called by C")]
+
+    use std::ffi::{c_uint, c_void};
+
+    /// jemalloc's `prof_backtrace_hook_t`: room for so many addresses, how many there are, and so many.
+    pub(super) const HOOK: unsafe extern "C" fn(*mut *mut c_void, *mut c_uint, c_uint) = call_stack;
+
+    /// Must not allocate: jemalloc calls it from within an allocation.
+    unsafe extern "C" fn call_stack(addresses: *mut *mut c_void, count: *mut c_uint, max: c_uint) {
+        let mut noted: c_uint = 0;
+        let note = |frame: &backtrace::Frame| {
+            if noted < max {
+                // SAFETY: jemalloc gives room for `max`, and `noted` is below that.
+                unsafe { addresses.add(noted as usize).write(frame.ip()) };
+                noted += 1;
+            }
+            noted < max
+        };
+        // SAFETY: the lock that it goes without is for Windows' debug library.
+        unsafe { backtrace::trace_unsynchronized(note) };
+        // SAFETY: jemalloc's own variable.
+        unsafe { count.write(noted) };
+    }
 }
 
 #[cfg(all(test, feature = "jemalloc-profiling"))]

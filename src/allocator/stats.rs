@@ -74,6 +74,7 @@ impl Stats {
     pub fn read(self, stat: Stat) -> Option<u64> {
         match self.0 {
             Books::Jemalloc(mallctl) => jemalloc(mallctl, stat),
+            #[cfg(target_env = "gnu")]
             Books::Glibc => glibc(stat),
             Books::None => None,
         }
@@ -99,11 +100,6 @@ fn glibc(stat: Stat) -> Option<u64> {
         Stat::Mapped => sum(books.arena, books.hblkhd),
         _ => None,
     }
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn glibc(_: Stat) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

@@ -37,7 +37,9 @@ fn a_heap_profile_is_written_at_each_sigusr2_and_at_the_end() {
     assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
     assert!(live_bytes(&file) > 50_000);
     files.push(file);
-    files.iter().for_each(|file| fs::remove_file(file).expect("it was read"));
+    for file in files {
+        fs::remove_file(file).expect("it was read");
+    }
 }
 
 #[test]
