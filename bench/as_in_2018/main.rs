@@ -70,7 +70,7 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-fn peers(list: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
+fn peers(text: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
     let labels = ["source_node", "peer_node", "peer_zone"];
     let rtts =
         HistogramVec::new(HistogramOpts::new("ping_rtt_seconds", "Round-trip time.").buckets(BUCKETS.into()), &labels)?;
@@ -90,7 +90,7 @@ fn peers(list: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
             lost: losses.with_label_values(&values),
         })
     };
-    list.lines().map(peer).collect()
+    text.lines().map(peer).collect()
 }
 
 async fn ping(client: Arc<Client>, peer: Peer, index: u16, delay: Duration) {
