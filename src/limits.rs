@@ -37,6 +37,8 @@ pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
 /// that were under way when it began none may count beyond 255.
 pub const RECENT_HALF_PROBES: u32 = 180;
 
+/// Packets that a raw socket may have heard before its filter was there, and that are forgotten: what its first queue holds.
+pub const UNHEARD_PACKETS_MAX: usize = 4_096;
 /// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
 /// counts against the same: 768 each on x86-64 with Linux 6, rounded up.
 pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;

@@ -111,7 +111,7 @@ fn a_peer_costs_what_the_documentation_says() {
     let [statistics, directory, prober] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
     let rare = Statistics::RARE_BYTES_PER_PEER;
     unfollowed(|| {
-        println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened")
+        println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened");
     });
     unfollowed(|| println!("directory:  {directory:.1} bytes, of which the name is {names:.1}"));
     unfollowed(|| println!("prober:     {prober:.1} bytes, at timeout = interval"));
@@ -142,7 +142,7 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         waves.push(agent.resident());
     }
     unfollowed(|| {
-        println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident())
+        println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident());
     });
     assert!(waves.iter().all(|resident| *resident == fresh.resident()));
     let statistics = |slot| agent.statistics.slot(slot).expect("a slot in use").read();

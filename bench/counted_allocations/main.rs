@@ -4,10 +4,6 @@
 //! are there, a while of probing, one scrape. The naive one is what the libraries' examples show: a surge-ping `Pinger` and
 //! a task per peer, a prometheus histogram and three counters per peer, `gather()` and `TextEncoder`. Neither is served over
 //! HTTP here: both ways of making the text would be served alike.
-#![cfg_attr(
-    feature = "jemalloc",
-    expect(dead_code, reason = "that library has an allocator of its own: nothing is counted")
-)]
 
 mod counting;
 mod naive;
@@ -18,7 +14,7 @@ use std::time::Duration;
 
 use counting::Asked;
 
-#[cfg_attr(not(feature = "jemalloc"), global_allocator)]
+#[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;
 
 /// Rounds of probing before the count begins: until then, buffers find their size.
@@ -48,10 +44,6 @@ struct Counted {
 }
 
 fn main() {
-    if cfg!(feature = "jemalloc") {
-        eprintln!("counted_allocations: counts nothing with the feature jemalloc; build it without");
-        std::process::exit(2);
-    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, peers] = &arguments[..] else { usage() };
     let Ok(peers @ 1..=10_000) = peers.parse() else { usage() };

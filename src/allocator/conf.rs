@@ -22,29 +22,27 @@ const NARENAS: &str = match option_env!("KUBE_CANARY_NARENAS") {
     Some(typed) => typed,
     None => "1",
 };
-const PARTS: [&str; 3] = if is_default(NARENAS) {
-    ["", "", "abort_conf:true\0"]
+const SMALL: [&str; 3] = if is_default(NARENAS) {
+    ["", "", ""]
 } else {
-    ["narenas:", NARENAS, ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true\0"]
+    ["narenas:", NARENAS, ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,"]
 };
-const LENGTH: usize = PARTS[0].len() + PARTS[1].len() + PARTS[2].len();
+const END: &str = "abort_conf:true\0";
+const LENGTH: usize = length(&SMALL) + END.len();
 
 /// The configuration as jemalloc wants it: NUL-terminated.
-pub(crate) static MALLOC_CONF: [u8; LENGTH] = join(PARTS);
+pub(crate) static MALLOC_CONF: [u8; LENGTH] = join(&[SMALL[0], SMALL[1], SMALL[2], END]);
 
 /// Not for the shim, whose jemalloc may not know these words, and would end the start.
 #[cfg(feature = "jemalloc")]
-const AFTER_RJEM: &str = if cfg!(feature = "jemalloc-profiling") {
-    ",tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0,abort_conf:true,prof:true,prof_active:false,lg_prof_sample:0\0"
-} else {
-    AFTER
-};
+const PROFILING: &str =
+    if cfg!(feature = "jemalloc-profiling") { "prof:true,prof_active:false,lg_prof_sample:0," } else { "" };
 #[cfg(feature = "jemalloc")]
-const LENGTH_RJEM: usize = BEFORE.len() + NARENAS.len() + AFTER_RJEM.len();
+const LENGTH_RJEM: usize = LENGTH + PROFILING.len();
 
 const VARIABLE: &str = "KUBE_CANARY_NARENAS=";
 const ACCEPTED: &str = ": a whole number from 1 to 1024, or default, is accepted";
-const REFUSAL: [u8; VARIABLE.len() + NARENAS.len() + ACCEPTED.len()] = join([VARIABLE, NARENAS, ACCEPTED]);
+const REFUSAL: [u8; VARIABLE.len() + NARENAS.len() + ACCEPTED.len()] = join(&[VARIABLE, NARENAS, ACCEPTED]);
 
 const _: () = match (is_narenas(NARENAS) || is_default(NARENAS), str::from_utf8(&REFUSAL)) {
     (true, _) => (),
@@ -59,16 +57,26 @@ const _: () = assert!(NARENAS_MAX == 1_024, "the message above names the bound")
 #[expect(unsafe_code, reason = "jemalloc finds its configuration by the symbol's name")]
 // SAFETY: the name and the type are the ones that jemalloc declares, as a weak symbol.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static RJEM_MALLOC_CONF: &[u8; LENGTH_RJEM] = &join([BEFORE, NARENAS, AFTER_RJEM]);
+pub static RJEM_MALLOC_CONF: &[u8; LENGTH_RJEM] = &join(&[SMALL[0], SMALL[1], SMALL[2], PROFILING, END]);
+
+/// The bytes of all parts.
+const fn length(parts: &[&str]) -> usize {
+    match parts {
+        [] => 0,
+        [first, rest @ ..] => first.len() + length(rest),
+    }
+}
 
 /// The parts, one after the other; `N` is the sum of their lengths, or the build fails.
-const fn join<const N: usize>(parts: [&str; 3]) -> [u8; N] {
+const fn join<const N: usize>(mut parts: &[&str]) -> [u8; N] {
     let mut joined = [0; N];
-    let (first, rest) = joined.split_at_mut(parts[0].len());
-    let (second, third) = rest.split_at_mut(parts[1].len());
-    first.copy_from_slice(parts[0].as_bytes());
-    second.copy_from_slice(parts[1].as_bytes());
-    third.copy_from_slice(parts[2].as_bytes());
+    let mut free = joined.as_mut_slice();
+    while let [first, rest @ ..] = parts {
+        let (here, behind) = free.split_at_mut(first.len());
+        here.copy_from_slice(first.as_bytes());
+        (free, parts) = (behind, rest);
+    }
+    assert!(free.is_empty());
     joined
 }
 

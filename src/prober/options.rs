@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use socket2::{SockFilter, SockRef};
@@ -9,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::SocketKind;
-use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_PER_PEER};
+use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_PER_PEER, UNHEARD_PACKETS_MAX};
 use crate::peers::Protocol;
 
 /// A duplicate of `fd`, closed on exec.
@@ -51,8 +52,8 @@ pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
-/// Makes a raw socket deaf to all but echo replies with this identifier, so that a busy host's other ICMP costs nothing.
-/// A ping socket is that by nature.
+/// Makes a raw socket deaf to all but echo replies with this identifier, so that a busy host's other ICMP costs nothing, and
+/// forgets what it has heard before: we had not sent anything. A ping socket is that by nature.
 ///
 /// # Errors
 /// What `setsockopt` says.
@@ -78,7 +79,7 @@ pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identi
         SockFilter::new(RETURN, 0, 0, 0),
     ];
     let [same, take, drop] = verdict;
-    match protocol {
+    let filtered = match protocol {
         Protocol::Icmp => {
             // A set bit blocks a type; echo reply is type 0.
             set(fd, SOL_RAW, ICMP_FILTER, &!1u32)?;
@@ -93,7 +94,14 @@ pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identi
             let load = SockFilter::new(LD_HALF, 0, 0, IDENTIFIER_AT);
             SockRef::from(fd).attach_filter(&[load, same, take, drop])
         }
+    };
+    for _ in 0..UNHEARD_PACKETS_MAX {
+        let heard = SockRef::from(fd).recv_with_flags(&mut [MaybeUninit::uninit(); 1], libc::MSG_DONTWAIT);
+        if heard.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            break;
+        }
     }
+    filtered
 }
 
 /// Asks for a receive queue that holds what `peers` answer within about a second; the kernel grants what
