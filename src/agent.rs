@@ -15,6 +15,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, PeerList, Update};
 use crate::exposition::{AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
+use crate::mesh::MeshRoutes;
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
@@ -97,7 +98,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
-    let server = bound.start(settings.http_workers, Arc::new(app))?;
+    let routes = MeshRoutes::new(app, bound.local_addr().port());
+    let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);

@@ -1,8 +1,8 @@
 //! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus, at a fixed cost.
 //!
 //! ```text
-//! discovery ─► peers ─► prober ─► statistics ─► exposition
-//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
+//! discovery ─► peers ─► prober ─► statistics ─► exposition ─► mesh
+//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/mesh: everybody's rows)
 //! ```
 //!
 //! Data flows from left to right, and a stage knows its left neighbours only; `tests/direction.rs` holds them to it.
@@ -36,6 +36,7 @@ pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod logging;
+pub mod mesh;
 pub mod peers;
 pub mod ping;
 pub mod priority;

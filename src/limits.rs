@@ -181,6 +181,47 @@ pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
 /// nothing else.
 pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 
+// ---- the mesh ----------------------------------------------------------------------------------
+
+/// Rows of a mesh that are gathered and judged; the rest is counted.
+pub const MESH_ROWS_MAX: usize = 300;
+/// Nodes of a mesh that are told apart: those of the largest supported Kubernetes cluster, which 300 rows may speak of.
+pub const MESH_NODES_MAX: usize = 5_000;
+/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep sums for
+/// each two of them.
+pub const MESH_ZONES_MAX: usize = 33;
+/// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
+/// others take 763 KB, of which their cells are 718.
+pub const MESH_BYTES_MAX: usize = 900_000;
+/// Bytes that judging takes for each node, counted into those above.
+pub const MESH_JUDGED_BYTES_PER_NODE: usize = 48;
+/// Bytes that are kept of why a row is missing.
+pub const MESH_ERROR_BYTES_MAX: usize = 80;
+/// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over
+/// all cells for each.
+pub const MESH_CULPRITS_MAX: usize = 24;
+/// Verdicts that are given, the gravest first.
+pub const MESH_VERDICTS_MAX: usize = 64;
+/// Bytes of one object of a row: two names of 253 bytes, each escaped to six times its length, and the figures.
+pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
+/// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 10 KB.
+pub const ROW_REQUESTS_MAX: usize = 8;
+/// How long a canary may take to begin its row, and to go on with it. It answers from memory.
+pub const ROW_TIME: Duration = Duration::from_secs(2);
+/// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for eight of them.
+pub const GATHERING_TIME: Duration = Duration::from_secs(20);
+/// How long a request waits for the gathering before it.
+pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
+/// Requests that wait for a gathering; more are refused.
+pub const GATHERING_WAITERS_MAX: usize = 8;
+/// How long verdicts stand before they are judged anew.
+pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a peer's last hour: two series of 60 steps of three figures.
+pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
+/// Bytes of the mesh page: after it was asked for they are resident until unused parts of the program file are next given
+/// back.
+pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
+
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Canaries of one demo: each is a process.
@@ -227,4 +268,6 @@ const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() 
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
+const _: () = assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
+const _: () = assert!(GATHERING_TIME.as_secs() + GATHERING_WAIT.as_secs() < RESPONSE_TIME.as_secs());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

@@ -16,6 +16,7 @@ mod text;
 mod throttle;
 
 pub use agent::{AgentMetrics, Build};
+pub use api::PeersBody;
 pub use metrics::{Format, MetricsBody};
 pub use process::field;
 pub use routes::App;
