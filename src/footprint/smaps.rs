@@ -36,6 +36,8 @@ pub struct Mapping {
     pub private_clean: u64,
     /// Only here, and dirty.
     pub private_dirty: u64,
+    /// Resident, of no file: those pages of a private mapping of one too that were written.
+    pub anonymous: u64,
     /// Swapped.
     pub swap: u64,
     /// The same, divided by the number of processes.
@@ -71,6 +73,7 @@ impl Mapping {
             b"Shared_Dirty" => &mut self.shared_dirty,
             b"Private_Clean" => &mut self.private_clean,
             b"Private_Dirty" => &mut self.private_dirty,
+            b"Anonymous" => &mut self.anonymous,
             b"Swap" => &mut self.swap,
             b"SwapPss" => &mut self.swap_pss,
             b"Shared_Hugetlb" => &mut self.shared_hugetlb,
