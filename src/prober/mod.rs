@@ -33,7 +33,6 @@ pub use engine::Engine;
 pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;
 pub use schedule::Schedule;
-pub use timer::Timer;
 pub use turn::{Prober, Settings};
 
 use std::net::IpAddr;
