@@ -9,7 +9,7 @@ use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::socket::Sockets;
-use kube_canary::prober::{Clock as _, MonotonicClock, Prober, Settings, Timer};
+use kube_canary::prober::{Clock as _, MonotonicClock, Pacer, Prober, Settings};
 use kube_canary::statistics::{Bounds, PeerStatistics, Statistics};
 use kube_canary::units::Nanos;
 
@@ -17,7 +17,7 @@ use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
 
 struct Agent {
     prober: Prober<Sockets, MonotonicClock>,
-    timer: Timer,
+    pacer: Pacer,
     view: Arc<View>,
 }
 
@@ -44,7 +44,7 @@ impl Agent {
         let (node, health) = ("self".into(), Health::default());
         let view =
             Arc::new(View { node, directory: RwLock::new(directory), statistics, health, walks: Walks::default() });
-        Self { prober, timer: Timer::new().expect("a timer"), view }
+        Self { prober, pacer: Pacer::new().expect("a timer"), view }
     }
 
     async fn live(&mut self, span: Nanos) {
@@ -54,12 +54,8 @@ impl Agent {
             self.view.statistics.tick(now);
             let drained = self.prober.turn(&mut &self.view.statistics);
             now = MonotonicClock.now();
-            let due = if drained { self.prober.next_turn().unwrap_or(end) } else { now };
-            self.timer.set(due.min(end)).expect("the timer is set");
-            tokio::select! {
-                () = self.timer.fired() => {}
-                () = self.prober.wire().readable() => {}
-            }
+            let latest = if drained { end } else { now };
+            self.pacer.wait(&mut self.prober, latest).await.expect("the timer is set");
         }
     }
 
