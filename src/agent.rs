@@ -190,7 +190,7 @@ impl ProbeLoop {
                 settle::give_back_files();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
-            self.view.health.set_receive_queue_drops(self.prober.wire().drops());
+            self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
         self.prober.turn(&mut &self.view.statistics)
     }

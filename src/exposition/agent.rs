@@ -15,7 +15,7 @@ use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::Presence;
 use crate::prober::Stamp;
-use crate::statistics::EchoCounters;
+use crate::statistics::{EchoCounters, probe_thread_run_delay};
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -165,7 +165,7 @@ impl AgentMetrics {
             Box::new(this.http_refused.clone()),
         ];
         metrics.into_iter().try_for_each(|metric| this.registry.register(metric))?;
-        if process::probe_thread_run_delay().is_some() {
+        if probe_thread_run_delay().is_some() {
             this.registry.register(Box::new(this.run_delay.clone()))?;
         }
         this.registry.register(Box::new(ProcessCollector::new()?))?;
@@ -217,13 +217,13 @@ impl AgentMetrics {
         self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.skipped, view.statistics.skipped());
-        raise(&self.queue_drops, view.health.receive_queue_drops());
+        raise(&self.queue_drops, view.statistics.receive_queue_drops());
         let echo = EchoCounters::read();
         raise(&self.echo_requests, echo.requests_received);
         raise(&self.echo_replies, echo.replies_sent);
         raise(&self.http_requests, self.http.requests_served());
         raise(&self.http_refused, self.http.requests_refused());
-        if let Some(delay) = process::probe_thread_run_delay() {
+        if let Some(delay) = probe_thread_run_delay() {
             raise_seconds(&self.run_delay, delay);
         }
         for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {

@@ -9,7 +9,7 @@ use super::{View, Walk, now};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
 use crate::peers::{Peer, SlotId};
-use crate::statistics::{EchoCounters, Statistics};
+use crate::statistics::Statistics;
 
 /// `/api/v1/identity`: who this canary is.
 #[derive(Debug, Serialize)]
@@ -93,8 +93,9 @@ impl PeersBody {
     }
 
     fn write_source(&self, zone: &str, out: &mut Vec<u8>) {
-        let total = EchoCounters::read();
-        let recent = self.view.0.statistics.recent_echoes().read(total);
+        let own = self.view.0.statistics.own();
+        let total = own.echoes;
+        let recent = self.view.0.statistics.recent_own(&own, now()).counters.echoes;
         let source = Source {
             node: &self.view.0.node,
             zone,

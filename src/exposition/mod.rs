@@ -80,8 +80,6 @@ pub struct Health {
     /// When a source last said that the list is right; 0: never.
     list_confirmed: AtomicU64,
     stopping: AtomicBool,
-    /// Packets that the kernel dropped because our sockets' queues were full.
-    receive_queue_drops: AtomicU64,
 }
 
 impl Health {
@@ -98,16 +96,6 @@ impl Health {
     /// The agent is about to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-    }
-
-    /// Drops so far.
-    pub fn set_receive_queue_drops(&self, drops: u64) {
-        self.receive_queue_drops.store(drops, Ordering::Relaxed);
-    }
-
-    /// Drops so far.
-    pub fn receive_queue_drops(&self) -> u64 {
-        self.receive_queue_drops.load(Ordering::Relaxed)
     }
 
     /// How old the list is; none before the first.

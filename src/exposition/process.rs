@@ -141,12 +141,6 @@ fn count_cpu_list(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds. The
-/// process's own file is that of its main thread alone. None where the kernel does not keep it.
-pub fn probe_thread_run_delay() -> Option<Nanos> {
-    proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,18 +155,6 @@ mod tests {
         assert!(collector.threads.get() >= 1 && collector.open_fds.get() >= 3 && collector.max_fds.get() > 3);
         let age = clock::realtime().as_secs_f64() - collector.start_time.get();
         assert!((0.0..3_600.0).contains(&age), "{age}");
-    }
-
-    #[test]
-    fn the_schedstat_of_the_process_is_that_of_its_main_thread() {
-        let own = || fs::read_to_string("/proc/self/schedstat").unwrap();
-        let main = format!("/proc/self/task/{}/schedstat", std::process::id());
-        let ran = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
-        let began = std::time::Instant::now();
-        while began.elapsed() < std::time::Duration::from_millis(20) {}
-        let (before, main, after) = (ran(own()), ran(fs::read_to_string(main).unwrap()), ran(own()));
-        assert!((before..=after).contains(&main), "{before} {main} {after}");
-        assert!(probe_thread_run_delay().is_some());
     }
 
     #[test]
