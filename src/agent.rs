@@ -92,8 +92,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let allocator = allocator::info();
-    let build = Build { allocator: &allocator, http_workers: settings.http_workers };
+    let (allocator, stats) = allocator::info_and_stats();
+    let build = Build { allocator: &allocator, stats, http_workers: settings.http_workers };
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };

@@ -10,7 +10,7 @@ use super::memory::Memory;
 use super::process::{self, ProcessCollector};
 use super::throttle::Throttle;
 use super::{Format, View, now};
-use crate::allocator::AllocatorInfo;
+use crate::allocator::{AllocatorInfo, Stats};
 use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::Presence;
@@ -93,6 +93,8 @@ impl ThrottleMetrics {
 pub struct Build<'a> {
     /// The running allocator.
     pub allocator: &'a AllocatorInfo,
+    /// Its figures.
+    pub stats: Stats,
     /// HTTP worker threads.
     pub http_workers: usize,
 }
@@ -115,7 +117,7 @@ impl AgentMetrics {
         let this = Self {
             stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
             throttle: ThrottleMetrics::find(&registry)?,
-            allocator: AllocatorMetrics::register(&registry)?,
+            allocator: AllocatorMetrics::register(&registry, build.stats)?,
             peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",

@@ -57,8 +57,8 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
 #[test]
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
     let _no_leaks = NoLeaks::here();
-    let allocator = allocator::info();
-    let build = Build { allocator: &allocator, http_workers: 4 };
+    let (allocator, stats) = allocator::info_and_stats();
+    let build = Build { allocator: &allocator, stats, http_workers: 4 };
     let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);
