@@ -38,9 +38,15 @@ pub struct AgentMetrics {
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
+    encoded: Mutex<Encoded>,
+}
+
+/// What scrapes make in turn, and leave for each other.
+#[derive(Debug, Default)]
+struct Encoded {
     /// As last encoded, in each format.
-    heads: Mutex<[Head; 2]>,
-    memory: Mutex<Memory>,
+    heads: [Head; 2],
+    memory: Memory,
 }
 
 /// The registry's text, and when it was true.
@@ -147,8 +153,7 @@ impl AgentMetrics {
             http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
-            heads: Mutex::default(),
-            memory: Mutex::default(),
+            encoded: Mutex::default(),
             registry,
         };
         let metrics: [Box<dyn Collector>; 13] = [
@@ -178,7 +183,8 @@ impl AgentMetrics {
     /// that, they and we share it, unless it is old.
     pub fn encode(&self, view: &View, format: Format) -> Arc<Vec<u8>> {
         // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
-        let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Encoded { heads, memory } = &mut *encoded;
         let head = &mut heads[format as usize];
         let now = now();
         if Arc::get_mut(&mut head.text).is_none() {
@@ -197,7 +203,7 @@ impl AgentMetrics {
             if format == Format::OpenMetrics {
                 drop_total(text);
             }
-            self.memory.lock().unwrap_or_else(PoisonError::into_inner).write(now, text);
+            memory.write(now, text);
         }
         Arc::clone(&head.text)
     }
