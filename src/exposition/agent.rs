@@ -7,7 +7,7 @@ use prometheus::{
 
 use super::books::AllocatorMetrics;
 use super::memory::Memory;
-use super::process::{self, ProcessCollector};
+use super::process::{ProcessCollector, cpus};
 use super::throttle::Throttle;
 use super::{Format, View, now};
 use crate::allocator::{AllocatorInfo, Stats};
@@ -29,6 +29,7 @@ pub struct AgentMetrics {
     skipped: IntCounter,
     queue_drops: IntCounter,
     run_delay: Counter,
+    resident_bytes: IntGauge,
     echo_requests: IntCounter,
     echo_replies: IntCounter,
     /// In the order of [`Stamp::ALL`].
@@ -142,6 +143,7 @@ impl AgentMetrics {
                 "kube_canary_probe_thread_run_delay_seconds_total",
                 "Time that the probe thread was runnable but waited for a processor.",
             )?,
+            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
             echo_requests: int_counter(
                 "echo_requests_received_total",
                 "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
@@ -156,9 +158,9 @@ impl AgentMetrics {
             encoded: Mutex::default(),
             registry,
         };
-        let metrics: [Box<dyn Collector>; 13] = [
+        let metrics: [Box<dyn Collector>; 14] = [
             Box::new(build_info(build)?),
-            Box::new(fixed("cpus", "Processors of the machine that are online.", process::cpus())?),
+            Box::new(fixed("cpus", "Processors of the machine that are online.", cpus())?),
             Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
             Box::new(this.peers.clone()),
             Box::new(this.peer_list_age.clone()),
@@ -170,6 +172,7 @@ impl AgentMetrics {
             Box::new(this.echo_replies.clone()),
             Box::new(this.http_requests.clone()),
             Box::new(this.http_refused.clone()),
+            Box::new(this.resident_bytes.clone()),
         ];
         metrics.into_iter().try_for_each(|metric| this.registry.register(metric))?;
         if probe_thread_run_delay().is_some() {
@@ -233,6 +236,9 @@ impl AgentMetrics {
         raise(&self.http_refused, self.http.requests_refused());
         if let Some(delay) = probe_thread_run_delay() {
             raise_seconds(&self.run_delay, delay);
+        }
+        if let Some(bytes) = view.about.resident.bytes(now()) {
+            self.resident_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {
             raise(counter, view.statistics.stamps(stamp));

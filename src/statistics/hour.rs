@@ -3,7 +3,7 @@
 //! A peer has 128 bytes: a ring of 60 minutes of 16 bits ([`Minute`]), and what its counters were when the minute under way
 //! began. A loss is counted from those, so that it is exact for the whole minute at any interval; times come from the recent
 //! window ([`super::recent`]), whose halves divide the minute: at intervals from 167 ms they are those of the whole minute,
-//! below that those of its last 3.6 seconds or more.
+//! below that those of its last 3.5 seconds or more.
 //!
 //! Only slots below [`HOUR_PEERS_MAX`] have an hour: to choose among peers would take a table of who has which.
 //!
