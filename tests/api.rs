@@ -14,7 +14,7 @@ use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Wal
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own, SlotId};
-use kube_canary::prober::{Event, Sink as _, Stamp};
+use kube_canary::prober::{Event, Sink, Stamp};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
@@ -193,6 +193,35 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
         near(since(2), 1);
         assert_eq!(since(usize::from(peers) - 1).is_some(), kept, "no hour, no since");
     }
+}
+
+#[test]
+fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(1);
+    let mut statistics = agent.statistics();
+    let (lag, seconds) = (Nanos(400_000), |n: u64| Nanos(SECOND * n));
+    let trouble = |mut statistics: &Statistics, times: u64| {
+        (0..times).for_each(|_| Sink::send_lag(&mut statistics, lag));
+        Sink::skipped(&mut statistics, times);
+        statistics.set_receive_queue_drops(statistics.receive_queue_drops() + times);
+    };
+    // Fifteen seconds into the third half, but for a machine that has not run for so long.
+    let begun = clock::monotonic().since(seconds(75));
+    trouble(statistics, 1_000);
+    for half in 0..=2 {
+        statistics.tick(begun.plus(seconds(30 * half)));
+        trouble(statistics, [100, 20, 3][usize::try_from(half).expect("few")]);
+    }
+    Sink::read_delay(&mut statistics, Nanos(40_000));
+    let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
+    assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
+    // Within its bucket, 250 to 500 µs, and 25 to 50 µs.
+    assert_eq!(recent["send_lag_p99_seconds"], 0.000_497_5);
+    assert_eq!(recent["read_delay_p99_seconds"], 0.000_049_75);
+    assert!(recent["run_delay_seconds"].as_f64() >= Some(0.0), "{recent}");
+    let covered = recent["seconds"].as_f64().expect("seconds");
+    assert!((40.0..60.0).contains(&covered) || clock::monotonic() < seconds(80), "{covered}");
 }
 
 #[test]

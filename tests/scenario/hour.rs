@@ -168,6 +168,17 @@ fn minutes_that_nobody_saw_are_not_measured() {
 }
 
 #[test]
+fn a_minute_that_ends_while_nobody_looks_has_its_own_times_alone() {
+    let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 60 { 30_000 } else { 400 }));
+    // Twenty seconds into the second minute: the other half of the recent window is the first minute's.
+    world.run(Nanos(81 * SECOND.0));
+    world.stand_still(Nanos(3 * MINUTE.0));
+    world.run(SECOND);
+    let times: Vec<_> = steps(&world.statistics, SLOT).iter().map(|step| step.rtt_p99_seconds).collect();
+    assert_eq!(format!("{times:?}"), "[Some(0.05), Some(0.0005), None, None]");
+}
+
+#[test]
 fn a_peer_that_returns_goes_on_and_one_that_is_new_begins() {
     let (mut world, _) = world(Plan::default(), |_| Fate::lost());
     let losses = |world: &World| -> Vec<_> { steps(&world.statistics, SLOT).iter().map(|step| step.loss).collect() };
