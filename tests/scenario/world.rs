@@ -189,6 +189,7 @@ impl World {
 
     /// One turn. Returns whether everything was read.
     pub fn turn_once(&mut self) -> bool {
+        self.statistics.tick(self.clock.now());
         self.touched.clear();
         let mut tap = Tap { statistics: &self.statistics, touched: &mut self.touched };
         let drained = self.prober.turn(&mut tap);
