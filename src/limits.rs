@@ -37,6 +37,14 @@ pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
 /// that were under way when it began none may count beyond 255.
 pub const RECENT_HALF_PROBES: u32 = 180;
 
+/// A step of the hour that is kept of every peer.
+pub const HOUR_STEP: Duration = Duration::from_mins(1);
+/// Steps that are kept.
+pub const HOUR_STEPS: usize = 60;
+/// Slots whose hour is kept, 128 bytes each. 64 KiB are what all of it may cost; a mesh whose page shows every pair is
+/// smaller, and a larger one has a database.
+pub const HOUR_PEERS_MAX: usize = 512;
+
 /// Packets that a raw socket may have heard before its filter was there, and that are forgotten: what its first queue holds.
 pub const UNHEARD_PACKETS_MAX: usize = 4_096;
 /// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
@@ -267,6 +275,9 @@ const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() + DRAIN_TIME.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
+const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
+const _: () =
+    assert!(RECENT_HALF_MAX.as_nanos() * 2 == HOUR_STEP.as_nanos(), "two halves, the recent window, are a minute");
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () = assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
 const _: () = assert!(GATHERING_TIME.as_secs() + GATHERING_WAIT.as_secs() < RESPONSE_TIME.as_secs());

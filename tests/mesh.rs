@@ -16,7 +16,7 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
-use kube_canary::exposition::{AgentMetrics, App, Build, Health, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
 use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
 use kube_canary::mesh::MeshRoutes;
@@ -110,19 +110,21 @@ impl Mesh {
             peers.push(spec(node, server.local_addr().port()));
             servers.push(server);
         }
+        let (allocator, stats) = allocator::info_and_stats();
         let view = Arc::new(View {
             node: "me".into(),
             directory: RwLock::new(Directory::default()),
             statistics: Statistics::new(Bounds::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
+            about: About::new(&allocator),
             walks: Walks::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new(), max_peers: 0 };
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         let bound = bind();
-        let allocator = allocator::info();
-        let agent = AgentMetrics::new(&Build { allocator: &allocator, http_workers: 2 }, bound.stats()).expect("names");
+        let build = Build { allocator: &allocator, stats, http_workers: 2 };
+        let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");

@@ -17,7 +17,7 @@ mod output;
 mod place;
 mod process;
 mod programs;
-mod smaps;
+pub(crate) mod smaps;
 mod stacks;
 
 pub use category::{Amounts, Category, Footprint};

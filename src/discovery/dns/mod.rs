@@ -88,7 +88,11 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
         tokio::select! {
             Some(done) = source.tasks.join_next() => match done {
                 Ok(Done::Resolved(result)) => source.resolved(result).await,
-                Ok(Done::Identity(address, result)) => source.identified(address, result.ok()),
+                Ok(Done::Identity(address, result)) => {
+                    // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
+                    let identity = result.inspect_err(|error| log::debug!("dns discovery: asking {address}: {error}"));
+                    source.identified(address, identity.ok());
+                }
                 // Only a panic ends a task of ours without a result, and the release build aborts on one.
                 Err(error) => log::error!("dns discovery: {error}"),
             },
