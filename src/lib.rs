@@ -36,6 +36,7 @@ pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod logging;
+pub mod mesh;
 pub mod peers;
 pub mod ping;
 pub mod priority;

@@ -1,0 +1,3 @@
+//! The operator's view of the whole mesh.
+
+pub mod page;
