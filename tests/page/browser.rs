@@ -2,7 +2,7 @@
 //! takes to be light or dark, or a phone.
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,8 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-
-use crate::http_support::receive;
 
 /// Debian's and its derivatives' names.
 const PACKAGES: &str = "install the packages chromium and chromium-driver";
@@ -44,6 +42,24 @@ fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
     found.unwrap_or_else(|| panic!("no {name} in PATH: {PACKAGES}"))
+}
+
+/// Whether it went well, and what came. chromedriver writes no blank behind a header's colon, and leaves the connection open.
+fn answer(from: TcpStream) -> io::Result<(bool, Value)> {
+    let (mut from, mut head) = (BufReader::new(from), String::new());
+    while !head.ends_with("\r\n\r\n") {
+        if from.read_line(&mut head)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    };
+    let length: usize = head.lines().find_map(header).ok_or(io::ErrorKind::InvalidData)?;
+    let mut body = vec![0; length];
+    from.read_exact(&mut body)?;
+    Ok((head.contains(" 200 "), serde_json::from_slice(&body)?))
 }
 
 fn is_root() -> bool {
@@ -108,9 +124,8 @@ impl Browser {
             body.len()
         );
         stream.write_all((head + &body).as_bytes()).expect("chromedriver reads");
-        let response = receive(&mut BufReader::new(stream), false).expect("chromedriver answers");
-        let mut answer: Value = serde_json::from_str(&response.body).expect("JSON");
-        assert!(response.status == 200, "{method} {path} {body}: {answer}");
+        let (ok, mut answer) = answer(stream).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        assert!(ok, "{method} {path}: {answer}");
         answer["value"].take()
     }
 
@@ -232,7 +247,7 @@ impl Browser {
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
             let _ = write!(stream, "GET /shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
             let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
-            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            let _ = stream.read(&mut [0; 1]);
         }
         let end = Instant::now() + Duration::from_secs(5);
         while Instant::now() < end {

@@ -8,8 +8,6 @@
 
 mod browser;
 mod canary;
-#[path = "../http_support/mod.rs"]
-mod http_support;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod made_up;

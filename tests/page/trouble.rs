@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::browser::Browser;
 use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, well};
-use crate::{HELPERS, opened, told};
+use crate::{HELPERS, told};
 
 /// Timers of a second and more wait for the test.
 const TIMERS: &str = "

@@ -103,7 +103,7 @@ fn not_probed_is_never_coloured_as_well() {
     let browser = opened(&canary, false);
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
     let fails = |condition: &str| {
-        let named = (1..=5).map(|i| format!("'node-{i}'")).collect::<Vec<_>>().join();
+        let named = (1..=5).map(|i| format!("'node-{i}'")).collect::<Vec<_>>().join(",");
         browser.run(&format!(
             "const wrong = [];
             for (const source of [{named}]) for (const peer of [{named}]) {{
