@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn the_page_asks_nobody_else_and_takes_no_markup_from_data() {
-        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "src="] {
+        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "src="]
+        {
             assert!(!DOCUMENT.contains(forbidden), "{forbidden}");
         }
         // Names of XML, which nobody asks for.

@@ -81,8 +81,7 @@ impl Browser {
         let mut said = BufReader::new(driver.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let port = said.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
         let port = port.unwrap_or_else(|| panic!("chromedriver does not say its port; {PACKAGES}"));
-        let mut browser =
-            Self { driver, port, session: String::new(), logged: RefCell::default(), _turn: turn };
+        let mut browser = Self { driver, port, session: String::new(), logged: RefCell::default(), _turn: turn };
         browser.session = browser.new_session(&chromium, watched);
         browser
     }
@@ -104,12 +103,16 @@ impl Browser {
             arguments.push("--no-sandbox");
         }
         let performance = if watched { "ALL" } else { "OFF" };
-        let made = self.ask("POST", "/session", &json!({"capabilities": {"alwaysMatch": {
-            // Not to wait for pages to have loaded: how they come is what is tested.
-            "pageLoadStrategy": "none",
-            "goog:loggingPrefs": {"browser": "ALL", "performance": performance},
-            "goog:chromeOptions": {"binary": chromium, "args": arguments},
-        }}}));
+        let made = self.ask(
+            "POST",
+            "/session",
+            &json!({"capabilities": {"alwaysMatch": {
+                // Not to wait for pages to have loaded: how they come is what is tested.
+                "pageLoadStrategy": "none",
+                "goog:loggingPrefs": {"browser": "ALL", "performance": performance},
+                "goog:chromeOptions": {"binary": chromium, "args": arguments},
+            }}}),
+        );
         made["sessionId"].as_str().unwrap_or_else(|| panic!("no browser: {made}; {PACKAGES}")).into()
     }
 
@@ -166,10 +169,8 @@ impl Browser {
 
     /// Presses and releases keys, one after the other, on whatever has the focus.
     pub fn press(&self, keys: &[&str]) {
-        let actions: Vec<Value> = keys
-            .iter()
-            .flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key})))
-            .collect();
+        let actions: Vec<Value> =
+            keys.iter().flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}))).collect();
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
@@ -214,12 +215,11 @@ impl Browser {
     pub fn requests(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({"type": "performance"}));
         let entries = entries.as_array().expect("a log").iter();
-        let messages = entries.map(|entry| -> Value {
-            serde_json::from_str(entry["message"].as_str().expect("a text")).expect("JSON")
-        });
-        let addresses = messages.filter(|message| message["message"]["method"] == "Network.requestWillBeSent").map(
-            |message| message["message"]["params"]["request"]["url"].as_str().expect("an address").to_owned(),
-        );
+        let messages = entries
+            .map(|entry| -> Value { serde_json::from_str(entry["message"].as_str().expect("a text")).expect("JSON") });
+        let addresses = messages
+            .filter(|message| message["message"]["method"] == "Network.requestWillBeSent")
+            .map(|message| message["message"]["params"]["request"]["url"].as_str().expect("an address").to_owned());
         addresses.filter(|address| !address.starts_with("data:")).collect()
     }
 

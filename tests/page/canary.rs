@@ -100,7 +100,8 @@ impl Routes for Answers {
                 self.0.gatherings.fetch_add(1, SeqCst);
                 let body = |text: Arc<str>, end: Option<usize>, held_at: Option<usize>| {
                     let end = end.unwrap_or(text.len());
-                    let body = Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
+                    let body =
+                        Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
                     Reply::Stream { content_type: JSON, body: Box::new(body) }
                 };
                 match lock(&self.0.gathering).clone() {
@@ -113,9 +114,10 @@ impl Routes for Answers {
             _ => match path.strip_prefix("/api/v1/hour/") {
                 Some(pair) => {
                     lock(&self.0.hours).push(pair.into());
-                    let body = made_up::hour(&self.0.layers, 1_700_000_040).into_bytes();
-                    // The last node's are not kept.
-                    if pair.ends_with("unkept") { text(404, "not kept\n") } else { Reply::Full { status: 200, content_type: JSON, body } }
+                    if pair.ends_with("unkept") {
+                        return text(404, "not kept\n");
+                    }
+                    Reply::Full { status: 200, content_type: JSON, body: made_up::hour(&self.0.layers).into_bytes() }
                 }
                 None => text(404, "not here\n"),
             },

@@ -11,7 +11,7 @@ fn three() -> Mesh {
         let pair = well(source, peer, 3);
         Some(if peer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
     });
-    mesh.verdicts.push(losing("node-2", 2, 1_700_000_000));
+    mesh.verdicts.push(losing("node-2", 2));
     mesh
 }
 
@@ -36,8 +36,8 @@ fn light_and_dark_are_both_legible() {
     let mut backs = Vec::new();
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
-        browser.until("!view.stale && !view.frame && colors(0, 1).includes(paint('loss3'))");
-        let of = |name: &str| luminance(&browser.text(&format!("paint('{name}')")));
+        browser.until("!view.stale && !view.frame && colors(0, 1).includes(tone('loss3'))");
+        let of = |name: &str| luminance(&browser.text(&format!("tone('{name}')")));
         let back = of("back");
         backs.push(back);
         for name in ["text", "dim", "bad", "good", "mark"] {
@@ -48,7 +48,11 @@ fn light_and_dark_are_both_legible() {
             let away = |pair: &[f64]| if back > 0.5 { pair[0] / pair[1] } else { pair[1] / pair[0] };
             assert!(steps.windows(2).all(|pair| away(pair) > 1.15), "{scheme}: {scale} by lightness alone: {steps:?}");
         }
-        assert!(contrast(of("loss0"), of("loss1")) > 1.2, "{scheme}: none and any: {}", contrast(of("loss0"), of("loss1")));
+        assert!(
+            contrast(of("loss0"), of("loss1")) > 1.2,
+            "{scheme}: none and any: {}",
+            contrast(of("loss0"), of("loss1"))
+        );
         picture::take(&browser, &format!("mesh-3-{scheme}"));
     }
     assert!(backs[0] > 0.8 && backs[1] < 0.1, "{backs:?}");
@@ -64,12 +68,18 @@ fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
     let wide = browser.run("return document.documentElement.scrollWidth");
     assert!(wide.as_u64() <= Some(360), "{wide}");
     // An edge of a cell is an edge of a pixel: only its colour, its figure's, and the ground's.
-    assert_eq!(browser.run("const { data } = pen.getImageData(view.left + view.columns.starts[1], view.top + view.rows.starts[0], 1, 1);
-        return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('') === paint('loss3')"), true);
+    assert_eq!(
+        browser.run(
+            "const data = pixels(view.left + view.columns.starts[1], view.top + view.rows.starts[0], 1, 1);
+        return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('') === tone('loss3')"
+        ),
+        true
+    );
     browser.run("map.scrollIntoView()");
     browser.click("place(0, 1)");
     browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
-    let boxed: Value = browser.run("const { left, right } = $('pair').getBoundingClientRect(); return left >= 0 && right <= 360");
+    let boxed: Value =
+        browser.run("const { left, right } = $('pair').getBoundingClientRect(); return left >= 0 && right <= 360");
     assert_eq!(boxed, true);
     assert_eq!(browser.console(), [""; 0]);
 }
@@ -82,7 +92,12 @@ fn what_is_drawn_can_also_be_heard() {
     assert_eq!(attribute("headline", "aria-live"), "polite");
     assert_eq!(attribute("trouble", "role"), "alert");
     assert_eq!((attribute("map", "role"), attribute("map", "aria-describedby")), ("application".into(), "keys".into()));
-    assert_eq!(browser.run("return [...document.querySelectorAll('button')].filter((b) => !(b.textContent || b.ariaLabel)).length"), 0);
+    assert_eq!(
+        browser.run(
+            "return [...document.querySelectorAll('button')].filter((b) => !(b.textContent || b.ariaLabel)).length"
+        ),
+        0
+    );
     assert_eq!(browser.run("return [...document.querySelectorAll('[id]')].length - new Set([...document.querySelectorAll('[id]')].map((e) => e.id)).size"), 0);
     // It moves nothing by itself, so that there is nothing to reduce for who prefers so.
     assert_eq!(browser.run("return document.getAnimations().length"), 0);

@@ -1,6 +1,7 @@
 //! Meshes that are not: the answer to `/api/v1/mesh` for any number of nodes.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -34,9 +35,15 @@ pub fn well(source: usize, peer: usize, zones: usize) -> Pair {
     Pair { lost: 0, received: 58, rtt_seconds: base * (1.0 + noise / 60.0), state: "ready" }
 }
 
+/// The minute, 15 minutes ago, in which all that loses began to.
+fn begun() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    (now / 60 - 15) * 60
+}
+
 /// A verdict of a node that loses what is sent to it.
-pub fn losing(node: &str, sources: usize, since_unix_seconds: u64) -> Value {
-    json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": since_unix_seconds,
+pub fn losing(node: &str, sources: usize) -> Value {
+    json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": begun(),
         "evidence": format!("{node} is losing packets from {sources} of {sources} sources")})
 }
 
@@ -44,7 +51,8 @@ impl Mesh {
     /// Nodes `node-1` and on, in three zones by turns.
     pub fn new(count: usize, pair: fn(usize, usize, usize) -> Option<Pair>) -> Self {
         let digits = count.to_string().len();
-        let nodes = (0..count).map(|i| (format!("node-{:0digits$}", i + 1), format!("zone-{}", ["a", "b", "c"][i % 3])));
+        let nodes =
+            (0..count).map(|i| (format!("node-{:0digits$}", i + 1), format!("zone-{}", ["a", "b", "c"][i % 3])));
         Self {
             nodes: nodes.collect(),
             layers: vec![("pod", "icmp")],
@@ -106,7 +114,7 @@ impl Mesh {
         } else {
             ("null".into(), "null".into())
         };
-        let since = if lost > 3 { "1700000000" } else { "null" };
+        let since = if lost > 3 { begun().to_string() } else { "null".into() };
         // By hand: 90,000 of these as trees of values would take longer than all else.
         write!(
             out,
@@ -123,10 +131,10 @@ impl Mesh {
 }
 
 /// The answer to `/api/v1/hour/…`: five minutes before the start, forty without loss, fifteen with 10 %.
-pub fn hour(layers: &[(&str, &str)], end_unix_seconds: u64) -> String {
-    let steps = |of: fn(u32) -> f64| {
-        (0..60).map(move |i| if i < 5 { Value::Null } else { json!(of(i)) }).collect::<Vec<_>>()
-    };
+pub fn hour(layers: &[(&str, &str)]) -> String {
+    let end_unix_seconds = begun() + 15 * 60;
+    let steps =
+        |of: fn(u32) -> f64| (0..60).map(move |i| if i < 5 { Value::Null } else { json!(of(i)) }).collect::<Vec<_>>();
     let series: Vec<Value> = layers
         .iter()
         .map(|(network, protocol)| {

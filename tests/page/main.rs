@@ -44,17 +44,23 @@ const HELPERS: &str = "
         return [box.left + (view.left + middle(view.columns, column)) / d - map.scrollLeft,
             box.top + (view.top + middle(view.rows, row)) / d - map.scrollTop];
     };
+    // From a copy: a canvas that is read from is drawn in another way.
+    window.pixels = (x, y, width, height) => {
+        const copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+        copy.drawImage(canvas, x, y, width, height, 0, 0, width, height);
+        return copy.getImageData(0, 0, width, height).data;
+    };
     window.colors = (row, column) => {
         const { rows, columns } = view;
-        const image = pen.getImageData(view.left + columns.starts[column] - map.scrollLeft * d,
-            view.top + rows.starts[row] - map.scrollTop * d, columns.size - 1, rows.size - 1).data;
+        const image = pixels(view.left + columns.starts[column] - map.scrollLeft * d,
+            view.top + rows.starts[row] - map.scrollTop * d, columns.size - 1, rows.size - 1);
         const found = new Set();
         for (let i = 0; i < image.length; i += 4) {
             found.add('#' + [0, 1, 2].map((j) => image[i + j].toString(16).padStart(2, '0')).join(''));
         }
         return [...found];
     };
-    window.paint = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
+    window.tone = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
     window.rowOf = (name) => view.rows.nodes.findIndex((node) => node.name === name);
     window.columnOf = (name) => view.columns.nodes.findIndex((node) => node.name === name);
 ";

@@ -24,10 +24,18 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     assert_eq!(browser.text("document.activeElement.id"), "map");
     assert_ne!(browser.text("getComputedStyle($('map')).outlineStyle"), "none", "the focus can be seen");
     browser.press(&[key::DOWN, key::RIGHT, key::RIGHT]);
-    assert!(browser.text("$('here').textContent").starts_with("node-2 (zone-b) → node-3 (zone-c): 0 % lost (0 of 58 in 58 s)"));
+    assert!(
+        browser
+            .text("$('here').textContent")
+            .starts_with("node-2 (zone-b) → node-3 (zone-c): 0 % lost (0 of 58 in 58 s)")
+    );
     assert_eq!(browser.text("$('here').getAttribute('aria-live')"), "polite");
     browser.press(&["n"]);
-    assert!(browser.text("$('here').textContent").starts_with("node-3 (zone-c) → node-1 (zone-a): 8.6 % lost (5 of 58 in 58 s)"));
+    assert!(
+        browser
+            .text("$('here').textContent")
+            .starts_with("node-3 (zone-c) → node-1 (zone-a): 8.6 % lost (5 of 58 in 58 s)")
+    );
     browser.press(&[key::END, key::ENTER]);
     browser.until("$('pair').open");
     assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-3");
@@ -37,7 +45,15 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
 
     let figures = browser.text("$('pair-figures').innerText");
-    for part in ["node-3 (zone-c) → node-1 (zone-a): 8.6 % lost", "losing since", "198.18.0.7", "8.6 %", "5,001", "4,995", "The other way"] {
+    for part in [
+        "node-3 (zone-c) → node-1 (zone-a): 8.6 % lost",
+        "losing since",
+        "198.18.0.7",
+        "8.6 %",
+        "5,001",
+        "4,995",
+        "The other way",
+    ] {
         assert!(figures.contains(part), "{part}: {figures}");
     }
     let hour = browser.text("$('pair-hour').textContent");

@@ -52,7 +52,7 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
         browser.until("!turns.running && $('trouble').textContent !== window.before && timers.size === 1");
         assert_eq!(browser.text("$('headline').textContent"), "All well", "the verdict stays");
         browser.until("!view.frame");
-        assert_eq!(browser.run("return colors(0, 1).includes(paint('loss0'))"), true, "the picture stays");
+        assert_eq!(browser.run("return colors(0, 1).includes(tone('loss0'))"), true, "the picture stays");
         assert_eq!(browser.run("return $('trouble').hidden"), false);
         browser.text("$('trouble').textContent")
     };

@@ -16,7 +16,7 @@ fn three() -> Mesh {
     let mut mesh = Mesh::new(3, one_loses);
     mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
     mesh.pair = |source, peer, layer| one_loses(source, peer, 1 - layer);
-    mesh.verdicts.push(losing("node-2", 2, 1_700_000_000));
+    mesh.verdicts.push(losing("node-2", 2));
     mesh
 }
 
@@ -30,7 +30,7 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
     assert_eq!(browser.text("document.title"), "(1) Mesh - KubeCanary");
     assert_eq!(browser.text("$('summary').textContent"), "12 pairs measured in the last minute, 2 of them with loss");
     let has = |row, column, name: &str| {
-        browser.run(&format!("return colors({row}, {column}).includes(paint('{name}'))")) == json!(true)
+        browser.run(&format!("return colors({row}, {column}).includes(tone('{name}'))")) == json!(true)
     };
     assert!(has(0, 1, "loss3") && has(2, 1, "loss3"), "10 % is in its colour");
     assert!(has(0, 2, "loss0") && has(1, 0, "loss0") && has(1, 2, "loss0"), "no loss is in its own");
@@ -48,7 +48,7 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
 fn a_verdict_shows_its_place_on_the_map() {
     let canary = Canary::of(&three());
     let browser = opened(&canary, false);
-    let marks = "colors(0, 1).includes(paint('mark'))";
+    let marks = "colors(0, 1).includes(tone('mark'))";
     assert_eq!(browser.run(&format!("return {marks}")), false);
     browser.run("document.querySelector('#verdicts button').click()");
     // The outline runs through the middle of a cell's edge.
@@ -64,17 +64,18 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
     let canary = Canary::of(&three());
     let browser = opened(&canary, false);
     let press = |name: &str| {
-        let button = format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
+        let button =
+            format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
         browser.run(&format!("{button}.click()"));
         browser.until(&format!("!view.frame && {button}.getAttribute('aria-pressed') === 'true'"));
     };
     let titles = || browser.text("[...document.querySelectorAll('legend')].map((l) => l.textContent).join()");
     assert_eq!(titles(), "Colour,Network,Size", "one family: nothing to switch");
     press("node");
-    assert_eq!(browser.run("return colors(0, 1).includes(paint('loss0'))"), true, "nothing is lost on the node network");
+    assert_eq!(browser.run("return colors(0, 1).includes(tone('loss0'))"), true, "nothing is lost on the node network");
     press("RTT p50");
     // Another zone: 640 to 880 µs.
-    assert_eq!(browser.run("return colors(0, 1).includes(paint('rtt4'))"), true);
+    assert_eq!(browser.run("return colors(0, 1).includes(tone('rtt4'))"), true);
     assert!(browser.text("$('legend').innerText").contains("≤ 100 µs"));
 
     let mut mesh = three();
@@ -108,7 +109,7 @@ fn not_probed_is_never_coloured_as_well() {
             "const wrong = [];
             for (const source of [{named}]) for (const peer of [{named}]) {{
                 const cell = find(source, peer), seen = colors(rowOf(source), columnOf(peer));
-                const well = [...Array(8).keys()].some((i) => seen.includes(paint('loss' + i)) || seen.includes(paint('rtt' + i)));
+                const well = [...Array(8).keys()].some((i) => seen.includes(tone('loss' + i)) || seen.includes(tone('rtt' + i)));
                 if (source !== peer && ({condition})) wrong.push(`${{source}} ${{peer}} ${{seen}}`);
             }}
             return wrong.join('; ')"
@@ -120,7 +121,11 @@ fn not_probed_is_never_coloured_as_well() {
         assert_eq!(fails("well !== Boolean(cell && measured(cell))"), "", "{measure}");
         assert_eq!(fails("!well && seen.length < 2"), "", "{measure}: the unknown is hatched or said");
     }
-    assert_eq!(browser.run("return colors(rowOf('node-2'), columnOf('node-3')).includes(paint('loss5'))"), true, "all lost");
+    assert_eq!(
+        browser.run("return colors(rowOf('node-2'), columnOf('node-3')).includes(tone('loss5'))"),
+        true,
+        "all lost"
+    );
 
     let say = |source: usize, peer: usize| browser.text(&format!("describe('node-{source}', 'node-{peer}')"));
     assert_eq!(say(1, 4), "node-1 (zone-a) → node-4 (zone-a): not probed, pod network, IPv4");
@@ -159,13 +164,16 @@ fn names_are_text_whatever_they_contain() {
         *node = (name.into(), format!("<i>{name}</i>"));
     }
     mesh.missing.push((2, "<u>no</u>"));
-    mesh.verdicts = vec![losing(names[0], 1, 1_700_000_000)];
+    mesh.verdicts = vec![losing(names[0], 1)];
     let canary = Canary::of(&mesh);
     let browser = opened(&canary, true);
     browser.run(&format!("openPair({})", json!({"source": names[0], "peer": names[1]})));
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(browser.text("$('pair-title').textContent"), format!("{} → {}", names[0], names[1]));
-    assert_eq!(browser.text("$('headline').textContent"), format!("{} is losing packets from 1 of 1 sources", names[0]));
+    assert_eq!(
+        browser.text("$('headline').textContent"),
+        format!("{} is losing packets from 1 of 1 sources", names[0])
+    );
     assert_eq!(browser.run("return document.querySelectorAll('img, u, #agents i, #agents b, main script').length"), 0);
     assert_eq!(browser.run("return window.hit ?? null"), json!(null));
     assert!(browser.text("$('agents').textContent").contains(names[2]));

@@ -51,7 +51,8 @@ const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString([], { hour: '2-d
 const since = (unix) => {
   const minutes = Math.max(0, Math.round((Date.now() / 1e3 - unix) / 60));
   const day = minutes < 720 ? '' : new Date(unix * 1e3).toLocaleDateString() + ' ';
-  return `since ${day}${clock(unix)} (${minutes < 90 ? minutes + ' min' : Math.round(minutes / 60) + ' h'})`;
+  const hours = Math.round(minutes / 60), ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
+  return `since ${day}${clock(unix)} (${ago})`;
 };
 const family = (protocol) => ({ icmp: 'IPv4', icmpv6: 'IPv6' })[protocol] ?? protocol;
 const layerName = (layer) => layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network, ${family(protocol)}`);
