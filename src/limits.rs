@@ -95,6 +95,9 @@ pub const DRAIN_TIME: Duration = Duration::from_millis(250);
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for responses under way: the whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);
+/// Bytes of the mesh page: after it was asked for they are resident until unused parts of the program file are next given
+/// back.
+pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
 /// Stack of an HTTP worker. Measured after parallel scrapes: 28 KiB in a release build, 68 KiB in a debug build; untouched
 /// pages cost nothing.
 pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
