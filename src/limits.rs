@@ -229,9 +229,6 @@ pub const GATHERING_WAITERS_MAX: usize = 8;
 pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a peer's last hour: two series of 60 steps of three figures.
 pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
-/// Bytes of the mesh page: after it was asked for they are resident until unused parts of the program file are next given
-/// back.
-pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
 
 // ---- demo --------------------------------------------------------------------------------------
 
@@ -282,6 +279,7 @@ const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
 const _: () =
     assert!(RECENT_HALF_MAX.as_nanos() * 2 == HOUR_STEP.as_nanos(), "two halves, the recent window, are a minute");
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
-const _: () = assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
+const _: () =
+    assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
 const _: () = assert!(GATHERING_TIME.as_secs() + GATHERING_WAIT.as_secs() < RESPONSE_TIME.as_secs());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

@@ -251,13 +251,16 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
 fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
     let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))]);
     let address = mesh.address();
-    let asking: Vec<_> = (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
+    let asking: Vec<_> =
+        (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
     let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
     assert_eq!(mesh.asked(), 2, "each canary once");
     for answer in &answers {
         assert_eq!(answer.status, 200);
         let document: Value = serde_json::from_str(&answer.body).expect("JSON");
-        assert!(document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3));
+        assert!(
+            document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
+        );
         assert!(document["age_seconds"].as_f64().expect("an age") < 5.0);
     }
     // Rows are gathered for everybody anew: only the verdicts are kept.
@@ -272,9 +275,11 @@ fn gatherings_come_one_after_the_other_and_a_reader_who_leaves_ends_his() {
     // Some leave before they have read anything.
     for _ in 0..3 {
         let mut stream = http_support::connect(address);
-        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
+        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n")
+            .expect("a request");
     }
-    let asking: Vec<_> = (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh").expect("an answer"))).collect();
+    let asking: Vec<_> =
+        (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh").expect("an answer"))).collect();
     for one in asking {
         let answer = one.join().expect("an answer");
         assert_eq!((answer.status, answer.body.matches("\"source\"").count()), (200, 2), "{}", answer.body);

@@ -128,8 +128,8 @@ impl Answer {
         Self::new(Content::Stream(render), line)
     }
 
-    pub(super) fn live(live: Box<dyn Live>, line: Rc<Line>) -> Self {
-        Self::new(Content::Live(live), line)
+    pub(super) fn live(body: Box<dyn Live>, line: Rc<Line>) -> Self {
+        Self::new(Content::Live(body), line)
     }
 
     fn new(content: Content, line: Rc<Line>) -> Self {

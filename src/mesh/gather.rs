@@ -57,8 +57,8 @@ pub struct Gathered {
     pub matrix: Matrix,
     /// Who gave no row, or half of one, and why.
     pub missing: Vec<(String, String)>,
-    /// Further nodes.
-    pub not_gathered: usize,
+    /// Further nodes, which were not asked.
+    pub further: usize,
 }
 
 /// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
@@ -75,7 +75,8 @@ pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
         note(&mut gathering.matrix, &view.node, &error);
     }
     let until = Instant::now() + GATHERING_TIME;
-    let mut openings = Openings { targets: &targets.nodes, next: 0, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
+    let mut openings =
+        Openings { targets: &targets.nodes, next: 0, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
@@ -93,7 +94,7 @@ pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
         }
     }
     gathering.matrix.finish();
-    Gathered { matrix: gathering.matrix, missing, not_gathered: targets.not_gathered }
+    Gathered { matrix: gathering.matrix, missing, further: targets.not_gathered }
 }
 
 type Opened = (Link, Incoming);

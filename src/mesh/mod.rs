@@ -5,7 +5,7 @@
 
 mod gather;
 pub mod matrix;
-mod page;
+pub mod page;
 mod pipe;
 mod routes;
 pub mod row;

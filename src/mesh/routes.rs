@@ -127,18 +127,23 @@ impl Mesh {
         let judged = judged.as_ref()?;
         let age = clock::monotonic().since(judged.at);
         (age < VERDICTS_TIME.into()).then(|| {
-            let body = format!("{{\"age_seconds\":{:.1},\"nodes\":{},{}\n", age.as_secs_f64(), judged.nodes, &judged.fields[1..]);
+            let body = format!(
+                "{{\"age_seconds\":{:.1},\"nodes\":{},{}\n",
+                age.as_secs_f64(),
+                judged.nodes,
+                &judged.fields[1..]
+            );
             Reply::Full { status: 200, content_type: JSON, body: body.into_bytes() }
         })
     }
 
     /// Gathers, judges, keeps the verdicts, and returns what stands behind the rows, as a JSON object.
     async fn gather_and_judge(&self, rows: Pipe) -> String {
-        let Gathered { matrix, missing, not_gathered } = gather(Arc::clone(&self.app.view), self.port, rows).await;
+        let Gathered { matrix, missing, further } = gather(Arc::clone(&self.app.view), self.port, rows).await;
         let verdicts = verdicts::judge(&matrix);
         let fields = Fields {
             missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
-            not_gathered,
+            not_gathered: further,
             headline: verdicts::headline(&verdicts, &matrix),
             verdicts,
         };

@@ -92,7 +92,8 @@ impl Splitter {
             }
             b'{' | b'[' => {
                 let is_wanted = byte == b'{'
-                    && ((self.depth == 1 && self.key == br#""source""#) || (self.depth == 2 && self.key == br#""peers""#));
+                    && ((self.depth == 1 && self.key == br#""source""#)
+                        || (self.depth == 2 && self.key == br#""peers""#));
                 if self.began_at == 0 && is_wanted {
                     self.began_at = self.depth;
                     self.object.push(byte);
