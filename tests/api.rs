@@ -88,6 +88,7 @@ impl Agent {
                 }
                 (200, bytes)
             }
+            Reply::Live { .. } | Reply::Later(_) => panic!("{path}: the agent's own answers wait for nobody"),
         };
         (status, String::from_utf8(bytes).expect("UTF-8"))
     }
