@@ -18,7 +18,7 @@
 //! | [`demo`] | a mesh of canaries on one machine |
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
-//! | [`stop`] | the signals that end all of these |
+//! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
@@ -29,6 +29,7 @@ pub mod agent;
 pub mod allocator;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod discovery;
 pub mod exposition;
@@ -97,16 +98,8 @@ fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// Not `print!`, which panics where nobody reads.
 fn print(text: &str) -> Result<(), String> {
-    use std::io::Write as _;
-    let written = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("writing to standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
+    console::print(text).map(drop).map_err(|error| format!("writing to standard output: {error}"))
 }
 
 fn version(json: bool) -> String {

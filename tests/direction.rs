@@ -31,7 +31,7 @@ const STAGES: [(&str, &[&str]); 9] = [
     ),
     ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
-    ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "footprint", "limits", "proc"]),
+    ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
         "ping",
