@@ -13,6 +13,7 @@ mod worker;
 pub use gate::ServerStats;
 pub use server::{Bound, ServeError, ServeLimits, Server};
 pub mod client;
+pub mod lines;
 
 /// Answers requests. Called on a worker thread; must not block.
 pub trait Routes: Send + Sync + 'static {
