@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 9] = [
+const STAGES: [(&str, &[&str]); 10] = [
     ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
@@ -32,6 +32,25 @@ const STAGES: [(&str, &[&str]); 9] = [
     ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
+    // From outside: it has what a canary says over HTTP, and nothing of a canary's own.
+    (
+        "fleet",
+        &[
+            "config::FleetSettings",
+            "config::Column",
+            "config::Canaries",
+            "config::CanaryUrl",
+            "config::Host",
+            "discovery::dns",
+            "http::client",
+            "http::lines",
+            "fleet",
+            "console",
+            "stop",
+            "allocator",
+            "limits",
+        ],
+    ),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
         "ping",

@@ -3,14 +3,18 @@
 //! A bad value stops the start with one line that names the flag (or the variable), the value, and what would be
 //! accepted.
 
+mod canaries;
 mod demo;
 pub mod flags;
+mod fleet;
 mod footprint;
 mod ping;
 mod run;
 mod typed;
 
+pub use canaries::{Canaries, CanaryUrl, Host};
 pub use demo::DemoSettings;
+pub use fleet::{Column, FleetSettings};
 pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::{PingSettings, PingTarget};
 pub use run::RunSettings;
@@ -43,6 +47,8 @@ pub enum Command {
     Ping(PingSettings),
     /// A mesh on this machine.
     Demo(DemoSettings),
+    /// Ask canaries what they cost and measure.
+    Fleet(FleetSettings),
     /// Show what memory is for.
     Footprint(FootprintSettings),
     /// Say which build this is.
@@ -55,12 +61,13 @@ pub enum Command {
 }
 
 const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[run|ping|demo|footprint|version] [FLAGS]";
+const USAGE: &str = "[run|ping|demo|fleet|footprint|version] [FLAGS]";
 const COMMANDS: &str = "
 Commands:
   run        Probe the peers and serve /metrics (also without a command)
   ping       Probe some targets, a line per reply and a summary
   demo       A mesh of real canaries on this machine, with a live table
+  fleet      What every canary costs and measures: a row per node
   footprint  What the memory of a process is for, and what programs take
   version    Which build this is, and which allocator runs
 
@@ -102,6 +109,10 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
             Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
         },
+        Some("fleet") => match Typed::read(rest, flags::FLEET, env)? {
+            None => Ok(Command::Help(flags::help("fleet [FLAGS]", fleet::ABOUT, flags::FLEET, fleet::AFTER))),
+            Some(typed) => Ok(Command::Fleet(FleetSettings::resolve(&typed)?)),
+        },
         Some("footprint") => match Typed::read(rest, flags::FOOTPRINT, env)? {
             None => Ok(Command::Help(flags::help(
                 "footprint [FLAGS]",
@@ -116,7 +127,8 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
         },
         Some(other) => {
-            Err(UsageError(format!("unknown command {other:?}: expected run, ping, demo, footprint or version")))
+            let commands = "run, ping, demo, fleet, footprint or version";
+            Err(UsageError(format!("unknown command {other:?}: expected {commands}")))
         }
     }
 }
@@ -131,7 +143,9 @@ mod tests {
 
     #[test]
     fn help_is_there_for_every_command() {
-        for line in ["--help", "-h", "run --help", "ping a --help", "demo -h", "footprint --help", "version --help"] {
+        for line in
+            ["--help", "-h", "run --help", "ping a --help", "demo -h", "fleet -h", "footprint --help", "version --help"]
+        {
             match parsed(line) {
                 Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
                 other => panic!("{line}: {other:?}"),
