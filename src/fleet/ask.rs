@@ -51,15 +51,14 @@ pub async fn whom(canaries: &Canaries) -> Result<Vec<CanaryUrl>, ResolveError> {
     }
 }
 
-/// Asks each, a few at once, and gives the answers in the order of the questions.
-pub async fn each<F>(canaries: &[CanaryUrl], ask: impl Fn(CanaryUrl) -> F) -> Vec<F::Output>
+/// Asks each, a few at once, and hands `take` each answer as it comes, with the place of its question.
+pub async fn each<F>(canaries: &[CanaryUrl], ask: impl Fn(CanaryUrl) -> F, mut take: impl FnMut(usize, F::Output))
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     let mut waiting = canaries.iter().cloned().enumerate();
     let mut asked = JoinSet::new();
-    let mut answers: Vec<Option<F::Output>> = canaries.iter().map(|_| None).collect();
     loop {
         while asked.len() < CANARIES_AT_ONCE
             && let Some((index, canary)) = waiting.next()
@@ -68,10 +67,10 @@ where
             asked.spawn(async move { (index, answer.await) });
         }
         match asked.join_next().await {
-            Some(Ok((index, answer))) => answers[index] = Some(answer),
+            Some(Ok((index, answer))) => take(index, answer),
             // Only a panic ends a task of ours without a result, and the release build aborts on one.
             Some(Err(error)) => log::error!("asking a canary: {error}"),
-            None => return answers.into_iter().flatten().collect(),
+            None => return,
         }
     }
 }
@@ -173,11 +172,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_are_asked_at_once_and_answers_keep_the_order_of_the_questions() {
+    async fn a_few_are_asked_at_once_and_every_answer_is_that_of_its_question() {
         let host = || Host::Address(Ipv4Addr::LOCALHOST.into());
         let all: Vec<CanaryUrl> = (1..=50).map(|port| CanaryUrl { host: host(), port }).collect();
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let answers = each(&all, |canary| {
+        let ask = |canary: CanaryUrl| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -186,8 +185,10 @@ mod tests {
                 now.fetch_sub(1, Ordering::Relaxed);
                 canary.port
             }
-        });
-        assert_eq!(answers.await, (1..=50).collect::<Vec<u16>>());
+        };
+        let mut answers = [0; 50];
+        each(&all, ask, |index, port| answers[index] = port).await;
+        assert!(answers.into_iter().eq(1..=50), "{answers:?}");
         assert_eq!(most.load(Ordering::Relaxed), CANARIES_AT_ONCE);
     }
 

@@ -8,12 +8,14 @@
 //! peers are thousands, and what is wanted of it stands at its head, so the rest is not fetched; an address of a Service
 //! names nobody, so that a row's node is what the canary itself says.
 
-mod ask;
+pub mod ask;
 mod groups;
+mod own;
+mod peers;
 mod row;
 mod rows;
 mod samples;
-mod table;
+pub mod table;
 
 use std::io;
 
@@ -25,7 +27,7 @@ use crate::stop::Stop;
 use crate::{allocator, console};
 use row::Row;
 
-/// Why there is no table.
+/// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// No addresses.
@@ -44,8 +46,21 @@ pub enum FleetError {
     },
 }
 
-fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
+/// What was tried, for an error of the system.
+pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
     move |error| FleetError::System { operation, error }
+}
+
+/// Runs what asks canaries on an event loop of its own.
+///
+/// # Errors
+/// As `asking`, and where there is no event loop.
+pub fn on_event_loop<T>(asking: impl Future<Output = Result<T, FleetError>>) -> Result<T, FleetError> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().map_err(system("start an event loop"))?;
+    let done = runtime.block_on(asking);
+    runtime.shutdown_background();
+    done
 }
 
 /// Asks all, and prints what they say; again and again where that is asked for, until a signal comes.
@@ -55,9 +70,7 @@ fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
 // Apart from the agent's own code, which stays resident: inlined, it would stay with it.
 #[inline(never)]
 pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system("start an event loop"))?;
-    let done = runtime.block_on(async {
+    on_event_loop(async {
         match settings.watch {
             None => once(settings).await,
             Some(interval) => {
@@ -69,9 +82,7 @@ pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
                 }
             }
         }
-    });
-    runtime.shutdown_background();
-    done
+    })
 }
 
 async fn once(settings: &FleetSettings) -> Result<(), FleetError> {
@@ -104,7 +115,8 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
 /// All rows, sorted.
 async fn look(settings: &FleetSettings) -> Result<Vec<Row>, FleetError> {
     let canaries = ask::whom(&settings.canaries).await?;
-    let mut rows = ask::each(&canaries, row::ask).await;
+    let mut rows = vec![Row::default(); canaries.len()];
+    ask::each(&canaries, row::ask, |index, row| rows[index] = row).await;
     rows::sort(&mut rows, settings.sort);
     Ok(rows)
 }
