@@ -11,6 +11,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`config`] | the command line and its environment, resolved and validated |
+//! | [`mesh`] | all canaries' rows together, and what they say of nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
@@ -39,6 +40,7 @@ pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod logging;
+pub mod mesh;
 pub mod peers;
 pub mod ping;
 pub mod priority;

@@ -205,6 +205,28 @@ pub const MESH_TIME: Duration = Duration::from_mins(1);
 /// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
 pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
+// ---- the mesh ----------------------------------------------------------------------------------
+
+/// Rows of a mesh that are gathered and judged; the rest is counted.
+pub const MESH_ROWS_MAX: usize = 300;
+/// Nodes of a mesh that are told apart: those of the largest supported Kubernetes cluster, which 300 rows may speak of.
+pub const MESH_NODES_MAX: usize = 5_000;
+/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep sums for
+/// each two of them.
+pub const MESH_ZONES_MAX: usize = 33;
+/// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
+/// others take 763 KB, of which their cells are 718.
+pub const MESH_BYTES_MAX: usize = 900_000;
+/// Bytes that judging takes for each node, counted into those above.
+pub const MESH_JUDGED_BYTES_PER_NODE: usize = 48;
+/// Bytes that are kept of why a row is missing.
+pub const MESH_ERROR_BYTES_MAX: usize = 80;
+/// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over
+/// all cells for each.
+pub const MESH_CULPRITS_MAX: usize = 24;
+/// Verdicts that are given, the gravest first.
+pub const MESH_VERDICTS_MAX: usize = 64;
+
 // ---- ping --------------------------------------------------------------------------------------
 
 /// Targets of one ping: the largest supported Kubernetes cluster.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 10] = [
+const STAGES: [(&str, &[&str]); 11] = [
     ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
@@ -29,6 +29,8 @@ const STAGES: [(&str, &[&str]); 10] = [
             "proc",
         ],
     ),
+    // What the rows of all canaries say together: right of what renders one.
+    ("mesh", &["exposition", "peers", "mesh", "http", "units", "limits", "clock", "region"]),
     ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
