@@ -17,7 +17,7 @@
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
 //! | [`relro`] | seals the constants that the start has relocated |
 //! | [`demo`] | a mesh of canaries on one machine |
-//! | [`fleet`] | asks canaries what they cost and measure |
+//! | [`fleet`], [`doctor`] | ask canaries what they cost and measure, and what is wrong |
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
@@ -34,6 +34,7 @@ pub mod config;
 pub mod console;
 pub mod demo;
 pub mod discovery;
+pub mod doctor;
 pub mod exposition;
 pub mod fleet;
 pub mod footprint;
@@ -87,6 +88,12 @@ fn run(arguments: Vec<OsString>) -> i32 {
             Err(error) => Err(error.to_string()),
         },
         Ok(Command::Fleet(settings)) => fleet::run(&settings).map_err(|error| error.to_string()),
+        Ok(Command::Doctor(settings)) => match doctor::run(&settings) {
+            Ok(true) => Ok(()),
+            // What is wrong has been printed.
+            Ok(false) => return FAILURE,
+            Err(error) => Err(error.to_string()),
+        },
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 11] = [
+const STAGES: [(&str, &[&str]); 12] = [
     ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
@@ -50,6 +50,21 @@ const STAGES: [(&str, &[&str]); 11] = [
             "console",
             "stop",
             "allocator",
+            "limits",
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            "config::DoctorSettings",
+            "config::Canaries",
+            "config::CanaryUrl",
+            "config::Host",
+            "fleet",
+            "doctor",
+            "mesh",
+            "http::client",
+            "console",
             "limits",
         ],
     ),

@@ -104,7 +104,7 @@ pub const FOOTPRINT: &[Flag] = &[
     Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
 ];
 
-/// Which canaries are asked: the same flags for all commands that ask.
+/// Which canaries are asked: the same flags for `fleet` and `doctor`.
 const URL: Flag = flag(
     "url",
     "URL",
@@ -136,6 +136,13 @@ pub const FLEET: &[Flag] = &[
     Flag { name: "watch", value: None, env: None, default: "", help: "Again and again, until Ctrl-C" },
     Flag { name: "interval", value: Some("DURATION"), env: None, default: "5s", help: "With --watch: how often, 1s to 300s" },
     Flag { name: "json", value: None, env: None, default: "", help: "As one JSON array on one line" },
+];
+
+/// The flags of `kube-canary doctor`.
+#[rustfmt::skip]
+pub const DOCTOR: &[Flag] = &[
+    URL, SERVICE, NAMESPACE, PORT,
+    Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
 ];
 
 /// The flags of `kube-canary version`.
@@ -176,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_readme_has_every_flag_of_the_commands_that_have_a_section() {
-        for (head, flags) in [("Ping", PING), ("Footprint", FOOTPRINT), ("Fleet", FLEET)] {
+        for (head, flags) in [("Ping", PING), ("Footprint", FOOTPRINT), ("Fleet", FLEET), ("Doctor", DOCTOR)] {
             let section = section(head);
             for flag in flags {
                 assert!(section.contains(&format!("--{}", flag.name)), "--{} in the README's {head}", flag.name);

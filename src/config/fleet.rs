@@ -15,9 +15,9 @@ pub const AFTER: &str = "
 Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
 no flag. A canary that does not answer is a row with its error.
 
-RSS KB and DIRTY KB (private dirty: what no other process has and cannot be read from a file again) are the canary's own; CORES are the
-machine's. LOSS is of all its probes, WORST PEER the one with the highest loss, then the longest p99, LAG P99 how late it sends
-itself: all of the last 30 to 60 seconds. CPU/PROBE is processor time per probe since its start.
+RSS KB and DIRTY KB (private dirty memory: what it has written to) are the canary's own, CORES the machine's. CPU/PROBE is
+processor time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
+sends itself, and WORST PEER, the one with the highest loss, then the longest p99.
 
 Exit codes: 0; 1 no canary answers, or a failure; 2 a bad flag.
 ";

@@ -8,8 +8,8 @@ pub struct TooLong;
 
 /// The bytes that have arrived and are not yet read. Holds at most one unfinished line and one network read.
 ///
-/// Owned by the one who reads the body, and dropped with it; a line is borrowed until the next [`Lines::push`]. The memory is kept
-/// from line to line up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the line that needed it is read.
+/// Owned by the one who reads the body, and dropped with it; a line is borrowed until the next [`Lines::push`]. The memory is
+/// kept from line to line up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the line that needed it is read.
 pub struct Lines {
     buffer: Vec<u8>,
     /// Before this, all lines were given out.
