@@ -17,9 +17,10 @@
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
 //! | [`relro`] | seals the constants that the start has relocated |
 //! | [`demo`] | a mesh of canaries on one machine |
+//! | [`fleet`], [`doctor`] | ask canaries what they cost and measure, and what is wrong |
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
-//! | [`stop`] | the signals that end all of these |
+//! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
@@ -30,9 +31,12 @@ pub mod agent;
 pub mod allocator;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod discovery;
+pub mod doctor;
 pub mod exposition;
+pub mod fleet;
 pub mod footprint;
 pub mod http;
 pub mod limits;
@@ -83,6 +87,13 @@ fn run(arguments: Vec<OsString>) -> i32 {
             Ok(false) => return FAILURE,
             Err(error) => Err(error.to_string()),
         },
+        Ok(Command::Fleet(settings)) => fleet::run(&settings).map_err(|error| error.to_string()),
+        Ok(Command::Doctor(settings)) => match doctor::run(&settings) {
+            Ok(true) => Ok(()),
+            // What is wrong has been printed.
+            Ok(false) => return FAILURE,
+            Err(error) => Err(error.to_string()),
+        },
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
@@ -99,16 +110,8 @@ fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// Not `print!`, which panics where nobody reads.
 fn print(text: &str) -> Result<(), String> {
-    use std::io::Write as _;
-    let written = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("writing to standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
+    console::print(text).map(drop).map_err(|error| format!("writing to standard output: {error}"))
 }
 
 fn version(json: bool) -> String {

@@ -192,6 +192,25 @@ pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
 /// nothing else.
 pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 
+// ---- fleet and doctor --------------------------------------------------------------------------
+
+/// Canaries that are asked: the largest supported Kubernetes cluster.
+pub const CANARIES_MAX: usize = 5_000;
+/// Of them at once. Each keeps a row in memory until it is read: 1.3 MB of one that watches 5,000 peers.
+pub const CANARIES_AT_ONCE: usize = 8;
+/// One canary, its name's look-up included: a row of 5,000 peers takes it some 50 ms to render.
+pub const CANARY_TIME: Duration = Duration::from_secs(10);
+/// Bytes of one row, `/api/v1/peers`: 16,384 peers with names of usual length.
+pub const ROW_BYTES_MAX: usize = 8 << 20;
+/// Bytes that are read of `/metrics` before its first series of a peer: the canary's own take 8 KB.
+pub const OWN_SAMPLES_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one of its lines: a frame, in which every sample and every help text fits.
+pub const SAMPLE_BYTES_MAX: usize = FRAME_BYTES;
+/// One mesh, which a canary gathers from all others first, and which may have to wait for another's gathering.
+pub const MESH_TIME: Duration = Duration::from_mins(1);
+/// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
+pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 // ---- the mesh ----------------------------------------------------------------------------------
 
 /// Rows of a mesh that are gathered and judged; the rest is counted.

@@ -13,6 +13,7 @@ mod worker;
 pub use gate::ServerStats;
 pub use server::{Bound, ServeError, ServeLimits, Server};
 pub mod client;
+pub mod lines;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -27,16 +27,16 @@ pub enum Direction {
     Both,
 }
 
-/// The error of a count, per source: both ends of two windows cut a probe off somewhere (4 × 1/12, and as much again for
-/// windows that are half as long as the others').
-const ERROR_PER_SOURCE: f64 = 0.7;
-/// A loss is there from so many errors, and is not below so many.
-const THERE: f64 = 3.0;
-const ABSENT: f64 = 2.0;
-/// The other way must lose less than this share of the one that is told.
-const OTHER_SHARE: f64 = 0.35;
-/// Had the other way lost as much as the round trips did, it would stand out by so many errors.
-const POWER: f64 = 5.0;
+/// The error of a count, per source: the window of the one and that of the other each cut a probe off somewhere (1/6 of a
+/// probe squared each, and as much again where one is twice as long).
+const ERROR_PER_SOURCE: f64 = 0.6;
+/// Both ways must differ by so many errors of what they would differ by if they lost alike,
+const APART: f64 = 2.0;
+/// and by this share of what the round trips lose: all of it where only one way loses, nothing where both do alike.
+const APART_SHARE: f64 = 0.6;
+/// The other way must not lose so surely, in errors, and so much, as a share of the one that is told.
+const OTHER_THERE: f64 = 3.0;
+const OTHER_SHARE: f64 = 0.25;
 /// A count above what was sent by so many errors, and this share, is somebody else's pings.
 const ABOVE: f64 = 4.0;
 const ABOVE_SHARE: f64 = 0.02;
@@ -60,13 +60,22 @@ impl Way {
         if self.sent > 0.0 { (self.missed / self.sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    const fn is_there(self) -> bool {
-        self.missed >= THERE * self.error
+    /// How far off its rate may be, where each way loses half of what the round trips do.
+    fn variance(self, round_trips: f64) -> f64 {
+        let half = round_trips / 2.0;
+        (self.error / self.sent).powi(2) + half * (1.0 - half) / self.sent
     }
 
-    fn is_absent(self, beside: Self, round_trips: f64) -> bool {
-        let small = self.missed < ABSENT * self.error && self.rate() <= OTHER_SHARE * beside.rate();
-        small && self.sent * round_trips >= POWER * self.error
+    /// Whether this way loses, and the other does not.
+    fn alone(self, other: Self, round_trips: f64) -> bool {
+        if self.sent <= 0.0 || other.sent <= 0.0 {
+            return false;
+        }
+        let apart = (self.missed / self.sent) - (other.missed / other.sent);
+        let other_too = other.missed > OTHER_THERE * other.error && other.rate() > OTHER_SHARE * self.rate();
+        apart > APART * (self.variance(round_trips) + other.variance(round_trips)).sqrt()
+            && apart >= APART_SHARE * round_trips
+            && !other_too
     }
 }
 
@@ -168,7 +177,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     let round_trips = to_it.rate();
     let alike = by_it.probes == 0
         || (by_it.rate() >= OWN_SHARE * round_trips && by_it.rate() <= (round_trips / OWN_SHARE).max(0.05));
-    let direction = if alike { tell(inwards, outwards, round_trips) } else { Direction::Both };
+    let direction = if alike { tell(inwards, outwards, to_it.plus(by_it).rate()) } else { Direction::Both };
     Some(Ways { direction, inwards, outwards })
 }
 
@@ -206,9 +215,9 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Wa
 }
 
 fn tell(inwards: Way, outwards: Way, round_trips: f64) -> Direction {
-    if inwards.is_there() && outwards.is_absent(inwards, round_trips) {
+    if inwards.alone(outwards, round_trips) {
         Direction::In
-    } else if outwards.is_there() && inwards.is_absent(outwards, round_trips) {
+    } else if outwards.alone(inwards, round_trips) {
         Direction::Out
     } else {
         Direction::Both

@@ -8,13 +8,13 @@
 //! still be worth its cost beside all others. `docs/verdicts.md` has the formulas, thresholds and traps.
 
 use super::pairs::{Pair, Scope, Tally, zone_place};
-use super::score::{Sum, gain};
+use super::score::{Sum, gain, likelihood};
 use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
 /// Nats that a culprit must explain beyond the logarithm of the number of candidates: chance alone is blamed in at most
-/// one of e^7 = 1,100 meshes, for each kind of culprit.
-const CERTAINTY: f64 = 7.0;
+/// one of e^9 = 8,100 meshes, for each kind of culprit.
+const CERTAINTY: f64 = 9.0;
 /// What a zone pair costs more than a node: where both explain the same losses, one node is the simpler reason.
 const ZONE_PAIR_EXTRA: f64 = 3.0;
 /// What it is worth that a node, which everybody loses entirely, does not answer for its row either.
@@ -29,6 +29,8 @@ const RATE_MIN: f64 = 0.005;
 const BACKGROUND: (f64, f64) = (0.000_5, 0.005);
 /// What is thought of the background before anything is measured: one loss in so many probes.
 const BACKGROUND_PRIOR_PROBES: f64 = 1_000.0;
+/// How many zone pairs are explained once more without.
+const ZONE_TRIALS_MAX: usize = 4;
 /// How often the search starts again with what it has learnt of the background.
 const ROUNDS: usize = 3;
 
@@ -107,7 +109,7 @@ struct Weighed {
     link: Option<(f64, Pair)>,
 }
 
-/// Finds who is to blame. Takes 24 bytes per node and zone pair, and a walk over all cells for each culprit.
+/// Finds who is to blame. Takes 28 bytes per node and zone pair, and a walk over all cells for each culprit.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let mut findings = Findings::default();
     let costs = Costs { node: CERTAINTY, zones: CERTAINTY, link: CERTAINTY };
@@ -124,14 +126,38 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     };
     findings.background = background_without_the_worst(&first);
     drop(first);
+    let mut banned: Vec<Culprit> = Vec::new();
+    explain(scope, &mut findings, &costs, &banned);
+    // Two bad nodes of six, or of a zone, are in most pairs: one culprit would do, and is taken first though the two explain
+    // more. So whatever was explained by zones is explained once more without.
+    let mut tried = 0;
+    while tried < ZONE_TRIALS_MAX
+        && let Some(zones) = findings.found.iter().map(|finding| finding.culprit).filter(|it| is_zones(*it)).nth(tried)
+    {
+        tried += 1;
+        banned.push(zones);
+        let mut other = Findings { found: Vec::new(), background: findings.background };
+        explain(scope, &mut other, &costs, &banned);
+        if credit(scope, &other, &costs) > credit(scope, &findings, &costs) {
+            (findings, tried) = (other, tried - 1);
+        } else {
+            banned.pop();
+        }
+    }
+    exceptions(scope, &mut findings, &costs);
+    findings
+}
+
+/// Who is to blame, the banned left aside.
+fn explain(scope: &Scope<'_>, findings: &mut Findings, costs: &Costs, banned: &[Culprit]) {
     for _ in 0..ROUNDS {
         findings.found.clear();
         while findings.found.len() < MESH_CULPRITS_MAX
-            && let Some(next) = next(scope, &findings, &costs)
+            && let Some(next) = next(scope, findings, costs, banned)
         {
             findings.found.push(next);
         }
-        let rest = prune(scope, &mut findings, &costs);
+        let rest = prune(scope, findings, costs);
         let learnt = background(rest);
         let steady = (learnt / findings.background - 1.0).abs() < 0.1;
         findings.background = learnt;
@@ -139,8 +165,26 @@ pub fn search(scope: &Scope<'_>) -> Findings {
             break;
         }
     }
-    exceptions(scope, &mut findings, &costs);
-    findings
+}
+
+/// How well an explanation explains all losses, less what its culprits cost.
+fn credit(scope: &Scope<'_>, findings: &Findings, costs: &Costs) -> f64 {
+    let cost: f64 = findings.found.iter().map(|finding| costs.of(finding.culprit)).sum();
+    let mut credit = -cost;
+    scope.each_pair(|pair| {
+        let (mut passes, mut own_rate) = (1.0 - findings.background, f64::NEG_INFINITY);
+        let Tally { probes, lost } = pair.both();
+        for (_, finding) in touching(scope, findings, pair) {
+            passes *= 1.0 - finding.rate;
+            own_rate = likelihood(lost, probes, pair.both().rate()) - OWN_RATE;
+        }
+        credit += likelihood(lost, probes, 1.0 - passes).max(own_rate);
+    });
+    credit
+}
+
+fn is_zones(culprit: Culprit) -> bool {
+    matches!(culprit, Culprit::Zones(..))
 }
 
 /// The background rate, from what nobody is to blame for.
@@ -185,6 +229,7 @@ fn add(sum: &mut Sum, both: Tally, gain: f64, costs: &Costs) {
     sum.probes += both.probes;
     sum.lost += both.lost;
     sum.pairs += 1;
+    sum.losing += u32::from(both.lost > 0);
     if gain > OWN_RATE {
         sum.hit += 1;
         #[expect(clippy::cast_possible_truncation, reason = "some thousands of nats")]
@@ -203,12 +248,12 @@ fn worth(sum: &Sum, expected: f64) -> f64 {
 }
 
 /// The best culprit for what is left, if any is worth its cost.
-fn next(scope: &Scope<'_>, findings: &Findings, costs: &Costs) -> Option<Finding> {
+fn next(scope: &Scope<'_>, findings: &Findings, costs: &Costs, banned: &[Culprit]) -> Option<Finding> {
     let expected = findings.background;
     let weighed = weigh(scope, findings, costs, expected);
     let wide = |culprit: Culprit, sum: &Sum, bonus: f64| {
         let score = worth(sum, expected) - costs.of(culprit) + bonus;
-        let counts = score > 0.0 && sum.rate() >= RATE_MIN && score > sum.as_links.into();
+        let counts = score > 0.0 && sum.rate() >= RATE_MIN && sum.is_spread() && score > sum.as_links.into();
         counts.then(|| Finding { culprit, score, rate: sum.rate() })
     };
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(sum, node)| {
@@ -222,7 +267,8 @@ fn next(scope: &Scope<'_>, findings: &Findings, costs: &Costs) -> Option<Finding
         let sum = &weighed_zones[zone_place(low, high)];
         // Nodes without a zone have nothing in common, but where nobody has one they are the whole mesh.
         let known = low != ZONE_UNKNOWN || sum.pairs == weighed.all.pairs;
-        (sum.pairs >= 2 && known).then(|| wide(Culprit::Zones(low, high), sum, 0.0)).flatten()
+        let counts = sum.pairs >= 2 && known && !banned.contains(&Culprit::Zones(low, high));
+        counts.then(|| wide(Culprit::Zones(low, high), sum, 0.0)).flatten()
     });
     let link = weighed.link.and_then(|(gain, pair)| {
         let score = gain - costs.link;

@@ -1,5 +1,8 @@
 //! How much better a culprit explains losses than background loss does.
 
+/// The share of the losing pairs that are to be expected which must be there.
+const SPREAD: f64 = 0.6;
+
 /// What candidates are weighed by: probes, losses, and how they are spread over pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
@@ -9,6 +12,8 @@ pub struct Sum {
     pub lost: u32,
     /// Pairs that were measured.
     pub pairs: u32,
+    /// Pairs that lose anything.
+    pub losing: u32,
     /// Pairs whose losses background alone hardly explains.
     pub hit: u32,
     /// What these gain with a rate of each one's own.
@@ -21,6 +26,13 @@ impl Sum {
     /// The share of probes that was lost.
     pub fn rate(&self) -> f64 {
         if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
+    }
+
+    /// Whether as many pairs lose as do where all lose alike: a few bad links are no bad node.
+    pub fn is_spread(&self) -> bool {
+        let pairs = f64::from(self.pairs.max(1));
+        let lossless = (1.0 - self.rate()).powf(f64::from(self.probes) / pairs);
+        f64::from(self.losing) >= SPREAD * pairs * (1.0 - lossless)
     }
 }
 
@@ -38,9 +50,23 @@ pub fn gain(lost: u32, probes: u32, expected: f64) -> f64 {
     f64::from(lost) * (rate / expected).ln() + of_answered
 }
 
+/// The logarithm of how likely it is that `lost` of `probes` are lost at the rate `expected`, in nats, without the
+/// binomial coefficient, which all explanations share.
+pub fn likelihood(lost: u32, probes: u32, expected: f64) -> f64 {
+    // Neither is certain.
+    let expected = expected.clamp(1e-6, 1.0 - 1e-4);
+    f64::from(lost) * expected.ln() + f64::from(probes.saturating_sub(lost)) * (1.0 - expected).ln()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_few_losing_pairs_are_not_spread_and_the_same_losses_over_most_are() {
+        let sum = |losing| Sum { probes: 840, lost: 10, pairs: 7, losing, ..Sum::default() };
+        assert!(!sum(2).is_spread() && !sum(3).is_spread() && sum(5).is_spread());
+    }
 
     #[test]
     fn no_more_than_expected_gains_nothing() {
