@@ -83,7 +83,7 @@ class Mesh:
             return rolling, restarting
 
         def passes(frm, to, kind, t):
-            hit = (f for f in self.faults if f.start <= t < f.end and f.matches(frm, to, kind))
+            hit = (f for f in current if f.matches(frm, to, kind))
             return all(self.random.random() >= f.p for f in hit)
 
         def put(step, name, labels, value):
@@ -91,6 +91,7 @@ class Mesh:
             samples.setdefault(key, {})[step] = value
 
         for t in range(seconds + 1):
+            current = [f for f in self.faults if f.start <= t < f.end]
             for node in nodes:
                 if (node, t) in self.rolls or (node, t) in self.restarts:
                     generation[node] += 1
