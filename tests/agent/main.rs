@@ -18,6 +18,7 @@ mod lifecycle;
 mod metrics;
 mod peers_file;
 mod ping;
+mod reference;
 #[path = "../common/shim.rs"]
 mod shim;
 mod threads;

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Cases of whole meshes for `promtool test rules`: writes them, as JSON (which YAML contains), below the directory given.
+
+Each case says which alerts have fired by when, and that no other ever has. `--seeds N` runs each fault with as many dice.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from mesh import Fault, Mesh, between, both_ways, into, out_of, reader, zones_apart
+
+THREE = {"a": "z1", "b": "z2", "c": "z3"}
+TWELVE = {f"n{i:02}": f"z{i % 3}" for i in range(12)}
+# A zone of 2 beside one of 6: a bad pair of zones spoils 6 of 7 links of a node.
+LOPSIDED = {f"a{i}": "za" for i in range(2)} | {f"b{i}": "zb" for i in range(6)}
+WARM = 240  # seconds before anything goes wrong: nodes are known by then
+NAMES = ("alertname", "node", "source_node", "peer_node", "source_zone", "peer_zone", "reason")
+
+
+def alert(name, **labels):
+    return {"alertname": name} | labels
+
+
+def node(name):
+    return alert("KubeCanaryNodeLossy", node=name)
+
+
+def links(nodes, *pairs):
+    both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+    return [
+        alert("KubeCanaryLinkLossy", source_node=s, peer_node=p, source_zone=nodes[s], peer_zone=nodes[p]) for s, p in both
+    ]
+
+
+def zone_pair(a, b):
+    return [alert("KubeCanaryZonePairLossy", source_zone=s, peer_zone=p) for s, p in ((a, b), (b, a))]
+
+
+def samples(found):
+    """`count by` over ALERTS, as promtool expects it."""
+    return [{"labels": "{" + ",".join(f'{k}="{v}"' for k, v in one.items()) + "}", "value": 1} for one in found]
+
+
+class Case:
+    def __init__(self, name, mesh, seconds, checks):
+        self.name, self.mesh, self.seconds, self.checks = name, mesh, seconds, checks
+
+    def write(self, directory, rules):
+        text = {
+            "rule_files": [str(rules)],
+            "evaluation_interval": f"{max(5, self.mesh.scrape)}s",
+            "tests": [
+                {
+                    "name": self.name,
+                    "interval": f"{self.mesh.scrape}s",
+                    "input_series": self.mesh.run(self.seconds),
+                    "promql_expr_test": self.checks,
+                }
+            ],
+        }
+        (directory / f"{self.name}.json").write_text(json.dumps(text))
+
+
+def firing(at, *expected):
+    """Exactly these fire at that second."""
+    expr = f'count by ({",".join(NAMES)}) (ALERTS{{alertstate="firing"}})'
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
+
+
+def ever(at, *expected):
+    """Exactly these have fired, at one time or another."""
+    expr = f'group by ({",".join(NAMES)}) (max_over_time(ALERTS{{alertstate="firing"}}[{at}s]))'
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
+
+
+def direction(at, **of):
+    expr = "count by (node, direction) (kube_canary:node_loss_direction)"
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples({"node": n, "direction": d} for n, d in of.items())}
+
+
+def faulty(name, nodes, fault, expected, seed, within=60, lasts=180, ways=None, scrape=5, prepare=None):
+    """A fault of `lasts` seconds: named `within` seconds, still and alone at its end, and gone 2.5 minutes later."""
+    mesh = Mesh(nodes, scrape, seed)
+    mesh.faults = [Fault(matches, p, WARM, WARM + lasts) for matches, p in (fault if isinstance(fault, list) else [fault])]
+    if prepare:
+        prepare(mesh)
+    end = WARM + lasts + 150
+    checks = [firing(WARM), firing(WARM + within, *expected), firing(WARM + lasts, *expected), firing(end), ever(end, *expected)]
+    checks += [direction(WARM + at, **ways) for at in (within, lasts)] if ways else []
+    return Case(f"{name}-seed-{seed}", mesh, end, checks)
+
+
+def quiet(name, nodes, prepare, seconds=900, scrape=None, seed=1):
+    """Nothing fires, ever. Large meshes are scraped less often, for the sake of time."""
+    mesh = Mesh(nodes, scrape or (5 if len(nodes) < 5 else 10), seed)
+    prepare(mesh)
+    return Case(name, mesh, seconds, [ever(seconds)])
+
+
+def faults(seed):
+    for nodes, of, bad in ((THREE, "3", "c"), (TWELVE, "12", "n07")):
+        for way, matches in (("in", into), ("out", out_of), ("both", both_ways)):
+            p = 0.1
+            yield faulty(f"node-{way}-of-{of}", nodes, (matches(bad), p), [node(bad)], seed, ways={bad: way})
+        yield faulty(f"node-cut-of-{of}", nodes, (both_ways(bad), 1.0), [node(bad)], seed, within=30)
+    yield faulty("node-at-15s", THREE, (into("c"), 0.1), [node("c")], seed, within=85, scrape=15, ways={"c": "in"})
+    yield faulty("node-at-30s", TWELVE, (into("n07"), 0.1), [node("n07")], seed, within=120, scrape=30)
+    yield faulty("node-of-4", {**THREE, "d": "z1"}, (into("d"), 0.1), [node("d")], seed, ways={"d": "in"})
+    pair = between("a", "b")
+    yield faulty("link-of-3", THREE, (pair, 0.15), links(THREE, ("a", "b")), seed, within=120)
+    yield faulty("link-of-2", {"a": "z1", "b": "z2"}, (pair, 0.3), links(THREE, ("a", "b")), seed, within=90)
+    yield faulty("link-cut-of-12", TWELVE, (between("n01", "n02"), 1.0), links(TWELVE, ("n01", "n02")), seed, within=45)
+    yield faulty("link-of-12", TWELVE, (between("n01", "n04"), 0.15), links(TWELVE, ("n01", "n04")), seed, within=120)
+    yield faulty("zones-of-12", TWELVE, (zones_apart(TWELVE, "z0", "z1"), 0.1), zone_pair("z0", "z1"), seed, within=100)
+    yield faulty("zones-lopsided", LOPSIDED, (zones_apart(LOPSIDED, "za", "zb"), 0.1), zone_pair("za", "zb"), seed, within=100)
+    dead_link = [(into("n07"), 0.1), (between("n01", "n02"), 1.0)]
+    yield faulty("node-and-link", TWELVE, dead_link, [node("n07"), *links(TWELVE, ("n01", "n02"))], seed, within=75)
+    two = [(both_ways("n07"), 0.2), (both_ways("n02"), 0.2)]
+    yield faulty("two-nodes", TWELVE, two, [node("n07"), node("n02")], seed)
+    reports = alert("KubeCanaryNodeReportsLoss", node="n03")
+    yield faulty("reader-of-12", TWELVE, (reader("n03"), 0.2), [reports], seed, within=90)
+    yield faulty("reader-of-3", THREE, (reader("c"), 0.2), [alert("KubeCanaryNodeReportsLoss", node="c")], seed, within=120)
+
+
+def directions(seed):
+    """Where the evidence does not hold, it says `both`."""
+
+    def pinged(mesh):
+        mesh.pingers = {"c": 1}
+
+    yield faulty("pinged-by-others", THREE, (into("c"), 0.1), [node("c")], seed, ways={"c": "both"}, prepare=pinged)
+
+    def unscraped(mesh):
+        mesh.unscraped = {"n01"}
+
+    missing = alert("KubeCanaryAgentMissing", node="n01")
+    mesh = Mesh(TWELVE, seed=seed)
+    unscraped(mesh)
+    mesh.faults = [Fault(into("n07"), 0.1, WARM, WARM + 180)]
+    checks = [firing(WARM + 60, missing, node("n07")), direction(WARM + 60, n07="both")]
+    yield Case("a-row-is-missing", mesh, WARM + 180, checks)
+
+
+def calm():
+    """What must not fire."""
+    yield quiet("well-of-3", THREE, lambda mesh: None)
+
+    def one_lost(mesh):
+        mesh.single = [("a", "c", 300)]
+
+    yield quiet("one-lost-probe", THREE, one_lost)
+    yield quiet("one-lost-probe-at-30s", THREE, one_lost, scrape=30)
+
+    def one_in_a_thousand(mesh):
+        mesh.faults = [Fault(lambda frm, to, kind: kind != "read", 0.0005, 0)]
+
+    yield quiet("one-in-a-thousand", TWELVE, one_in_a_thousand)
+
+    def drain(mesh):
+        mesh.leaves = {"n05": 300}
+
+    yield quiet("drain", TWELVE, drain)
+
+    def drain_of_3(mesh):
+        mesh.leaves = {"c": 300}
+
+    yield quiet("drain-of-3", THREE, drain_of_3)
+
+    def join(mesh):
+        # Its routes take three seconds to spread.
+        mesh.joins = {"n05": 300}
+        mesh.faults = [Fault(both_ways("n05"), 1.0, 300, 303)]
+
+    yield quiet("join", TWELVE, join)
+
+    def rollout(mesh):
+        mesh.rolls = [(name, 250 + 30 * index) for index, name in enumerate(mesh.nodes)]
+
+    yield quiet("rollout-of-3", THREE, rollout)
+    yield quiet("rollout-of-12", TWELVE, rollout)
+
+    def restart(mesh):
+        mesh.restarts = [("b", 301)]
+
+    yield quiet("restart", THREE, restart)
+
+    mesh = Mesh(THREE)
+    restart(mesh)
+    mesh.faults = [Fault(into("c"), 0.1, WARM, WARM + 180)]
+    checks = [firing(WARM + 60, node("c")), firing(WARM + 180, node("c")), ever(WARM + 330, node("c"))]
+    yield Case("restart-while-a-node-is-bad", mesh, WARM + 330, checks)
+
+
+def lasting():
+    """What takes longer."""
+    mesh = Mesh(THREE)
+    mesh.stops = [("a", "b", 300)]
+    silent = alert("KubeCanaryPairSilent", source_node="a", source_zone="z1", peer_node="b", peer_zone="z2")
+    yield Case("pair-stopped", mesh, 900, [firing(700), firing(830, silent), ever(900, silent)])
+
+    mesh = Mesh(TWELVE, 10)
+    mesh.faults = [Fault(between("n01", "n02"), 1.0, 0)]
+    pairs = [("n01", "n02"), ("n02", "n01")]
+    silent = [
+        alert("KubeCanaryPairSilent", source_node=s, source_zone=TWELVE[s], peer_node=p, peer_zone=TWELVE[p]) for s, p in pairs
+    ]
+    yield Case("pair-never-answered", mesh, 420, [firing(180), firing(420, *silent), ever(420, *silent)])
+
+    mesh = Mesh(TWELVE, 10)
+    mesh.dies = {"n05": WARM}
+    yield Case("node-dies", mesh, 900, [firing(WARM + 30, node("n05")), firing(900, node("n05")), ever(900, node("n05"))])
+
+    mesh = Mesh(TWELVE, 10)
+    mesh.unscraped = {"n05"}
+    missing = alert("KubeCanaryAgentMissing", node="n05")
+    yield Case("agent-not-scraped", mesh, 420, [firing(120), firing(420, missing), ever(420, missing)])
+
+    mesh = Mesh(THREE)
+    mesh.stops = [("a", "b", 300), ("a", "c", 300)]
+    starved = alert("KubeCanaryAgentStarved", node="a", reason="silent")
+    yield Case("agent-sends-nothing", mesh, 1000, [firing(400), firing(500, starved), ever(1000, starved)])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rules", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--prefix", default="", help="of the files' names")
+    arguments = parser.parse_args()
+    cases = [*calm(), *lasting()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed))]
+    for case in cases:
+        if arguments.only in case.name:
+            case.name = arguments.prefix + case.name
+            case.write(arguments.directory, arguments.rules.resolve())
+
+
+if __name__ == "__main__":
+    main()

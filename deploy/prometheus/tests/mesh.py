@@ -1,0 +1,178 @@
+"""A mesh of canaries, second by second, as the series that Prometheus would scrape of it.
+
+Every agent sends one probe a second to every other node; each of the two packets of an echo passes the faults that are
+there at that second, and is lost by a seeded die. What is counted where follows the agent: a loss one second after it was sent
+(the timeout), an echo request once it has reached the node's network namespace, a reply once it has left it.
+"""
+
+import random
+
+ABSENT = "_"
+STALE = "stale"
+
+
+class Fault:
+    """Packets that match are lost with probability `p` from `start` to `end` (seconds)."""
+
+    def __init__(self, matches, p, start, end=10**9):
+        self.matches, self.p, self.start, self.end = matches, p, start, end
+
+
+def into(node):
+    return lambda frm, to, kind: to == node and kind != "read"
+
+
+def out_of(node):
+    return lambda frm, to, kind: frm == node and kind != "read"
+
+
+def both_ways(node):
+    return lambda frm, to, kind: node in (frm, to) and kind != "read"
+
+
+def between(a, b):
+    return lambda frm, to, kind: {frm, to} == {a, b} and kind != "read"
+
+
+def reader(node):
+    """Replies that reach the node, but not its agent."""
+    return lambda frm, to, kind: to == node and kind == "read"
+
+
+def zones_apart(zones, a, b):
+    return lambda frm, to, kind: sorted((zones[frm], zones[to])) == sorted((a, b)) and kind != "read"
+
+
+class Mesh:
+    """`nodes`: name to zone; `scrape`: seconds between scrapes."""
+
+    def __init__(self, nodes, scrape=5, seed=1, protocol="icmp"):
+        self.nodes, self.scrape, self.protocol = nodes, scrape, protocol
+        self.random = random.Random(seed)
+        self.faults = []
+        self.joins = {}  # node: second
+        self.leaves = {}  # node: second; the others forget it 300 s later
+        self.dies = {}  # node: second; it stays in everybody's list
+        self.unscraped = set()  # agents that run, but are no targets
+        self.rolls = []  # (node, second): a pod that is replaced by one with another address, gone for 20 s
+        self.restarts = []  # (node, second): the agent's process begins anew, in the same pod, gone for 5 s
+        self.pingers = {}  # node: echo requests a second of somebody else
+        self.single = []  # (source, peer, second): one probe lost
+        self.stops = []  # (source, peer, second): probes no more, though it lists it
+
+    def run(self, seconds):
+        nodes = self.nodes
+        samples = {}  # series key to values, one per scrape
+        steps = seconds // self.scrape + 1
+        address = {node: f"{node}-0" for node in nodes}
+        pair = {}  # (source, peer): [sent, received, lost]
+        zone = {}  # (source, zone): [decided, received, lost]
+        echo = {node: [0, 0] for node in nodes}
+        undecided = {}  # second: losses to count
+        generation = dict.fromkeys(nodes, 0)
+
+        def gone(node, t):
+            return t < self.joins.get(node, 0) or t >= min(self.leaves.get(node, 10**9), self.dies.get(node, 10**9))
+
+        def listed(node, t):
+            return self.joins.get(node, 0) <= t < self.leaves.get(node, 10**9)
+
+        def down(node, t):
+            rolling = any(n == node and at <= t < at + 20 for n, at in self.rolls)
+            restarting = any(n == node and at <= t < at + 5 for n, at in self.restarts)
+            return rolling, restarting
+
+        def passes(frm, to, kind, t):
+            hit = (f for f in current if f.matches(frm, to, kind))
+            return all(self.random.random() >= f.p for f in hit)
+
+        def put(step, name, labels, value):
+            key = (name, tuple(sorted(labels.items())))
+            samples.setdefault(key, {})[step] = value
+
+        for t in range(seconds + 1):
+            current = [f for f in self.faults if f.start <= t < f.end]
+            for node in nodes:
+                if (node, t) in self.rolls or (node, t) in self.restarts:
+                    generation[node] += 1
+                    for key in [k for k in pair if k[0] == node]:
+                        pair[key] = [0, 0, 0]
+                    for key in [k for k in zone if k[0] == node]:
+                        zone[key] = [0, 0, 0]
+                    if (node, t) in self.rolls:
+                        echo[node] = [0, 0]
+                        address[node] = f"{node}-{generation[node]}"
+            for source, peer, born in undecided.pop(t, []):
+                if born == generation[source]:
+                    pair[source, peer][2] += 1
+                    zone[source, nodes[peer]][2] += 1
+            for source in nodes:
+                if gone(source, t) or any(down(source, t)):
+                    continue
+                for peer in nodes:
+                    if peer == source or not listed(peer, t) or down(peer, t)[0]:
+                        continue  # a pod that is replaced is terminating, and then not in the list: its probes do not count
+                    counts = pair.setdefault((source, peer), [0, 0, 0])
+                    of_zone = zone.setdefault((source, nodes[peer]), [0, 0, 0])
+                    if any(s == source and p == peer and t >= at for s, p, at in self.stops):
+                        continue
+                    counts[0] += 1
+                    of_zone[0] += 1
+                    there = not gone(peer, t) and (source, peer, t) not in self.single and passes(source, peer, "request", t)
+                    back = False
+                    if there:
+                        echo[peer][0] += 1
+                        echo[peer][1] += 1
+                        back = passes(peer, source, "reply", t) and passes(peer, source, "read", t)
+                    if back:
+                        counts[1] += 1
+                        of_zone[1] += 1
+                    else:
+                        undecided.setdefault(t + 1, []).append((source, peer, generation[source]))
+            for node, requests in self.pingers.items():
+                echo[node][0] += requests
+                echo[node][1] += requests
+            if t % self.scrape:
+                continue
+            step = t // self.scrape
+            for source in nodes:
+                if gone(source, t) or any(down(source, t)) or source in self.unscraped:
+                    continue
+                target = {"job": "kube-canary", "namespace": "kube-canary", "instance": f"{address[source]}:9877"}
+                network = {"protocol": self.protocol, "network": "pod", "source_zone": nodes[source]}
+                peers = 0
+                for peer in nodes:
+                    left = self.leaves.get(peer, 10**9)
+                    if (source, peer) not in pair or t >= left + 300:
+                        continue
+                    peers += listed(peer, t) and not down(peer, t)[0]
+                    labels = target | network | {"source_node": source, "peer_node": peer, "peer_zone": nodes[peer]}
+                    sent, received, lost = pair[source, peer]
+                    for name, value in (("sent", sent), ("received", received), ("lost", lost), ("late", 0)):
+                        put(step, f"kube_canary_probes_{name}_total", labels, value)
+                for (node, peer_zone), (sent, received, lost) in zone.items():
+                    if node == source:
+                        for name, value in (("sent", sent), ("received", received), ("lost", lost)):
+                            put(step, f"kube_canary_zone_probes_{name}_total", target | network | {"peer_zone": peer_zone}, value)
+                put(step, "kube_canary_peers", target | {"state": "ready"}, peers)
+                put(step, "kube_canary_peers", target | {"state": "terminating"}, 0)
+                put(step, "kube_canary_peers", target | {"state": "unready"}, 0)
+                put(step, "kube_canary_build_info", target | {"allocator": "musl", "version": "0"}, 1)
+                put(step, "kube_canary_peer_list_age_seconds", target, 30)
+                put(step, "process_resident_memory_bytes", target, 1_500_000)
+                put(step, "kube_canary_echo_requests_received_total", target, echo[source][0])
+                put(step, "kube_canary_echo_replies_sent_total", target, echo[source][1])
+                for name in ("probes_skipped_total", "receive_queue_drops_total", "probe_thread_run_delay_seconds_total"):
+                    put(step, f"kube_canary_{name}", target, 0)
+        return [self.series(key, values, steps) for key, values in samples.items()]
+
+    @staticmethod
+    def series(key, values, steps):
+        name, labels = key
+        text, before = [], False
+        for step in range(steps):
+            there = step in values
+            text.append(str(values[step]) if there else STALE if before else ABSENT)
+            before = there
+        labels = ",".join(f'{label}="{value}"' for label, value in labels)
+        return {"series": f"{name}{{{labels}}}", "values": " ".join(text)}

@@ -1,0 +1,210 @@
+//! `docs/metrics.md` is what a real canary exposes: every family's name, type, labels and help text, from a scrape.
+//!
+//! What a machine, a malloc or good luck may leave out of a scrape stands in [`SOMETIMES`] and [`WITHOUT_SAMPLES`], and must be
+//! as it says there wherever it does appear.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use kube_canary::prober::SendError;
+
+use crate::canary::{Canary, PEERS};
+use crate::common::exposition;
+
+const DOCUMENT: &str = "docs/metrics.md";
+
+const HEAD: &str = "\
+<!-- Generated from a scrape: `KUBE_CANARY_BLESS=1 cargo test --test agent reference` writes it anew, `cargo test` fails where it is stale. -->
+# Metrics
+
+`/metrics` of every agent is in the text format 0.0.4, or OpenMetrics where the scraper asks for it. Counters of peers begin at 0 when a
+peer is first listed; a peer is its node's name, and its series go once it has been away for `--forget-after`. A label value that
+is not known is `unknown`. `le` bounds are those of `--rtt-buckets`. Where no unit is given, it is a number of things.
+";
+
+/// The table that a family stands in, by its labels or its name.
+const SECTIONS: [(&str, &str); 4] = [
+    (
+        "Per peer",
+        "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node`, `protocol` `icmp` or `icmpv6`.",
+    ),
+    ("Per pair of zones", "All peers of a zone together, always there whatever the number of peers."),
+    ("The agent", "No label says which agent: the scraper's `instance` does."),
+    ("The process", "The standard names."),
+];
+
+/// Families that not every scrape has: name, type, labels, help, when.
+const SOMETIMES: [[&str; 5]; 4] = [
+    [
+        "kube_canary_allocator_bytes",
+        "gauge",
+        "stat",
+        "Memory by the allocator's own figures, named as jemalloc names them; those that it keeps.",
+        "with jemalloc and glibc",
+    ],
+    [
+        "kube_canary_cgroup_throttled_periods_total",
+        "counter",
+        "",
+        "Periods in which the agent's cgroup had used up its CPU quota.",
+        "where the cgroup's cpu controller tells",
+    ],
+    [
+        "kube_canary_cgroup_throttled_seconds_total",
+        "counter",
+        "",
+        "Time that the agent's cgroup was held up for its CPU quota, added up over processors.",
+        "where the cgroup's cpu controller tells",
+    ],
+    [
+        "kube_canary_probe_thread_run_delay_seconds_total",
+        "counter",
+        "",
+        "Time that the probe thread was runnable but waited for a processor.",
+        "where the kernel keeps schedstat",
+    ],
+];
+
+/// Families whose samples appear once it has happened: the label that they have besides those of a peer.
+const WITHOUT_SAMPLES: [(&str, &str); 2] =
+    [("kube_canary_probe_send_errors_total", "reason"), ("kube_canary_probes_terminating_total", "result")];
+
+/// Labels with few values, all of which are always there.
+const CLOSED: [(&str, &str); 4] = [
+    ("kube_canary_memory_bytes", "category"),
+    ("kube_canary_memory_bytes", "state"),
+    ("kube_canary_peers", "state"),
+    ("kube_canary_rtt_stamps_total", "source"),
+];
+
+/// The values of each family's labels.
+type Values = BTreeMap<(String, String), BTreeSet<String>>;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Family {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+    when: &'static str,
+}
+
+/// The families of an exposition.
+fn read(text: &str) -> (BTreeMap<String, Family>, Values) {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        let (Some("#"), Some(keyword), Some(name), Some(rest)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let family = families.entry(name.to_owned()).or_default();
+        match keyword {
+            "HELP" => rest.clone_into(&mut family.help),
+            "TYPE" => rest.clone_into(&mut family.kind),
+            _ => panic!("{line}"),
+        }
+    }
+    let mut values = Values::new();
+    for sample in exposition::parse(text).expect("what we expose can be read") {
+        let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| sample.name.strip_suffix(suffix));
+        let name = base.filter(|base| families.contains_key(*base)).unwrap_or(&sample.name).to_owned();
+        let family = families.get_mut(&name).unwrap_or_else(|| panic!("{name} has no TYPE"));
+        for (label, value) in sample.labels {
+            values.entry((name.clone(), label.clone())).or_default().insert(value);
+            family.labels.insert(label);
+        }
+    }
+    (families, values)
+}
+
+/// With what a scrape may lack, after a look at whether it is as we say.
+fn complete(families: &mut BTreeMap<String, Family>) {
+    for [name, kind, labels, help, when] in SOMETIMES {
+        let labels = labels.split_terminator(',').map(str::to_owned).collect();
+        let ours = Family { kind: kind.into(), help: help.into(), labels, when };
+        if let Some(found) = families.insert(name.into(), ours.clone()) {
+            assert_eq!(Family { when, ..found }, ours, "{name}");
+        }
+    }
+    let mut of_a_peer = families["kube_canary_probes_sent_total"].labels.clone();
+    for (name, label) in WITHOUT_SAMPLES {
+        of_a_peer.insert(label.into());
+        let family = families.get_mut(name).unwrap_or_else(|| panic!("no {name}"));
+        assert!(family.labels.is_empty() || family.labels == of_a_peer, "{name}: {:?}", family.labels);
+        (family.labels, family.when) = (of_a_peer.clone(), "once it has happened");
+        of_a_peer.remove(label);
+    }
+}
+
+fn section(name: &str, family: &Family) -> usize {
+    match () {
+        () if family.labels.contains("peer_node") => 0,
+        () if family.labels.contains("peer_zone") => 1,
+        () if name.starts_with("process_") => 3,
+        () => 2,
+    }
+}
+
+fn unit(name: &str) -> &'static str {
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("")
+}
+
+fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
+    let mut text = HEAD.to_owned();
+    for (index, (title, about)) in SECTIONS.iter().enumerate() {
+        let own = || families.iter().filter(|(name, family)| section(name, family) == index);
+        // What all of them carry is said once.
+        let common: BTreeSet<&String> =
+            own().map(|(_, f)| f.labels.iter().collect()).reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default();
+        let list =
+            |labels: Vec<&String>| labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let _ = write!(text, "\n## {title}\n{about}");
+        if !common.is_empty() {
+            let _ = write!(text, " All carry {}.", list(common.iter().copied().collect()));
+        }
+        text += "\n\n| name | type | unit | labels | |\n|---|---|---|---|---|\n";
+        for (name, family) in own() {
+            let labels = list(family.labels.iter().filter(|label| !common.contains(label)).collect());
+            let when = if family.when.is_empty() { String::new() } else { format!(" Only {}.", family.when) };
+            let _ =
+                writeln!(text, "| `{name}` | {} | {} | {labels} | {}{when} |", family.kind, unit(name), family.help);
+        }
+    }
+    text += "\n## Values of labels\n\n| metric | label | values |\n|---|---|---|\n";
+    let mut row = |name: &str, label: &str, values: Vec<&str>| {
+        let values: Vec<String> = values.into_iter().map(|value| format!("`{value}`")).collect();
+        let _ = writeln!(text, "| `{name}` | `{label}` | {} |", values.join(", "));
+    };
+    // Those of jemalloc; glibc has the first two.
+    row(SOMETIMES[0][0], "stat", vec!["allocated", "mapped", "active", "metadata", "resident", "retained"]);
+    for (name, label) in CLOSED {
+        row(name, label, values[&(name.to_owned(), label.to_owned())].iter().map(String::as_str).collect());
+    }
+    row(WITHOUT_SAMPLES[0].0, WITHOUT_SAMPLES[0].1, SendError::ALL.into_iter().map(SendError::label).collect());
+    row(WITHOUT_SAMPLES[1].0, WITHOUT_SAMPLES[1].1, vec!["received", "lost"]);
+    text
+}
+
+#[test]
+fn the_reference_of_metrics_is_that_of_a_real_scrape() {
+    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
+    canary.wait_for_answers(&["a", "b"]);
+    let (mut families, values) = read(&canary.get("/metrics").body);
+    complete(&mut families);
+    let real = document(&families, &values);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
+    if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
+        fs::write(&path, &real).expect("the document is writable");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{DOCUMENT}: {error}"));
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (is, was) = (lines(&real), lines(&written));
+    let difference: String = (was.difference(&is).map(|line| format!("- {line}\n")))
+        .chain(is.difference(&was).map(|line| format!("+ {line}\n")))
+        .collect();
+    assert!(real == written, "{DOCUMENT} is stale (KUBE_CANARY_BLESS=1 writes it anew):\n{difference}");
+}

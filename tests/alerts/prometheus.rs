@@ -1,0 +1,102 @@
+//! A Prometheus in a namespace, with the shipped rules.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::process::{Process, unique};
+use crate::common::scrape::fetch;
+use crate::common::until::until;
+use crate::namespace::{DIRECTORY, Namespace};
+
+/// Of the canaries.
+pub const PORT: u16 = 9_877;
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
+
+/// Ends with this.
+pub struct Prometheus<'a> {
+    namespace: &'a Namespace,
+    http: SocketAddr,
+    _process: Process,
+}
+
+/// One that fires.
+#[derive(Debug, PartialEq)]
+pub struct Alert {
+    pub name: String,
+    json: Value,
+}
+
+impl Alert {
+    fn text(&self, kind: &str, name: &str) -> String {
+        self.json[kind][name].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn label(&self, name: &str) -> String {
+        self.text("labels", name)
+    }
+
+    pub fn annotation(&self, name: &str) -> String {
+        self.text("annotations", name)
+    }
+}
+
+impl<'a> Prometheus<'a> {
+    /// Scrapes every 5 s.
+    pub fn start(namespace: &'a Namespace, targets: &[String]) -> Self {
+        let directory = Path::new(DIRECTORY);
+        let config = unique(directory, "prometheus.yaml");
+        let text = format!(
+            "global: {{scrape_interval: 5s, scrape_timeout: 5s, evaluation_interval: 5s}}\nrule_files: [{RULES}]\n\
+             scrape_configs: [{{job_name: kube-canary, static_configs: [{{targets: {targets:?}}}]}}]\n"
+        );
+        fs::write(&config, text).expect("our own directory is writable");
+        let http = SocketAddr::from(([127, 0, 0, 1], 9_090));
+        let mut command = namespace.command("prometheus");
+        command.arg(format!("--config.file={}", config.display()));
+        command.arg(format!("--storage.tsdb.path={}", unique(directory, "tsdb").display()));
+        command.arg(format!("--web.listen-address={http}"));
+        let process = Process::start(&mut command, directory);
+        let prometheus = Self { namespace, http, _process: process };
+        until("Prometheus is ready", || match prometheus.get("/-/ready") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        prometheus
+    }
+
+    fn get(&self, path: &str) -> Result<(u16, String), String> {
+        let answer = self.namespace.within(|| fetch(self.http, path, "")).map_err(|error| error.to_string())?;
+        Ok((answer.status, answer.body))
+    }
+
+    fn data(&self, path: &str) -> Value {
+        let (status, body) = self.get(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let json: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
+        assert!(status == 200 && json["status"] == "success", "{path}: {body}");
+        json["data"].clone()
+    }
+
+    /// The alerts that fire now.
+    pub fn firing(&self) -> Vec<Alert> {
+        let data = self.data("/api/v1/alerts");
+        let alerts = data["alerts"].as_array().cloned().unwrap_or_default().into_iter();
+        let firing = alerts.filter(|alert| alert["state"] == "firing");
+        firing
+            .map(|json| Alert { name: json["labels"]["alertname"].as_str().unwrap_or_default().into(), json })
+            .collect()
+    }
+
+    /// The name of the alert, if it is one, and the value of every sample.
+    pub fn query(&self, expression: &str) -> Vec<(String, f64)> {
+        let escaped: String =
+            expression.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect();
+        let data = self.data(&format!("/api/v1/query?query={escaped}"));
+        let samples = data["result"].as_array().cloned().unwrap_or_default();
+        let name = |sample: &Value| sample["metric"]["alertname"].as_str().unwrap_or_default().to_owned();
+        let value = |sample: &Value| sample["value"][1].as_str().and_then(|value| value.parse().ok());
+        samples.iter().map(|sample| (name(sample), value(sample).expect("a number"))).collect()
+    }
+}
