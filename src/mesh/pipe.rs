@@ -34,7 +34,9 @@ impl Pipe {
             if frame.capacity() - frame.len() < bytes {
                 return Poll::Pending;
             }
-            parts.iter().for_each(|part| frame.extend_from_slice(part));
+            for part in parts {
+                frame.extend_from_slice(part);
+            }
             Poll::Ready(())
         })
         .await;
