@@ -218,9 +218,11 @@ impl Statistics {
     /// Called at every turn.
     pub fn tick(&self, now: Nanos) {
         let Some(turn) = self.halves.due(now) else { return };
-        self.marks.turn(now, &self.own());
-        self.end_minute(turn);
-        self.halves.turn(turn);
+        // Where a reader is in the way, it is turned a moment later.
+        if self.marks.turn(now, &self.own()) {
+            self.end_minute(turn);
+            self.halves.turn(turn);
+        }
     }
 
     fn end_minute(&self, Turn { from, to }: Turn) {

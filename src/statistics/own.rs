@@ -3,7 +3,7 @@
 //! All of these only ever grow, so the recent window needs no counting of its own: it is the difference to what they were
 //! when its older half began.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use super::echo::EchoCounters;
 use super::histogram::HistogramReading;
@@ -62,11 +62,18 @@ pub struct RecentOwn {
 pub(super) struct Marks(Mutex<Option<[(Nanos, OwnCounters); 2]>>);
 
 impl Marks {
-    /// A new half begins.
-    pub(super) fn turn(&self, now: Nanos, counters: &OwnCounters) {
-        let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A new half begins. Returns whether it could: while a reader copies the marks, it cannot, for the probe thread waits for no
+    /// worker.
+    #[must_use]
+    pub(super) fn turn(&self, now: Nanos, counters: &OwnCounters) -> bool {
+        let mut marks = match self.0.try_lock() {
+            Ok(marks) => marks,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
         let mark = (now, *counters);
         *marks = Some([marks.map_or(mark, |held| held[1]), mark]);
+        true
     }
 
     /// What came in the recent window; nothing before the first half.
@@ -105,7 +112,7 @@ mod tests {
             let recent = marks.read(Nanos(seconds * 1_000_000_000), &at(n));
             (recent.seconds, recent.counters)
         };
-        let turn = |seconds: u64, n| marks.turn(Nanos(seconds * 1_000_000_000), &at(n));
+        let turn = |seconds: u64, n| assert!(marks.turn(Nanos(seconds * 1_000_000_000), &at(n)));
         assert_eq!(read(1, 5), (0.0, at(0)));
         turn(10, 10);
         assert_eq!(read(15, 15), (5.0, at(5)));
@@ -114,6 +121,16 @@ mod tests {
         assert_eq!(read(75, 33), (35.0, at(13)));
         // A counter that was set back, as those of a network namespace that is left can be, came to nothing.
         assert_eq!(read(76, 3), (36.0, at(0)));
+    }
+
+    #[test]
+    fn the_writer_waits_for_no_reader() {
+        let marks = Marks::default();
+        let held = marks.0.lock().unwrap();
+        assert!(!marks.turn(Nanos(1), &at(1)));
+        drop(held);
+        assert!(marks.turn(Nanos(2), &at(2)));
+        assert_eq!(marks.read(Nanos(2), &at(9)).counters, at(7));
     }
 
     #[test]
