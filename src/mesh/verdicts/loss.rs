@@ -9,7 +9,7 @@
 
 use super::pairs::{Pair, Scope, Tally, zone_place};
 use super::score::{Sum, gain, likelihood};
-use crate::limits::MESH_CULPRITS_MAX;
+use crate::limits::{MESH_CULPRITS_MAX, MESH_JUDGED_BYTES_PER_NODE};
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
 /// Nats that a culprit must explain beyond the logarithm of the number of candidates: chance alone is blamed in at most
@@ -82,6 +82,9 @@ impl Findings {
     }
 }
 
+// And 5 bytes: how far a row is walked, and whether it is discounted.
+const _: () = assert!(size_of::<Sum>() + 5 <= MESH_JUDGED_BYTES_PER_NODE);
+
 /// What candidates cost.
 #[derive(Clone, Copy)]
 struct Costs {
@@ -109,7 +112,7 @@ struct Weighed {
     link: Option<(f64, Pair)>,
 }
 
-/// Finds who is to blame. Takes 28 bytes per node and zone pair, and a walk over all cells for each culprit.
+/// Finds who is to blame. Takes 32 bytes per node and zone pair, and a walk over all cells for each culprit.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let mut findings = Findings::default();
     let costs = Costs { node: CERTAINTY, zones: CERTAINTY, link: CERTAINTY };
