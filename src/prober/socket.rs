@@ -69,7 +69,15 @@ struct Socket {
     used: bool,
     /// The kernel stamps what comes in, so that it need not be read at once.
     stamped: bool,
+    /// What does not work was said: it is tried at every turn.
+    complained: Complaints,
     real_time: RealTime,
+}
+
+#[derive(Debug, Default)]
+struct Complaints {
+    of_watching: bool,
+    of_reading: bool,
 }
 
 /// The sockets of both families. Where the host lacks a family, sending to it gives [`SendError::NoSocket`]. They own the receive
@@ -182,7 +190,8 @@ impl Socket {
             ICMP::V4 => Protocol::Icmp,
             ICMP::V6 => Protocol::Icmpv6,
         };
-        Ok(Self { fd, protocol, kind, used: false, stamped: false, real_time: RealTime::new(clock) })
+        let complained = Complaints::default();
+        Ok(Self { fd, protocol, kind, used: false, stamped: false, complained, real_time: RealTime::new(clock) })
     }
 
     #[expect(clippy::expect_used, reason = "there before and after every call")]
@@ -201,7 +210,9 @@ impl Socket {
             Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(options::watch) {
                 Ok(watched) => Descriptor::Watched(watched),
                 Err(error) => {
-                    log::warn!("cannot wait for an ICMP socket, which is read from time to time: {error}");
+                    if !std::mem::replace(&mut self.complained.of_watching, true) {
+                        log::warn!("cannot wait for an ICMP socket, which is read from time to time: {error}");
+                    }
                     Descriptor::Unwatched(fd)
                 }
             }),
@@ -216,6 +227,7 @@ impl Socket {
         clock: &dyn Clock,
         deliver: &mut dyn FnMut(Heard<'_>),
     ) -> bool {
+        let (mut heard, mut failed) = (false, None);
         for _ in 0..READS_MAX {
             // Arrivals leave the kernel first, departures second, and are handed over the other way round: what has been
             // answered has left, so that its stamp is there.
@@ -231,7 +243,14 @@ impl Socket {
                     deliver(Heard::Departure(packet.bytes, self.real_time.moment(packet.stamp, now)));
                 }
             }
-            let Ok(came) = came else { continue };
+            let came = match came {
+                Ok(came) => came,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            heard |= came > 0;
             let now = self.real_time.check(clock);
             for packet in arrivals.packets() {
                 self.stamped = packet.stamp.is_some();
@@ -249,7 +268,13 @@ impl Socket {
                 return true;
             }
         }
-        false
+        // An error that lasts is none of a packet's. As if nothing had come: losses must be decided all the same.
+        let is_lasting = failed.is_some() && !heard;
+        if let (true, Some(error)) = (is_lasting && !self.complained.of_reading, failed) {
+            self.complained.of_reading = true;
+            log::warn!("an ICMP socket cannot be read, and its probes count as lost: {error}");
+        }
+        is_lasting
     }
 }
 
@@ -321,5 +346,30 @@ fn reason(error: &io::Error) -> SendError {
         Some(libc::EMSGSIZE) => SendError::MessageTooLong,
         Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT) => SendError::Address,
         _ => SendError::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prober::MonotonicClock;
+
+    #[test]
+    fn a_socket_that_can_never_be_read_holds_nobody_up() {
+        // Not a socket at all: every reading of it fails, and for good.
+        let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let mut socket = Socket {
+            fd: Some(Descriptor::Unwatched(fd)),
+            protocol: Protocol::Icmp,
+            kind: SocketKind::Datagram,
+            used: true,
+            stamped: false,
+            complained: Complaints::default(),
+            real_time: RealTime::new(&MonotonicClock),
+        };
+        let mut batches = [Batch::new(100), Batch::new(100)];
+        let [arrivals, departures] = &mut batches;
+        let drained = socket.receive([arrivals, departures], &MonotonicClock, &mut |_| panic!("nothing is heard"));
+        assert!(drained && socket.complained.of_reading);
     }
 }
