@@ -13,7 +13,9 @@ use crate::namespace::{DIRECTORY, Namespace};
 
 /// Of the canaries.
 pub const PORT: u16 = 9_877;
-const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
+const RULES: &str = include_str!("../../deploy/prometheus/kube-canary.rules.yaml");
+/// Every time of the rules, of the scrapes and between probes is so much shorter: the same counts in less time.
+pub const HASTE: u64 = 5;
 
 /// Ends with this.
 pub struct Prometheus<'a> {
@@ -44,12 +46,15 @@ impl Alert {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Scrapes every 5 s.
+    /// Scrapes every 5 s, hastened.
     pub fn start(namespace: &'a Namespace, targets: &[String]) -> Self {
         let directory = Path::new(DIRECTORY);
-        let config = unique(directory, "prometheus.yaml");
+        let (config, rules) = (unique(directory, "prometheus.yaml"), unique(directory, "rules.yaml"));
+        fs::write(&rules, hastened(RULES)).expect("our own directory is writable");
+        let every = format!("{}ms", 5_000 / HASTE);
         let text = format!(
-            "global: {{scrape_interval: 5s, scrape_timeout: 5s, evaluation_interval: 5s}}\nrule_files: [{RULES}]\n\
+            "global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}\n\
+             rule_files: [{rules:?}]\n\
              scrape_configs: [{{job_name: kube-canary, static_configs: [{{targets: {targets:?}}}]}}]\n"
         );
         fs::write(&config, text).expect("our own directory is writable");
@@ -99,4 +104,28 @@ impl<'a> Prometheus<'a> {
         let value = |sample: &Value| sample["value"][1].as_str().and_then(|value| value.parse().ok());
         samples.iter().map(|sample| (name(sample), value(sample).expect("a number"))).collect()
     }
+}
+
+/// The rules with every range, offset, delay and interval divided by [`HASTE`].
+fn hastened(rules: &str) -> String {
+    let (mut text, mut rest, mut count) = (String::new(), rules, 0);
+    let marks = ["[", "offset ", "for: ", "interval: "];
+    while let Some(at) = marks.iter().filter_map(|mark| Some(rest.find(mark)? + mark.len())).min() {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
+        let seconds = match rest[digits..].chars().next() {
+            Some('s') => 1,
+            Some('m') => 60,
+            Some('h') => 3_600,
+            // A bracket of something else.
+            _ => continue,
+        };
+        let Ok(number) = rest[..digits].parse::<u64>() else { continue };
+        text.push_str(&format!("{}ms", number * seconds * 1_000 / HASTE));
+        rest = &rest[digits + 1..];
+        count += 1;
+    }
+    assert!(count > 20, "the rules have times: {count}");
+    text + rest
 }
