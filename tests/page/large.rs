@@ -130,7 +130,8 @@ fn rows_are_shown_as_they_come() {
     browser.open(&canary.address);
     browser.until(&format!("mesh.rows.size === {} && !view.frame", NODES / 2));
     let said = browser.text("$('headline').textContent");
-    assert!(said.starts_with("Gathering: ") && !said.contains("well"), "{said}");
+    assert_eq!(said, "Gathering the agents' rows", "no verdict before all is there");
+    assert!(browser.text("$('age').textContent").ends_with(" so far"));
     browser.run("redraw(); map.focus()");
     browser.until("!view.frame && view.rows.nodes.length === 300");
     assert_eq!(
@@ -152,7 +153,7 @@ fn rows_are_shown_as_they_come() {
 fn three_hundred_nodes_in_light_and_dark() {
     let canary = Canary::of(&mesh());
     let browser = opened(&canary, false);
-    browser.resize(1280, 1240, 1.0);
+    browser.resize(1280, 1420, 1.0);
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
         browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");

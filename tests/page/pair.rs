@@ -3,7 +3,7 @@
 use crate::browser::key;
 use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, Pair, well};
-use crate::opened;
+use crate::{opened, picture};
 
 fn lossy(source: usize, peer: usize, _: usize) -> Option<Pair> {
     let pair = well(source, peer, 3);
@@ -62,6 +62,7 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour svg:first-of-type .gap').length"), 5);
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour [class^=bar]').length"), 15);
     assert_eq!(canary.hours(), ["node-3/node-3", "node-3/node-1"]);
+    picture::take(&browser, "mesh-pair");
     browser.press(&[key::ESCAPE]);
     browser.until("!$('pair').open && document.activeElement.id === 'map'");
     let asked = browser.requests();
