@@ -66,16 +66,17 @@ function layout() {
 }
 
 // What of the map a verdict is about: ranges of rows and of columns.
-function places({ kind, subject, direction }) {
+// Whichever way a packet was lost, its probe shows as lost in the row of who sent it.
+function places({ kind, subject }) {
   const { rows, columns } = view, [a, b] = subject.split('->'), found = [];
   const all = ({ nodes }) => [0, nodes.length];
   const one = ({ nodes }, name) => [nodes.findIndex((node) => node.name === name)].map((i) => [i, i + 1])[0];
   const zone = ({ zones }, name) => [zones.find((each) => each.name === name)].map((z) => [z?.from ?? -1, z?.to])[0];
-  if (kind === 'link') found.push([one(rows, a), one(columns, b)]);
+  if (kind === 'link') found.push([one(rows, a), one(columns, b)], [one(rows, b), one(columns, a)]);
   else if (kind === 'zone_pair') found.push([zone(rows, a), zone(columns, b)], [zone(rows, b), zone(columns, a)]);
   else {
-    if (direction !== 'in') found.push([one(rows, subject), all(columns)]);
-    if (direction !== 'out') found.push([all(rows), one(columns, subject)]);
+    if (kind === 'node') found.push([all(rows), one(columns, subject)]);
+    found.push([one(rows, subject), all(columns)]);
   }
   return found.filter(([row, column]) => row[0] >= 0 && column[0] >= 0);
 }
@@ -233,7 +234,7 @@ function drawFigures({ x, y, back, across, down }) {
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
       if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
       const [r, g, b] = under ? [1, 3, 5].map((from) => parseInt(under.slice(from, from + 2), 16)) : [];
-      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 128 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
+      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 110 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
     }
   }
 }

@@ -7,8 +7,6 @@
 const PERIOD = 15e3;
 // For the next piece of an answer, in ms.
 const PATIENCE = 60e3;
-// An agent that sends this late, in s, or that waits for a processor this part of its time, flags itself.
-const LAG = 0.01, STARVED = 0.05;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
@@ -70,13 +68,17 @@ const find = (source, peer) => mesh.rows.get(source)?.layers[shown.layer]?.get(p
 
 const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 
-function lag(source) {
-  const { recent } = source, found = [];
-  if (recent.send_lag_p99_seconds > LAG) found.push('sends late');
-  if (waiting(source) > STARVED) found.push('waits for a processor');
-  if (recent.probes_skipped > 0) found.push('skips probes');
-  if (recent.receive_queue_drops > 0) found.push('drops replies');
-  return found;
+// Why an agent's figures may be its own: with the bounds of the verdicts, in src/mesh/verdicts/agents.rs.
+function lag({ interval_seconds: interval = 1, recent }, peers) {
+  const late = Math.max(0.05, 0.1 * interval), sent = peers.reduce((sum, peer) => sum + (peer.recent.sent ?? 0), 0);
+  const { probes_skipped: skipped, receive_queue_drops: drops } = recent;
+  return [
+    [recent.send_lag_p99_seconds >= late, 'sends late'],
+    [recent.read_delay_p99_seconds >= late, 'reads late'],
+    [recent.run_delay_seconds >= 0.1 * recent.seconds, 'waits for a processor'],
+    [skipped > 0.01 * (sent + skipped), 'skips probes'],
+    [drops >= 3 && drops > 0.005 * sent, 'drops replies'],
+  ].flatMap(([so, words]) => (so ? [words] : []));
 }
 
 // ---- gathering ----------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ function addRow({ source, peers }) {
     (layers[layer] ??= new Map()).set(peer.node, peer);
     if (DRAINING[peer.state]) known.state = peer.state;
   }
-  node(source.node, source.zone).lag = lag(source);
+  node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });
 }
 
@@ -238,7 +240,7 @@ function headline() {
   const line = $('headline');
   line.className = verdicts.length ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
   const [first, ...others] = verdicts;
-  line.textContent = first ? words(first) + (others.length ? ` (and ${others.length} more)` : '')
+  line.textContent = first ? (first.summary ?? sentence(first)) + (others.length ? ` (and ${others.length} more)` : '')
     : !pairs.length ? 'Nothing was measured in the last minute'
       : unknown.length ? `Nothing stands out, but ${unknown.join(' and ')}` : 'All well';
   document.title = `${first ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
@@ -251,15 +253,16 @@ function headline() {
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
 }
 
-const words = ({ subject, evidence }) =>
-  evidence.includes(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
+const sentence = ({ subject, evidence }) =>
+  evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
 
 // Shows on the map what a verdict is about, and takes that away.
 function verdictButton(verdict) {
   const { kind, direction, network, since_unix_seconds: begun } = verdict;
-  const facts = [WAYS[direction] ?? direction, `${network} network`];
+  // An agent that is late, or silent, has no direction.
+  const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
   if (begun != null) facts.push(since(begun));
-  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), words(verdict),
+  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict),
     make('span', { className: 'dim' }, ` ${facts.join(', ')}`));
   set(button, 'aria-pressed', shown.verdict === verdict);
   button.onclick = () => {
@@ -334,7 +337,7 @@ const COLUMNS = [
   ['Waits for CPU', (s) => (waiting(s) >= 0 ? percent(waiting(s)) : '-'), waiting],
   ['Skipped', (s) => number(s.recent.probes_skipped), (s) => s.recent.probes_skipped],
   ['Drops', (s) => number(s.recent.receive_queue_drops), (s) => s.recent.receive_queue_drops],
-  ['Own lag', (s) => lag(s).join(', ')],
+  ['Own lag', (s) => mesh.nodes.get(s.node).lag.join(', ')],
 ];
 
 function agents() {
