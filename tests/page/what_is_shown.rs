@@ -7,15 +7,12 @@ use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, told};
 
 /// The second of three loses a tenth of what is sent to it; on the node network nothing is lost.
-fn one_loses(source: usize, peer: usize, layer: usize) -> Option<Pair> {
-    let pair = well(source, peer, 3);
-    Some(if peer == 1 && layer == 0 { Pair { lost: 6, received: 52, ..pair } } else { pair })
-}
-
 fn three() -> Mesh {
-    let mut mesh = Mesh::new(3, one_loses);
+    let mut mesh = Mesh::new(3, |source, peer, layer| {
+        let pair = well(source, peer, 3);
+        Some(if peer == 1 && layer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
+    });
     mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
-    mesh.pair = |source, peer, layer| one_loses(source, peer, 1 - layer);
     mesh.verdicts.push(losing("node-2", 2));
     mesh
 }
