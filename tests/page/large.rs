@@ -111,6 +111,7 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     assert_eq!(wrong["wrong"], json!([]));
     assert!(wrong["kinds"].as_u64() >= Some(5), "no loss, some, much, itself, unknown: {wrong}");
     // Its end can be reached, and a cell at it opens.
+    browser.run("map.focus()");
     browser.press(&[key::END]);
     assert!(
         browser.text("$('here').textContent").contains("→ node-300 (zone-c)"),

@@ -103,6 +103,7 @@ function addRow({ source, peers }) {
   }
   node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });
+  shown.layer ||= layersInOrder()[0] ?? '';
 }
 
 // A row stands on a line of its own; what was shown of its source stays until then. The last line has all the rest.
