@@ -25,19 +25,16 @@ const FILES: [(&str, &str); 5] = [
 ];
 
 const DOCUMENT_BYTES: usize = assemble(&mut []);
-const BYTES: [u8; DOCUMENT_BYTES] = {
+static BYTES: [u8; DOCUMENT_BYTES] = {
     let mut bytes = [0; DOCUMENT_BYTES];
     assemble(&mut bytes);
     bytes
 };
 
 /// The whole page, as served.
-pub const DOCUMENT: &str = {
-    static STORED: [u8; DOCUMENT_BYTES] = BYTES;
-    match std::str::from_utf8(&STORED) {
-        Ok(text) => text,
-        Err(_) => panic!("whole lines of UTF-8 files are UTF-8"),
-    }
+pub const DOCUMENT: &str = match std::str::from_utf8(&BYTES) {
+    Ok(text) => text,
+    Err(_) => panic!("whole lines of UTF-8 files are UTF-8"),
 };
 
 const _: () = assert!(DOCUMENT_BYTES <= PAGE_BYTES_MAX, "the page has outgrown its part of the memory budget");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use kube_canary::allocator::finder::unfollowed;
 use serde_json::json;
 
 use crate::browser::{Browser, key};
@@ -61,21 +62,23 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     let browser = Browser::start(false);
     browser.before_pages(HELPERS);
     browser.before_pages(STOPWATCH);
-    let mut times = Vec::new();
     for _ in 0..3 {
         browser.open(&canary.address);
         browser.until("noted.verdict && noted.key && !turns.running && !view.stale && !view.frame");
         let noted = browser.run("return { ...noted, now: performance.now(), bytes: performance.getEntriesByType('resource').find((e) => e.name.endsWith('/mesh')).decodedBodySize }");
         let time = |name: &str| noted[name].as_f64().unwrap_or_else(|| panic!("{name}: {noted}"));
-        assert!(time("key") <= time("verdict"), "keys are answered while rows come: {noted}");
-        times.push([time("key"), time("verdict")]);
-        eprintln!(
-            "300 nodes, {} bytes: a key answered {:.0} ms after navigation began ({} rows), verdict and all rows after {:.0} ms",
-            noted["bytes"],
-            time("key"),
-            noted["rows"],
-            time("verdict")
-        );
+        assert!(time("key") <= time("verdict"), "{noted}");
+        assert!(time("rows") < 299.0, "keys are answered while rows come: {noted}");
+        // What the test harness keeps of it for later is not ours.
+        unfollowed(|| {
+            eprintln!(
+                "300 nodes, {} bytes: a key answered {:.0} ms after navigation began ({} rows), verdict and all rows after {:.0} ms",
+                noted["bytes"],
+                time("key"),
+                noted["rows"],
+                time("verdict")
+            );
+        });
         browser.open("about:blank");
         browser.until("location.protocol === 'about:'");
     }
@@ -86,25 +89,29 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
         browser.run("return [mesh.rows.size, view.rows.nodes.length, view.columns.nodes.length]"),
         json!([299, 300, 300])
     );
-    // What was painted, pixel by pixel, against what was measured.
+    // What can be seen, cell by cell, against what was measured; the outline of the current one would cover others.
+    browser.run("map.blur()");
+    browser.resize(1280, 1420, 1.0);
+    browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
     let wrong = browser.run(
-        "const copy = new OffscreenCanvas(cells.width, cells.height).getContext('2d', { willReadFrequently: true });
-        copy.drawImage(cells, 0, 0);
-        const image = copy.getImageData(0, 0, cells.width, cells.height).data;
-        const hex = (at) => '#' + [0, 1, 2].map((j) => image[at + j].toString(16).padStart(2, '0')).join('');
-        const wrong = [], painted = {};
-        view.rows.nodes.forEach((source, y) => view.columns.nodes.forEach((peer, x) => {
-            const at = 4 * (y * cells.width + x), cell = find(source.name, peer.name);
+        "const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height), wrong = [], painted = {};
+        const known = [0, 1, 2, 3, 4, 5].map((i) => tone('loss' + i));
+        rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {
+            const at = 4 * (canvas.width * (view.top + rows.starts[i] + 1) + view.left + columns.starts[j] + 1);
+            const seen = '#' + [0, 1, 2].map((k) => all[at + k].toString(16).padStart(2, '0')).join('');
+            const cell = find(source.name, peer.name);
             const part = cell && cell.recent.lost / (cell.recent.lost + cell.recent.received);
-            const name = source === peer ? 'self' : cell && 'loss' + [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
-            painted[name] = (painted[name] ?? 0) + 1;
-            if (image[at + 3] ? hex(at) !== tone(name) : name) wrong.push(`${source.name} ${peer.name} ${hex(at)} ${name}`);
+            const step = [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
+            const right = source === peer ? seen === tone('self') : cell ? seen === known[step] : !known.includes(seen);
+            painted[source === peer ? 'self' : cell ? step : 'unknown'] = 1;
+            if (!right) wrong.push(`${source.name} ${peer.name} ${seen}`);
         }));
         return { wrong: wrong.slice(0, 5), kinds: Object.keys(painted).length }",
     );
     assert_eq!(wrong["wrong"], json!([]));
     assert!(wrong["kinds"].as_u64() >= Some(5), "no loss, some, much, itself, unknown: {wrong}");
     // Its end can be reached, and a cell at it opens.
+    browser.run("map.focus()");
     browser.press(&[key::END]);
     assert!(
         browser.text("$('here').textContent").contains("→ node-300 (zone-c)"),
@@ -130,7 +137,8 @@ fn rows_are_shown_as_they_come() {
     browser.open(&canary.address);
     browser.until(&format!("mesh.rows.size === {} && !view.frame", NODES / 2));
     let said = browser.text("$('headline').textContent");
-    assert!(said.starts_with("Gathering: ") && !said.contains("well"), "{said}");
+    assert_eq!(said, "Gathering the agents' rows", "no verdict before all is there");
+    assert!(browser.text("$('age').textContent").ends_with(" so far"));
     browser.run("redraw(); map.focus()");
     browser.until("!view.frame && view.rows.nodes.length === 300");
     assert_eq!(
@@ -152,7 +160,7 @@ fn rows_are_shown_as_they_come() {
 fn three_hundred_nodes_in_light_and_dark() {
     let canary = Canary::of(&mesh());
     let browser = opened(&canary, false);
-    browser.resize(1280, 1240, 1.0);
+    browser.resize(1280, 1420, 1.0);
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
         browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");

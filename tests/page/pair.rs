@@ -3,16 +3,18 @@
 use crate::browser::key;
 use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, Pair, well};
-use crate::opened;
+use crate::{opened, picture};
 
-fn lossy(source: usize, peer: usize, _: usize) -> Option<Pair> {
-    let pair = well(source, peer, 3);
-    Some(if (source, peer) == (2, 0) { Pair { lost: 5, received: 53, ..pair } } else { pair })
+fn one_is_lossy() -> Mesh {
+    Mesh::new(3, |source, peer, _| {
+        let pair = well(source, peer, 3);
+        Some(if (source, peer) == (2, 0) { Pair { lost: 5, received: 53, ..pair } } else { pair })
+    })
 }
 
 #[test]
 fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
-    let canary = Canary::of(&Mesh::new(3, lossy));
+    let canary = Canary::of(&one_is_lossy());
     let browser = opened(&canary, true);
     // From the start of the page, as a reader without a mouse comes: there is a way to the map by Tab alone.
     for _ in 0..12 {
@@ -62,6 +64,7 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour svg:first-of-type .gap').length"), 5);
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour [class^=bar]').length"), 15);
     assert_eq!(canary.hours(), ["node-3/node-3", "node-3/node-1"]);
+    picture::take(&browser, "mesh-pair");
     browser.press(&[key::ESCAPE]);
     browser.until("!$('pair').open && document.activeElement.id === 'map'");
     let asked = browser.requests();
@@ -74,7 +77,7 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
 
 #[test]
 fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
-    let canary = Canary::of(&Mesh::new(3, lossy));
+    let canary = Canary::of(&one_is_lossy());
     let browser = opened(&canary, false);
     browser.click("place(2, 0)");
     browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
@@ -91,7 +94,7 @@ fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
 
 #[test]
 fn an_hour_that_is_not_kept_is_said_to_be_so() {
-    let mut mesh = Mesh::new(3, lossy);
+    let mut mesh = one_is_lossy();
     mesh.nodes[2].0 = "unkept".into();
     let answer = mesh.answer().replacen("\"hour_kept\":true", "\"hour_kept\":false", 1);
     let canary = Canary::serve(&mesh.layers, || Gathering::Whole(answer.into()));

@@ -93,6 +93,22 @@ fn a_first_gathering_that_fails_gives_no_verdict() {
 }
 
 #[test]
+fn a_row_that_cannot_be_read_hides_no_other() {
+    let mesh = three();
+    let whole = mesh.answer();
+    let line = whole.lines().nth(2).expect("a row");
+    assert!(line.starts_with(",{\"source\":") && line.contains("\"cpus\":8"), "{line}");
+    let broken = whole.replacen(line, &line.replace("\"cpus\":8", "\"cpus\":?"), 1);
+    let canary = Canary::serve(&mesh.layers, || Gathering::Whole(broken.into()));
+    let browser = opened_with_timers(&canary);
+    told(&browser);
+    assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
+    assert!(browser.text("describe('node-2', 'node-1')").ends_with("node-2 did not answer (its row cannot be read)"));
+    assert!(browser.text("describe('node-1', 'node-2')").contains("0 % lost"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
 fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
     let canary = Canary::of(&three());
     let browser = opened_with_timers(&canary);

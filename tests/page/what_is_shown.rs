@@ -7,15 +7,12 @@ use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, told};
 
 /// The second of three loses a tenth of what is sent to it; on the node network nothing is lost.
-fn one_loses(source: usize, peer: usize, layer: usize) -> Option<Pair> {
-    let pair = well(source, peer, 3);
-    Some(if peer == 1 && layer == 0 { Pair { lost: 6, received: 52, ..pair } } else { pair })
-}
-
 fn three() -> Mesh {
-    let mut mesh = Mesh::new(3, one_loses);
+    let mut mesh = Mesh::new(3, |source, peer, layer| {
+        let pair = well(source, peer, 3);
+        Some(if peer == 1 && layer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
+    });
     mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
-    mesh.pair = |source, peer, layer| one_loses(source, peer, 1 - layer);
     mesh.verdicts.push(losing("node-2", 2));
     mesh
 }
@@ -56,6 +53,43 @@ fn a_verdict_shows_its_place_on_the_map() {
     assert_eq!(browser.text("document.querySelector('#verdicts button').getAttribute('aria-pressed')"), "true");
     browser.run("document.querySelector('#verdicts button').click()");
     browser.until(&format!("!view.frame && !{marks}"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn every_kind_of_verdict_is_told_and_placed() {
+    let verdict = |kind: &str, subject: &str, direction: &str, evidence: &str| json!({"kind": kind, "subject": subject, "direction": direction, "network": "pod", "evidence": evidence, "since_unix_seconds": null});
+    let mut mesh = three();
+    mesh.verdicts = vec![
+        verdict("node", "node-2", "both", "loses 10 % of its probes"),
+        verdict("link", "node-1->node-3", "out", "loses 30 % of the round trips"),
+        verdict("zone_pair", "zone-a->zone-b", "both", "round trips of 9 ms"),
+        verdict("agent_starved", "node-2", "both", "its agent lags"),
+        verdict("agent_unreachable", "node-9", "both", "connection refused"),
+        verdict("of_a_later_version", "node-1", "both", "something"),
+    ];
+    mesh.verdicts[0]["summary"] = json!("node-2 is losing packets from 2 of 2 sources");
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources (and 5 more)");
+    let told = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
+    assert_eq!(
+        told,
+        "Nodenode-2: loses 10 % of its probes either direction, pod network|\
+         Linknode-1 → node-3: loses 30 % of the round trips outbound, pod network|\
+         Zone pairzone-a → zone-b: round trips of 9 ms either direction, pod network|\
+         Starved agentnode-2: its agent lags |Unreachable agentnode-9: connection refused |\
+         of_a_later_versionnode-1: something either direction, pod network"
+    );
+    let places = |number: usize| browser.run(&format!("return places(mesh.verdicts[{number}])"));
+    assert_eq!(places(0), json!([[[0, 3], [1, 2]], [[1, 2], [0, 3]]]));
+    assert_eq!(places(1), json!([[[0, 1], [2, 3]], [[2, 3], [0, 1]]]));
+    assert_eq!(places(2), json!([[[0, 1], [1, 2]], [[1, 2], [0, 1]]]));
+    assert_eq!(places(3), json!([[[1, 2], [0, 3]]]));
+    assert_eq!(places(4), json!([]), "a node that is not on the map");
+    // Nor does a press on it fail.
+    browser.run("document.querySelectorAll('#verdicts button').forEach((button) => button.click())");
+    browser.until("!view.frame");
     assert_eq!(browser.console(), [""; 0]);
 }
 

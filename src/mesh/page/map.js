@@ -1,5 +1,5 @@
-// The map: one canvas as large as the visible part of a scrolled box, for 90,000 pairs as for 9. Cells are painted one pixel
-// each and enlarged, so that a frame costs a few blits; all lengths are pixels of the device, so that edges are crisp.
+// The map: one canvas as large as the visible part of a scrolled box, for 90,000 pairs as for 9. Cells are painted one
+// pixel each and enlarged, so that a frame costs a few blits. Lengths are pixels of the device, so that edges are crisp.
 // What was not measured has no colour: hatching shows through it.
 
 const map = $('map'), canvas = $('canvas'), pen = canvas.getContext('2d'), cells = make('canvas');
@@ -50,7 +50,7 @@ function layout() {
   view.band = zones > 1 ? Math.round(18 * d) : 0;
   view.left = label + view.band;
   const gap = Math.round(4 * d), height = (innerHeight * 0.8 - 60) * d / Math.max(1, sources.length);
-  // As wide as there is room, as high as a screen: but never too small to be pointed at, and readable where that is possible.
+  // As wide as there is room and as high as a screen, but never too small to be pointed at.
   const fit = limit((wide - view.left - gap * zones) / n, 3 * d, Math.min(132 * d, Math.max(height * 2, 14 * d)));
   view.size = view.zoom || fit / d;
   const size = Math.max(1, Math.floor(view.size * d));
@@ -66,16 +66,17 @@ function layout() {
 }
 
 // What of the map a verdict is about: ranges of rows and of columns.
-function places({ kind, subject, direction }) {
+// Whichever way a packet was lost, its probe shows as lost in the row of who sent it.
+function places({ kind, subject }) {
   const { rows, columns } = view, [a, b] = subject.split('->'), found = [];
   const all = ({ nodes }) => [0, nodes.length];
   const one = ({ nodes }, name) => [nodes.findIndex((node) => node.name === name)].map((i) => [i, i + 1])[0];
   const zone = ({ zones }, name) => [zones.find((each) => each.name === name)].map((z) => [z?.from ?? -1, z?.to])[0];
-  if (kind === 'link') found.push([one(rows, a), one(columns, b)]);
+  if (kind === 'link') found.push([one(rows, a), one(columns, b)], [one(rows, b), one(columns, a)]);
   else if (kind === 'zone_pair') found.push([zone(rows, a), zone(columns, b)], [zone(rows, b), zone(columns, a)]);
   else {
-    if (direction !== 'in') found.push([one(rows, subject), all(columns)]);
-    if (direction !== 'out') found.push([all(rows), one(columns, subject)]);
+    if (kind === 'node') found.push([all(rows), one(columns, subject)]);
+    found.push([one(rows, subject), all(columns)]);
   }
   return found.filter(([row, column]) => row[0] >= 0 && column[0] >= 0);
 }
@@ -133,7 +134,8 @@ function paint() {
 
 // Lines on transparent ground: slanted where a pair is unknown, upright where a whole row is.
 function hatch(upright) {
-  const n = Math.round((upright ? 4 : 6) * d), tile = make('canvas', { width: n, height: n }), ink = tile.getContext('2d');
+  const n = Math.round((upright ? 4 : 6) * d), tile = make('canvas', { width: n, height: n });
+  const ink = tile.getContext('2d');
   ink.strokeStyle = color(upright ? 'silent' : 'hatch');
   ink.lineWidth = upright ? 2 * d : d;
   for (const shift of upright ? [n / 2] : [-n, 0, n]) {
@@ -206,14 +208,14 @@ function drawCells({ x, y, width, height, back, across, down }) {
   const { rows, columns, left, top } = view, unknown = hatch(false), silent = hatch(true);
   for (const v of rows.zones) {
     for (const h of columns.zones) {
-      const wide = h.end - h.start;
-      fill(unknown, x + h.start, y + v.start, wide, v.end - v.start);
+      const wide = h.end - h.start, place = [x + h.start, y + v.start, wide, v.end - v.start];
+      fill(unknown, ...place);
       for (const i of down.filter((row) => row >= v.from && row < v.to && !mesh.rows.has(rows.nodes[row].name))) {
         fill(back, x + h.start, y + rows.starts[i], wide, rows.size);
         // While the first rows come, the others are blank.
         if (mesh.at) fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
       }
-      pen.drawImage(cells, h.from, v.from, h.to - h.from, v.to - v.from, x + h.start, y + v.start, wide, v.end - v.start);
+      pen.drawImage(cells, h.from, v.from, h.to - h.from, v.to - v.from, ...place);
     }
   }
   if (columns.size < 6 * d) return;
@@ -232,16 +234,17 @@ function drawFigures({ x, y, back, across, down }) {
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
       if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
       const [r, g, b] = under ? [1, 3, 5].map((from) => parseInt(under.slice(from, from + 2), 16)) : [];
-      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 128 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
+      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 110 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
     }
   }
 }
 
 function outline([[r0, r1], [c0, c1]], { x, y }, style, thick) {
-  const { rows, columns } = view, left = columns.starts[c0], top = rows.starts[r0];
+  const length = ({ starts, size }, from, to) => starts[to - 1] + size - starts[from];
+  const { rows, columns } = view;
   pen.strokeStyle = color(style);
   pen.lineWidth = thick * d;
-  pen.strokeRect(x + left, y + top, columns.starts[c1 - 1] + columns.size - left, rows.starts[r1 - 1] + rows.size - top);
+  pen.strokeRect(x + columns.starts[c0], y + rows.starts[r0], length(columns, c0, c1), length(rows, r0, r1));
 }
 
 // A node's name in a box of the margin.
@@ -250,9 +253,9 @@ function nameTag(node, strong, back, x, y, width, height) {
     fill(strong ? color('mark') : back, x, y, width, height);
     if (node.state) pen.font = 'italic ' + view.font;
     const style = strong ? back : color(node.state || node.lag.length ? 'dim' : 'text');
-    const right = x < view.left;
     if (height <= width) {
-      return write(title(node), style, right ? x + width - 6 * d : x + width / 2, y + height / 2, width - 8 * d, right ? 'right' : 'center');
+      const [end, align] = x < view.left ? [x + width - 6 * d, 'right'] : [x + width / 2, 'center'];
+      return write(title(node), style, end, y + height / 2, width - 8 * d, align);
     }
     pen.translate(x + width / 2, y + height - 5 * d);
     pen.rotate(-Math.PI / 2);
@@ -266,8 +269,9 @@ function drawSources({ y, back, down, here }) {
   const tag = (i, high, strong) =>
     nameTag(rows.nodes[i], strong, back, band, y + rows.starts[i] - (high - rows.size) / 2, left - band, high);
   for (const i of down) {
+    const { lag: flags, state } = rows.nodes[i];
     if (named) tag(i, rows.size, here?.[0] === i);
-    else if (rows.nodes[i].lag.length || rows.nodes[i].state) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
+    else if (flags.length || state) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
   }
   if (here && !named) tag(here[0], 18 * d, true);
 }
@@ -280,7 +284,8 @@ function drawPeers({ x, width, back, across, here }) {
   }
   if (!here || named) return;
   const node = columns.nodes[here[1]], wide = pen.measureText(title(node)).width + 12 * d;
-  nameTag(node, true, back, limit(x + columns.starts[here[1]] - wide / 2, left, width - wide), band, wide, top - band - 2 * d);
+  const from = limit(x + columns.starts[here[1]] - wide / 2, left, width - wide);
+  nameTag(node, true, back, from, band, wide, top - band - 2 * d);
 }
 
 function drawZones({ x, y, width, height }) {
@@ -406,6 +411,7 @@ map.onkeydown = (event) => {
   act();
 };
 matchMedia('(prefers-color-scheme: dark)').onchange = () => redraw();
+onresize = () => redraw();
 new ResizeObserver(() => redraw()).observe(map);
 
 controls();

@@ -7,10 +7,12 @@
 const PERIOD = 15e3;
 // For the next piece of an answer, in ms.
 const PATIENCE = 60e3;
-// An agent that sends this late, in s, or that waits for a processor this part of its time, flags itself.
-const LAG = 0.01, STARVED = 0.05;
+const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const DRAINING = { terminating: 'draining', left: 'has left' };
-const KINDS = { node: 'Node', link: 'Link', zone_pair: 'Zone pair', agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent' };
+const KINDS = {
+  node: 'Node', link: 'Link', zone_pair: 'Zone pair',
+  agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent',
+};
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
 
 const mesh = {
@@ -51,24 +53,32 @@ const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString([], { hour: '2-d
 const since = (unix) => {
   const minutes = Math.max(0, Math.round((Date.now() / 1e3 - unix) / 60));
   const day = minutes < 720 ? '' : new Date(unix * 1e3).toLocaleDateString() + ' ';
-  const hours = Math.round(minutes / 60), ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
+  const hours = Math.round(minutes / 60);
+  const ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
   return `since ${day}${clock(unix)} (${ago})`;
 };
 const family = (protocol) => ({ icmp: 'IPv4', icmpv6: 'IPv6' })[protocol] ?? protocol;
-const layerName = (layer) => layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network, ${family(protocol)}`);
+const layerName = (layer) =>
+  layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network, ${family(protocol)}`);
 
 // Among probes whose fate is known: those under way are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
 const measured = ({ recent }) => recent.lost + recent.received > 0;
 const find = (source, peer) => mesh.rows.get(source)?.layers[shown.layer]?.get(peer);
 
-function lag({ recent }) {
-  const found = [];
-  if (recent.send_lag_p99_seconds > LAG) found.push('sends late');
-  if (recent.run_delay_seconds > STARVED * recent.seconds) found.push('waits for a processor');
-  if (recent.probes_skipped > 0) found.push('skips probes');
-  if (recent.receive_queue_drops > 0) found.push('drops replies');
-  return found;
+const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
+
+// Why an agent's figures may be its own: with the bounds of the verdicts, in src/mesh/verdicts/agents.rs.
+function lag({ interval_seconds: interval = 1, recent }, peers) {
+  const late = Math.max(0.05, 0.1 * interval), sent = peers.reduce((sum, peer) => sum + (peer.recent.sent ?? 0), 0);
+  const { probes_skipped: skipped, receive_queue_drops: drops } = recent;
+  return [
+    [recent.send_lag_p99_seconds >= late, 'sends late'],
+    [recent.read_delay_p99_seconds >= late, 'reads late'],
+    [recent.run_delay_seconds >= 0.1 * recent.seconds, 'waits for a processor'],
+    [skipped > 0.01 * (sent + skipped), 'skips probes'],
+    [drops >= 3 && drops > 0.005 * sent, 'drops replies'],
+  ].flatMap(([so, words]) => (so ? [words] : []));
 }
 
 // ---- gathering ----------------------------------------------------------------------------------
@@ -91,26 +101,30 @@ function addRow({ source, peers }) {
     (layers[layer] ??= new Map()).set(peer.node, peer);
     if (DRAINING[peer.state]) known.state = peer.state;
   }
-  node(source.node, source.zone).lag = lag(source);
+  node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });
+  shown.layer ||= layersInOrder()[0] ?? '';
 }
 
 // A row stands on a line of its own; what was shown of its source stays until then. The last line has all the rest.
-function takeLine(line, fresh) {
-  if (line.startsWith('],"missing":')) return JSON.parse('{"rows":[' + line);
-  if (/^,?\{"source":/.test(line)) {
+function takeLine(line, came) {
+  if (line.startsWith('],"missing":')) came.end = JSON.parse('{"rows":[' + line);
+  if (!/^,?\{"source":/.test(line)) return;
+  try {
     const row = JSON.parse(line.replace(/^,/, ''));
-    fresh.push(row);
     addRow(row);
+    came.rows.push(row);
+  } catch {
+    // One agent that speaks another language does not hide the others.
+    came.unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its row cannot be read' });
   }
-  return null;
 }
 
 // A gathering that came to its end replaces all: who is not in it is no longer shown.
-function settle(end, fresh) {
+function settle({ rows, unread, end }) {
   for (const known of [mesh.rows, mesh.nodes, mesh.missing, mesh.layers]) known.clear();
-  fresh.forEach(addRow);
-  for (const { node: name, error } of end.missing) {
+  rows.forEach(addRow);
+  for (const { node: name, error } of [...end.missing, ...unread]) {
     node(name);
     mesh.missing.set(name, error);
   }
@@ -126,8 +140,9 @@ async function gather() {
       const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
       throw Object.assign(new Error(`the canary answers ${answer.status}: ${why}`), { after });
     }
-    const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader(), fresh = [];
-    let rest = '', end = null, worked = performance.now();
+    const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const came = { rows: [], unread: [], end: null };
+    let rest = '', worked = performance.now();
     for (;;) {
       const { done, value } = await pieces.read();
       if (done) break;
@@ -135,18 +150,18 @@ async function gather() {
       patience = setTimeout(() => quit.abort(), PATIENCE);
       let from = 0;
       for (let to; (to = value.indexOf('\n', from)) >= 0; from = to + 1) {
-        end = takeLine(rest + value.slice(from, to), fresh) ?? end;
+        takeLine(rest + value.slice(from, to), came);
         rest = '';
         if (performance.now() - worked < 12) continue;
         // Hundreds of rows take a second to read: keys and the picture get their turn between them.
-        progress(fresh.length);
+        progress(came.rows.length);
         await new Promise((turn) => setTimeout(turn));
         worked = performance.now();
       }
       rest += value.slice(from);
     }
-    if (!end) throw new Error(`the answer broke off after ${count(fresh.length, 'row')}`);
-    settle(end, fresh);
+    if (!came.end) throw new Error(`the answer broke off after ${count(came.rows.length, 'row')}`);
+    settle(came);
   } catch (error) {
     throw quit.signal.aborted ? new Error(`nothing came for ${PATIENCE / 1e3} s`) : error;
   } finally {
@@ -155,7 +170,7 @@ async function gather() {
 }
 
 function progress(rows) {
-  if (!mesh.at) $('headline').textContent = `Gathering: ${count(rows, 'row')} so far`;
+  if (!mesh.at) $('age').textContent = `${count(rows, 'row')} so far`;
   if (performance.now() - turns.drawn < 150) return;
   turns.drawn = performance.now();
   controls();
@@ -197,7 +212,8 @@ function resume() {
 // ---- words --------------------------------------------------------------------------------------
 
 function tell(took) {
-  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${count(mesh.rows.size, 'agent')}, gathered in ${seconds(took)}`;
+  const agentsNow = count(mesh.rows.size, 'agent');
+  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${agentsNow}, gathered in ${seconds(took)}`;
   controls();
   headline();
   agents();
@@ -206,7 +222,7 @@ function tell(took) {
 }
 
 function tellTrouble({ message }, wait) {
-  const picture = mesh.at ? `What is shown is of ${mesh.at.toLocaleTimeString()}, or newer.` : 'Nothing is complete yet.';
+  const picture = mesh.at ? `What is shown is of ${mesh.at.toLocaleTimeString()} or newer.` : 'Nothing is complete.';
   const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
   $('trouble').textContent = `Gathering failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
   $('trouble').hidden = false;
@@ -217,14 +233,15 @@ function tellTrouble({ message }, wait) {
 
 function headline() {
   const { verdicts, missing, notGathered } = mesh, unknown = [];
-  const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers).flatMap((layer) => [...layer.values()]));
+  const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers))
+    .flatMap((layer) => [...layer.values()]);
   const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
   if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
   const line = $('headline');
   line.className = verdicts.length ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
   const [first, ...others] = verdicts;
-  line.textContent = first ? words(first) + (others.length ? ` (and ${others.length} more)` : '')
+  line.textContent = first ? (first.summary ?? sentence(first)) + (others.length ? ` (and ${others.length} more)` : '')
     : !pairs.length ? 'Nothing was measured in the last minute'
       : unknown.length ? `Nothing stands out, but ${unknown.join(' and ')}` : 'All well';
   document.title = `${first ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
@@ -232,22 +249,28 @@ function headline() {
   const facts = [`${count(pairs.length, 'pair')} measured in the last minute, ${number(lossy)} of them with loss`];
   if (silent) facts.push(`${count(silent, 'known pair')} not measured`);
   $('summary').textContent = facts.concat(first ? unknown : []).join('; ');
-  const held = shown.verdict;
-  shown.verdict = held && (verdicts.find((each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key])) ?? null);
+  const held = shown.verdict, same = (each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key]);
+  shown.verdict = held && (verdicts.find(same) ?? null);
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
 }
 
-const words = ({ subject, evidence }) => (evidence.includes(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`);
+const sentence = ({ subject, evidence }) =>
+  evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
 
 // Shows on the map what a verdict is about, and takes that away.
 function verdictButton(verdict) {
   const { kind, direction, network, since_unix_seconds: begun } = verdict;
-  const facts = [WAYS[direction] ?? direction, `${network} network`, ...(begun == null ? [] : [since(begun)])].join(', ');
-  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), words(verdict), make('span', { className: 'dim' }, ` ${facts}`));
+  // An agent that is late, or silent, has no direction.
+  const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
+  if (begun != null) facts.push(since(begun));
+  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict),
+    make('span', { className: 'dim' }, ` ${facts.join(', ')}`));
   set(button, 'aria-pressed', shown.verdict === verdict);
   button.onclick = () => {
     shown.verdict = shown.verdict === verdict ? null : verdict;
-    for (const other of $('verdicts').querySelectorAll('button')) set(other, 'aria-pressed', other === button && shown.verdict !== null);
+    for (const other of $('verdicts').querySelectorAll('button')) {
+      set(other, 'aria-pressed', other === button && shown.verdict !== null);
+    }
     const layer = layersInOrder().find((known) => known.startsWith(network + ' '));
     if (layer && !shown.layer.startsWith(network + ' ')) shown.layer = layer;
     controls();
@@ -266,9 +289,12 @@ function controls() {
   const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
   const networks = [...new Set(layers.map(([name]) => name))];
   const protocols = layers.filter(([name]) => name === network).map(([, name]) => name);
-  const change = (name) => layers.find((layer) => layer[0] === name && layer[1] === protocol) ?? layers.find((layer) => layer[0] === name);
+  const change = (to) => {
+    const there = layers.filter(([name]) => name === to);
+    return there.find(([, name]) => name === protocol) ?? there[0];
+  };
   const switches = [
-    ['Colour', shown.measure, [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']], (to) => (shown.measure = to)],
+    ['Colour', shown.measure, MEASURES, (to) => (shown.measure = to)],
     ['Network', network, networks.map((name) => [name, name]), (to) => (shown.layer = change(to).join(' '))],
     ['Family', protocol, protocols.map((name) => [name, family(name)]), (to) => (shown.layer = `${network} ${to}`)],
     ['Size', null, [[-1, '-', 'Smaller cells'], [0, 'Fit', 'Fit'], [1, '+', 'Larger cells']], zoom],
@@ -294,20 +320,25 @@ function controls() {
 
 // ---- the agents' table --------------------------------------------------------------------------
 
+const builtWith = ({ allocator, narenas, linkage }) => {
+  const arenas = narenas == null ? [] : [`narenas ${narenas}`];
+  return [allocator ?? '-', ...arenas, ...(linkage === 'c-shim' ? [linkage] : [])].join(', ');
+};
+
 // Title, and what is shown; for figures also what is sorted by.
 const COLUMNS = [
   ['Node', (s) => s.node],
   ['Zone', (s) => s.zone],
   ['Version', (s) => s.version ?? '-'],
-  ['Allocator', (s) => [s.allocator ?? '-', s.narenas == null ? '' : `narenas ${s.narenas}`, s.linkage === 'c-shim' ? 'c-shim' : ''].filter(Boolean).join(', ')],
+  ['Allocator', builtWith],
   ['RSS', (s) => bytes(s.rss_bytes), (s) => s.rss_bytes],
   ['CPUs', (s) => number(s.cpus), (s) => s.cpus],
-  ['Send lag p99', ({ recent }) => seconds(recent.send_lag_p99_seconds), ({ recent }) => recent.send_lag_p99_seconds],
-  ['Read delay p99', ({ recent }) => seconds(recent.read_delay_p99_seconds), ({ recent }) => recent.read_delay_p99_seconds],
-  ['Waits for CPU', ({ recent }) => percent(recent.run_delay_seconds / recent.seconds || 0), ({ recent }) => recent.run_delay_seconds],
-  ['Skipped', ({ recent }) => number(recent.probes_skipped), ({ recent }) => recent.probes_skipped],
-  ['Drops', ({ recent }) => number(recent.receive_queue_drops), ({ recent }) => recent.receive_queue_drops],
-  ['Own lag', (s) => lag(s).join(', ')],
+  ['Send lag p99', (s) => seconds(s.recent.send_lag_p99_seconds), (s) => s.recent.send_lag_p99_seconds],
+  ['Read delay p99', (s) => seconds(s.recent.read_delay_p99_seconds), (s) => s.recent.read_delay_p99_seconds],
+  ['Waits for CPU', (s) => (waiting(s) >= 0 ? percent(waiting(s)) : '-'), waiting],
+  ['Skipped', (s) => number(s.recent.probes_skipped), (s) => s.recent.probes_skipped],
+  ['Drops', (s) => number(s.recent.receive_queue_drops), (s) => s.recent.receive_queue_drops],
+  ['Own lag', (s) => mesh.nodes.get(s.node).lag.join(', ')],
 ];
 
 function agents() {
@@ -321,23 +352,26 @@ function agents() {
     for (const source of sources) counts[of(source)] = (counts[of(source)] ?? 0) + 1;
     return Object.entries(counts).map(([name, times]) => `${name} (${times})`).join(', ');
   };
+  const memory = `RSS: median ${bytes(rss[rss.length >> 1])}, most ${bytes(rss.at(-1))}`;
   $('agents-summary').textContent = !sources.length ? 'None answered.'
-    : `Versions: ${kinds(COLUMNS[2][1])}. Allocators: ${kinds(COLUMNS[3][1])}. RSS: median ${bytes(rss[rss.length >> 1])}, most ${bytes(rss.at(-1))}.`;
+    : `Versions: ${kinds((source) => source.version ?? '-')}. Allocators: ${kinds(builtWith)}. ${memory}.`;
   const heads = COLUMNS.map(([title, , numeric], by) => {
     const onclick = () => {
       Object.assign(sorting, { by, down: sorting.by === by ? !sorting.down : Boolean(numeric) || title === 'Own lag' });
       agents();
       $('agents').querySelectorAll('th button')[by].focus();
     };
-    const head = make('th', { scope: 'col', className: numeric ? 'number' : '' }, make('button', { type: 'button', onclick }, title));
+    const button = make('button', { type: 'button', onclick }, title);
+    const head = make('th', { scope: 'col', className: numeric ? 'number' : '' }, button);
     if (sorting.by === by) set(head, 'aria-sort', sorting.down ? 'descending' : 'ascending');
     return head;
   });
-  const silent = [...mesh.missing].map(([name, error]) => make('tr', {}, make('td', {}, name),
-    make('td', { colSpan: COLUMNS.length - 1, className: 'flag' }, `did not answer: ${error}`)));
+  const note = (text) => make('td', { colSpan: COLUMNS.length - 1, className: 'flag' }, text);
+  const silent = [...mesh.missing].map(([name, error]) =>
+    make('tr', {}, make('td', {}, name), note(`did not answer: ${error}`)));
   const rows = sources.map((source) => make('tr', {}, ...COLUMNS.map(([title, of, numeric]) =>
     make('td', { className: title === 'Own lag' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
-  if (mesh.notGathered) rows.push(make('tr', {}, make('td', { colSpan: COLUMNS.length, className: 'flag' }, `${count(mesh.notGathered, 'further agent')} not gathered`)));
+  if (mesh.notGathered) rows.push(make('tr', {}, note(`${count(mesh.notGathered, 'further agent')} not gathered`)));
   $('agents').querySelector('thead').replaceChildren(make('tr', {}, ...heads));
   $('agents').querySelector('tbody').replaceChildren(...silent, ...rows);
 }

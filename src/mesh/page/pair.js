@@ -29,15 +29,18 @@ function openPair({ source, peer }) {
   const rows = ['sent', 'received', 'lost', 'late', 'loss', 'rtt_p50_seconds', 'rtt_p99_seconds'].map((field) => {
     const show = say[field] ?? ((of) => (field.endsWith('_seconds') ? seconds(of[field]) : number(of[field])));
     const name = { rtt_p50_seconds: 'RTT p50', rtt_p99_seconds: 'RTT p99', late: 'answered late' }[field] ?? field;
-    return cell && make('tr', {}, make('th', { scope: 'row' }, name), ...[recent, cell].map((of) => make('td', { className: 'number' }, show(of))));
+    const values = cell ? [recent, cell].map((of) => make('td', { className: 'number' }, show(of))) : [];
+    return make('tr', {}, make('th', { scope: 'row' }, name), ...values);
   });
-  const heads = ['', `last ${Math.round(recent?.seconds)} s`, 'since start'];
-  const table = cell ? [make('table', {}, make('tr', {}, ...heads.map((head) => make('th', { className: 'number' }, head))), ...rows)] : [];
-  const back = make('button', { type: 'button', onclick: () => openPair({ source: peer, peer: source }) }, describe(peer, source));
+  const spans = ['', `last ${Math.round(recent?.seconds)} s`, 'since start'];
+  const heads = spans.map((span) => make('th', { className: 'number' }, span));
+  const table = cell ? [make('table', {}, make('tr', {}, ...heads), ...rows)] : [];
+  const goBack = () => openPair({ source: peer, peer: source });
+  const back = make('button', { type: 'button', onclick: goBack }, describe(peer, source));
   const where = cell ? `${layerName(shown.layer)}: probes go to ${cell.address}; ${peer} is ${cell.state}.` : '';
   $('pair-title').textContent = `${source} → ${peer}`;
-  $('pair-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where), ...table,
-    make('p', {}, 'The other way: ', back));
+  $('pair-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
+    ...table, make('p', {}, 'The other way: ', back));
   if (!$('pair').open) {
     $('pair-hour').replaceChildren();
     $('pair').showModal();
@@ -61,7 +64,7 @@ async function hour(asked) {
     if (!answer.ok) throw new Error(`the canary answers ${answer.status}`);
     const { series, step_seconds: step } = await answer.json();
     const of = series.filter((one) => `${one.network} ${one.protocol}` === shown.layer);
-    tell(...of.flatMap((one) => charts(one, step)), ...(of.length ? [] : [make('p', {}, 'Nothing is kept of this network.')]));
+    tell(...(of.length ? of.flatMap((one) => charts(one, step)) : [make('p', {}, 'Nothing is kept of this network.')]));
   } catch (error) {
     tell(make('p', { className: 'flag' }, `The last hour did not come: ${error.message}.`));
   }
@@ -76,37 +79,44 @@ function svg(tag, attributes, ...children) {
 
 // Bars of loss above lines of RTT; a minute without a measurement is grey, not zero.
 function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_unix_seconds: end }, step) {
-  const n = lost.length, left = 56, high = 90, width = Math.max(260, $('pair-hour').clientWidth), each = (width - left) / n;
+  const left = 56, high = 90, width = Math.max(260, $('pair-hour').clientWidth);
+  const n = lost.length, each = (width - left) / n;
   const known = (values) => values.filter((value) => value != null);
   const most = Math.max(0.05, ...known(lost)), slow = Math.max(1e-6, ...known(p99), ...known(p50));
-  const columns = (draw) => lost.flatMap((value, i) => draw(value, i) ?? []);
-  const column = (name, i, value = 1) =>
-    svg('rect', { class: name, x: left + i * each, width: Math.max(1, each - 1), y: high * (1 - value), height: high * value });
   const word = (x, y, anchor, text) => svg('text', { x, y, 'text-anchor': anchor }, text);
+  const columns = (draw) => lost.flatMap((value, i) => draw(value, i) ?? []);
+  const wide = Math.max(1, each - 1);
+  const column = (name, i, value = 1) =>
+    svg('rect', { class: name, x: left + i * each, y: high * (1 - value), width: wide, height: high * value });
+  const times = () => ['start', 'middle', 'end'].map((anchor, i) =>
+    word(left + (width - left) * i / 2, high + 15, anchor, clock(end - (1 - i / 2) * n * step)));
   const path = (name, values) => svg('path', { class: name, d: values.map((value, i) => {
     const [x, y] = [left + i * each, high * (1 - value / slow)];
     return value == null ? '' : `${values[i - 1] == null ? 'M' : 'L'}${x} ${y}H${x + each}`;
   }).join('') });
-  const chart = (label, top, ...drawn) => svg('svg', { viewBox: `0 0 ${width} ${high + 20}`, role: 'img', 'aria-label': label },
+  const box = { viewBox: `0 0 ${width} ${high + 20}`, role: 'img' };
+  const chart = (label, top, ...drawn) => svg('svg', { ...box, 'aria-label': label },
     ...columns((value, i) => (value == null ? column('gap', i) : null)),
     svg('path', { class: 'base', d: `M${left} 0H${width}M${left} ${high}H${width}` }),
-    word(left - 6, 9, 'end', top), word(left - 6, high, 'end', '0'),
-    ...['start', 'middle', 'end'].map((anchor, i) => word(left + (width - left) * i / 2, high + 15, anchor, clock(end - (1 - i / 2) * n * step))),
-    ...drawn,
+    word(left - 6, 9, 'end', top), word(left - 6, high, 'end', '0'), ...times(), ...drawn,
     ...columns((value, i) => {
       const over = column('over', i), figures = value == null ? 'not measured'
         : `${percent(value)} lost, RTT p50 ${seconds(p50[i])}, p99 ${seconds(p99[i])}`;
       over.append(svg('title', {}, `${clock(end - (n - i) * step)}: ${figures}`));
       return over;
     }));
-  const bad = lost.filter((value) => value > 0).length, none = n - known(lost).length;
-  const losses = `${bad} of ${count(n, 'minute')} with loss${bad ? `, at most ${percent(Math.max(...known(lost)))}` : ''}`
-    + (none ? `, ${none} not measured` : '');
-  const range = known(p50).length
-    ? `p50 (line) ${seconds(Math.min(...known(p50)))} to ${seconds(Math.max(...known(p50)))}, p99 (dashes) at most ${seconds(slow)}` : 'none';
-  const bars = columns((value, i) => (value ? column(`bar${LOSS.findIndex((bound) => value <= bound)}`, i, value / most) : null));
-  return [make('h3', {}, 'Loss: ', make('span', { className: 'dim' }, losses)), chart(`Loss: ${losses}`, percent(most), ...bars),
-    make('h3', {}, 'RTT: ', make('span', { className: 'dim' }, range)), chart(`RTT: ${range}`, seconds(slow), path('p50', p50), path('p99', p99))];
+  const bad = lost.filter((value) => value > 0), none = n - known(lost).length;
+  const losses = [`${bad.length} of ${count(n, 'minute')} with loss`];
+  if (bad.length) losses.push(`at most ${percent(Math.max(...bad))}`);
+  if (none) losses.push(`${none} not measured`);
+  const [least, highest] = [Math.min(...known(p50)), Math.max(...known(p50))].map(seconds);
+  const range = known(p50).length ? `p50 (line) ${least} to ${highest}, p99 (dashes) at most ${seconds(slow)}` : 'none';
+  const grade = (value) => 'bar' + LOSS.findIndex((bound) => value <= bound);
+  const bars = columns((value, i) => (value ? column(grade(value), i, value / most) : null));
+  const titled = (name, facts, ...drawn) =>
+    [make('h3', {}, `${name}: `, make('span', { className: 'dim' }, facts)), chart(`${name}: ${facts}`, ...drawn)];
+  return [...titled('Loss', losses.join(', '), percent(most), ...bars),
+    ...titled('RTT', range, seconds(slow), path('p50', p50), path('p99', p99))];
 }
 
 $('pair').onclick = (event) => event.target === $('pair') && $('pair').close();
