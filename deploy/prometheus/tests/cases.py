@@ -140,7 +140,7 @@ def directions(seed):
     mesh.unscraped = {"n01"}
     # So many that the sums come out nearly right all the same.
     mesh.faults = [Fault(out_of("n07"), 0.8, WARM, WARM + 180)]
-    checks = [firing(WARM + 60, missing, node("n07")), direction(WARM + 60, n07="both")]
+    checks = [firing(WARM + 60, missing, node("n07")), direction(WARM + 170, n07="both")]
     yield Case(f"a-row-is-missing-seed-{seed}", mesh, WARM + 180, checks)
 
 
