@@ -13,8 +13,9 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, PeerList, Update};
-use crate::exposition::{AgentMetrics, App, Build, Health, View, Walks};
+use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
+use crate::mesh::MeshRoutes;
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
@@ -84,20 +85,22 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
     log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
+    let (allocator, stats) = allocator::info_and_stats();
     let view = Arc::new(View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
         statistics: Statistics::new(settings.rtt_buckets.clone(), settings.interval.into()),
         health: Health::default(),
+        about: About::new(&allocator),
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let allocator = allocator::info();
-    let build = Build { allocator: &allocator, http_workers: settings.http_workers };
+    let build = Build { allocator: &allocator, stats, http_workers: settings.http_workers };
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
-    let server = bound.start(settings.http_workers, Arc::new(app))?;
+    let routes = MeshRoutes::new(app, bound.local_addr().port());
+    let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
@@ -190,7 +193,7 @@ impl ProbeLoop {
                 settle::give_back_files();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
-            self.view.health.set_receive_queue_drops(self.prober.wire().drops());
+            self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
         self.prober.turn(&mut &self.view.statistics)
     }

@@ -14,6 +14,11 @@ pub fn realtime() -> Nanos {
     read(libc::CLOCK_REALTIME)
 }
 
+/// What `CLOCK_REALTIME`, as it is set now, showed at a moment of `CLOCK_MONOTONIC`: now, where that is yet to come.
+pub fn realtime_of(moment: Nanos) -> Nanos {
+    realtime().since(monotonic().since(moment))
+}
+
 /// Processor time of the whole process, user and system.
 pub fn process_cpu() -> Nanos {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
@@ -36,5 +41,15 @@ mod tests {
         let (a, b) = (monotonic(), monotonic());
         assert!(a <= b && a.0 > 0 && process_cpu().0 > 0);
         assert!(realtime().0 > 1_600_000_000_000_000_000);
+    }
+
+    #[test]
+    fn a_moment_has_its_time_of_day() {
+        let [before, now, after] = [realtime(), realtime_of(monotonic()), realtime()];
+        // Two clocks cannot be read at once.
+        let [before, after] = [before.since(Nanos(1_000_000)), after.plus(Nanos(1_000_000))];
+        assert!(before <= now && now <= after, "{before:?} {now:?} {after:?}");
+        let a_second_ago = realtime_of(monotonic().since(Nanos(1_000_000_000)));
+        assert!(a_second_ago.0.abs_diff(now.0 - 1_000_000_000) < 500_000_000);
     }
 }

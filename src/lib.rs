@@ -1,8 +1,8 @@
 //! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus, at a fixed cost.
 //!
 //! ```text
-//! discovery ─► peers ─► prober ─► statistics ─► exposition
-//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api)
+//! discovery ─► peers ─► prober ─► statistics ─► exposition ─► mesh
+//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/mesh: everybody's rows)
 //! ```
 //!
 //! Data flows from left to right, and a stage knows its left neighbours only; `tests/direction.rs` holds them to it.
@@ -11,14 +11,16 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`config`] | the command line and its environment, resolved and validated |
+//! | [`mesh`] | all canaries' rows together, and what they say of nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
 //! | [`settle`] | gives back what is not needed of the program file and its libraries |
 //! | [`relro`] | seals the constants that the start has relocated |
 //! | [`demo`] | a mesh of canaries on one machine |
+//! | [`fleet`], [`doctor`] | ask canaries what they cost and measure, and what is wrong |
 //! | [`footprint`] | what memory is for, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
-//! | [`stop`] | the signals that end all of these |
+//! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
 //! | [`priority`] | who gets a processor first |
@@ -29,13 +31,17 @@ pub mod agent;
 pub mod allocator;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod discovery;
+pub mod doctor;
 pub mod exposition;
+pub mod fleet;
 pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod logging;
+pub mod mesh;
 pub mod peers;
 pub mod ping;
 pub mod priority;
@@ -81,6 +87,13 @@ fn run(arguments: Vec<OsString>) -> i32 {
             Ok(false) => return FAILURE,
             Err(error) => Err(error.to_string()),
         },
+        Ok(Command::Fleet(settings)) => fleet::run(&settings).map_err(|error| error.to_string()),
+        Ok(Command::Doctor(settings)) => match doctor::run(&settings) {
+            Ok(true) => Ok(()),
+            // What is wrong has been printed.
+            Ok(false) => return FAILURE,
+            Err(error) => Err(error.to_string()),
+        },
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
@@ -97,16 +110,8 @@ fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// Not `print!`, which panics where nobody reads.
 fn print(text: &str) -> Result<(), String> {
-    use std::io::Write as _;
-    let written = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("writing to standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
+    console::print(text).map(drop).map_err(|error| format!("writing to standard output: {error}"))
 }
 
 fn version(json: bool) -> String {

@@ -37,6 +37,14 @@ pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
 /// that were under way when it began none may count beyond 255.
 pub const RECENT_HALF_PROBES: u32 = 180;
 
+/// A step of the hour that is kept of every peer.
+pub const HOUR_STEP: Duration = Duration::from_mins(1);
+/// Steps that are kept.
+pub const HOUR_STEPS: usize = 60;
+/// Slots whose hour is kept, 128 bytes each. 64 KiB are what all of it may cost; a mesh whose page shows every pair is
+/// smaller, and a larger one has a database.
+pub const HOUR_PEERS_MAX: usize = 512;
+
 /// Packets that a raw socket may have heard before its filter was there, and that are forgotten: what its first queue holds.
 pub const UNHEARD_PACKETS_MAX: usize = 4_096;
 /// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
@@ -87,6 +95,9 @@ pub const DRAIN_TIME: Duration = Duration::from_millis(250);
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for responses under way: the whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);
+/// Bytes of the mesh page: after it was asked for they are resident until unused parts of the program file are next given
+/// back.
+pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
 /// Stack of an HTTP worker. Measured after parallel scrapes: 28 KiB in a release build, 68 KiB in a debug build; untouched
 /// pages cost nothing.
 pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
@@ -181,6 +192,63 @@ pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
 /// nothing else.
 pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 
+// ---- fleet and doctor --------------------------------------------------------------------------
+
+/// Canaries that are asked: the largest supported Kubernetes cluster.
+pub const CANARIES_MAX: usize = 5_000;
+/// Of them at once. Each keeps a row in memory until it is read: 1.3 MB of one that watches 5,000 peers.
+pub const CANARIES_AT_ONCE: usize = 8;
+/// One canary, its name's look-up included: a row of 5,000 peers takes it some 50 ms to render.
+pub const CANARY_TIME: Duration = Duration::from_secs(10);
+/// Bytes of one row, `/api/v1/peers`: 16,384 peers with names of usual length.
+pub const ROW_BYTES_MAX: usize = 8 << 20;
+/// Bytes that are read of `/metrics` before its first series of a peer: the canary's own take 8 KB.
+pub const OWN_SAMPLES_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one of its lines: a frame, in which every sample and every help text fits.
+pub const SAMPLE_BYTES_MAX: usize = FRAME_BYTES;
+/// One mesh, which a canary gathers from all others first, and which may have to wait for another's gathering.
+pub const MESH_TIME: Duration = Duration::from_mins(1);
+/// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
+pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+// ---- the mesh ----------------------------------------------------------------------------------
+
+/// Rows of a mesh that are gathered and judged; the rest is counted.
+pub const MESH_ROWS_MAX: usize = 300;
+/// Nodes of a mesh that are told apart: those of the largest supported Kubernetes cluster, which 300 rows may speak of.
+pub const MESH_NODES_MAX: usize = 5_000;
+/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep sums for
+/// each two of them.
+pub const MESH_ZONES_MAX: usize = 33;
+/// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
+/// others take 763 KB, of which their cells are 718.
+pub const MESH_BYTES_MAX: usize = 900_000;
+/// Bytes that judging takes for each node, counted into those above.
+pub const MESH_JUDGED_BYTES_PER_NODE: usize = 48;
+/// Bytes that are kept of why a row is missing.
+pub const MESH_ERROR_BYTES_MAX: usize = 80;
+/// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over
+/// all cells for each.
+pub const MESH_CULPRITS_MAX: usize = 24;
+/// Verdicts that are given, the gravest first.
+pub const MESH_VERDICTS_MAX: usize = 64;
+/// Bytes of one object of a row: two names of 253 bytes, each escaped to six times its length, and the figures.
+pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
+/// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 10 KB.
+pub const ROW_REQUESTS_MAX: usize = 8;
+/// How long a canary may take to begin its row, and to go on with it. It answers from memory.
+pub const ROW_TIME: Duration = Duration::from_secs(2);
+/// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for eight of them.
+pub const GATHERING_TIME: Duration = Duration::from_secs(20);
+/// How long a request waits for the gathering before it.
+pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
+/// Requests that wait for a gathering; more are refused.
+pub const GATHERING_WAITERS_MAX: usize = 8;
+/// How long verdicts stand before they are judged anew.
+pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a peer's last hour: two series of 60 steps of three figures.
+pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
+
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Canaries of one demo: each is a process.
@@ -226,5 +294,11 @@ const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() + DRAIN_TIME.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
+const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
+const _: () =
+    assert!(RECENT_HALF_MAX.as_nanos() * 2 == HOUR_STEP.as_nanos(), "two halves, the recent window, are a minute");
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
+const _: () =
+    assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
+const _: () = assert!(GATHERING_TIME.as_secs() + GATHERING_WAIT.as_secs() < RESPONSE_TIME.as_secs());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

@@ -1,4 +1,4 @@
-//! Reads the kernel's text files a line at a time, through one buffer on the stack.
+//! Reads the kernel's text files a line at a time, through one buffer on the stack, or one that is lent ([`Lines`]).
 //!
 //! `fs::read_to_string` would do, but it allocates: on the probe thread, where nothing may, and at every scrape, where
 //! each worker would keep what the longest file took. A line longer than the buffer is cut, and what is not UTF-8 is
@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -15,8 +16,8 @@ use crate::limits::{PROC_FILE_BYTES_MAX, PROC_LINE_BYTES_MAX};
 ///
 /// # Errors
 /// What the system says of opening or reading it.
-pub fn each_line(path: impl AsRef<Path>, line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
-    lines_of(File::open(path)?.take(PROC_FILE_BYTES_MAX), line)
+pub fn each_line(path: impl AsRef<Path>, mut line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
+    lines_of(&mut File::open(path)?.take(PROC_FILE_BYTES_MAX), &mut line)
 }
 
 /// What `find` makes of the first line of the file that it makes anything of.
@@ -35,49 +36,82 @@ pub fn number<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
     line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn lines_of(mut file: impl Read, mut line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
+fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
     let mut buffer = [0; PROC_LINE_BYTES_MAX];
-    let mut held = 0;
-    // Behind a line that was cut: what follows up to its end is left out.
-    let mut cutting = false;
-    loop {
-        let read = match file.read(&mut buffer[held..]) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let filled = held + read;
-        let mut begin = 0;
-        while let Some(length) = buffer[begin..filled].iter().position(|&byte| byte == b'\n') {
-            let whole = &buffer[begin..begin + length];
-            begin += length + 1;
-            if !std::mem::take(&mut cutting) && say(whole, &mut line).is_break() {
-                return Ok(());
-            }
+    let mut lines = Lines::new(file, &mut buffer, end_of_line);
+    while let Some(bytes) = lines.next_line()? {
+        if line(text(bytes)).is_break() {
+            break;
         }
-        held = filled - begin;
-        // The end of the file ends its last line; a full buffer without an end of line is cut.
-        if held > 0 && (read == 0 || held == buffer.len()) {
-            if !std::mem::replace(&mut cutting, true) && say(&buffer[begin..filled], &mut line).is_break() {
-                return Ok(());
+    }
+    Ok(())
+}
+
+/// A line cut within a character is told up to it.
+fn text(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+    }
+}
+
+/// The lines of a file, through a buffer that is lent: one that is longer than it is cut.
+pub struct Lines<'a, E> {
+    file: &'a mut dyn Read,
+    buffer: &'a mut [u8],
+    /// Finds the end of the first line, if it is there.
+    end: E,
+    /// What is read but not told lies from here …
+    begin: usize,
+    /// … to here.
+    filled: usize,
+    /// Behind a line that was cut: what follows up to its end is left out.
+    cutting: bool,
+}
+
+impl<'a, E: Fn(&[u8]) -> Option<usize>> Lines<'a, E> {
+    /// From the front of `file`. `end` is [`end_of_line`], or knows a quicker way in this file.
+    pub const fn new(file: &'a mut dyn Read, buffer: &'a mut [u8], end: E) -> Self {
+        Self { file, buffer, end, begin: 0, filled: 0, cutting: false }
+    }
+
+    /// The next line without its end, or what the file has behind its last one; none at the end of the file.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            while let Some(length) = (self.end)(&self.buffer[self.begin..self.filled]) {
+                let line = self.begin..self.begin + length;
+                self.begin = line.end + 1;
+                if !mem::take(&mut self.cutting) {
+                    return Ok(Some(&self.buffer[line]));
+                }
             }
-            held = 0;
-        } else {
-            buffer.copy_within(begin..filled, 0);
-        }
-        if read == 0 {
-            return Ok(());
+            self.buffer.copy_within(self.begin..self.filled, 0);
+            (self.begin, self.filled) = (0, self.filled - self.begin);
+            if self.filled == self.buffer.len() {
+                self.filled = 0;
+                if !mem::replace(&mut self.cutting, true) {
+                    return Ok(Some(self.buffer));
+                }
+            }
+            match self.file.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => {
+                    let last = mem::take(&mut self.filled);
+                    return Ok((last > 0 && !self.cutting).then(|| &self.buffer[..last]));
+                }
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }
 
-fn say(bytes: &[u8], line: &mut impl FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
-    // A line cut within a character is told up to it.
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-    };
-    line(text)
+/// Up to the end of the first line, if it is there.
+pub fn end_of_line(text: &[u8]) -> Option<usize> {
+    text.iter().position(|&byte| byte == b'\n')
 }
 
 #[cfg(test)]
@@ -96,7 +130,7 @@ mod tests {
 
     fn lines(text: &[u8], step: usize) -> Vec<String> {
         let mut found = Vec::new();
-        lines_of(Slow(text, step), |line| {
+        lines_of(&mut Slow(text, step), &mut |line| {
             found.push(line.to_owned());
             ControlFlow::Continue(())
         })

@@ -7,52 +7,42 @@
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::Read;
+use std::ops::Range;
 
-/// Bytes read of smaps at a time: it is 30 KB, which would stay with the heap.
-const READ_BYTES: usize = 1_024;
+use crate::footprint::smaps::{self, Mapping};
+use crate::limits::PROC_LINE_BYTES_MAX;
 
 /// Drops this process's view of every part of a mapped file that it has never changed. Where /proc does not tell, nothing
 /// happens.
 pub fn give_back_files() {
-    let Ok(smaps) = File::open("/proc/self/smaps") else { return };
+    let Ok(mut smaps) = File::open("/proc/self/smaps") else { return };
     // All ranges first: what finds them would be back at once.
-    for (start, end) in unchanged(BufReader::with_capacity(READ_BYTES, smaps)) {
+    for Range { start, end } in unchanged(&mut smaps) {
         // SAFETY: the range is an unwritable private mapping of a file, without a page of our own in it, in memory or
         // swapped: the next access reads the same bytes from the file again. It is page-aligned, as all mappings are.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
     }
 }
 
-/// The unwritable mappings of files that hold no anonymous page: text and constants, but not what relocations have changed
-/// before it was made read-only.
-fn unchanged(smaps: impl BufRead) -> Vec<(usize, usize)> {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    // Whether the last range is of the mapping whose fields are being read.
-    let mut open = false;
-    for line in smaps.lines().map_while(Result::ok) {
-        let is_field = line.split(' ').next().is_some_and(|first| first.ends_with(':'));
-        if !is_field {
-            let range = file_range(&line);
-            open = range.is_some();
-            ranges.extend(range);
-        } else if open && (line.starts_with("Anonymous:") || line.starts_with("Swap:")) && !line.ends_with(" 0 kB") {
-            ranges.pop();
-            open = false;
+/// The unwritable private mappings of files that hold no anonymous page: text and constants, but not what relocations have
+/// changed before it was made read-only.
+fn unchanged(smaps: &mut dyn Read) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut look = |mapping: &Mapping, _: &[u8]| {
+        let unwritable = matches!(&mapping.permissions, b"r-xp" | b"r--p");
+        // The inode tells a file: the kernel's own mappings (`[vdso]`) and anonymous ones, which may have a name, have 0.
+        if unwritable
+            && mapping.inode != 0
+            && (mapping.anonymous, mapping.swap) == (0, 0)
+            && let (Ok(start), Ok(end)) = (usize::try_from(mapping.start), usize::try_from(mapping.end))
+        {
+            ranges.push(start..end);
         }
-    }
+    };
+    // What was read before a failure holds all the same: each mapping was whole.
+    let _ = smaps::each(smaps, &mut [0; PROC_LINE_BYTES_MAX], &mut [], &mut look);
     ranges
-}
-
-/// The range of a mapping's head if it is an unwritable, private one of a file: `start-end r-xp offset device inode path`.
-/// The inode tells: the kernel's own mappings (`[vdso]`) and anonymous ones, which may have a name, have 0.
-fn file_range(head: &str) -> Option<(usize, usize)> {
-    let mut words = head.split(' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let unwritable = matches!(words.next()?, "r-xp" | "r--p");
-    let of_a_file = words.nth(2)? != "0";
-    let address = |hex| usize::from_str_radix(hex, 16).ok();
-    (unwritable && of_a_file).then_some((address(start)?, address(end)?)).filter(|(start, end)| start < end)
 }
 
 #[cfg(test)]
@@ -71,12 +61,12 @@ mod tests {
             d000-e000 r--s 00000000 fe:00 7 /shared\nRss: 4 kB\nAnonymous:             0 kB\nSwap:   0 kB\n\
             d000-e000 r--p 00000000 00:00 0 [vvar]\nRss: 4 kB\nAnonymous:             0 kB\nSwap:   0 kB\n\
             e000-f000 rw-p 00000000 00:00 0\nRss: 4 kB\nAnonymous:             4 kB\nSwap:   0 kB\n";
-        assert_eq!(unchanged(smaps.as_bytes()), [(0x1000, 0x2000), (0x2000, 0x9000), (0xc000, 0xd000)]);
+        assert_eq!(unchanged(&mut smaps.as_bytes()), [0x1000..0x2000, 0x2000..0x9000, 0xc000..0xd000]);
     }
 
     #[test]
     fn the_program_goes_on_running() {
-        let before = unchanged(BufReader::new(File::open("/proc/self/smaps").unwrap()));
+        let before = unchanged(&mut File::open("/proc/self/smaps").unwrap());
         assert!(!before.is_empty());
         give_back_files();
         assert_eq!(format!("{:.3}", std::hint::black_box(1.0_f64).sin()), "0.841");

@@ -30,6 +30,11 @@ impl Nanos {
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
+
+    /// In whole seconds, rounded: for times of day.
+    pub const fn as_secs(self) -> u64 {
+        self.0.saturating_add(500_000_000) / 1_000_000_000
+    }
 }
 
 impl From<Duration> for Nanos {
@@ -93,5 +98,11 @@ mod tests {
     #[test]
     fn a_span_is_never_negative() {
         assert_eq!(Nanos(5).since(Nanos(9)), Nanos(0));
+    }
+
+    #[test]
+    fn whole_seconds_are_the_nearest() {
+        let seconds = [499_999_999, 500_000_000, 1_499_999_999].map(|n| Nanos(n).as_secs());
+        assert_eq!(seconds, [0, 1, 1]);
     }
 }

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
-const STAGES: [(&str, &[&str]); 9] = [
-    ("discovery", &["discovery", "http::client", "units", "limits", "clock"]),
+const STAGES: [(&str, &[&str]); 12] = [
+    ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc", "region"]),
@@ -29,9 +29,44 @@ const STAGES: [(&str, &[&str]); 9] = [
             "proc",
         ],
     ),
+    ("mesh", &["exposition", "http", "peers", "mesh", "units", "limits", "clock", "region"]),
     ("http", &["http", "limits", "units", "priority"]),
     ("allocator", &["allocator", "limits", "units"]),
-    ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "footprint", "limits", "proc"]),
+    ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
+    // From outside: it has what a canary says over HTTP, and nothing of a canary's own.
+    (
+        "fleet",
+        &[
+            "config::FleetSettings",
+            "config::Column",
+            "config::Canaries",
+            "config::CanaryUrl",
+            "config::Host",
+            "discovery::dns",
+            "http::client",
+            "http::lines",
+            "fleet",
+            "console",
+            "stop",
+            "allocator",
+            "limits",
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            "config::DoctorSettings",
+            "config::Canaries",
+            "config::CanaryUrl",
+            "config::Host",
+            "fleet",
+            "doctor",
+            "mesh",
+            "http::client",
+            "console",
+            "limits",
+        ],
+    ),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
         "ping",

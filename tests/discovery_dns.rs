@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use kube_canary::discovery::dns::{DnsConfig, Servers, Settings, run};
+use kube_canary::discovery::dns::{DnsConfig, Servers, Settings, run, service_addresses};
 use kube_canary::discovery::{PeerSpec, Readiness, Update};
 use nameserver::{Asked, NameServer, Say};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,6 +30,16 @@ fn some(addresses: &[&str]) -> Say {
     Say::Records(addresses.iter().map(|a| ip(a)).collect())
 }
 
+fn asking(dns: &NameServer) -> Servers {
+    Servers::Fixed(Settings {
+        servers: vec![dns.address],
+        search: vec!["ns.svc.cluster.local".into(), "svc.cluster.local".into()],
+        ndots: 5,
+        timeout: Duration::from_millis(100),
+        attempts: 2,
+    })
+}
+
 /// The client under test with its server.
 struct Mesh {
     dns: NameServer,
@@ -41,13 +51,7 @@ impl Mesh {
     /// Looks `name` up, with peers that answer on `port`.
     fn start(name: &str, port: u16, dns: NameServer) -> Self {
         logged::start();
-        let servers = Servers::Fixed(Settings {
-            servers: vec![dns.address],
-            search: vec!["ns.svc.cluster.local".into(), "svc.cluster.local".into()],
-            ndots: 5,
-            timeout: Duration::from_millis(100),
-            attempts: 2,
-        });
+        let servers = asking(&dns);
         let refresh = (Duration::from_millis(10), Duration::from_millis(10));
         let (sender, updates) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
@@ -111,6 +115,31 @@ async fn peer(listener: TcpListener, body: &'static str, paths: mpsc::UnboundedS
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(text.as_bytes()).await.unwrap();
     }
+}
+
+#[test]
+fn a_service_has_the_address_of_each_pod_once() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        let servers = asking(&dns);
+        for (ipv4, ipv6, found) in [
+            (
+                &["10.0.0.2", "10.0.0.1", "10.0.0.2"][..],
+                &["fd00::1", "fd00::2"][..],
+                Some(&["10.0.0.1", "10.0.0.2"][..]),
+            ),
+            (&[], &["fd00::2", "fd00::1"], Some(&["fd00::1", "fd00::2"])),
+            (&["10.0.0.1"], &["fd00::1", "fd00::2"], Some(&["fd00::1", "fd00::2"])),
+            (&[], &[], None),
+        ] {
+            dns.say(NAME, some(ipv4), some(ipv6));
+            let addresses = service_addresses(&servers, "canary").await.ok();
+            let expected = found.map(|found| found.iter().map(|a| ip(a)).collect::<Vec<_>>());
+            assert_eq!(addresses, expected, "{ipv4:?} {ipv6:?}");
+        }
+        dns.say(NAME, Say::Code(ResponseCode::ServFail), Say::Code(ResponseCode::ServFail));
+        assert!(service_addresses(&servers, "canary").await.is_err());
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -84,6 +85,7 @@ impl Agent {
         }
         let end = self.clock.now().plus(Nanos(5 * INTERVAL.0));
         while self.clock.now() < end {
+            self.statistics.tick(self.clock.now());
             while !self.prober.turn(&mut &self.statistics) {}
             self.clock.advance(Nanos::from_millis(10));
         }
@@ -97,9 +99,31 @@ impl Agent {
         self.prober.compact(&compaction);
     }
 
-    /// Of statistics, directory and prober.
-    fn resident(&self) -> [usize; 3] {
-        [self.statistics.resident_bytes(), self.directory.resident_bytes(), self.prober.resident_bytes()]
+    /// A minute goes by, without probes.
+    fn end_minute(&mut self) {
+        self.clock.advance(HOUR_STEP.into());
+        self.statistics.tick(self.clock.now());
+    }
+
+    /// Of statistics, directory, prober and hours.
+    fn resident(&self) -> [usize; 4] {
+        let hours = self.statistics.hour_resident_bytes();
+        [self.statistics.resident_bytes(), self.directory.resident_bytes(), self.prober.resident_bytes(), hours]
+    }
+}
+
+#[test]
+fn an_hour_costs_what_the_documentation_says_and_no_more_beyond_the_limit() {
+    let _no_leaks = NoLeaks::here();
+    for (peers, expected) in [(10, 4_096), (300, 300_usize.div_ceil(32) * 4_096), (PEERS, HOUR_PEERS_MAX * 128)] {
+        let mut agent = Agent::new();
+        agent.live_with(0..peers);
+        let [.., fresh] = agent.resident();
+        // No sooner and no later: what is measured shortly after the start is what stays.
+        (0..3).for_each(|_| agent.end_minute());
+        let [.., hours] = agent.resident();
+        unfollowed(|| println!("{peers} peers: {hours} bytes of hours"));
+        assert_eq!((fresh, hours), (expected, expected), "{peers} peers");
     }
 }
 
@@ -108,14 +132,15 @@ fn a_peer_costs_what_the_documentation_says() {
     let _no_leaks = NoLeaks::here();
     let mut agent = Agent::new();
     let names = agent.live_with(0..PEERS) as f64 / f64::from(PEERS);
-    let [statistics, directory, prober] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
+    let [statistics, directory, prober, hours] = agent.resident().map(|bytes| bytes as f64 / f64::from(PEERS));
     let rare = Statistics::RARE_BYTES_PER_PEER;
     unfollowed(|| {
         println!("statistics: {statistics:.1} bytes, and {rare} of a peer to whom something rare has happened");
     });
     unfollowed(|| println!("directory:  {directory:.1} bytes, of which the name is {names:.1}"));
     unfollowed(|| println!("prober:     {prober:.1} bytes, at timeout = interval"));
-    let together = statistics + directory + prober;
+    unfollowed(|| println!("hours:      {hours:.1} bytes, of {HOUR_PEERS_MAX} peers"));
+    let together = statistics + directory + prober + hours;
     unfollowed(|| println!("together:   {together:.1} bytes"));
     assert!(together <= 256.0, "{together}");
     // The last page of each table is not full.
@@ -137,7 +162,9 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         let full: usize = agent.resident().iter().sum();
         assert!(full > PEERS as usize * 200, "{full}");
         agent.live_with(stays());
+        agent.end_minute();
         agent.compact();
+        agent.end_minute();
         agent.live_with(stays());
         waves.push(agent.resident());
     }

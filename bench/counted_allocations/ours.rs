@@ -4,12 +4,12 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
-use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::socket::Sockets;
-use kube_canary::prober::{Clock as _, MonotonicClock, Prober, Settings, Timer};
+use kube_canary::prober::{Clock as _, MonotonicClock, Pacer, Prober, Settings};
 use kube_canary::statistics::{Bounds, PeerStatistics, Statistics};
 use kube_canary::units::Nanos;
 
@@ -17,12 +17,12 @@ use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
 
 struct Agent {
     prober: Prober<Sockets, MonotonicClock>,
-    timer: Timer,
+    pacer: Pacer,
     view: Arc<View>,
 }
 
 impl Agent {
-    fn new(peers: u16, interval: Nanos) -> Self {
+    fn new(peers: u16, interval: Nanos, about: About) -> Self {
         let settings = Settings { interval, timeout: interval, payload_bytes: 56, node: "self".into() };
         let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock).expect("ICMP sockets");
         let mut prober = Prober::new(sockets, MonotonicClock, &settings);
@@ -41,10 +41,9 @@ impl Agent {
             statistics.apply(change);
             prober.apply(change);
         }
-        let (node, health) = ("self".into(), Health::default());
-        let view =
-            Arc::new(View { node, directory: RwLock::new(directory), statistics, health, walks: Walks::default() });
-        Self { prober, timer: Timer::new().expect("a timer"), view }
+        let (node, directory, health) = ("self".into(), RwLock::new(directory), Health::default());
+        let view = Arc::new(View { node, directory, statistics, health, about, walks: Walks::default() });
+        Self { prober, pacer: Pacer::new().expect("a timer"), view }
     }
 
     async fn live(&mut self, span: Nanos) {
@@ -54,12 +53,8 @@ impl Agent {
             self.view.statistics.tick(now);
             let drained = self.prober.turn(&mut &self.view.statistics);
             now = MonotonicClock.now();
-            let due = if drained { self.prober.next_turn().unwrap_or(end) } else { now };
-            self.timer.set(due.min(end)).expect("the timer is set");
-            tokio::select! {
-                () = self.timer.fired() => {}
-                () = self.prober.wire().readable() => {}
-            }
+            let latest = if drained { end } else { now };
+            self.pacer.wait(&mut self.prober, latest).await.expect("the timer is set");
         }
     }
 
@@ -78,8 +73,10 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let interval = Nanos::from(interval(peers));
     let spans = |rounds: u32| Nanos(interval.0 * u64::from(rounds));
     let mut counted = Vec::with_capacity(3);
+    let (info, stats) = allocator::info_and_stats();
+    let about = About::new(&info);
     counting::begin();
-    let mut agent = runtime.block_on(async { Agent::new(peers, interval) });
+    let mut agent = runtime.block_on(async { Agent::new(peers, interval, about) });
     runtime.block_on(agent.live(spans(ROUNDS_BEFORE)));
     let (sent_before, lost_before) = agent.probes();
     counted.push(Counted { what: "setup", units: peers.into(), detail: lost_before, asked: counting::asked() });
@@ -89,8 +86,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let (sent, lost) = agent.probes();
     counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
 
-    let info = allocator::info();
-    let build = Build { allocator: &info, http_workers: 4 };
+    let build = Build { allocator: &info, stats, http_workers: 4 };
     let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     // The worker's, which keeps it.
     let mut frame = Vec::with_capacity(FRAME_BYTES);

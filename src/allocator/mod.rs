@@ -62,9 +62,14 @@ pub struct AllocatorInfo {
 /// Asks the running allocator. Costs a few allocations of 64 KiB that are freed at once: ask at the start, keep the
 /// answer.
 pub fn info() -> AllocatorInfo {
-    let ask::Answer { allocator, version, narenas, .. } = ask::ask(linked());
+    info_and_stats().0
+}
+
+/// The same, and who reads its figures: by one asking.
+pub fn info_and_stats() -> (AllocatorInfo, Stats) {
+    let ask::Answer { allocator, version, narenas, books } = ask::ask(linked());
     let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
-    AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }
+    (AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }, Stats(books))
 }
 
 /// Asks the libc's malloc to be small before fast, where it can be asked: only glibc's, whose defaults follow the machine.

@@ -3,7 +3,7 @@
 //! glibc has two of these figures. musl keeps no books, and mimalloc's mean something else; what a malloc does not say is not
 //! there, rather than 0.
 
-use super::ask::{self, Books};
+use super::ask::Books;
 use super::mallctl::{self, Mallctl};
 
 /// One of jemalloc's figures, in bytes.
@@ -52,16 +52,11 @@ impl Stat {
     }
 }
 
-/// Reads the figures of the malloc that runs.
+/// Reads the figures of the malloc that runs; [`super::info_and_stats`] finds it.
 #[derive(Clone, Copy, Debug)]
-pub struct Stats(Books);
+pub struct Stats(pub(super) Books);
 
 impl Stats {
-    /// Asks which malloc runs, as [`super::info`] does: once, at the start.
-    pub fn find() -> Self {
-        Self(ask::ask(super::linked()).books)
-    }
-
     /// Has jemalloc add up its figures, which it else shows as they were the last time. Takes the lock of each arena.
     pub fn refresh(self) {
         if let Books::Jemalloc(mallctl) = self.0 {
@@ -109,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_allocated_shows_in_the_figures_once_they_are_refreshed() {
         const BYTES: u64 = 64 << 20;
-        let stats = Stats::find();
+        let (_, stats) = super::super::info_and_stats();
         let read = || {
             stats.refresh();
             Stat::ALL.map(|stat| stats.read(stat))

@@ -104,6 +104,47 @@ pub const FOOTPRINT: &[Flag] = &[
     Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
 ];
 
+/// Which canaries are asked: the same flags for `fleet` and `doctor`.
+const URL: Flag = flag(
+    "url",
+    "URL",
+    "KUBE_CANARY_URL",
+    "",
+    "A canary's HTTP server, http://HOST:PORT; may be given again (in the environment: separated by commas)",
+);
+const SERVICE: Flag = flag(
+    "service",
+    "NAME",
+    "KUBE_CANARY_SERVICE",
+    "kube-canary",
+    "Without --url: every address of this headless Service",
+);
+const NAMESPACE: Flag =
+    flag("namespace", "NAME", "POD_NAMESPACE", "the one that resolv.conf searches first", "The Service's namespace");
+// Not KUBE_CANARY_PORT, which Kubernetes sets to a URL where a Service of that name has an address.
+const PORT: Flag =
+    flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "The canaries' HTTP port at the Service's addresses");
+
+/// The flags of `kube-canary fleet`.
+#[rustfmt::skip]
+pub const FLEET: &[Flag] = &[
+    URL, SERVICE, NAMESPACE, PORT,
+    Flag { name: "sort", value: Some("COLUMN"), env: None, default: "rss",
+        help: "node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first" },
+    Flag { name: "group-by", value: Some("allocator"), env: None, default: "",
+        help: "A row per allocator and number of cores: medians, ranges, and which is smallest" },
+    Flag { name: "watch", value: None, env: None, default: "", help: "Again and again, until Ctrl-C" },
+    Flag { name: "interval", value: Some("DURATION"), env: None, default: "5s", help: "With --watch: how often, 1s to 300s" },
+    Flag { name: "json", value: None, env: None, default: "", help: "As one JSON array on one line" },
+];
+
+/// The flags of `kube-canary doctor`.
+#[rustfmt::skip]
+pub const DOCTOR: &[Flag] = &[
+    URL, SERVICE, NAMESPACE, PORT,
+    Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
+];
+
 /// The flags of `kube-canary version`.
 pub const VERSION: &[Flag] =
     &[Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" }];
@@ -127,4 +168,26 @@ pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
     }
     text.push_str(after);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The part of the README that is about a command: from its own head to the next.
+    fn section(of: &str) -> String {
+        let readme = include_str!("../../README.md");
+        let (_, from) = readme.split_once(&format!("\n## {of}\n")).unwrap_or_else(|| panic!("## {of} in the README"));
+        from.split_once("\n## ").map_or(from, |(section, _)| section).to_owned()
+    }
+
+    #[test]
+    fn the_readme_has_every_flag_of_the_commands_that_have_a_section() {
+        for (head, flags) in [("Ping", PING), ("Footprint", FOOTPRINT), ("Fleet", FLEET), ("Doctor", DOCTOR)] {
+            let section = section(head);
+            for flag in flags {
+                assert!(section.contains(&format!("--{}", flag.name)), "--{} in the README's {head}", flag.name);
+            }
+        }
+    }
 }

@@ -3,14 +3,20 @@
 //! A bad value stops the start with one line that names the flag (or the variable), the value, and what would be
 //! accepted.
 
+mod canaries;
 mod demo;
+mod doctor;
 pub mod flags;
+mod fleet;
 mod footprint;
 mod ping;
 mod run;
 mod typed;
 
+pub use canaries::{Canaries, CanaryUrl, Host};
 pub use demo::DemoSettings;
+pub use doctor::DoctorSettings;
+pub use fleet::{Column, FleetSettings};
 pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::{PingSettings, PingTarget};
 pub use run::RunSettings;
@@ -43,6 +49,10 @@ pub enum Command {
     Ping(PingSettings),
     /// A mesh on this machine.
     Demo(DemoSettings),
+    /// Ask canaries what they cost and measure.
+    Fleet(FleetSettings),
+    /// Ask canaries what is wrong.
+    Doctor(DoctorSettings),
     /// Show what memory is for.
     Footprint(FootprintSettings),
     /// Say which build this is.
@@ -55,12 +65,14 @@ pub enum Command {
 }
 
 const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[run|ping|demo|footprint|version] [FLAGS]";
+const USAGE: &str = "[run|ping|demo|fleet|doctor|footprint|version] [FLAGS]";
 const COMMANDS: &str = "
 Commands:
   run        Probe the peers and serve /metrics (also without a command)
   ping       Probe some targets, a line per reply and a summary
   demo       A mesh of real canaries on this machine, with a live table
+  fleet      What every canary costs and measures: a row per node
+  doctor     Which node, link or pair of zones is bad
   footprint  What the memory of a process is for, and what programs take
   version    Which build this is, and which allocator runs
 
@@ -102,6 +114,14 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
             Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
         },
+        Some("fleet") => match Typed::read(rest, flags::FLEET, env)? {
+            None => Ok(Command::Help(flags::help("fleet [FLAGS]", fleet::ABOUT, flags::FLEET, fleet::AFTER))),
+            Some(typed) => Ok(Command::Fleet(FleetSettings::resolve(&typed)?)),
+        },
+        Some("doctor") => match Typed::read(rest, flags::DOCTOR, env)? {
+            None => Ok(Command::Help(flags::help("doctor [FLAGS]", doctor::ABOUT, flags::DOCTOR, doctor::AFTER))),
+            Some(typed) => Ok(Command::Doctor(DoctorSettings::resolve(&typed)?)),
+        },
         Some("footprint") => match Typed::read(rest, flags::FOOTPRINT, env)? {
             None => Ok(Command::Help(flags::help(
                 "footprint [FLAGS]",
@@ -116,7 +136,8 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
             Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
         },
         Some(other) => {
-            Err(UsageError(format!("unknown command {other:?}: expected run, ping, demo, footprint or version")))
+            let commands = "run, ping, demo, fleet, doctor, footprint or version";
+            Err(UsageError(format!("unknown command {other:?}: expected {commands}")))
         }
     }
 }
@@ -131,7 +152,17 @@ mod tests {
 
     #[test]
     fn help_is_there_for_every_command() {
-        for line in ["--help", "-h", "run --help", "ping a --help", "demo -h", "footprint --help", "version --help"] {
+        for line in [
+            "--help",
+            "-h",
+            "run --help",
+            "ping a --help",
+            "demo -h",
+            "fleet -h",
+            "doctor --help",
+            "footprint --help",
+            "version --help",
+        ] {
             match parsed(line) {
                 Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
                 other => panic!("{line}: {other:?}"),

@@ -122,7 +122,7 @@ fn size(number: Option<u64>, default: usize) -> usize {
     number.and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
 }
 
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let good = !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
     good.then(|| text.to_owned()).ok_or_else(|| format!("a name of 1 to {NAME_BYTES_MAX} bytes"))
 }

@@ -6,7 +6,7 @@
 pub mod namespace;
 mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator;
 use crate::config::DemoSettings;
+use crate::console;
 use crate::http::client;
 use table::{Row, RowData};
 
@@ -137,8 +138,8 @@ fn show(rows: &[Row], settings: &DemoSettings, over: Option<usize>) -> usize {
     }
     let body = table::render(rows, settings);
     text.push_str(&body);
-    // Standard output may be closed by now; the demo ends at the next signal either way.
-    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    // There may be no room for it, or no reader; the demo ends at the next signal either way.
+    let _ = console::print(&text);
     body.lines().count()
 }
 

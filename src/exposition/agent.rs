@@ -7,15 +7,15 @@ use prometheus::{
 
 use super::books::AllocatorMetrics;
 use super::memory::Memory;
-use super::process::{self, ProcessCollector};
+use super::process::{ProcessCollector, cpus};
 use super::throttle::Throttle;
 use super::{Format, View, now};
-use crate::allocator::AllocatorInfo;
+use crate::allocator::{AllocatorInfo, Stats};
 use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::Presence;
 use crate::prober::Stamp;
-use crate::statistics::EchoCounters;
+use crate::statistics::{EchoCounters, probe_thread_run_delay};
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,6 +29,7 @@ pub struct AgentMetrics {
     skipped: IntCounter,
     queue_drops: IntCounter,
     run_delay: Counter,
+    resident_bytes: IntGauge,
     echo_requests: IntCounter,
     echo_replies: IntCounter,
     /// In the order of [`Stamp::ALL`].
@@ -38,9 +39,15 @@ pub struct AgentMetrics {
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
+    encoded: Mutex<Encoded>,
+}
+
+/// What scrapes make in turn, and leave for each other.
+#[derive(Debug, Default)]
+struct Encoded {
     /// As last encoded, in each format.
-    heads: Mutex<[Head; 2]>,
-    memory: Mutex<Memory>,
+    heads: [Head; 2],
+    memory: Memory,
 }
 
 /// The registry's text, and when it was true.
@@ -93,6 +100,8 @@ impl ThrottleMetrics {
 pub struct Build<'a> {
     /// The running allocator.
     pub allocator: &'a AllocatorInfo,
+    /// Its figures.
+    pub stats: Stats,
     /// HTTP worker threads.
     pub http_workers: usize,
 }
@@ -115,7 +124,7 @@ impl AgentMetrics {
         let this = Self {
             stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
             throttle: ThrottleMetrics::find(&registry)?,
-            allocator: AllocatorMetrics::register(&registry)?,
+            allocator: AllocatorMetrics::register(&registry, build.stats)?,
             peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",
@@ -134,6 +143,7 @@ impl AgentMetrics {
                 "kube_canary_probe_thread_run_delay_seconds_total",
                 "Time that the probe thread was runnable but waited for a processor.",
             )?,
+            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
             echo_requests: int_counter(
                 "echo_requests_received_total",
                 "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
@@ -145,13 +155,12 @@ impl AgentMetrics {
             http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
-            heads: Mutex::default(),
-            memory: Mutex::default(),
+            encoded: Mutex::default(),
             registry,
         };
-        let metrics: [Box<dyn Collector>; 13] = [
+        let metrics: [Box<dyn Collector>; 14] = [
             Box::new(build_info(build)?),
-            Box::new(fixed("cpus", "Processors of the machine that are online.", process::cpus())?),
+            Box::new(fixed("cpus", "Processors of the machine that are online.", cpus())?),
             Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
             Box::new(this.peers.clone()),
             Box::new(this.peer_list_age.clone()),
@@ -163,9 +172,10 @@ impl AgentMetrics {
             Box::new(this.echo_replies.clone()),
             Box::new(this.http_requests.clone()),
             Box::new(this.http_refused.clone()),
+            Box::new(this.resident_bytes.clone()),
         ];
         metrics.into_iter().try_for_each(|metric| this.registry.register(metric))?;
-        if process::probe_thread_run_delay().is_some() {
+        if probe_thread_run_delay().is_some() {
             this.registry.register(Box::new(this.run_delay.clone()))?;
         }
         this.registry.register(Box::new(ProcessCollector::new()?))?;
@@ -176,7 +186,8 @@ impl AgentMetrics {
     /// that, they and we share it, unless it is old.
     pub fn encode(&self, view: &View, format: Format) -> Arc<Vec<u8>> {
         // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
-        let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Encoded { heads, memory } = &mut *encoded;
         let head = &mut heads[format as usize];
         let now = now();
         if Arc::get_mut(&mut head.text).is_none() {
@@ -195,7 +206,7 @@ impl AgentMetrics {
             if format == Format::OpenMetrics {
                 drop_total(text);
             }
-            self.memory.lock().unwrap_or_else(PoisonError::into_inner).write(now, text);
+            memory.write(now, text);
         }
         Arc::clone(&head.text)
     }
@@ -217,14 +228,17 @@ impl AgentMetrics {
         self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.skipped, view.statistics.skipped());
-        raise(&self.queue_drops, view.health.receive_queue_drops());
+        raise(&self.queue_drops, view.statistics.receive_queue_drops());
         let echo = EchoCounters::read();
         raise(&self.echo_requests, echo.requests_received);
         raise(&self.echo_replies, echo.replies_sent);
         raise(&self.http_requests, self.http.requests_served());
         raise(&self.http_refused, self.http.requests_refused());
-        if let Some(delay) = process::probe_thread_run_delay() {
+        if let Some(delay) = probe_thread_run_delay() {
             raise_seconds(&self.run_delay, delay);
+        }
+        if let Some(bytes) = view.about.resident.bytes(now()) {
+            self.resident_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {
             raise(counter, view.statistics.stamps(stamp));

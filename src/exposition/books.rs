@@ -16,8 +16,7 @@ impl AllocatorMetrics {
     ///
     /// # Errors
     /// None in practice: the name is our own.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let stats = Stats::find();
+    pub fn register(registry: &Registry, stats: Stats) -> Result<Self, prometheus::Error> {
         stats.refresh();
         let opts = Opts::new(
             "kube_canary_allocator_bytes",

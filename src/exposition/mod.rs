@@ -4,20 +4,27 @@
 //! 2.3 KB per peer and its encoder 5 MB of peak at 1,000 peers (docs/adr/0004). The process-wide metrics are few and
 //! live in the prometheus crate's registry.
 
+mod about;
 mod agent;
 mod api;
 mod books;
 mod families;
+mod hour;
 mod memory;
 mod metrics;
 mod process;
 mod routes;
+mod row;
+mod short;
 mod text;
 mod throttle;
 
+pub use about::About;
 pub use agent::{AgentMetrics, Build};
+pub use api::PeersBody;
+pub use hour::{HourError, hour};
 pub use metrics::{Format, MetricsBody};
-pub use process::field;
+pub use process::{Resident, field};
 pub use routes::App;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +47,8 @@ pub struct View {
     pub statistics: Statistics,
     /// Whether the agent is well.
     pub health: Health,
+    /// What the agent is.
+    pub about: About,
     /// Bodies under way that walk over the slots, a frame at a time.
     pub walks: Walks,
 }
@@ -80,8 +89,6 @@ pub struct Health {
     /// When a source last said that the list is right; 0: never.
     list_confirmed: AtomicU64,
     stopping: AtomicBool,
-    /// Packets that the kernel dropped because our sockets' queues were full.
-    receive_queue_drops: AtomicU64,
 }
 
 impl Health {
@@ -98,16 +105,6 @@ impl Health {
     /// The agent is about to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-    }
-
-    /// Drops so far.
-    pub fn set_receive_queue_drops(&self, drops: u64) {
-        self.receive_queue_drops.store(drops, Ordering::Relaxed);
-    }
-
-    /// Drops so far.
-    pub fn receive_queue_drops(&self) -> u64 {
-        self.receive_queue_drops.load(Ordering::Relaxed)
     }
 
     /// How old the list is; none before the first.

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -24,9 +24,6 @@ pub struct ProcessCollector {
     open_fds: IntGauge,
     max_fds: IntGauge,
     virtual_bytes: IntGauge,
-    resident_bytes: IntGauge,
-    /// When it was read; 0: never.
-    resident_read: AtomicU64,
     start_time: prometheus::Gauge,
     threads: IntGauge,
 }
@@ -42,8 +39,6 @@ impl ProcessCollector {
             open_fds: IntGauge::new("process_open_fds", "Open file descriptors.")?,
             max_fds: IntGauge::new("process_max_fds", "Most file descriptors that may be open.")?,
             virtual_bytes: IntGauge::new("process_virtual_memory_bytes", "Virtual memory size.")?,
-            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
-            resident_read: AtomicU64::new(0),
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
@@ -61,13 +56,6 @@ impl ProcessCollector {
         if let Some(open) = open_descriptors() {
             self.open_fds.set(open);
         }
-        let (now, read) = (clock::monotonic(), Nanos(self.resident_read.load(Ordering::Relaxed)));
-        if (read == Nanos(0) || now.since(read) >= MEMORY_RESIDENT_TIME.into())
-            && let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:")
-        {
-            self.resident_bytes.set(kilobytes * 1_024);
-            self.resident_read.store(now.0, Ordering::Relaxed);
-        }
         proc::find("/proc/self/status", |line| {
             if let Some(kilobytes) = proc::number::<i64>(line, "VmSize:") {
                 self.virtual_bytes.set(kilobytes * 1_024);
@@ -77,16 +65,8 @@ impl ProcessCollector {
         });
     }
 
-    fn parts(&self) -> [&dyn Collector; 7] {
-        [
-            &self.cpu_seconds,
-            &self.open_fds,
-            &self.max_fds,
-            &self.virtual_bytes,
-            &self.resident_bytes,
-            &self.start_time,
-            &self.threads,
-        ]
+    fn parts(&self) -> [&dyn Collector; 6] {
+        [&self.cpu_seconds, &self.open_fds, &self.max_fds, &self.virtual_bytes, &self.start_time, &self.threads]
     }
 }
 
@@ -98,6 +78,23 @@ impl Collector for ProcessCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         self.update();
         self.parts().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+/// Resident memory, for everybody who asks: one reading of `smaps_rollup` stands for [`MEMORY_RESIDENT_TIME`].
+#[derive(Debug, Default)]
+pub struct Resident(Mutex<Option<(Nanos, u64)>>);
+
+impl Resident {
+    /// In bytes; none where /proc does not tell.
+    pub fn bytes(&self, now: Nanos) -> Option<u64> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|(at, _)| now.since(at) >= MEMORY_RESIDENT_TIME.into())
+            && let Some(kilobytes) = field("/proc/self/smaps_rollup", "Rss:")
+        {
+            *last = Some((now, kilobytes.unsigned_abs() * 1_024));
+        }
+        last.map(|(_, bytes)| bytes)
     }
 }
 
@@ -141,12 +138,6 @@ fn count_cpu_list(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds. The
-/// process's own file is that of its main thread alone. None where the kernel does not keep it.
-pub fn probe_thread_run_delay() -> Option<Nanos> {
-    proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,23 +147,22 @@ mod tests {
         let collector = ProcessCollector::new().unwrap();
         let families = collector.collect();
         let names: Vec<String> = families.iter().map(|f| f.name().to_owned()).collect();
-        assert_eq!(names.len(), 7);
-        assert!(collector.resident_bytes.get() > 500_000 && collector.virtual_bytes.get() > 500_000);
+        assert_eq!(names.len(), 6);
+        assert!(collector.virtual_bytes.get() > 500_000);
         assert!(collector.threads.get() >= 1 && collector.open_fds.get() >= 3 && collector.max_fds.get() > 3);
         let age = clock::realtime().as_secs_f64() - collector.start_time.get();
         assert!((0.0..3_600.0).contains(&age), "{age}");
     }
 
     #[test]
-    fn the_schedstat_of_the_process_is_that_of_its_main_thread() {
-        let own = || fs::read_to_string("/proc/self/schedstat").unwrap();
-        let main = format!("/proc/self/task/{}/schedstat", std::process::id());
-        let ran = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
-        let began = std::time::Instant::now();
-        while began.elapsed() < std::time::Duration::from_millis(20) {}
-        let (before, main, after) = (ran(own()), ran(fs::read_to_string(main).unwrap()), ran(own()));
-        assert!((before..=after).contains(&main), "{before} {main} {after}");
-        assert!(probe_thread_run_delay().is_some());
+    fn a_reading_of_resident_memory_stands_for_seconds() {
+        let resident = Resident::default();
+        let at = |ms| resident.bytes(Nanos::from_millis(ms)).unwrap();
+        let first = at(1_000);
+        // What a reading would show; other tests free less meanwhile.
+        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(first > 500_000 && at(5_999) == first);
+        assert!(at(6_000) > first + held.len() as u64 / 2);
     }
 
     #[test]

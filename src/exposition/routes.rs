@@ -4,12 +4,17 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use super::api::{Identity, PeersBody};
+use super::hour::hour;
 use super::{AgentMetrics, Format, MetricsBody, View, now};
 use crate::allocator::AllocatorInfo;
 use crate::http::{Reply, Routes};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+
+const HOUR: &str = "/api/v1/hour/";
+const NOT_FOUND: &[u8] = b"not found; there are /, /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers, \
+    /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh, /api/v1/verdicts\n";
 
 /// The agent's HTTP face.
 pub struct App {
@@ -38,14 +43,22 @@ impl Routes for App {
                 let body = PeersBody::new(Arc::clone(&self.view));
                 Reply::Stream { content_type: JSON, body: Box::new(body) }
             }
-            _ => {
-                full(404, TEXT, b"not found; there are /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers\n")
-            }
+            _ => match path.strip_prefix(HOUR) {
+                Some(peer) => self.hour(peer),
+                None => full(404, TEXT, NOT_FOUND),
+            },
         }
     }
 }
 
 impl App {
+    fn hour(&self, peer: &str) -> Reply {
+        match hour(&self.view, peer) {
+            Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
+            Err(error) => full(404, TEXT, format!("{error}\n").as_bytes()),
+        }
+    }
+
     fn identity(&self) -> Reply {
         let directory = self.view.directory.read().unwrap_or_else(PoisonError::into_inner);
         let identity = Identity {

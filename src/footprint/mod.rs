@@ -17,7 +17,7 @@ mod output;
 mod place;
 mod process;
 mod programs;
-mod smaps;
+pub(crate) mod smaps;
 mod stacks;
 
 pub use category::{Amounts, Category, Footprint};
@@ -25,9 +25,10 @@ pub use elf::Elf;
 pub use process::read_own;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 
 use crate::config::{FootprintSettings, FootprintSubject};
+use crate::console;
 use crate::limits::FOOTPRINT_READ_BYTES;
 use crate::proc;
 use name::Program;
@@ -91,12 +92,7 @@ pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
             }
         }
     }
-    let written = io::stdout().write_all(&text).and_then(|()| io::stdout().flush());
-    match written {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(system("write to standard output")(error)),
-        _ => Ok(()),
-    }
+    console::print(&text).map(drop).map_err(system("write to standard output"))
 }
 
 fn system(operation: impl Into<String>) -> impl FnOnce(io::Error) -> FootprintError {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
+use crate::console::printable;
 
 /// A process, and what is shown of it.
 #[derive(Debug)]
@@ -175,11 +176,6 @@ pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
         let _ =
             writeln!(out, "{private:>11} {shared:>11} {:>11} {swap:>11} {count:>6}  {}", row.ram(), printable(name));
     }
-}
-
-/// A name as one word of a line: a program may be called anything.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Appends programs and their processes by category, as one object on one line.

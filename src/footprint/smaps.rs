@@ -7,6 +7,8 @@
 
 use std::io::{self, Read};
 
+use crate::proc::{self, Lines};
+
 /// A mapping, or the sum of all (`smaps_rollup`). Amounts are in KB; what this kernel does not tell is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -34,6 +36,8 @@ pub struct Mapping {
     pub private_clean: u64,
     /// Only here, and dirty.
     pub private_dirty: u64,
+    /// Resident, of no file: those pages of a private mapping of one too that were written.
+    pub anonymous: u64,
     /// Swapped.
     pub swap: u64,
     /// The same, divided by the number of processes.
@@ -69,6 +73,7 @@ impl Mapping {
             b"Shared_Dirty" => &mut self.shared_dirty,
             b"Private_Clean" => &mut self.private_clean,
             b"Private_Dirty" => &mut self.private_dirty,
+            b"Anonymous" => &mut self.anonymous,
             b"Swap" => &mut self.swap,
             b"SwapPss" => &mut self.swap_pss,
             b"Shared_Hugetlb" => &mut self.shared_hugetlb,
@@ -116,20 +121,18 @@ pub fn each(
     path: &mut [u8],
     visit: &mut dyn FnMut(&Mapping, &[u8]),
 ) -> io::Result<()> {
+    let mut lines = Lines::new(smaps, buffer, end_of_line);
     // The mapping whose fields are being read, and the length of its path.
     let mut current: Option<(Mapping, usize)> = None;
-    let mut take = |line: &[u8], path: &mut [u8]| {
+    while let Some(line) = lines.next_line()? {
         if line.first().is_some_and(u8::is_ascii_uppercase) {
             if let Some((mapping, _)) = &mut current {
                 mapping.set(line);
             }
-            return Ok(());
+            continue;
         }
         if let Some((mapping, length)) = current.take() {
             visit(&mapping, &path[..length]);
-        }
-        if line.is_empty() {
-            return Ok(());
         }
         let Some((mapping, name)) = Mapping::head(line) else {
             let message = format!("{:?} is no line of smaps", String::from_utf8_lossy(line));
@@ -138,49 +141,22 @@ pub fn each(
         let length = name.len().min(path.len());
         path[..length].copy_from_slice(&name[..length]);
         current = Some((mapping, length));
-        Ok(())
-    };
-    let mut held = 0;
-    // Behind a line that was cut: what follows up to its end is left out.
-    let mut cutting = false;
-    loop {
-        let read = match smaps.read(&mut buffer[held..]) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let filled = held + read;
-        let mut begin = 0;
-        while let Some(length) = line_length(&buffer[begin..filled]) {
-            if !std::mem::take(&mut cutting) {
-                take(&buffer[begin..begin + length], path)?;
-            }
-            begin += length + 1;
-        }
-        held = filled - begin;
-        if held == buffer.len() {
-            if !std::mem::replace(&mut cutting, true) {
-                take(buffer, path)?;
-            }
-            held = 0;
-        } else {
-            buffer.copy_within(begin..filled, 0);
-        }
-        if read == 0 {
-            // The last mapping ends with the file, as it does with the next one's head.
-            return take(b"", path);
-        }
     }
+    // The last mapping ends with the file, as the others do with the next one's head.
+    if let Some((mapping, length)) = current {
+        visit(&mapping, &path[..length]);
+    }
+    Ok(())
 }
 
-/// Up to the end of the first line, if it is there.
-fn line_length(text: &[u8]) -> Option<usize> {
+/// [`proc::end_of_line`], for lines that mostly have one length.
+fn end_of_line(text: &[u8]) -> Option<usize> {
     const FIELD: usize = 27;
     // Nothing shorter can end in this: the line behind it would have to consist of it.
     if text.get(FIELD - 3..=FIELD) == Some(b" kB\n") && text[0].is_ascii_uppercase() {
         return Some(FIELD);
     }
-    text.iter().position(|&byte| byte == b'\n')
+    proc::end_of_line(text)
 }
 
 #[cfg(test)]

@@ -1,6 +1,12 @@
 //! From a request to its answer: the rules of HTTP that no route needs to know.
 
-use std::{convert::Infallible, future, rc::Rc};
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
 
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -15,74 +21,109 @@ use super::{
     line::{Class, Line},
 };
 
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
 /// Answers the requests of one connection.
 pub(super) struct Answering(pub(super) Rc<Line>);
 
 impl Service<Request<Incoming>> for Answering {
     type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = future::Ready<Result<Response<Answer>, Infallible>>;
+    type Future = Answered;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.0.answer_begins();
-        let mut response = self.answer(&request);
+        // Also while it is not known yet: hyper flushes meanwhile, which would look like the end of the answer.
+        self.0.body_begins();
         let has_body = !request.body().is_end_stream();
         if has_body {
             self.0.expect_unread();
         }
-        // A body is not read, so the next request could not be found behind it.
-        if has_body || response.status() == StatusCode::SERVICE_UNAVAILABLE || self.0.worker().is_stopping() {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        future::ready(Ok(response))
+        let is_head = *request.method() == Method::HEAD;
+        Answered { line: Rc::clone(&self.0), has_body, is_head, reply: Some(self.reply(&request)) }
     }
 }
 
 impl Answering {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Answer> {
+    fn reply(&self, request: &Request<Incoming>) -> Reply {
         let worker = self.0.worker();
         let path = request.uri().path();
         if !is_health(path) && self.0.class() == Class::Health && !worker.promote(&self.0) {
             worker.stats().refused();
-            let mut response = self.text(StatusCode::SERVICE_UNAVAILABLE, "every place is taken; try again\n");
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            return response;
+            return text(StatusCode::SERVICE_UNAVAILABLE, "every place is taken; try again\n");
         }
         worker.stats().served();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = self.text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
         }
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let line = Rc::clone(&self.0);
-        let is_head = *request.method() == Method::HEAD;
-        let (status, content_type, length, body) = match worker.routes().route(path, accept) {
-            Reply::Full { status, content_type, body } => {
+        worker.routes().route(path, accept)
+    }
+}
+
+fn text(status: StatusCode, text: &str) -> Reply {
+    let body = text.as_bytes().to_vec();
+    Reply::Full { status: status.as_u16(), content_type: "text/plain; charset=utf-8", body }
+}
+
+/// The answer to one request, once its reply is known.
+pub(super) struct Answered {
+    line: Rc<Line>,
+    has_body: bool,
+    is_head: bool,
+    /// None once it was given.
+    reply: Option<Reply>,
+}
+
+impl Future for Answered {
+    type Output = Result<Response<Answer>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        while let Some(Reply::Later(later)) = &mut self.reply {
+            let reply = ready!(later.as_mut().poll(cx));
+            self.reply = Some(reply);
+        }
+        let reply = self.reply.take();
+        Poll::Ready(Ok(self.response(reply)))
+    }
+}
+
+impl Answered {
+    fn response(&self, reply: Option<Reply>) -> Response<Answer> {
+        let line = Rc::clone(&self.line);
+        let (status, content_type, length, body) = match reply {
+            Some(Reply::Full { status, content_type, body }) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let length = Some(body.len());
-                (status, content_type, length, if is_head { Answer::empty(line) } else { Answer::whole(body, line) })
+                (status, content_type, Some(body.len()), Answer::whole(body, line))
             }
-            Reply::Stream { content_type, body } => {
-                let body = if is_head { Answer::empty(line) } else { Answer::stream(body, line) };
-                (StatusCode::OK, content_type, None, body)
+            Some(Reply::Stream { content_type, body }) => {
+                (StatusCode::OK, content_type, None, Answer::stream(body, line))
+            }
+            Some(Reply::Live { content_type, body }) => (StatusCode::OK, content_type, None, Answer::live(body, line)),
+            // A reply that is later still was waited for, and one that was given is not asked for again.
+            Some(Reply::Later(_)) | None => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Some(0), Answer::empty(line))
             }
         };
+        let body = if self.is_head { Answer::empty(Rc::clone(&self.line)) } else { body };
         let mut response = Response::new(body);
         *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if let (true, Some(length)) = (is_head, length) {
-            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let (true, Some(length)) = (self.is_head, length) {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        response
-    }
-
-    fn text(&self, status: StatusCode, text: &str) -> Response<Answer> {
-        let mut response = Response::new(Answer::whole(text.as_bytes().to_vec(), Rc::clone(&self.0)));
-        *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            StatusCode::METHOD_NOT_ALLOWED => {
+                headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            }
+            _ => {}
+        }
+        // A body is not read, so the next request could not be found behind it.
+        if self.has_body || status == StatusCode::SERVICE_UNAVAILABLE || self.line.worker().is_stopping() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
 }

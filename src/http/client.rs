@@ -64,21 +64,30 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// # Errors
 /// [`GetError`]; everything but status 200 is one.
 pub async fn get(address: SocketAddr, path: &str, limit: usize, time: Duration) -> Result<Vec<u8>, GetError> {
+    let exchange = async {
+        let (mut link, body) = open(address, path).await?;
+        link.collect(body, limit).await
+    };
+    tokio::time::timeout(time, exchange).await.map_err(|_| GetError::Time(time))?
+}
+
+/// The same as far as the head of the answer: what follows is read from the [`Link`], with bounds of one's own.
+///
+/// # Errors
+/// As [`get`].
+pub async fn open(address: SocketAddr, path: &str) -> Result<(Link, Incoming), GetError> {
     let request = Request::get(path)
         .header(header::HOST, address.to_string())
         .header(header::CONNECTION, "close")
         .body(Empty::new())
         .map_err(GetError::Path)?;
-    let exchange = async {
-        let stream = TcpStream::connect(address).await.map_err(GetError::Connect)?;
-        let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
-        let response = link.send(request).await.map_err(GetError::Wire)?;
-        if response.status() != StatusCode::OK {
-            return Err(GetError::Status(response.status()));
-        }
-        link.collect(response.into_body(), limit).await
-    };
-    tokio::time::timeout(time, exchange).await.map_err(|_| GetError::Time(time))?
+    let stream = TcpStream::connect(address).await.map_err(GetError::Connect)?;
+    let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
+    let response = link.send(request).await.map_err(GetError::Wire)?;
+    if response.status() != StatusCode::OK {
+        return Err(GetError::Status(response.status()));
+    }
+    Ok((link, response.into_body()))
 }
 
 /// A client connection that is driven by whoever waits on it.

@@ -16,7 +16,7 @@ use std::{
 
 use hyper::body::{Body, Buf, Frame, SizeHint};
 
-use super::{Render, ServerStats, line::Line};
+use super::{Live, Render, ServerStats, line::Line};
 use crate::limits::{FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
 
 /// The spare frame buffers of one worker, which owns them. A frame that is handed out belongs to its [`Piece`] until hyper drops
@@ -101,6 +101,18 @@ enum Content {
     Done,
     Whole(Vec<u8>),
     Stream(Box<dyn Render>),
+    Live(Box<dyn Live>),
+}
+
+impl Content {
+    /// The next piece of a body in pieces, into an empty frame.
+    fn poll_render(&mut self, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
+        match self {
+            Self::Stream(render) => Poll::Ready(render.render(frame)),
+            Self::Live(live) => live.poll_render(cx, frame),
+            Self::Done | Self::Whole(_) => Poll::Ready(false),
+        }
+    }
 }
 
 impl Answer {
@@ -114,6 +126,10 @@ impl Answer {
 
     pub(super) fn stream(render: Box<dyn Render>, line: Rc<Line>) -> Self {
         Self::new(Content::Stream(render), line)
+    }
+
+    pub(super) fn live(body: Box<dyn Live>, line: Rc<Line>) -> Self {
+        Self::new(Content::Live(body), line)
     }
 
     fn new(content: Content, line: Rc<Line>) -> Self {
@@ -141,10 +157,13 @@ impl Body for Answer {
                 this.content = Content::Done;
                 Piece { bytes, written: 0, line: None }
             }
-            Content::Stream(render) => {
+            content @ (Content::Stream(_) | Content::Live(_)) => {
                 ready!(this.line.poll_room(cx));
                 let mut bytes = this.line.worker().frames().take();
-                let more = render.render(&mut bytes);
+                let Poll::Ready(more) = content.poll_render(cx, &mut bytes) else {
+                    this.line.worker().frames().give(bytes);
+                    return Poll::Pending;
+                };
                 debug_assert!(bytes.capacity() == FRAME_BYTES, "a renderer made the frame grow");
                 if bytes.is_empty() {
                     this.line.worker().frames().give(bytes);
@@ -174,7 +193,7 @@ impl Body for Answer {
         match &self.content {
             Content::Done => SizeHint::with_exact(0),
             Content::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Content::Stream(_) => SizeHint::default(),
+            Content::Stream(_) | Content::Live(_) => SizeHint::default(),
         }
     }
 }

@@ -13,6 +13,11 @@ mod worker;
 pub use gate::ServerStats;
 pub use server::{Bound, ServeError, ServeLimits, Server};
 pub mod client;
+pub mod lines;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// Answers requests. Called on a worker thread; must not block.
 pub trait Routes: Send + Sync + 'static {
@@ -38,6 +43,15 @@ pub enum Reply {
         /// What renders it.
         body: Box<dyn Render>,
     },
+    /// As [`Reply::Stream`], but what it is made of comes from elsewhere.
+    Live {
+        /// Content-Type.
+        content_type: &'static str,
+        /// What renders it.
+        body: Box<dyn Live>,
+    },
+    /// An answer whose status is not known yet. On the worker's own event loop; its time is that of the whole response.
+    Later(Pin<Box<dyn Future<Output = Reply>>>),
 }
 
 /// A body that is written in pieces into a buffer that the worker owns and reuses: borrowed for one call of [`Render::render`],
@@ -46,4 +60,10 @@ pub trait Render: Send {
     /// Appends the next piece to `out`, which is empty and has [`crate::limits::FRAME_BYTES`] of capacity: it must not
     /// grow. Returns whether there is more to come; a last piece may be empty.
     fn render(&mut self, out: &mut Vec<u8>) -> bool;
+}
+
+/// A body that waits for something, on its worker's own event loop: it never leaves that thread.
+pub trait Live {
+    /// As [`Render::render`], or pending with nothing written: then the task is woken when there is more.
+    fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool>;
 }

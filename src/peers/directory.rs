@@ -106,7 +106,7 @@ impl Directory {
         }
         let joining = || listed.iter().zip(&known).filter(|(_, slot)| slot.is_none()).map(|(spec, _)| spec);
         if joining().next().is_some() {
-            if self.names.is_half_free() {
+            if self.names.is_half_free(self.slots.iter().flatten()) {
                 self.names.rebuild(self.slots.iter_mut().flatten());
             }
             applied.changes.reserve_exact(2 * joining().count());
@@ -138,10 +138,7 @@ impl Directory {
     pub fn forget(&mut self, now: Nanos, after: Nanos) -> bool {
         let mut freed = false;
         for slot in &mut *self.slots {
-            if let Some(entry) = slot.take_if(|entry| entry.is_forgettable(now, after)) {
-                self.names.free(entry.name());
-                freed = true;
-            }
+            freed |= slot.take_if(|entry| entry.is_forgettable(now, after)).is_some();
         }
         freed
     }

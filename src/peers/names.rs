@@ -14,14 +14,12 @@ use crate::region::List;
 #[derive(Debug)]
 pub(super) struct Names {
     bytes: List<u8>,
-    /// How many of them belong to nobody any more.
-    free: usize,
 }
 
 impl Default for Names {
     fn default() -> Self {
         // Twice what all can be, for that is when free bytes are won back.
-        Self { bytes: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX), free: 0 }
+        Self { bytes: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX) }
     }
 }
 
@@ -37,14 +35,10 @@ impl Names {
         self.bytes.resident_bytes()
     }
 
-    /// Its holder has gone.
-    pub(super) const fn free(&mut self, id: NameId) {
-        self.free += id.length as usize;
-    }
-
-    /// Whether half of it is nobody's.
-    pub(super) fn is_half_free(&self) -> bool {
-        2 * self.free > self.bytes.len()
+    /// Whether more than half of it is nobody's, where `held` are all that have a name here.
+    pub(super) fn is_half_free<'a>(&self, held: impl Iterator<Item = &'a Entry>) -> bool {
+        let held: usize = held.map(|entry| usize::from(entry.name().length)).sum();
+        2 * held < self.bytes.len()
     }
 
     /// Keeps the names of `held` alone.
@@ -76,14 +70,14 @@ mod tests {
         let mut names = Names::default();
         let entry = |name: &&str| Entry::new(names.put(name).unwrap(), ZoneId::UNKNOWN);
         let mut entries: Vec<Entry> = ["aaaa", "bé", "", "d"].iter().map(entry).collect();
-        assert!(!names.is_half_free());
-        names.free(entries.remove(0).name());
-        assert!(!names.is_half_free(), "four of eight");
-        names.free(entries.remove(2).name());
-        assert!(names.is_half_free());
+        assert!(!names.is_half_free(entries.iter()));
+        entries.remove(0);
+        assert!(!names.is_half_free(entries.iter()), "four of eight");
+        entries.remove(2);
+        assert!(names.is_half_free(entries.iter()));
         names.rebuild(entries.iter_mut());
         assert_eq!(entries.iter().map(|e| names.get(e.name())).collect::<Vec<_>>(), ["bé", ""]);
-        assert_eq!((names.bytes.len(), names.free), (3, 0));
+        assert_eq!(names.bytes.len(), 3);
         assert!(names.put(&"x".repeat(70_000)).is_none());
         assert_eq!(names.get(NameId { begin: 2, length: 9 }), "");
     }

@@ -63,7 +63,7 @@ impl Stay {
 pub struct Flight {
     /// For whom.
     pub slot: SlotId,
-    /// When.
+    /// In which of its stays.
     pub stay: Stay,
     /// What became of it.
     pub state: State,

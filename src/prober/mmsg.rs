@@ -309,10 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_packet_does_not_hold_up_the_others() {
+    fn each_of_many_refused_packets_is_told_of_by_its_index() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // Port 0 is refused for UDP with EINVAL; the unspecified family mismatch with EAFNOSUPPORT: every send of
-        // this test fails, each on its own.
+        // We name no port, and UDP refuses port 0 with EINVAL: every send of this test fails, each on its own.
         let bytes = [0u8; 4];
         let packets: Vec<Outgoing<'_>> =
             (0..11).map(|i| Outgoing { to: [127, 0, 0, i].into(), bytes: &bytes }).collect();

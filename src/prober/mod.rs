@@ -14,8 +14,10 @@
 //! - Losses must not be decided before everything that has arrived is read, or a starved agent reports loss.
 //! - A peer that moves or leaves has probes under way; their loss says nothing about the network.
 
+mod aim;
 mod clock;
 mod engine;
+mod event;
 mod flights;
 mod mmsg;
 mod options;
@@ -27,10 +29,10 @@ mod timer;
 mod turn;
 
 pub use clock::{Clock, Moment, MonotonicClock, RealTime};
-pub use engine::{Engine, Event, Events};
+pub use engine::Engine;
+pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;
 pub use schedule::Schedule;
-pub use timer::Timer;
 pub use turn::{Prober, Settings};
 
 use std::net::IpAddr;
@@ -45,79 +47,6 @@ pub enum SocketKind {
     Datagram,
     /// A raw socket: we do, and IPv4 packets come with their header.
     Raw,
-}
-
-/// Why the kernel would not send: the closed set of `reason` labels. Never loss: nothing was on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SendError {
-    /// ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN.
-    NoRoute,
-    /// EPERM, EACCES: a local firewall or policy.
-    NotPermitted,
-    /// ENOBUFS, ENOMEM, EAGAIN: the local queue is full.
-    NoBuffer,
-    /// EMSGSIZE: larger than the path's MTU as far as the kernel knows it.
-    MessageTooLong,
-    /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: no such address from here.
-    Address,
-    /// This host has no ICMP socket of that family.
-    NoSocket,
-    /// Our own table of probes under way is full.
-    TableFull,
-    /// Any other errno.
-    Other,
-}
-
-impl SendError {
-    /// Every reason, in label order.
-    pub const ALL: [Self; 8] = [
-        Self::NoRoute,
-        Self::NotPermitted,
-        Self::NoBuffer,
-        Self::MessageTooLong,
-        Self::Address,
-        Self::NoSocket,
-        Self::TableFull,
-        Self::Other,
-    ];
-
-    /// The label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NoRoute => "no_route",
-            Self::NotPermitted => "not_permitted",
-            Self::NoBuffer => "no_buffer",
-            Self::MessageTooLong => "message_too_long",
-            Self::Address => "address",
-            Self::NoSocket => "no_socket",
-            Self::TableFull => "table_full",
-            Self::Other => "other",
-        }
-    }
-}
-
-/// Who took the times that a round-trip time is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stamp {
-    /// The kernel, at both ends: as the packet left for the device, and as the reply came from it.
-    Kernel,
-    /// We, at one end at least: our own waiting for a processor may be in it.
-    User,
-}
-
-impl Stamp {
-    /// Both, in label order.
-    pub const ALL: [Self; 2] = [Self::Kernel, Self::User];
-
-    /// The label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::User => "user",
-        }
-    }
 }
 
 /// A packet to send.

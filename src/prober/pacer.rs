@@ -3,7 +3,8 @@
 use std::io;
 
 use super::socket::Sockets;
-use super::{Clock, Prober, Timer};
+use super::timer::Timer;
+use super::{Clock, Prober};
 use crate::units::Nanos;
 
 /// Knows when the next turn is due.

@@ -65,23 +65,10 @@ impl Schedule {
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
         let phase = if node.is_empty() { Nanos(0) } else { Nanos(hasher.finish() % interval.0.max(1)) };
-        let mut fill_order: Vec<u16> = (0..cells).filter_map(|i| u16::try_from(i).ok()).collect();
-        // Van der Corput's sequence: the bits of the index mirrored. 0, 1/2, 1/4, 3/4, …
-        let bits = 64 - (cells.max(2) - 1).leading_zeros();
-        let mirrored: Vec<u64> = (0..1 << bits).map(|i: u64| i.reverse_bits() >> (64 - bits)).collect();
-        let turn = mirrored.into_iter().map(|m| (m * cells) >> bits);
-        let mut order = Vec::with_capacity(fill_order.len());
-        for cell in turn.filter_map(|c| u16::try_from(c).ok()) {
-            if !order.contains(&cell) {
-                order.push(cell);
-            }
-        }
-        fill_order.retain(|cell| !order.contains(cell));
-        order.extend(fill_order);
         Self {
             interval,
             cells: (0..cells).map(|_| Cell { first: NONE, peers: 0 }).collect(),
-            fill_order: order.into_boxed_slice(),
+            fill_order: fill_order(cells),
             places: List::new(PEER_SLOTS_MAX),
             start: now.plus(phase),
             passed: 0,
@@ -214,6 +201,22 @@ impl Schedule {
     }
 }
 
+/// Every cell once, spread over the turn from the first few on: van der Corput's sequence, which is the bits of the index
+/// mirrored. 0, 1/2, 1/4, 3/4, … It has as many members as there are cells, or more, so that none is passed by.
+fn fill_order(cells: u64) -> Box<[u16]> {
+    let bits = 64 - (cells.max(2) - 1).leading_zeros();
+    let mut order = Vec::new();
+    for index in 0..1_u64 << bits {
+        let mirrored = index.reverse_bits() >> (64 - bits);
+        if let Ok(cell) = u16::try_from((mirrored * cells) >> bits)
+            && !order.contains(&cell)
+        {
+            order.push(cell);
+        }
+    }
+    order.into_boxed_slice()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +259,17 @@ mod tests {
         let mut of_one: Vec<u64> = sent.iter().filter(|(_, s)| s.0 == 77).map(|(t, _)| t.0).collect();
         of_one.dedup();
         assert!(of_one.len() == 10 && of_one.windows(2).all(|w| w[1] - w[0] == SECOND.0));
+    }
+
+    #[test]
+    fn every_cell_is_taken_in_its_turn_and_the_first_ones_lie_far_apart() {
+        for cells in 1..=CELLS_MAX {
+            let mut order = fill_order(cells).into_vec();
+            order.sort_unstable();
+            assert!(order.into_iter().eq(0..u16::try_from(cells).unwrap()), "{cells}");
+        }
+        assert_eq!(fill_order(8)[..], [0, 4, 2, 6, 1, 5, 3, 7]);
+        assert_eq!(fill_order(50)[..8], [0, 25, 12, 37, 6, 31, 18, 43]);
     }
 
     #[test]

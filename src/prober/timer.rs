@@ -22,13 +22,7 @@ impl Timer {
     /// # Errors
     /// What the kernel says; no descriptor left, for one.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointer is passed.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call has just given us this descriptor, and nobody else has it.
-        Ok(Self { fd: watch(unsafe { OwnedFd::from_raw_fd(fd) })? })
+        Ok(Self { fd: watch(create(libc::CLOCK_MONOTONIC)?)? })
     }
 
     /// Sets it to `at`; a moment in the past fires at once.
@@ -38,16 +32,11 @@ impl Timer {
     pub fn set(&self, at: Nanos) -> io::Result<()> {
         // Zero would switch it off.
         let at = at.0.max(1);
-        let value = libc::timespec {
+        let at = libc::timespec {
             tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: libc::c_long::try_from(at % 1_000_000_000).unwrap_or(0),
         };
-        let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // SAFETY: `once` outlives the call, and the old value is not asked for.
-        let done = unsafe {
-            libc::timerfd_settime(self.fd.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &raw const once, std::ptr::null_mut())
-        };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_once(self.fd.get_ref(), libc::TFD_TIMER_ABSTIME, at)
     }
 
     /// Waits until it fires. Cancel-safe: setting it anew clears what has fired.
@@ -74,20 +63,11 @@ impl StepAlarm {
     /// # Errors
     /// What the kernel says; no descriptor left, for one.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointer is passed.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_REALTIME, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call has just given us this descriptor, and nobody else has it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = create(libc::CLOCK_REALTIME)?;
         // A time that never comes: only a timer that is set is cancelled by a step.
         let never = libc::timespec { tv_sec: i64::MAX, tv_nsec: 0 };
-        let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
-        let flags = libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET;
-        // SAFETY: `once` outlives the call, and the old value is not asked for.
-        let done = unsafe { libc::timerfd_settime(fd.as_raw_fd(), flags, &raw const once, std::ptr::null_mut()) };
-        if done == 0 { Ok(Self { fd: watch(fd)? }) } else { Err(io::Error::last_os_error()) }
+        set_once(&fd, libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET, never)?;
+        Ok(Self { fd: watch(fd)? })
     }
 
     /// Waits for a step. Cancel-safe.
@@ -105,6 +85,24 @@ impl StepAlarm {
             }
         }
     }
+}
+
+/// A timer that is not set.
+fn create(clock: libc::clockid_t) -> io::Result<OwnedFd> {
+    // SAFETY: no pointer is passed.
+    let fd = unsafe { libc::timerfd_create(clock, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just given us this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_once(fd: &OwnedFd, flags: libc::c_int, at: libc::timespec) -> io::Result<()> {
+    let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+    // SAFETY: `once` outlives the call, and the old value is not asked for.
+    let done = unsafe { libc::timerfd_settime(fd.as_raw_fd(), flags, &raw const once, std::ptr::null_mut()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 //! others sent, they tell loss on the way there from loss on the way back, without one more packet.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use crate::proc;
 
@@ -68,26 +66,6 @@ impl Reader {
     }
 }
 
-/// The counters at the start of the older and of the newer half of the recent window.
-#[derive(Debug, Default)]
-pub struct RecentEchoes {
-    marks: Mutex<Option<[EchoCounters; 2]>>,
-}
-
-impl RecentEchoes {
-    /// A new half begins.
-    pub fn turn(&self, now: EchoCounters) {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        *marks = Some([marks.map_or(now, |held| held[1]), now]);
-    }
-
-    /// What came in the recent window.
-    pub fn read(&self, now: EchoCounters) -> EchoCounters {
-        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        marks.map_or_else(EchoCounters::default, |held| now.since(held[0]))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,17 +83,5 @@ mod tests {
         };
         assert_eq!(read(snmp, snmp6), EchoCounters { requests_received: 23, replies_sent: 35 });
         assert_eq!(read("Icmp: InMsgs\nIcmp: 9\n", ""), EchoCounters::default());
-    }
-
-    #[test]
-    fn the_recent_window_starts_at_the_older_half() {
-        let at = |n| EchoCounters { requests_received: n, replies_sent: n };
-        let recent = RecentEchoes::default();
-        assert_eq!(recent.read(at(5)), at(0));
-        recent.turn(at(10));
-        assert_eq!(recent.read(at(15)), at(5));
-        recent.turn(at(20));
-        recent.turn(at(30));
-        assert_eq!(recent.read(at(33)), at(13));
     }
 }

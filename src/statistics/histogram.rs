@@ -54,26 +54,42 @@ impl Bounds {
         self.0.partition_point(|bound| *bound < value)
     }
 
+    /// The upper bound of a bucket, in seconds; of the +Inf bucket the highest bound.
+    pub fn upper(&self, bucket: usize) -> f64 {
+        self.0.get(bucket).or(self.0.last()).map_or(0.0, |bound| bound.as_secs_f64())
+    }
+
     /// The `q`-quantile in seconds, interpolated within its bucket as PromQL's `histogram_quantile` does; in the
     /// +Inf bucket the highest bound. None without any value.
     pub fn quantile<C: Copy + Into<u64>>(&self, q: f64, buckets: &[C]) -> Option<f64> {
-        let total: u64 = buckets.iter().map(|&count| count.into()).sum();
-        if total == 0 {
-            return None;
-        }
-        let rank = q * total as f64;
-        let mut below = 0.0;
-        for (index, &count) in buckets.iter().enumerate() {
-            let count = count.into() as f64;
-            if count > 0.0 && below + count >= rank {
-                let Some(upper) = self.0.get(index) else { break };
-                let lower = if index == 0 { 0.0 } else { self.0[index - 1].as_secs_f64() };
-                return Some(lower + (upper.as_secs_f64() - lower) * ((rank - below) / count).clamp(0.0, 1.0));
-            }
-            below += count;
-        }
-        self.0.last().map(|bound| bound.as_secs_f64())
+        let (index, part) = rank(q, buckets)?;
+        let upper = self.upper(index);
+        let lower = match index {
+            0 => 0.0,
+            _ if index < self.0.len() => self.0[index - 1].as_secs_f64(),
+            _ => upper,
+        };
+        Some(lower + (upper - lower) * part)
     }
+}
+
+/// The bucket of the `q`-quantile, and which part of that bucket's values is not above it. None without any value.
+pub(super) fn rank<C: Copy + Into<u64>>(q: f64, buckets: &[C]) -> Option<(usize, f64)> {
+    let total: u64 = buckets.iter().map(|&count| count.into()).sum();
+    let rank = q * total as f64;
+    let mut below = 0.0;
+    let mut last = None;
+    for (index, &count) in buckets.iter().enumerate() {
+        let count = count.into() as f64;
+        if count > 0.0 {
+            last = Some((index, ((rank - below) / count).clamp(0.0, 1.0)));
+            if below + count >= rank {
+                break;
+            }
+        }
+        below += count;
+    }
+    last
 }
 
 /// Counts per bucket, and the sum of all values.
@@ -96,6 +112,13 @@ impl HistogramReading {
     /// Values in all buckets.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let came = |index: usize| self.buckets[index].saturating_sub(earlier.buckets[index]);
+        Self { sum: self.sum.since(earlier.sum), buckets: std::array::from_fn(came) }
     }
 }
 
@@ -142,7 +165,10 @@ mod tests {
         close(bounds.quantile(0.5, &[4u32, 0, 0]), 0.000_5);
         close(bounds.quantile(0.75, &[2u64, 2, 0]), 0.001_5);
         close(bounds.quantile(0.99, &[1u32, 1, 98]), 0.002);
+        close(bounds.quantile(0.01, &[0u64, 3, 0]), 0.001_01);
         assert_eq!(bounds.quantile(0.5, &[0u32, 0, 0]), None);
+        assert_eq!(rank(0.99, &[1u32, 1, 98]).map(|(index, _)| index), Some(2));
+        assert_eq!([0, 1, 2].map(|bucket| bounds.upper(bucket).to_string()), ["0.001", "0.002", "0.002"]);
     }
 
     #[test]

@@ -6,15 +6,21 @@
 //! nobody has written is not resident ([`crate::region`]).
 
 mod echo;
+mod halves;
 mod histogram;
+mod hour;
 mod lag;
+mod minute;
+mod own;
 mod recent;
 mod slots;
 mod zones;
 
-pub use echo::{EchoCounters, RecentEchoes};
+pub use echo::EchoCounters;
 pub use histogram::{Bounds, HISTOGRAM_BUCKETS, Histogram, HistogramReading};
+pub use hour::{HourReading, HourStep};
 pub use lag::SendLag;
+pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
 pub use slots::{PeerReading, PeerStatistics};
 pub use zones::{ZoneReading, ZoneStatistics};
@@ -22,12 +28,15 @@ pub use zones::{ZoneReading, ZoneStatistics};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
+use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, ZONES_MAX};
 use crate::peers::{Change, Compaction, Protocol, SlotId, ZoneId};
 use crate::prober::{Event, Sink, Stamp};
 use crate::region::Table;
 use crate::units::Nanos;
-use slots::{Hot, Rare};
+use halves::{Halves, Turn};
+use hour::Hours;
+use own::Marks;
+use slots::{Hot, Outcomes, Rare};
 
 /// All of an agent's statistics. The tables are allocated once, for as many slots as there can be, and shared: the probe thread
 /// alone writes ([`Sink`], and who is in a slot by [`Statistics::apply`]), HTTP workers read, and nothing is locked.
@@ -39,16 +48,16 @@ pub struct Statistics {
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
     read_delay: SendLag,
-    echoes: RecentEchoes,
+    marks: Marks,
     unrelated: AtomicU64,
     skipped: AtomicU64,
+    receive_queue_drops: AtomicU64,
     /// Round-trip times by who took the stamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
-    /// Half of the recent window.
-    half: Nanos,
-    /// Which half of the last minute is being filled; see [`recent`]. None before the first tick: 0.
-    window: AtomicU32,
-    window_started: AtomicU64,
+    interval: Nanos,
+    /// Which half of the recent window is being filled; see [`recent`].
+    halves: Halves,
+    hours: Hours,
 }
 
 /// Adds on the writer's side. A plain load and store, for there is one writer: no locked instruction is needed.
@@ -77,13 +86,14 @@ impl Statistics {
             zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
             read_delay: SendLag::default(),
-            echoes: RecentEchoes::default(),
+            marks: Marks::default(),
             unrelated: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            receive_queue_drops: AtomicU64::new(0),
             stamps: [const { AtomicU64::new(0) }; 2],
-            half: recent::half_of(interval),
-            window: AtomicU32::new(0),
-            window_started: AtomicU64::new(0),
+            interval,
+            halves: Halves::new(interval),
+            hours: Hours::new(),
         }
     }
 
@@ -107,9 +117,36 @@ impl Statistics {
         self.stamps[stamp as usize].load(Ordering::Relaxed)
     }
 
-    /// What our network namespace counted lately.
-    pub const fn recent_echoes(&self) -> &RecentEchoes {
-        &self.echoes
+    /// Peers are probed once in so long.
+    pub const fn interval(&self) -> Nanos {
+        self.interval
+    }
+
+    /// What the agent counted of itself. Reads three files of /proc; allocates nothing.
+    pub fn own(&self) -> OwnCounters {
+        OwnCounters {
+            echoes: EchoCounters::read(),
+            send_lag: self.send_lag.read(),
+            read_delay: self.read_delay.read(),
+            skipped: self.skipped(),
+            receive_queue_drops: self.receive_queue_drops(),
+            run_delay: probe_thread_run_delay().unwrap_or_default(),
+        }
+    }
+
+    /// What came lately of what the agent has counted of itself up to `now`.
+    pub fn recent_own(&self, own: &OwnCounters, now: Nanos) -> RecentOwn {
+        self.marks.read(now, own)
+    }
+
+    /// Packets that the kernel has dropped because our sockets' queues were full.
+    pub fn set_receive_queue_drops(&self, drops: u64) {
+        self.receive_queue_drops.store(drops, Ordering::Relaxed);
+    }
+
+    /// As last told.
+    pub fn receive_queue_drops(&self) -> u64 {
+        self.receive_queue_drops.load(Ordering::Relaxed)
     }
 
     /// Replies that answered no probe of ours.
@@ -140,6 +177,7 @@ impl Statistics {
                 if let Some(statistics) = self.slot(slot) {
                     statistics.reset();
                 }
+                self.hours.join(slot);
             }
             Change::Probe { slot, address, zone, .. } => {
                 if let Some(PeerStatistics { hot, .. }) = self.slot(slot) {
@@ -161,6 +199,7 @@ impl Statistics {
                 to.take_over(from);
             }
         }
+        self.hours.compact(compaction, |slot| self.outcomes(slot));
         self.hot.give_back(compaction.slots());
         self.rare.give_back(compaction.slots());
     }
@@ -170,27 +209,67 @@ impl Statistics {
         self.hot.resident_bytes()
     }
 
-    /// Tells the time: turns to the next half of the recent statistics when it is over. Called at every turn.
+    /// What the hours take in memory, in whole pages.
+    pub fn hour_resident_bytes(&self) -> usize {
+        self.hours.resident_bytes()
+    }
+
+    /// Tells the time: turns to the next half of the recent statistics when one is over, and to the next minute with it.
+    /// Called at every turn.
     pub fn tick(&self, now: Nanos) {
-        let window = self.window.load(Ordering::Relaxed);
-        if window == 0 || now.since(Nanos(self.window_started.load(Ordering::Relaxed))) >= self.half {
-            self.window_started.store(now.0, Ordering::Relaxed);
-            self.echoes.turn(EchoCounters::read());
-            self.window.store(window.wrapping_add(1).max(1), Ordering::Release);
+        let Some(turn) = self.halves.due(now) else { return };
+        // Where a reader is in the way, it is turned a moment later.
+        if self.marks.turn(now, &self.own()) {
+            self.end_minute(turn);
+            self.halves.turn(turn);
         }
+    }
+
+    fn end_minute(&self, Turn { from, to }: Turn) {
+        let [ended, begun] = [from, to].map(|half| self.halves.minute(half));
+        if begun == ended {
+            return;
+        }
+        // Of the half that was under way, and of the one before if that was of the same minute.
+        let and_before = !self.halves.is_first(from);
+        self.hours.turn(ended, begun, |slot| {
+            let Some(PeerStatistics { hot, .. }) = self.slot(slot) else { return Default::default() };
+            let recent = hot.recent.read(modulo(from), and_before, 0.0);
+            let bucket = |q| histogram::rank(q, &recent.buckets).map(|(bucket, _)| bucket);
+            (hot.outcomes(), bucket(0.5).zip(bucket(0.99)).map(Into::into))
+        });
     }
 
     /// One to two halves of a slot's last minute, up to `now`.
     pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
-        let window = self.window.load(Ordering::Acquire);
-        let current = now.since(Nanos(self.window_started.load(Ordering::Relaxed))).min(self.half);
-        // No window before the first tick, no full one before the second.
-        let covered = match window {
-            0 => Nanos(0),
-            1 => current,
-            _ => current.plus(self.half),
-        };
-        Some(self.slot(slot)?.hot.recent.read(modulo(window), covered.as_secs_f64()))
+        let half = self.halves.current();
+        let seconds = self.halves.covered(half, now).as_secs_f64();
+        Some(self.slot(slot)?.hot.recent.read(modulo(half), true, seconds))
+    }
+
+    /// The last hour of a slot, in steps of a minute; none where it is not kept ([`crate::limits::HOUR_PEERS_MAX`]).
+    pub fn hour(&self, slot: SlotId) -> Option<HourReading<'_>> {
+        let minutes = self.hours.read(slot)?;
+        Some(HourReading { bounds: &self.bounds, minutes, end: self.halves.minute_begin(minutes.ended) })
+    }
+
+    /// When the minute began, on the monotonic clock, in which the present run of losing minutes did. None where nothing was
+    /// lost in the recent window, or the hour is not kept.
+    ///
+    /// A run may have a gap of a minute; at intervals of `i` minutes, where a loss may show in every `i`th alone, one of
+    /// `2i - 1`. Where it is as old as the hour, it may be older still.
+    pub fn losing_since(&self, slot: SlotId, now: Nanos) -> Option<Nanos> {
+        if self.recent(slot, now)?.lost == 0 {
+            return None;
+        }
+        let minutes_apart = self.interval.0.div_ceil(Nanos::from(HOUR_STEP).0).max(1);
+        let gap = u32::try_from(2 * minutes_apart - 1).unwrap_or(u32::MAX);
+        let minute = self.hours.losing_since(slot, gap, || self.outcomes(slot).lost)?;
+        Some(self.halves.minute_begin(minute))
+    }
+
+    fn outcomes(&self, slot: SlotId) -> Outcomes {
+        self.slot(slot).map(|peer| peer.hot.outcomes()).unwrap_or_default()
     }
 }
 
@@ -208,7 +287,7 @@ const fn zone_index(zone: ZoneId, protocol: Protocol) -> usize {
 impl Sink for &Statistics {
     fn event(&mut self, slot: SlotId, event: Event) {
         let Some(peer) = self.slot(slot) else { return };
-        peer.record(event, &self.bounds, modulo(self.window.load(Ordering::Relaxed)));
+        peer.record(event, &self.bounds, modulo(self.halves.current()));
         if let Event::Received { stamp, .. } = event {
             bump(&self.stamps[stamp as usize], 1);
         }
@@ -341,23 +420,27 @@ mod tests {
             before = recent.seconds;
             now = now.plus(interval);
         }
-        assert_eq!(u64::from(count - 1), 2 * u64::from(RECENT_HALF_PROBES), "two halves, then the older is dropped");
+        // A 34th of a minute each.
+        assert_eq!(count - 1, (2 * 6_000_u32).div_ceil(34), "two halves, then the older is dropped");
+        assert!(count / 2 <= RECENT_HALF_PROBES);
     }
 
     #[test]
     fn a_recent_window_is_told_apart_from_one_of_a_minute_ago_after_any_number_of_them() {
         let s = statistics();
-        s.window.store(u32::from(u16::MAX) - 1, Ordering::Relaxed);
-        for turn in 1..=4 {
-            s.tick(Nanos(turn * 30_000_000_000));
+        // Time passes without a tick: the first half and the 65,534th.
+        s.tick(Nanos(30_000_000_000));
+        let half = |number: u64| Nanos(number * 30_000_000_000);
+        for number in 65_534..=65_537 {
+            s.tick(half(number));
             (&s).event(SLOT, Event::Sent);
-            let recent = s.recent(SLOT, Nanos(turn * 30_000_000_000)).unwrap();
-            assert_eq!(recent.sent, if turn == 1 { 1 } else { 2 }, "{turn}");
+            let recent = s.recent(SLOT, half(number)).unwrap();
+            assert_eq!(recent.sent, if number == 65_534 { 1 } else { 2 }, "{number}");
         }
-        s.tick(Nanos(150_000_000_000));
-        assert_eq!(s.recent(SLOT, Nanos(150_000_000_000)).unwrap().sent, 1, "of the half before");
-        s.tick(Nanos(180_000_000_000));
-        assert_eq!(s.recent(SLOT, Nanos(180_000_000_000)).unwrap().sent, 0);
+        s.tick(half(65_538));
+        assert_eq!(s.recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
+        s.tick(half(65_539));
+        assert_eq!(s.recent(SLOT, half(65_539)).unwrap().sent, 0);
     }
 
     #[test]

@@ -1,19 +1,12 @@
 //! The last minute of a peer, for the verdicts and the page: two halves, of which the older is dropped whole.
 //!
 //! A sliding window would cost a ring per peer; two halves cost 40 bytes and cover 30 to 60 seconds. Their counters have
-//! 8 bits, so at intervals below 170 ms the halves are shorter ([`half_of`]): no half sees more probes than they count.
+//! 8 bits, so at intervals below 167 ms the halves are shorter ([`super::halves`]): no half sees more probes than they count.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use super::histogram::{Bounds, HISTOGRAM_BUCKETS};
-use crate::limits::{RECENT_HALF_MAX, RECENT_HALF_PROBES};
 use crate::prober::Event;
-use crate::units::Nanos;
-
-/// Half of the recent window, for probes so far apart.
-pub(super) fn half_of(interval: Nanos) -> Nanos {
-    Nanos(interval.0.saturating_mul(RECENT_HALF_PROBES.into())).min(RECENT_HALF_MAX.into())
-}
 
 #[derive(Debug, Default)]
 struct Half {
@@ -80,15 +73,16 @@ impl Recent {
         }
     }
 
-    /// What it holds of `window` and of the one before, which together cover so many `seconds`.
-    pub(super) fn read(&self, window: u16, seconds: f64) -> RecentReading {
+    /// What it holds of `window` and, where `and_before`, of the one before; they cover so many `seconds`.
+    pub(super) fn read(&self, window: u16, and_before: bool, seconds: f64) -> RecentReading {
         let held = self.window.load(Ordering::Acquire);
         let mut reading = RecentReading { seconds, sent: 0, received: 0, lost: 0, buckets: [0; HISTOGRAM_BUCKETS] };
         // Of windows older than both nothing counts; where nothing has come since a window began, the half of its parity
         // is still that of two windows ago.
         let halves: &[u16] = match window.wrapping_sub(held) {
-            0 => &[held, held.wrapping_sub(1)],
-            1 => &[held],
+            0 if and_before => &[held, held.wrapping_sub(1)],
+            0 => &[held],
+            1 if and_before => &[held],
             // The writer has gone on since our caller looked.
             u16::MAX => &[window],
             _ => &[],

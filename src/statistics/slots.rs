@@ -85,7 +85,23 @@ pub struct PeerReading {
     pub rtt: HistogramReading,
 }
 
+/// How a peer's probes ended, since it joined: modulo 2^32, to subtract from each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcomes {
+    pub(super) answered: u32,
+    pub(super) lost: u32,
+}
+
 impl Hot {
+    pub(super) fn outcomes(&self) -> Outcomes {
+        let answered = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).fold(0, u32::wrapping_add);
+        Outcomes { answered, lost: self.lost() }
+    }
+
+    pub(super) fn lost(&self) -> u32 {
+        self.lost.load(Ordering::Acquire)
+    }
+
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
         [&self.sent, &self.lost].into_iter().chain(&self.buckets)
     }

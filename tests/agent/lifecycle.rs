@@ -68,13 +68,22 @@ fn the_documents_have_the_fields_of_the_contract() {
     let row = canary.json("/api/v1/peers");
     let source = &row["source"];
     let echoes = ["echo_requests_received", "echo_replies_sent"];
-    assert!(fields(source).is_superset(&[&["node", "zone", "recent"][..], &echoes].concat().into_iter().collect()));
-    assert!(fields(&source["recent"]).is_superset(&echoes.into()));
+    let about = ["version", "allocator", "narenas", "linkage", "rss_bytes", "cpus", "interval_seconds", "hour_kept"];
+    let names = [&["node", "zone", "recent"][..], &echoes, &about].concat();
+    assert!(fields(source).is_superset(&names.into_iter().collect()), "{source}");
+    let lags = ["seconds", "send_lag_p99_seconds", "read_delay_p99_seconds"];
+    let own = ["probes_skipped", "receive_queue_drops", "run_delay_seconds"];
+    let recent = [&echoes[..], &lags, &own].concat();
+    assert!(fields(&source["recent"]).is_superset(&recent.into_iter().collect()), "{source}");
+    assert_eq!((&source["version"], &source["hour_kept"]), (&env!("CARGO_PKG_VERSION").into(), &true.into()));
+    assert_eq!(source["interval_seconds"], 1.0);
+    assert!(source["rss_bytes"].as_u64() > Some(500_000) && source["cpus"].as_u64() >= Some(1), "{source}");
+    assert!(source["recent"]["send_lag_p99_seconds"].as_f64() > Some(0.0), "{source}");
     assert!(source["echo_requests_received"].as_u64() >= Some(2), "{source}");
     let peers = row["peers"].as_array().expect("peers");
     assert_eq!(peers.len(), 2);
     let counts = ["sent", "received", "lost", "rtt_p50_seconds", "rtt_p99_seconds"];
-    let names = ["node", "zone", "network", "protocol", "state", "late", "recent"];
+    let names = ["node", "zone", "network", "protocol", "state", "late", "since_unix_seconds", "recent"];
     for peer in peers {
         assert!(fields(peer).is_superset(&[&counts[..], &names].concat().into_iter().collect()), "{peer}");
         let recent = fields(&peer["recent"]);
@@ -82,7 +91,18 @@ fn the_documents_have_the_fields_of_the_contract() {
         assert_eq!((&peer["state"], &peer["lost"]), (&"ready".into(), &0.into()), "{peer}");
         let [p50, p99] = ["rtt_p50_seconds", "rtt_p99_seconds"].map(|name| peer[name].as_f64().expect("a time"));
         assert!(0.0 < p50 && p50 <= p99, "{peer}");
+        assert!(peer["since_unix_seconds"].is_null(), "{peer}");
     }
+
+    let hour = canary.json("/api/v1/hour/%61");
+    assert_eq!((&hour["source"], &hour["peer"], &hour["step_seconds"]), (&"tested".into(), &"a".into(), &60.into()));
+    let series = hour["series"].as_array().expect("series");
+    assert_eq!(series.len(), 1, "{hour}");
+    let columns = ["loss", "rtt_p50_seconds", "rtt_p99_seconds"];
+    let names = [&columns[..], &["network", "protocol", "end_unix_seconds"]].concat();
+    assert!(fields(&series[0]).is_superset(&names.into_iter().collect()), "{hour}");
+    let unknown = canary.get("/api/v1/hour/c");
+    assert_eq!((unknown.status, unknown.body.as_str()), (404, "no peer \"c\"\n"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 mod demo;
+mod doctor;
+mod fleet;
 #[cfg(feature = "jemalloc-profiling")]
 mod heap_profile;
 #[path = "../http_support/mod.rs"]

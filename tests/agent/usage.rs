@@ -43,6 +43,9 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (vec!["ping", "127.0.0.300"], ["TARGET", "127.0.0.300", "DNS name"]),
         (vec!["ping", "127.0.0.1", "--count", "0"], ["--count", "\"0\"", "1 to"]),
         (vec!["demo", "--nodes", "1"], ["--nodes", "\"1\"", "2 to 50"]),
+        (vec!["fleet", "--url", "10.0.0.1:9877"], ["--url", "\"10.0.0.1:9877\"", "http://HOST:PORT"]),
+        (vec!["fleet", "--sort", "size"], ["--sort", "\"size\"", "rss"]),
+        (vec!["doctor", "--url", "https://a"], ["--url", "\"https://a\"", "http://HOST:PORT"]),
         (vec!["version", "--yaml"], ["--yaml", "--json", ""]),
     ] {
         let said = refused(&arguments);

@@ -3,7 +3,7 @@
 use kube_canary::discovery::Readiness;
 use kube_canary::peers::Directory;
 use kube_canary::prober::socket::Sockets;
-use kube_canary::prober::{Clock, MonotonicClock, Prober, Settings, Stamp, Timer};
+use kube_canary::prober::{Clock, MonotonicClock, Pacer, Prober, Settings, Stamp};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
 
@@ -18,7 +18,7 @@ const TIMEOUT: Nanos = Nanos::from_millis(1_000);
 struct Agent {
     prober: Prober<Sockets, MonotonicClock>,
     statistics: Statistics,
-    timer: Timer,
+    pacer: Pacer,
 }
 
 impl Agent {
@@ -33,12 +33,8 @@ impl Agent {
                 return true;
             }
             now = MonotonicClock.now();
-            let due = if drained { self.prober.next_turn().unwrap_or(end) } else { now };
-            self.timer.set(due.min(end)).expect("the timer is set");
-            tokio::select! {
-                () = self.timer.fired() => {}
-                () = self.prober.wire().readable() => {}
-            }
+            let latest = if drained { end } else { now };
+            self.pacer.wait(&mut self.prober, latest).await.expect("the timer is set");
         }
         false
     }
@@ -55,7 +51,7 @@ fn probes_over_real_sockets_allocate_nothing() {
         Agent {
             prober: Prober::new(sockets, MonotonicClock, &settings),
             statistics: Statistics::new(Bounds::default(), INTERVAL),
-            timer: Timer::new().expect("a timer"),
+            pacer: Pacer::new().expect("a timer"),
         }
     });
     let peers = (0..PEERS).map(|i| (usize::from(i), [127, 3, 0, i + 1].into(), Readiness::Ready));

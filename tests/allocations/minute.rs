@@ -1,10 +1,11 @@
-//! A minute of the real prober and statistics with 1,000 peers, on a scripted clock.
+//! A minute and a half of the real prober and statistics with 1,000 peers, on a scripted clock.
 
 use std::net::IpAddr;
 
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
-use kube_canary::peers::{Directory, Presence};
+use kube_canary::limits::HOUR_PEERS_MAX;
+use kube_canary::peers::{Directory, Presence, SlotId};
 use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
 use kube_canary::statistics::{Bounds, PeerReading, Statistics};
 use kube_canary::units::Nanos;
@@ -103,6 +104,12 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
     });
     let ((), second) = watch(|| agent.live(Nanos::from_millis(30_000)));
 
+    // A minute's end, and the half behind it.
+    let ((), third) = watch(|| agent.live(Nanos::from_millis(31_000)));
+    let hours = (0..PEERS).filter_map(|slot| agent.statistics.hour(SlotId::at(slot)));
+    assert_eq!(hours.clone().count(), HOUR_PEERS_MAX);
+    assert_eq!(hours.filter(|hour| hour.steps().any(|step| step.loss.is_some())).count(), HOUR_PEERS_MAX, "of each");
+
     let (probes, turns, totals) = (agent.prober.wire().probes(), agent.turns, agent.totals());
     unfollowed(|| println!("{probes} probes in {turns} turns: {totals:?}"));
     assert!(probes >= 56_000 && turns >= 6_000, "a minute of a thousand peers");
@@ -114,7 +121,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
     assert_eq!(agent.directory.peers().filter(|(_, peer)| peer.presence() == Presence::Left).count(), PEERS / 10);
 
     let nothing = Asked::default();
-    assert_eq!((first, second), (nothing, nothing), "of {probes} probes in {turns} turns");
+    assert_eq!((first, second, third), (nothing, nothing, nothing), "of {probes} probes in {turns} turns");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
-use kube_canary::exposition::{AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own};
@@ -28,8 +28,9 @@ fn view(peers: usize) -> Arc<View> {
     let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));
     let own = Own { node: "self".into(), ..Own::default() };
     directory.apply(listed, &own, Nanos(0)).changes.into_iter().for_each(|change| statistics.apply(change));
-    let (node, health) = ("self".into(), Health::default());
-    Arc::new(View { node, directory: RwLock::new(directory), statistics, health, walks: Walks::default() })
+    let (node, directory, health) = ("self".into(), RwLock::new(directory), Health::default());
+    let about = About::new(&allocator::info());
+    Arc::new(View { node, directory, statistics, health, about, walks: Walks::default() })
 }
 
 /// Renders so many scrapes, a frame of each in turn, into one buffer. Gives what that asks for, and the bytes of a scrape.
@@ -57,8 +58,8 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
 #[test]
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
     let _no_leaks = NoLeaks::here();
-    let allocator = allocator::info();
-    let build = Build { allocator: &allocator, http_workers: 4 };
+    let (allocator, stats) = allocator::info_and_stats();
+    let build = Build { allocator: &allocator, stats, http_workers: 4 };
     let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);

@@ -34,4 +34,5 @@ mod ping;
 mod pinging;
 #[path = "../scenario/random.rs"]
 mod random;
+mod service;
 mod sockets;

@@ -39,19 +39,24 @@ fn losses_are_counted_right_across_the_wrap_of_the_sequence_number() {
     assert_eq!(world.buckets("a"), [(Some(100), 66_000 - 8), (Some(50_000), 2)]);
 }
 
+/// Steps the real-time clock with each of twenty probes under way: 5 ms after it left, 15 ms before its reply comes.
+fn step_under_way(world: &mut World, step: i64) {
+    world.wire().script(ip(A), |_| Fate::reply(20_000));
+    for n in 1..=20 {
+        world.run_until_tried(ip(A), n);
+        world.run(Nanos(5 * MS));
+        world.wire().step_clock(step);
+        // The kernel wakes the agent for it.
+        world.turn();
+    }
+    world.settle();
+}
+
 #[test]
 fn a_step_of_the_real_time_clock_with_a_probe_under_way_changes_no_round_trip_time() {
     for step in [HOUR, -HOUR, 400_000, -400_000, 100, -100] {
         let mut world = World::new(Plan::default(), &[("a", A)]);
-        world.wire().script(ip(A), |_| Fate::reply(20_000));
-        for n in 1..=20 {
-            world.run_until_tried(ip(A), n);
-            world.run(Nanos(5 * MS));
-            world.wire().step_clock(step);
-            // The kernel wakes the agent for it.
-            world.turn();
-        }
-        world.settle();
+        step_under_way(&mut world, step);
         world.expect("a", PeerReading { sent: 20, received: 20, ..PeerReading::default() });
         // Below 10 µs it is not told from the time that reading two clocks takes, and adds up until it is more.
         let off = world.read("a").rtt.sum.0.abs_diff(20 * 20 * MS);
@@ -112,15 +117,7 @@ fn a_step_between_departure_and_reply_changes_no_round_trip_time() {
     for step in [HOUR, -HOUR, 7_000_000, -7_000_000] {
         let mut world = World::new(Plan::default(), &[("a", A)]);
         (world.wire().leaves_after, world.wire().send_takes) = (Some(Nanos(30_000)), Nanos(30_000));
-        world.wire().script(ip(A), |_| Fate::reply(20_000));
-        for n in 1..=20 {
-            world.run_until_tried(ip(A), n);
-            world.run(Nanos(5 * MS));
-            world.wire().step_clock(step);
-            // The kernel wakes the agent for it.
-            world.turn();
-        }
-        world.settle();
+        step_under_way(&mut world, step);
         assert_eq!(world.read("a").rtt.sum, Nanos(20 * 20 * MS), "step {step}");
     }
 }
@@ -187,11 +184,9 @@ fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
 
 #[test]
 fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
-    let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
-    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
-    let mut world = World::new(Plan { timeout: SECOND, ..Plan::default() }, &peers);
+    let (mut world, peers) = World::of_many(Plan { timeout: SECOND, ..Plan::default() }, 200);
     world.run(Nanos(10 * SECOND.0));
-    let before: Vec<u64> = names.iter().map(|(_, a)| world.wire().sent(ip(a))).collect();
+    let before: Vec<u64> = peers.iter().map(|(_, address)| world.wire().sent(*address)).collect();
     // Suspended for an hour, in which real time goes on; a paused virtual machine, where both clocks do.
     for both in [false, true] {
         world.wire().step_clock(HOUR);
@@ -202,8 +197,8 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
         world.run(Nanos(10 * SECOND.0));
     }
     assert_eq!(world.statistics.skipped(), 200 * 3_599, "an hour of turns but the last, and told");
-    for ((name, address), before) in names.iter().zip(before) {
-        let sent = world.wire().sent(ip(address));
+    for ((name, address), before) in peers.iter().zip(before) {
+        let sent = world.wire().sent(*address);
         assert!((20..=22).contains(&(sent - before)), "{name}: {}", sent - before);
         let read = world.read(name);
         assert_eq!((read.lost, read.late, read.duplicate, read.send_errors), (0, 0, 0, [0; 8]), "{name}");
@@ -213,9 +208,7 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
 #[test]
 fn a_host_too_slow_for_its_interval_still_ends_each_turn() {
     // 50 cells of four peers, 20 ms apart, 25 ms to send to each: it can never keep up.
-    let names: Vec<(String, String)> = (0..200).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
-    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
-    let mut world = World::new(Plan::default(), &peers);
+    let (mut world, peers) = World::of_many(Plan::default(), 200);
     world.wire().send_takes = Nanos(25 * MS);
     world.steady = false;
     let start = world.now();
@@ -224,6 +217,6 @@ fn a_host_too_slow_for_its_interval_still_ends_each_turn() {
         world.turn();
     }
     assert!(world.now().since(start) < Nanos(20 * SECOND.0));
-    let lost: u64 = names.iter().map(|(name, _)| world.read(name).lost).sum();
+    let lost: u64 = peers.iter().map(|(name, _)| world.read(name).lost).sum();
     assert_eq!(lost, 0);
 }

@@ -10,6 +10,7 @@ mod clocks;
 mod compaction;
 mod damage;
 mod delivery;
+mod hour;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod oracle;

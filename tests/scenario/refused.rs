@@ -51,12 +51,10 @@ fn a_host_that_cannot_send_for_a_while_shows_errors_and_no_loss_and_goes_on_afte
 #[test]
 fn every_probe_of_a_batch_has_its_own_result() {
     // 30 peers at an interval of one cell: batches of eight, for the kernel tells of no departure.
-    let names: Vec<(String, String)> = (0..30).map(|i| (format!("n{i}"), format!("10.0.1.{i}"))).collect();
-    let peers: Vec<(&str, &str)> = names.iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
     let plan = Plan { interval: Nanos::from_millis(10), timeout: Nanos::from_millis(5), ..Plan::default() };
-    let mut world = World::new(plan, &peers);
-    for (i, (_, address)) in (0u64..).zip(&names) {
-        world.wire().script(ip(address), move |n| match (n + i) % 3 {
+    let (mut world, peers) = World::of_many(plan, 30);
+    for (i, (_, address)) in (0u64..).zip(&peers) {
+        world.wire().script(*address, move |n| match (n + i) % 3 {
             0 => Fate::Refused(SendError::ALL[usize::try_from(i % 8).unwrap()]),
             1 => Fate::lost(),
             _ => Fate::reply(10),
@@ -64,7 +62,7 @@ fn every_probe_of_a_batch_has_its_own_result() {
     }
     world.run_until_tried(ip("10.0.1.29"), 30);
     world.settle();
-    for (i, (name, _)) in names.iter().enumerate() {
+    for (i, (name, _)) in peers.iter().enumerate() {
         let mut send_errors = [0; SendError::ALL.len()];
         send_errors[i % 8] = 10;
         world.expect(name, PeerReading { sent: 20, received: 10, lost: 10, send_errors, ..PeerReading::default() });

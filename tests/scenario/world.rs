@@ -133,6 +133,14 @@ impl World {
         world
     }
 
+    /// A world with so many peers, and their names and addresses: `n0` at 10.0.1.0, and so on.
+    pub fn of_many(plan: Plan, count: u8) -> (Self, Vec<(String, IpAddr)>) {
+        let peers: Vec<_> = (0..count).map(|i| (format!("n{i}"), IpAddr::from([10, 0, 1, i]))).collect();
+        let mut world = Self::new(plan, &[]);
+        world.apply(peers.iter().map(|(node, address)| spec(node, *address)).collect());
+        (world, peers)
+    }
+
     /// The monotonic time.
     pub fn now(&self) -> Nanos {
         self.clock.now()
@@ -181,6 +189,7 @@ impl World {
 
     /// One turn. Returns whether everything was read.
     pub fn turn_once(&mut self) -> bool {
+        self.statistics.tick(self.clock.now());
         self.touched.clear();
         let mut tap = Tap { statistics: &self.statistics, touched: &mut self.touched };
         let drained = self.prober.turn(&mut tap);

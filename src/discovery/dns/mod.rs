@@ -56,6 +56,20 @@ pub async fn host_address(host: &str) -> Result<IpAddr, ResolveError> {
     addresses.next().ok_or_else(|| ResolveError::NoSuchName(host.to_owned()))
 }
 
+/// The addresses of a headless Service, each pod's once: of the family that has more, or of IPv4. A Service of both families
+/// has two addresses of every pod, and nothing tells which belong together.
+///
+/// # Errors
+/// [`ResolveError`]; a name without an address is one.
+pub async fn service_addresses(servers: &Servers, service: &str) -> Result<Vec<IpAddr>, ResolveError> {
+    let found = resolve(servers, service).await?;
+    let (ipv4, ipv6) = (found.ipv4.unwrap_or_default(), found.ipv6.unwrap_or_default());
+    let mut addresses = if ipv6.len() > ipv4.len() { ipv6 } else { ipv4 };
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.is_empty() { Err(ResolveError::NoSuchName(found.name)) } else { Ok(addresses) }
+}
+
 /// What a task of ours brings back.
 enum Done {
     Resolved(Result<Resolved, ResolveError>),
@@ -88,7 +102,11 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
         tokio::select! {
             Some(done) = source.tasks.join_next() => match done {
                 Ok(Done::Resolved(result)) => source.resolved(result).await,
-                Ok(Done::Identity(address, result)) => source.identified(address, result.ok()),
+                Ok(Done::Identity(address, result)) => {
+                    // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
+                    let identity = result.inspect_err(|error| log::debug!("dns discovery: asking {address}: {error}"));
+                    source.identified(address, identity.ok());
+                }
                 // Only a panic ends a task of ours without a result, and the release build aborts on one.
                 Err(error) => log::error!("dns discovery: {error}"),
             },

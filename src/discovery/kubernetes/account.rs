@@ -63,13 +63,47 @@ impl Account {
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limits::CREDENTIAL_BYTES_MAX).read_to_end(&mut bytes))
+    let read = File::open(path)
+        .and_then(|file| file.take(limits::CREDENTIAL_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|e| credentials(path, &e))?;
+    // Cut, a bundle would lack authorities, and a token would be refused without a reason.
+    if read as u64 > limits::CREDENTIAL_BYTES_MAX {
+        return Err(credentials(path, &format_args!("longer than {} bytes", limits::CREDENTIAL_BYTES_MAX)));
+    }
     Ok(bytes)
 }
 
 /// A [`Failure::Credentials`] about that file.
 pub fn credentials(path: &Path, reason: &dyn std::fmt::Display) -> Failure {
     Failure::Credentials { path: path.to_owned(), reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_is_empty_too_long_or_not_there_is_named() {
+        let directory = std::env::temp_dir().join(format!("kube-canary-account-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let account = Account::new(directory.clone());
+        for (text, expected) in [
+            (Some(" \n".to_owned()), Err("token: empty")),
+            (Some("x".repeat(256 << 10)), Ok(256 << 10)),
+            (Some("x".repeat((256 << 10) + 1)), Err("token: longer than 262144 bytes")),
+            (None, Err("token: No such file")),
+        ] {
+            match text {
+                Some(text) => fs::write(directory.join("token"), text).unwrap(),
+                None => fs::remove_file(directory.join("token")).unwrap(),
+            }
+            match (account.token(), expected) {
+                (Ok(token), Ok(length)) => assert_eq!(token.len(), length),
+                (Err(failure), Err(part)) => assert!(failure.to_string().contains(part), "{failure}"),
+                (token, expected) => panic!("{:?}, not {expected:?}", token.map(|token| token.len())),
+            }
+        }
+        fs::remove_dir(directory).unwrap();
+    }
 }

@@ -124,7 +124,7 @@ impl Machine {
     /// # Errors
     /// It was an ERROR, or a slice that cannot be kept: the watch is over.
     pub fn event(&mut self, event: Event) -> Result<Outcome, Failure> {
-        let version = match event {
+        let (resource_version, changed) = match event {
             Event::Put(slice, version) => {
                 let before = self.live.sequences();
                 self.live.put(&slice).map_err(Failure::Malformed)?;
@@ -143,7 +143,6 @@ impl Machine {
             }
         };
         self.healthy();
-        let (resource_version, changed) = version;
         self.phase = Phase::Watch { resource_version };
         if !changed {
             return Ok(Outcome::Unchanged);

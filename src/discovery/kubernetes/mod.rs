@@ -1,6 +1,6 @@
 //! Peers from Kubernetes: list and watch of the EndpointSlices of one Service.
 //!
-//! `machine` decides, `slices` merges, `api`, `lines` and `failure` read; `watcher` and `connect` do the I/O. Why not
+//! `machine` decides, `slices` merges, `api` and `failure` read; `watcher` and `connect` do the I/O. Why not
 //! kube-rs: docs/adr/0002.
 //!
 //! One connection serves lists and watches in turn. The traps: an error is never an empty list; a watch can hang for
@@ -12,7 +12,6 @@ mod backoff;
 mod config;
 mod connect;
 mod failure;
-mod lines;
 mod machine;
 mod slices;
 mod watcher;

@@ -13,11 +13,11 @@ use super::backoff::Backoff;
 use super::config::KubernetesConfig;
 use super::connect;
 use super::failure::Failure;
-use super::lines::Lines;
 use super::machine::{Ask, Machine, Outcome};
 use crate::discovery::report::Reporter;
 use crate::discovery::{Update, Updates, random};
 use crate::http::client::Link;
+use crate::http::lines::Lines;
 use crate::limits;
 
 /// Lists and watches until nobody listens any more.

@@ -1,4 +1,4 @@
-//! Cuts a watch's byte stream into lines: one JSON event each, however the network cut it.
+//! Cuts a body's byte stream into lines, however the network cut it: a watch's events, a mesh's rows.
 
 use crate::limits;
 
@@ -8,8 +8,8 @@ pub struct TooLong;
 
 /// The bytes that have arrived and are not yet read. Holds at most one unfinished line and one network read.
 ///
-/// Owned by the one watch that reads, and dropped with it; a line is borrowed until the next [`Lines::push`]. The memory is kept
-/// from event to event up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the line that needed it is read.
+/// Owned by the one who reads the body, and dropped with it; a line is borrowed until the next [`Lines::push`]. The memory is
+/// kept from line to line up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the line that needed it is read.
 pub struct Lines {
     buffer: Vec<u8>,
     /// Before this, all lines were given out.
@@ -38,7 +38,7 @@ impl Lines {
         {
             return Err(TooLong);
         }
-        // A great event must not be paid for until the end of the watch.
+        // A great line must not be paid for until the end of the body.
         if self.buffer.is_empty() && self.buffer.capacity() > limits::EVENT_BUFFER_KEPT_BYTES {
             self.buffer = Vec::new();
         }

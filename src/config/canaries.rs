@@ -1,0 +1,175 @@
+//! Which canaries are asked: `--url`, or `--service` with `--namespace` and `--port`; one way for every command that asks.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::UsageError;
+use super::run::{name, number_between};
+use super::typed::Typed;
+use crate::discovery::dns;
+use crate::limits::CANARIES_MAX;
+
+/// Where every canary listens unless it is told otherwise.
+const PORT: u16 = 9_877;
+const ACCEPTED: &str = "http://HOST or http://HOST:PORT, where HOST is a name or an address (IPv6 in brackets)";
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Canaries {
+    /// Each of these; at least one.
+    Urls(Vec<CanaryUrl>),
+    /// Every address of a headless Service.
+    Service {
+        /// Its DNS name, relative to resolv.conf's search list.
+        name: String,
+        /// Of every canary's HTTP server.
+        port: u16,
+    },
+}
+
+/// Where a canary's HTTP server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanaryUrl {
+    /// Its host.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+}
+
+/// A host as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// An address.
+    Address(IpAddr),
+    /// A name for the servers of resolv.conf.
+    Name(String),
+}
+
+impl Canaries {
+    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let mut urls: Vec<CanaryUrl> = Vec::new();
+        for (flag, text) in typed.texts("url") {
+            // A variable holds several, separated by commas, which no URL of ours has.
+            for text in text.split(',').map(str::trim) {
+                let url = CanaryUrl::parse(text).map_err(|accepted| UsageError::of(flag, text, &accepted))?;
+                if urls.contains(&url) {
+                    return Err(UsageError::of(flag, text, "each URL once"));
+                }
+                urls.push(url);
+            }
+        }
+        if urls.len() > CANARIES_MAX {
+            return Err(UsageError(format!("--url: {} are given: expected at most {CANARIES_MAX}", urls.len())));
+        }
+        let service = typed.value("service", name)?;
+        let namespace = typed.value("namespace", name)?;
+        let port = typed.value("port", number_between(1, u16::MAX.into()))?;
+        if urls.is_empty() {
+            let service = service.unwrap_or_else(|| "kube-canary".into());
+            // `.svc` and not the whole name: clusters choose their own domain, which the search list knows.
+            let full = namespace.map_or_else(|| service.clone(), |namespace| format!("{service}.{namespace}.svc"));
+            dns::check_name(&full).map_err(|error| UsageError(format!("--service: {error}")))?;
+            let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
+            return Ok(Self::Service { name: full, port });
+        }
+        // Variables may be there for another purpose (POD_NAMESPACE in every pod of ours); a flag was meant.
+        match ["service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
+            Some(flag) => Err(UsageError(format!("--{flag} goes with --service, and --url is given"))),
+            None => Ok(Self::Urls(urls)),
+        }
+    }
+}
+
+impl CanaryUrl {
+    /// Reads `http://HOST[:PORT]`, with a slash behind it or without.
+    fn parse(text: &str) -> Result<Self, String> {
+        let accepted = || ACCEPTED.to_owned();
+        let rest = text.strip_prefix("http://").ok_or_else(accepted)?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, behind) = if let Some(bracketed) = rest.strip_prefix('[') {
+            let (address, behind) = bracketed.split_once(']').ok_or_else(accepted)?;
+            let address: Ipv6Addr = address.parse().map_err(|_| accepted())?;
+            (Host::Address(address.into()), behind)
+        } else {
+            let (host, behind) = rest.split_at(rest.find(':').unwrap_or(rest.len()));
+            (Host::parse(host).ok_or_else(accepted)?, behind)
+        };
+        let port = match behind.strip_prefix(':') {
+            None if behind.is_empty() => PORT,
+            None => return Err(accepted()),
+            Some(digits) => digits.parse().ok().filter(|port| *port > 0).ok_or("a port from 1 to 65535")?,
+        };
+        Ok(Self { host, port })
+    }
+}
+
+impl Host {
+    fn parse(text: &str) -> Option<Self> {
+        if let Ok(address) = text.parse::<Ipv4Addr>() {
+            return Some(Self::Address(address.into()));
+        }
+        // RFC 6761, 6.3: not everybody's name server knows it, and what is forwarded to a workstation is there.
+        if text.eq_ignore_ascii_case("localhost") {
+            return Some(Self::Address(Ipv4Addr::LOCALHOST.into()));
+        }
+        // No top-level domain is a number: this was meant for an address.
+        let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
+        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        (plain && !numeric && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for CanaryUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Address(IpAddr::V6(address)) => write!(out, "http://[{address}]:{}", self.port),
+            Host::Address(IpAddr::V4(address)) => write!(out, "http://{address}:{}", self.port),
+            Host::Name(name) => write!(out, "http://{name}:{}", self.port),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_host_and_a_port_and_is_shown_with_both() {
+        for (text, shown) in [
+            ("http://127.0.0.2:9877", "http://127.0.0.2:9877"),
+            ("http://10.0.0.1/", "http://10.0.0.1:9877"),
+            ("http://[fd00::1]:80", "http://[fd00::1]:80"),
+            ("http://[::1]", "http://[::1]:9877"),
+            ("http://localhost:1234", "http://127.0.0.1:1234"),
+            ("http://canary-0.ns.svc:9877/", "http://canary-0.ns.svc:9877"),
+        ] {
+            assert_eq!(CanaryUrl::parse(text).unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_canary_is_refused() {
+        for text in [
+            "",
+            "10.0.0.1:9877",
+            "https://a:9877",
+            "http://",
+            "http://a:",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:b",
+            "http://fd00::1",
+            "http://[fd00::1",
+            "http://[fd00::1]9877",
+            "http://[fd00::1]:",
+            "http://[10.0.0.1]:1",
+            "http://10.0.0.256",
+            "http://a/metrics",
+            "http://user@a",
+            "http://a b",
+            "http://a\r\nb",
+        ] {
+            assert!(CanaryUrl::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

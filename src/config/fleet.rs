@@ -1,0 +1,177 @@
+//! The settings of `kube-canary fleet`.
+
+use std::time::Duration;
+
+use super::UsageError;
+use super::canaries::Canaries;
+use super::run::duration_between;
+use super::typed::Typed;
+use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
+
+/// What it does.
+pub const ABOUT: &str = "What every canary costs and measures: a row per node.";
+/// What stands below the flags.
+pub const AFTER: &str = "
+Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
+no flag. A canary that does not answer is a row with its error.
+
+RSS KB and DIRTY KB (private dirty memory: what it has written to) are the canary's own, CORES the machine's. CPU/PROBE is
+processor time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
+sends itself, and WORST PEER, the one with the highest loss, then the longest p99.
+
+Exit codes: 0; 1 no canary answers, or a failure; 2 a bad flag.
+";
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// A look at the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetSettings {
+    /// Whose.
+    pub canaries: Canaries,
+    /// What the rows are sorted by.
+    pub sort: Column,
+    /// Builds beside each other instead of nodes.
+    pub by_allocator: bool,
+    /// JSON rather than tables.
+    pub json: bool,
+    /// Again and again, so often.
+    pub watch: Option<Duration>,
+}
+
+/// What rows can be sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// Name, as all texts from A to Z.
+    Node,
+    /// Resident memory, as all numbers the largest first.
+    Rss,
+    /// Private dirty memory.
+    Dirty,
+    /// Processors of the machine.
+    Cores,
+    /// Threads.
+    Threads,
+    /// Allocator, then arenas.
+    Allocator,
+    /// Version.
+    Version,
+    /// Processor time per probe.
+    Cpu,
+    /// Loss of all probes.
+    Loss,
+    /// Loss to the worst peer, then its p99.
+    Worst,
+    /// Send lag.
+    Lag,
+}
+
+impl Column {
+    /// All, with the names that the command line has for them.
+    pub const ALL: [(&'static str, Self); 11] = [
+        ("node", Self::Node),
+        ("rss", Self::Rss),
+        ("dirty", Self::Dirty),
+        ("cores", Self::Cores),
+        ("threads", Self::Threads),
+        ("allocator", Self::Allocator),
+        ("version", Self::Version),
+        ("cpu", Self::Cpu),
+        ("loss", Self::Loss),
+        ("worst", Self::Worst),
+        ("lag", Self::Lag),
+    ];
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, column)| *column).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            format!("one of {}", names.join(", "))
+        })
+    }
+}
+
+impl FleetSettings {
+    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
+        let watch = typed.switch("watch");
+        // The variable is the prober's, and may be there for it.
+        if interval.is_some() && !watch {
+            return Err(UsageError("--interval goes with --watch".into()));
+        }
+        let only_allocator = |text: &str| if text == "allocator" { Ok(()) } else { Err("allocator".to_owned()) };
+        let by_allocator = typed.value("group-by", only_allocator)?.is_some();
+        if by_allocator && typed.switch("sort") {
+            return Err(UsageError("--sort is of rows per node, and --group-by is given".into()));
+        }
+        Ok(Self {
+            canaries: Canaries::resolve(typed)?,
+            sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
+            by_allocator,
+            json: typed.switch("json"),
+            watch: watch.then(|| interval.unwrap_or(INTERVAL)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, parse};
+    use super::*;
+
+    fn settings(line: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<FleetSettings, UsageError> {
+        match parse(line.split_whitespace().map(Into::into).collect(), env)? {
+            Command::Fleet(settings) => Ok(settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn service(name: &str, port: u16) -> Canaries {
+        Canaries::Service { name: name.into(), port }
+    }
+
+    #[test]
+    fn without_flags_it_is_the_service_of_the_pod_s_own_namespace() {
+        let plain = settings("fleet", &|_| None).unwrap();
+        assert_eq!(plain.canaries, service("kube-canary", 9_877));
+        assert_eq!((plain.sort, plain.by_allocator, plain.json, plain.watch), (Column::Rss, false, false, None));
+        let pod = |name: &str| (name == "POD_NAMESPACE").then(|| "canaries".to_owned());
+        assert_eq!(settings("fleet", &pod).unwrap().canaries, service("kube-canary.canaries.svc", 9_877));
+        let named = settings("fleet --service c --namespace n --port 80", &pod).unwrap();
+        assert_eq!(named.canaries, service("c.n.svc", 80));
+        let Canaries::Urls(urls) = settings("fleet --url http://127.0.0.2 --url http://a:1", &pod).unwrap().canaries
+        else {
+            panic!("a variable stands behind a flag")
+        };
+        assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.2:9877", "http://a:1"]);
+    }
+
+    #[test]
+    fn rows_are_watched_sorted_and_grouped() {
+        let s = settings("fleet --url http://a --sort cores --watch --interval 2s --json", &|_| None).unwrap();
+        assert_eq!((s.sort, s.watch, s.json), (Column::Cores, Some(Duration::from_secs(2)), true));
+        let s = settings("fleet --url http://a --watch --group-by allocator", &|_| None).unwrap();
+        assert_eq!((s.by_allocator, s.watch), (true, Some(INTERVAL)));
+    }
+
+    #[test]
+    fn every_bad_value_is_one_line_that_names_it_and_what_is_accepted() {
+        for (line, parts) in [
+            ("--url 10.0.0.1", ["--url", "\"10.0.0.1\"", "http://HOST:PORT"]),
+            ("--url http://a:99999", ["--url", "http://a:99999", "1 to 65535"]),
+            ("--url http://a --url http://a:9877", ["--url", "\"http://a:9877\"", "once"]),
+            ("--url http://a --service s", ["--service", "--url", ""]),
+            ("--url http://a --port 80", ["--port", "--url", ""]),
+            ("--service a..b", ["--service", "'a..b'", "not a DNS name"]),
+            ("--port 0", ["--port", "\"0\"", "1 to 65535"]),
+            ("--sort size", ["--sort", "\"size\"", "rss"]),
+            ("--group-by zone", ["--group-by", "\"zone\"", "allocator"]),
+            ("--group-by allocator --sort rss", ["--sort", "--group-by", ""]),
+            ("--interval 2s", ["--interval", "--watch", ""]),
+            ("--watch --interval 1ms", ["--interval", "\"1ms\"", "1s"]),
+            ("http://a", ["http://a", "unexpected", "flags"]),
+        ] {
+            let error = settings(&format!("fleet {line}"), &|_| None).unwrap_err().0;
+            assert!(parts.iter().all(|part| error.contains(part)) && error.lines().count() == 1, "{line}: {error}");
+        }
+    }
+}

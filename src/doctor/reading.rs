@@ -1,0 +1,271 @@
+//! Rows on their way into the matrix: each source once, a peer at a time, and who is missing.
+//!
+//! The traps: meshes of several canaries overlap, and a source that counts twice would double what was sent to everybody; a
+//! node is missing only if no mesh has its row; a row that breaks off is kept as such, for what is absent from it is no
+//! evidence.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::mesh::matrix::Matrix;
+use crate::mesh::row::{PeerRow, Source};
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Reading {
+    matrix: Matrix,
+    /// Sources whose row was taken, and from which document.
+    taken: HashMap<String, usize>,
+    /// Who has a probed address, as the rows say.
+    owners: HashMap<String, String>,
+    /// Node and reason, from which document.
+    missing: Vec<(usize, Missing)>,
+}
+
+/// A node without a row, or with half of one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Missing {
+    /// Which.
+    pub node: String,
+    /// Why.
+    pub error: String,
+}
+
+/// What stands behind the rows of a mesh.
+#[derive(Deserialize)]
+struct Fields {
+    missing: Vec<Missing>,
+}
+
+impl Reading {
+    /// A row, from one of several documents.
+    ///
+    /// # Errors
+    /// It is none, or it breaks off; what came of it is kept.
+    pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), serde_json::Error> {
+        let mut row = RowInto { reading: self, document, source: None, skipped: false };
+        let mut json = serde_json::Deserializer::from_slice(text);
+        let read = (&mut row).deserialize(&mut json).and_then(|()| json.end());
+        let RowInto { source, skipped, .. } = row;
+        let (Some(node), false) = (source, skipped) else { return read };
+        match &read {
+            Ok(()) => self.matrix.end_row(),
+            Err(error) => self.missing.push((document, Missing { node, error: format!("not a row: {error}") })),
+        }
+        self.matrix.finish();
+        read
+    }
+
+    /// What stands behind the rows of a mesh, as an object.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), serde_json::Error> {
+        let Fields { missing } = serde_json::from_slice(text)?;
+        self.missing.extend(missing.into_iter().map(|missing| (document, missing)));
+        Ok(())
+    }
+
+    /// A canary at `address` has given no row. Gives whether anyone knows which node that is.
+    pub fn silent(&mut self, document: usize, address: &str, error: &str) -> bool {
+        let Some(node) = self.owners.get(address) else { return false };
+        self.missing.push((document, Missing { node: node.clone(), error: error.to_owned() }));
+        true
+    }
+
+    /// Nothing more comes: the matrix, who is missing in every document, and how many rows there are.
+    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize) {
+        let mut missing: Vec<Missing> = Vec::new();
+        for (document, found) in self.missing {
+            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
+            if !came_elsewhere && !missing.iter().any(|known| known.node == found.node) {
+                self.matrix.missing(&found.node, &found.error);
+                missing.push(found);
+            }
+        }
+        self.matrix.finish();
+        (self.matrix, missing, self.taken.len())
+    }
+}
+
+/// Reads a row's object.
+struct RowInto<'r> {
+    reading: &'r mut Reading,
+    document: usize,
+    source: Option<String>,
+    /// Its source has come before.
+    skipped: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut RowInto<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut RowInto<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a row")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut has_peers = false;
+        while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
+            match &*name {
+                "source" if self.source.is_none() => {
+                    let source: Source<'de> = fields.next_value()?;
+                    self.skipped = self.reading.taken.contains_key(&*source.node);
+                    if !self.skipped {
+                        self.reading.taken.insert(source.node.clone().into_owned(), self.document);
+                        self.reading.matrix.begin_row(&source);
+                    }
+                    self.source = Some(source.node.into_owned());
+                }
+                "peers" if self.source.is_some() && !has_peers => {
+                    has_peers = true;
+                    if self.skipped {
+                        fields.next_value::<IgnoredAny>()?;
+                    } else {
+                        fields.next_value_seed(PeersInto(&mut *self.reading))?;
+                    }
+                }
+                "source" | "peers" => return Err(A::Error::custom("its source comes first, and each field once")),
+                _ => _ = fields.next_value::<IgnoredAny>()?,
+            }
+        }
+        if has_peers { Ok(()) } else { Err(A::Error::missing_field("peers")) }
+    }
+}
+
+/// Reads a row's peers.
+struct PeersInto<'r>(&'r mut Reading);
+
+impl<'de> DeserializeSeed<'de> for PeersInto<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PeersInto<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of peers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut peers: A) -> Result<(), A::Error> {
+        while let Some(peer) = peers.next_element::<PeerRow<'de>>()? {
+            if !peer.address.is_empty() && !self.0.owners.contains_key(&*peer.address) {
+                self.0.owners.insert(peer.address.clone().into_owned(), peer.node.clone().into_owned());
+            }
+            self.0.matrix.peer(&peer);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::matrix::Presence;
+
+    fn row(source: &str, peers: &[&str]) -> String {
+        let peer = |node: &&str| {
+            format!(
+                r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.{}",
+                "sent":60,"received":60,"lost":0,"recent":{{"seconds":60.0,"sent":60,"received":60,"lost":0}}}}"#,
+                &node[1..]
+            )
+        };
+        let peers: Vec<String> = peers.iter().map(peer).collect();
+        format!(
+            r#"{{"source":{{"node":"{source}","zone":"z","recent":{{}}}},"new":[1],"peers":[{}]}}"#,
+            peers.join(",")
+        )
+    }
+
+    fn presences(matrix: &Matrix) -> Vec<(String, Presence)> {
+        let mut found: Vec<_> = matrix.numbers().map(|n| (matrix.name(n).to_owned(), matrix.get(n).presence)).collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    }
+
+    #[test]
+    fn a_source_counts_once_however_many_meshes_have_it() {
+        let mut reading = Reading::default();
+        for document in 0..2 {
+            reading.row(document, row("n1", &["n2", "n3"]).as_bytes()).unwrap();
+            reading.row(document, row("n2", &["n1", "n3"]).as_bytes()).unwrap();
+        }
+        let (matrix, missing, rows) = reading.finish();
+        assert_eq!((matrix.cell_count(), rows, matrix.not_kept().rows), (4, 2, 0));
+        assert_eq!(missing, []);
+        let node = |name: &str, presence| (name.to_owned(), presence);
+        let expected = [node("n1", Presence::Whole), node("n2", Presence::Whole), node("n3", Presence::Listed)];
+        assert_eq!(presences(&matrix), expected);
+    }
+
+    #[test]
+    fn a_node_is_missing_only_where_no_mesh_has_its_row() {
+        let mut reading = Reading::default();
+        reading.row(0, row("n1", &["n2", "n3"]).as_bytes()).unwrap();
+        let fields = |nodes: &[&str]| {
+            let missing: Vec<String> =
+                nodes.iter().map(|node| format!(r#"{{"node":"{node}","error":"refused"}}"#)).collect();
+            format!(r#"{{"missing":[{}],"not_gathered":0,"verdicts":[{{"kind":"link"}}]}}"#, missing.join(","))
+        };
+        reading.fields(0, fields(&["n2", "n3"]).as_bytes()).unwrap();
+        reading.row(1, row("n2", &["n1"]).as_bytes()).unwrap();
+        // Of the same mesh: it broke off.
+        reading.row(1, row("n4", &["n1"]).as_bytes()).unwrap();
+        reading.fields(1, fields(&["n3", "n4"]).as_bytes()).unwrap();
+        let (matrix, missing, rows) = reading.finish();
+        assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), rows), (vec!["n3", "n4"], 3));
+        let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
+        let all = ["n1", "n2", "n3", "n4"].map(of);
+        assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
+    }
+
+    #[test]
+    fn a_row_that_breaks_off_keeps_what_came_and_is_known_as_broken() {
+        let whole = row("n1", &["n2", "n3"]);
+        let cut = &whole.as_bytes()[..whole.len() - 20];
+        let mut reading = Reading::default();
+        assert!(reading.row(0, cut).is_err());
+        reading.row(0, row("n2", &["n1"]).as_bytes()).unwrap();
+        let (matrix, missing, _) = reading.finish();
+        assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a row: "), "{missing:?}");
+        assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, Presence::Broken));
+    }
+
+    #[test]
+    fn who_is_silent_is_known_by_its_address() {
+        let mut reading = Reading::default();
+        reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
+        assert!(reading.silent(1, "10.0.0.2", "refused") && !reading.silent(2, "10.0.0.9", "refused"));
+        let (matrix, missing, _) = reading.finish();
+        assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
+        assert_eq!(presences(&matrix)[1].1, Presence::Missing);
+    }
+
+    #[test]
+    fn what_is_no_row_is_an_error() {
+        for text in
+            ["", "[]", "{}", r#"{"peers":[],"source":{"node":"a"}}"#, r#"{"source":{"node":"a"}}"#, "{\"source\":"]
+        {
+            assert!(Reading::default().row(0, text.as_bytes()).is_err(), "{text}");
+        }
+        let twice = format!("{}{}", row("a", &[]), row("b", &[]));
+        assert!(Reading::default().row(0, twice.as_bytes()).is_err());
+    }
+}

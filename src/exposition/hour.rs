@@ -1,0 +1,133 @@
+//! `/api/v1/hour/PEER`: the last hour of a peer, a series for each protocol that it is probed with.
+//!
+//! Built whole, for it is small: 60 steps of three short numbers are 1.5 KB, and a peer has at most two series.
+
+use std::sync::PoisonError;
+
+use serde::{Serialize, Serializer};
+
+use super::View;
+use super::row::NETWORK;
+use super::short::Short;
+use crate::clock;
+use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
+use crate::statistics::{HourReading, HourStep};
+
+/// Why there is no hour.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HourError {
+    /// Nobody of that name is probed, or is still remembered.
+    #[error("no peer {0:?}")]
+    UnknownPeer(String),
+    /// It has none.
+    #[error("the hour of {0:?} is not kept: there are {HOUR_PEERS_MAX} of them, and more peers")]
+    NotKept(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Hour<'a> {
+    source: &'a str,
+    peer: &'a str,
+    step_seconds: u64,
+    series: Vec<Series<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Series<'a> {
+    network: &'static str,
+    protocol: &'static str,
+    end_unix_seconds: u64,
+    loss: Column<'a>,
+    rtt_p50_seconds: Column<'a>,
+    rtt_p99_seconds: Column<'a>,
+}
+
+/// One number of every step.
+#[derive(Clone, Copy, Debug)]
+struct Column<'a>(HourReading<'a>, fn(HourStep) -> Option<f64>);
+
+impl Serialize for Column<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.steps().map(|step| (self.1)(step).map(Short)))
+    }
+}
+
+/// The document for the peer whose name stands, percent-encoded or not, in a path.
+///
+/// # Errors
+/// [`HourError`], where there is nobody of that name, or no hour of his.
+pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
+    let unknown = || HourError::UnknownPeer(encoded_name.chars().take(NAME_BYTES_MAX).collect());
+    let name = decoded(encoded_name).filter(|name| name.len() <= NAME_BYTES_MAX).ok_or_else(unknown)?;
+    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+    let slots: Vec<_> = directory.peers().filter(|(_, peer)| peer.node() == name).collect();
+    if slots.is_empty() {
+        return Err(unknown());
+    }
+    let series: Vec<Series<'_>> = slots
+        .into_iter()
+        .filter_map(|(slot, peer)| {
+            let hour = view.statistics.hour(slot)?;
+            Some(Series {
+                network: NETWORK,
+                protocol: peer.protocol().label(),
+                end_unix_seconds: clock::realtime_of(hour.end).as_secs(),
+                loss: Column(hour, |step| step.loss),
+                rtt_p50_seconds: Column(hour, |step| step.rtt_p50_seconds),
+                rtt_p99_seconds: Column(hour, |step| step.rtt_p99_seconds),
+            })
+        })
+        .collect();
+    if series.is_empty() {
+        return Err(HourError::NotKept(name));
+    }
+    let document = Hour { source: &view.node, peer: &name, step_seconds: HOUR_STEP.as_secs(), series };
+    // Neither writing to a Vec nor serializing these structs can fail.
+    let mut body = serde_json::to_vec(&document).unwrap_or_default();
+    body.push(b'\n');
+    Ok(body)
+}
+
+/// A part of a path without its percent-encoding (RFC 3986, section 2.1); none where that is wrong, or the result is no UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                digit()? << 4 | digit()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_decoded_and_broken_ones_are_nobodys() {
+        for (text, name) in [
+            ("node-7", Some("node-7")),
+            ("n%6fde%2D7", Some("node-7")),
+            ("%C3%A9", Some("é")),
+            ("a%2Fb", Some("a/b")),
+            ("", Some("")),
+            ("%", None),
+            ("a%4", None),
+            ("%g0", None),
+            ("%+1", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(decoded(text).as_deref(), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_one_line() {
+        assert_eq!(HourError::UnknownPeer("a\nb".into()).to_string(), "no peer \"a\\nb\"");
+    }
+}

@@ -1,0 +1,234 @@
+//! The two objects of a row: the agent itself, and one peer. Fields may be added; those here stay.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::short::Short;
+use super::{View, now};
+use crate::clock;
+use crate::limits::{HOUR_PEERS_MAX, NAME_BYTES_MAX};
+use crate::peers::{Directory, Peer, SlotId};
+use crate::statistics::{OwnCounters, RecentOwn, Statistics};
+use crate::units::Nanos;
+
+/// The network that is measured.
+pub const NETWORK: &str = "pod";
+/// Room for the longest object: two names, each byte escaped to six, and all the rest.
+pub const OBJECT_BYTES_MAX: usize = 2 * 6 * NAME_BYTES_MAX + 1_024;
+
+/// The agent.
+#[derive(Debug, Serialize)]
+pub struct Source<'a> {
+    node: &'a str,
+    zone: &'a str,
+    version: &'static str,
+    allocator: &'static str,
+    narenas: Option<u32>,
+    linkage: &'static str,
+    /// 0 where /proc does not tell.
+    rss_bytes: u64,
+    cpus: usize,
+    interval_seconds: Short,
+    /// Whether every peer has an hour.
+    hour_kept: bool,
+    echo_requests_received: u64,
+    echo_replies_sent: u64,
+    recent: RecentSource,
+}
+
+#[derive(Debug, Serialize)]
+struct RecentSource {
+    seconds: Short,
+    echo_requests_received: u64,
+    echo_replies_sent: u64,
+    send_lag_p99_seconds: Option<Short>,
+    read_delay_p99_seconds: Option<Short>,
+    probes_skipped: u64,
+    receive_queue_drops: u64,
+    run_delay_seconds: Short,
+}
+
+/// What a row says of the agent and the kernel tells: read before the directory's lock is taken.
+#[derive(Debug)]
+pub struct Measured {
+    own: OwnCounters,
+    recent: RecentOwn,
+    resident_bytes: u64,
+}
+
+impl Measured {
+    /// As of now.
+    pub fn now(view: &View) -> Self {
+        let own = view.statistics.own();
+        let recent = view.statistics.recent_own(&own, now());
+        Self { own, recent, resident_bytes: view.about.resident.bytes(now()).unwrap_or(0) }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The agent with these measurements.
+    pub fn new(view: &'a View, directory: &'a Directory, measured: &Measured) -> Self {
+        let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
+        let RecentOwn { seconds, counters: recent } = &measured.recent;
+        let p99 = |buckets| statistics.send_lag().bounds().quantile(0.99, buckets).map(Short);
+        Self {
+            node: &view.node,
+            zone: directory.own_zone(),
+            version: env!("CARGO_PKG_VERSION"),
+            allocator: about.allocator,
+            narenas: about.narenas,
+            linkage: about.linkage,
+            rss_bytes: measured.resident_bytes,
+            cpus: about.cpus,
+            interval_seconds: Short(statistics.interval().as_secs_f64()),
+            hour_kept: is_every_hour_kept(directory),
+            echo_requests_received: own.echoes.requests_received,
+            echo_replies_sent: own.echoes.replies_sent,
+            recent: RecentSource {
+                seconds: Short(*seconds),
+                echo_requests_received: recent.echoes.requests_received,
+                echo_replies_sent: recent.echoes.replies_sent,
+                send_lag_p99_seconds: p99(&recent.send_lag.buckets),
+                read_delay_p99_seconds: p99(&recent.read_delay.buckets),
+                probes_skipped: recent.skipped,
+                receive_queue_drops: recent.receive_queue_drops,
+                run_delay_seconds: Short(recent.run_delay.as_secs_f64()),
+            },
+        }
+    }
+}
+
+fn is_every_hour_kept(directory: &Directory) -> bool {
+    (HOUR_PEERS_MAX..directory.slot_count()).all(|slot| directory.peer(SlotId::at(slot)).is_none())
+}
+
+/// A peer.
+#[derive(Debug, Serialize)]
+pub struct PeerRow<'a> {
+    node: &'a str,
+    zone: &'a str,
+    network: &'static str,
+    protocol: &'static str,
+    state: &'static str,
+    address: IpAddr,
+    sent: u64,
+    received: u64,
+    lost: u64,
+    late: u32,
+    rtt_p50_seconds: Option<Short>,
+    rtt_p99_seconds: Option<Short>,
+    since_unix_seconds: Option<u64>,
+    recent: RecentRow,
+}
+
+#[derive(Debug, Serialize)]
+struct RecentRow {
+    seconds: Short,
+    sent: u32,
+    received: u32,
+    lost: u32,
+    rtt_p50_seconds: Option<Short>,
+    rtt_p99_seconds: Option<Short>,
+}
+
+impl<'a> PeerRow<'a> {
+    /// The peer in this slot; none past the last that there can be.
+    pub fn new(statistics: &Statistics, slot: SlotId, peer: Peer<'a>, zone: &'a str) -> Option<Self> {
+        let now = now();
+        let total = statistics.slot(slot)?.read();
+        let recent = statistics.recent(slot, now)?;
+        let bounds = statistics.bounds();
+        Some(Self {
+            node: peer.node(),
+            zone,
+            network: NETWORK,
+            protocol: peer.protocol().label(),
+            state: peer.presence().label(),
+            address: peer.address(),
+            sent: total.sent,
+            received: total.received,
+            lost: total.lost,
+            late: total.late,
+            rtt_p50_seconds: bounds.quantile(0.5, &total.rtt.buckets).map(Short),
+            rtt_p99_seconds: bounds.quantile(0.99, &total.rtt.buckets).map(Short),
+            since_unix_seconds: statistics.losing_since(slot, now).map(clock::realtime_of).map(Nanos::as_secs),
+            recent: RecentRow {
+                seconds: Short(recent.seconds),
+                sent: recent.sent,
+                received: recent.received,
+                lost: recent.lost,
+                rtt_p50_seconds: bounds.quantile(0.5, &recent.buckets).map(Short),
+                rtt_p99_seconds: bounds.quantile(0.99, &recent.buckets).map(Short),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As long as a name can get: each byte is escaped to six.
+    fn name() -> String {
+        "\u{1}".repeat(NAME_BYTES_MAX)
+    }
+
+    const LONGEST: Option<Short> = Some(Short(0.000_012_34));
+
+    #[test]
+    fn the_longest_objects_have_room() {
+        let name = name();
+        let peer = PeerRow {
+            node: &name,
+            zone: &name,
+            network: NETWORK,
+            protocol: "icmpv6",
+            state: "terminating",
+            address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".parse().unwrap(),
+            sent: u64::MAX,
+            received: u64::MAX,
+            lost: u64::MAX,
+            late: u32::MAX,
+            rtt_p50_seconds: LONGEST,
+            rtt_p99_seconds: LONGEST,
+            since_unix_seconds: Some(u64::MAX),
+            recent: RecentRow {
+                seconds: Short(0.000_012_34),
+                sent: u32::MAX,
+                received: u32::MAX,
+                lost: u32::MAX,
+                rtt_p50_seconds: LONGEST,
+                rtt_p99_seconds: LONGEST,
+            },
+        };
+        let source = Source {
+            node: &name,
+            zone: &name,
+            version: "1000.1000.1000",
+            allocator: "mimalloc",
+            narenas: Some(u32::MAX),
+            linkage: "c-shim",
+            rss_bytes: u64::MAX,
+            cpus: usize::MAX,
+            interval_seconds: Short(0.000_012_34),
+            hour_kept: false,
+            echo_requests_received: u64::MAX,
+            echo_replies_sent: u64::MAX,
+            recent: RecentSource {
+                seconds: Short(0.000_012_34),
+                echo_requests_received: u64::MAX,
+                echo_replies_sent: u64::MAX,
+                send_lag_p99_seconds: LONGEST,
+                read_delay_p99_seconds: LONGEST,
+                probes_skipped: u64::MAX,
+                receive_queue_drops: u64::MAX,
+                run_delay_seconds: Short(0.000_012_34),
+            },
+        };
+        for length in [serde_json::to_vec(&peer).unwrap().len(), serde_json::to_vec(&source).unwrap().len()] {
+            // Beside them stand a comma, or what a row begins with.
+            assert!(length + 32 <= OBJECT_BYTES_MAX, "{length} of {OBJECT_BYTES_MAX}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Asking canaries: whom, over which connection, and how many at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode, header};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::config::{Canaries, CanaryUrl, Host};
+use crate::discovery::dns::{self, ResolveError, Servers};
+use crate::http::client::{GetError, Link};
+use crate::http::lines::Lines;
+use crate::limits::{CANARIES_AT_ONCE, CANARIES_MAX};
+
+/// Why a canary has no row.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No address.
+    #[error("{0}")]
+    Resolve(#[from] ResolveError),
+    /// No connection, or it broke, or was refused.
+    #[error("{0}")]
+    Get(#[from] GetError),
+    /// Something else listens there.
+    #[error("{path} is not what a canary says: {reason}")]
+    Foreign {
+        /// What was asked for.
+        path: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Who is to be asked, now: a Service's pods come and go.
+///
+/// # Errors
+/// [`ResolveError`] of a Service; a URL's name is resolved when it is asked.
+pub async fn whom(canaries: &Canaries) -> Result<Vec<CanaryUrl>, ResolveError> {
+    match canaries {
+        Canaries::Urls(urls) => Ok(urls.clone()),
+        Canaries::Service { name, port } => {
+            let mut addresses = dns::service_addresses(&Servers::System, name).await?;
+            if addresses.len() > CANARIES_MAX {
+                eprintln!("kube-canary: {name}: {} addresses, of which {CANARIES_MAX} are asked", addresses.len());
+                addresses.truncate(CANARIES_MAX);
+            }
+            Ok(addresses.into_iter().map(|a| CanaryUrl { host: Host::Address(a), port: *port }).collect())
+        }
+    }
+}
+
+/// Asks each, a few at once, and hands `take` each answer as it comes, with the place of its question.
+pub async fn each<F>(canaries: &[CanaryUrl], ask: impl Fn(CanaryUrl) -> F, mut take: impl FnMut(usize, F::Output))
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let mut waiting = canaries.iter().cloned().enumerate();
+    let mut asked = JoinSet::new();
+    loop {
+        while asked.len() < CANARIES_AT_ONCE
+            && let Some((index, canary)) = waiting.next()
+        {
+            let answer = ask(canary);
+            asked.spawn(async move { (index, answer.await) });
+        }
+        match asked.join_next().await {
+            Some(Ok((index, answer))) => take(index, answer),
+            // Only a panic ends a task of ours without a result, and the release build aborts on one.
+            Some(Err(error)) => log::error!("asking a canary: {error}"),
+            None => return,
+        }
+    }
+}
+
+/// Allows `time` for what is asked of one canary.
+///
+/// # Errors
+/// As `asking`, and [`GetError::Time`].
+pub async fn within<T, E: From<GetError>>(time: Duration, asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    tokio::time::timeout(time, asking).await.unwrap_or_else(|_| Err(GetError::Time(time).into()))
+}
+
+/// Whether the reader of lines wants more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// The next line.
+    Wanted,
+    /// Nothing more.
+    Enough,
+}
+
+/// A connection to a canary, for one request after the other.
+pub struct Connection {
+    link: Link,
+    host: String,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn open(canary: &CanaryUrl) -> Result<Self, AskError> {
+        let address = match &canary.host {
+            Host::Address(address) => *address,
+            Host::Name(name) => dns::host_address(name).await?,
+        };
+        let stream = TcpStream::connect(SocketAddr::new(address, canary.port)).await.map_err(GetError::Connect)?;
+        let link = Link::handshake(stream).await.map_err(GetError::Wire)?;
+        Ok(Self { link, host: canary.to_string().replacen("http://", "", 1) })
+    }
+
+    /// Whether it can be asked again.
+    pub async fn is_usable(&mut self) -> bool {
+        self.link.is_usable().await
+    }
+
+    /// The head of an answer, which is 200.
+    async fn get(&mut self, path: &'static str) -> Result<Incoming, GetError> {
+        let request = Request::get(path).header(header::HOST, &self.host).body(http_body_util::Empty::new());
+        let response = self.link.send(request.map_err(GetError::Path)?).await.map_err(GetError::Wire)?;
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
+            status => Err(GetError::Status(status)),
+        }
+    }
+
+    /// A whole answer of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`GetError`].
+    pub async fn whole(&mut self, path: &'static str, limit: usize) -> Result<Vec<u8>, GetError> {
+        let body = self.get(path).await?;
+        self.link.collect(body, limit).await
+    }
+
+    /// Shows `reader` one line after the other, until it has enough or the answer ends; blank lines are left out, and what
+    /// stands behind the last end of a line. No line may be longer than `line_limit`.
+    ///
+    /// # Errors
+    /// As `reader`, and [`GetError`].
+    pub async fn lines<E: From<GetError>>(
+        &mut self,
+        path: &'static str,
+        line_limit: usize,
+        mut reader: impl FnMut(&[u8]) -> Result<More, E>,
+    ) -> Result<(), E> {
+        let mut body = self.get(path).await?;
+        let mut lines = Lines::new(line_limit);
+        while let Some(frame) = self.link.frame(&mut body).await {
+            let Ok(data) = frame.map_err(GetError::Wire)?.into_data() else { continue };
+            lines.push(&data).map_err(|_| GetError::TooLarge(line_limit))?;
+            while let Some(line) = lines.next_line() {
+                if reader(line)? == More::Enough {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_are_asked_at_once_and_every_answer_is_that_of_its_question() {
+        let host = || Host::Address(Ipv4Addr::LOCALHOST.into());
+        let all: Vec<CanaryUrl> = (1..=50).map(|port| CanaryUrl { host: host(), port }).collect();
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ask = |canary: CanaryUrl| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                // The later the sooner.
+                tokio::time::sleep(Duration::from_millis(u64::from(100 - canary.port))).await;
+                now.fetch_sub(1, Ordering::Relaxed);
+                canary.port
+            }
+        };
+        let mut answers = [0; 50];
+        each(&all, ask, |index, port| answers[index] = port).await;
+        assert!(answers.into_iter().eq(1..=50), "{answers:?}");
+        assert_eq!(most.load(Ordering::Relaxed), CANARIES_AT_ONCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_hangs_is_left_after_its_time() {
+        let time = Duration::from_secs(10);
+        let hangs = within(time, std::future::pending::<Result<(), AskError>>()).await;
+        assert!(matches!(hangs, Err(AskError::Get(GetError::Time(t))) if t == time), "{hangs:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! The A/B verdict: builds beside each other, on machines with as many processors, and which takes the least.
+//!
+//! The trap is to compare what differs in more than its allocator: groups are compared only at the same number of
+//! processors, versions that differ are named, and a difference is called one only where ranges do not overlap.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::row::Row;
+use super::table::{self, Side, kilobytes, known, percent, time};
+
+/// Nodes that a group needs for its range to say anything.
+const NODES_MIN: usize = 3;
+
+/// A build on machines with so many processors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// What tells it from others.
+    #[serde(flatten)]
+    pub build: Build,
+    /// Canaries.
+    pub nodes: usize,
+    /// Resident memory.
+    pub rss_bytes: Option<Range<u64>>,
+    /// Private dirty memory.
+    pub private_dirty_bytes: Option<Range<u64>>,
+    /// Processor time per probe.
+    pub cpu_seconds_per_probe: Option<Range<f64>>,
+    /// Whether its median of resident memory is the smallest of those with as many processors, of two or more.
+    pub smallest: bool,
+}
+
+/// What tells a group from others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Build {
+    /// Processors of the machine.
+    pub cpus: u64,
+    /// The malloc that runs.
+    pub allocator: String,
+    /// jemalloc's arenas.
+    pub narenas: Option<u64>,
+    /// `rust` or `c-shim`.
+    pub linkage: Option<String>,
+    /// The libc.
+    pub libc: Option<String>,
+}
+
+/// What a figure is in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range<T> {
+    /// Half are below; of an even number the lower one of the middle, which is a real canary's.
+    pub median: T,
+    /// The smallest.
+    pub min: T,
+    /// The largest.
+    pub max: T,
+}
+
+impl<T: Copy + PartialOrd> Range<T> {
+    fn of(values: impl Iterator<Item = T>) -> Option<Self> {
+        let mut values: Vec<T> = values.collect();
+        values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+        let (min, max) = (*values.first()?, *values.last()?);
+        Some(Self { median: values[(values.len() - 1) / 2], min, max })
+    }
+
+    fn show(self, show: impl Fn(T) -> String) -> String {
+        format!("{} ({}..{})", show(self.median), show(self.min), show(self.max))
+    }
+}
+
+/// The groups of all canaries that say which build they are, by processors, then by resident memory.
+pub fn of(rows: &[Row]) -> Vec<Group> {
+    let mut found: BTreeMap<Build, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        if let (Some(cpus), Some(allocator)) = (row.cpus, row.allocator.clone()) {
+            let build =
+                Build { cpus, allocator, narenas: row.narenas, linkage: row.linkage.clone(), libc: row.libc.clone() };
+            found.entry(build).or_default().push(row);
+        }
+    }
+    let mut groups: Vec<Group> = (found.into_iter())
+        .map(|(build, rows)| Group {
+            build,
+            nodes: rows.len(),
+            rss_bytes: Range::of(rows.iter().filter_map(|row| row.rss_bytes)),
+            private_dirty_bytes: Range::of(rows.iter().filter_map(|row| row.private_dirty_bytes)),
+            cpu_seconds_per_probe: Range::of(rows.iter().filter_map(|row| row.cpu_seconds_per_probe)),
+            smallest: false,
+        })
+        .collect();
+    let rss = |group: &Group| group.rss_bytes.map_or(u64::MAX, |rss| rss.median);
+    groups.sort_by_key(|group| (group.build.cpus, rss(group)));
+    for same in groups.chunk_by_mut(|a, b| a.build.cpus == b.build.cpus) {
+        let compared = same.iter().filter(|group| group.rss_bytes.is_some()).count();
+        same[0].smallest = compared > 1;
+    }
+    groups
+}
+
+/// The table, and below it a sentence per number of processors.
+pub fn render(groups: &[Group], rows: &[Row]) -> String {
+    let heads = [
+        ("CORES", Side::Right),
+        ("ALLOCATOR", Side::Left),
+        ("NARENAS", Side::Right),
+        ("LINKAGE", Side::Left),
+        ("LIBC", Side::Left),
+        ("NODES", Side::Right),
+        ("RSS KB", Side::Right),
+        ("DIRTY KB", Side::Right),
+        ("CPU/PROBE", Side::Right),
+    ];
+    let cells = |group: &Group| {
+        let Group { build, nodes, .. } = group;
+        [
+            build.cpus.to_string(),
+            build.allocator.clone(),
+            known(build.narenas, |n| n.to_string()),
+            known(build.linkage.clone(), |name| name),
+            known(build.libc.clone(), |name| name),
+            nodes.to_string(),
+            known(group.rss_bytes, |range| range.show(kilobytes)),
+            known(group.private_dirty_bytes, |range| range.show(kilobytes)),
+            known(group.cpu_seconds_per_probe, |range| range.show(time)),
+        ]
+    };
+    let mut text = table::render(heads, &groups.iter().map(cells).collect::<Vec<_>>());
+    text.push_str("\nMedian (smallest..largest) of the nodes.\n");
+    for same in groups.chunk_by(|a, b| a.build.cpus == b.build.cpus) {
+        let cores = if same[0].build.cpus == 1 { "core" } else { "cores" };
+        let _ = writeln!(text, "{} {cores}: {}.", same[0].build.cpus, verdict(same));
+    }
+    let mut versions: Vec<&str> = rows.iter().filter_map(|row| row.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        let _ = writeln!(text, "Their versions differ ({}): some of this may be theirs.", versions.join(", "));
+    }
+    text
+}
+
+/// Which of these, sorted by resident memory, is smallest, and whether that can be told.
+fn verdict(same: &[Group]) -> String {
+    let measured: Vec<(&Group, Range<u64>)> = same.iter().filter_map(|g| Some((g, g.rss_bytes?))).collect();
+    let [(smallest, least), others @ ..] = &measured[..] else { return "no canary says what it takes".into() };
+    let Some((next, more)) = others.first() else {
+        return format!("only {}, with nothing to compare it to", smallest.build.name());
+    };
+    let less = more.median - least.median;
+    let mut text = format!("{} is smallest: {} KB", smallest.build.name(), kilobytes(least.median));
+    if less > 0 {
+        let share = less as f64 / more.median as f64;
+        let _ = write!(text, ", {} KB ({}) below {}", kilobytes(less), percent(share), next.build.name());
+    } else {
+        let _ = write!(text, ", as {}", next.build.name());
+    }
+    // Of all others: one with a higher median may still reach below.
+    let overlap = others.iter().find(|(_, range)| range.min <= least.max);
+    let few = measured.iter().any(|(group, _)| group.nodes < NODES_MIN);
+    let _ = match overlap {
+        Some((other, _)) => {
+            write!(text, "; but its range overlaps that of {}: no clear difference", other.build.name())
+        }
+        None if few => write!(text, "; with fewer than {NODES_MIN} nodes of each that may be chance"),
+        None => write!(text, "; no ranges overlap"),
+    };
+    text
+}
+
+impl Build {
+    fn name(&self) -> String {
+        let narenas = self.narenas.map(|n| format!(", narenas {n}")).unwrap_or_default();
+        let linkage = self.linkage.as_deref().unwrap_or("?");
+        let libc = self.libc.as_deref().filter(|libc| *libc != self.allocator);
+        let libc = libc.map(|libc| format!(" on {libc}")).unwrap_or_default();
+        format!("{}{libc} ({linkage}{narenas})", self.allocator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(allocator: &str, cpus: u64, kilobytes: &[u64]) -> Vec<Row> {
+        let row = |rss: &u64| Row {
+            cpus: Some(cpus),
+            allocator: Some(allocator.into()),
+            narenas: (allocator == "jemalloc").then_some(1),
+            linkage: Some("rust".into()),
+            libc: Some("musl".into()),
+            version: Some("0.1.0".into()),
+            rss_bytes: Some(rss << 10),
+            cpu_seconds_per_probe: Some(0.000_01),
+            ..Row::default()
+        };
+        kilobytes.iter().map(row).collect()
+    }
+
+    fn sentence(rows: &[Row], cores: &str) -> String {
+        let text = render(&of(rows), rows);
+        text.lines().find(|line| line.starts_with(cores)).unwrap_or_else(|| panic!("{text}")).to_owned()
+    }
+
+    #[test]
+    fn builds_are_grouped_by_cores_and_the_smallest_median_is_named() {
+        let mut all = rows("jemalloc", 4, &[1_900, 1_860, 1_880, 1_870]);
+        all.extend(rows("musl", 4, &[1_300, 1_320, 1_340]));
+        all.extend(rows("musl", 64, &[1_400]));
+        all.push(Row { error: Some("refused".into()), ..Row::default() });
+        let groups = of(&all);
+        let told: Vec<_> =
+            groups.iter().map(|g| (g.build.cpus, g.build.allocator.as_str(), g.nodes, g.smallest)).collect();
+        assert_eq!(told, [(4, "musl", 3, true), (4, "jemalloc", 4, false), (64, "musl", 1, false)]);
+        let jemalloc = groups[1].rss_bytes.unwrap();
+        assert_eq!((jemalloc.median >> 10, jemalloc.min >> 10, jemalloc.max >> 10), (1_870, 1_860, 1_900));
+        let text = render(&groups, &all);
+        assert!(text.contains("1,320 (1,300..1,340)") && text.contains("10 µs (10 µs..10 µs)"), "{text}");
+        assert_eq!(
+            sentence(&all, "4 cores"),
+            "4 cores: musl (rust) is smallest: 1,320 KB, 550 KB (29.4%) below jemalloc on musl (rust, narenas 1); no ranges overlap."
+        );
+        assert_eq!(sentence(&all, "64 cores"), "64 cores: only musl (rust), with nothing to compare it to.");
+        let json = serde_json::to_value(&groups).unwrap();
+        assert_eq!(json[0]["allocator"], "musl");
+        assert_eq!(json[0]["rss_bytes"]["median"], 1_320 << 10);
+    }
+
+    #[test]
+    fn a_winner_is_called_one_only_where_it_can_be_told() {
+        let mut overlapping = rows("musl", 4, &[1_300, 1_320, 1_900]);
+        overlapping.extend(rows("jemalloc", 4, &[1_860, 1_870, 1_880]));
+        assert!(
+            sentence(&overlapping, "4 cores")
+                .ends_with("overlaps that of jemalloc on musl (rust, narenas 1): no clear difference.")
+        );
+        let mut few = rows("musl", 4, &[1_300, 1_320, 1_340]);
+        few.extend(rows("jemalloc", 4, &[1_860, 1_870]));
+        assert!(sentence(&few, "4 cores").ends_with("; with fewer than 3 nodes of each that may be chance."));
+        let mut mixed = few.clone();
+        mixed[0].version = Some("0.2.0".into());
+        assert!(render(&of(&mixed), &mixed).contains("Their versions differ (0.1.0, 0.2.0)"));
+        assert!(!render(&of(&few), &few).contains("differ ("));
+    }
+}

@@ -1,0 +1,137 @@
+//! `kube-canary fleet`: what every canary costs and measures, a row per node; and the part of `kube-canary doctor` that asks.
+//!
+//! ```text
+//! whom ─► ask (a few at once) ─► row (peers, own samples) ─► rows | groups ─► standard output
+//! ```
+//!
+//! The traps: one canary that hangs must not hold up the rest, nor one that is lost hide them; a scrape is megabytes where
+//! peers are thousands, and what is wanted of it stands at its head, so the rest is not fetched; an address of a Service
+//! names nobody, so that a row's node is what the canary itself says.
+
+pub mod ask;
+mod groups;
+mod own;
+mod peers;
+mod row;
+mod rows;
+mod samples;
+pub mod table;
+
+use std::io;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::config::FleetSettings;
+use crate::discovery::dns::ResolveError;
+use crate::stop::Stop;
+use crate::{allocator, console};
+use row::Row;
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// No addresses.
+    #[error("cannot resolve the Service {0}; outside the cluster, name canaries with --url")]
+    Service(#[from] ResolveError),
+    /// Not one row.
+    #[error("none of {0} canaries answers")]
+    Silent(usize),
+    /// The runtime, a signal handler, or standard output.
+    #[error("cannot {operation}: {error}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// What was tried, for an error of the system.
+pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
+    move |error| FleetError::System { operation, error }
+}
+
+/// Runs what asks canaries on an event loop of its own.
+///
+/// # Errors
+/// As `asking`, and where there is no event loop.
+pub fn on_event_loop<T>(asking: impl Future<Output = Result<T, FleetError>>) -> Result<T, FleetError> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().map_err(system("start an event loop"))?;
+    let done = runtime.block_on(asking);
+    runtime.shutdown_background();
+    done
+}
+
+/// Asks all, and prints what they say; again and again where that is asked for, until a signal comes.
+///
+/// # Errors
+/// [`FleetError`].
+// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+#[inline(never)]
+pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
+    on_event_loop(async {
+        match settings.watch {
+            None => once(settings).await,
+            Some(interval) => {
+                let mut stop = Stop::new().map_err(system("handle signals"))?;
+                allocator::mark_baseline();
+                tokio::select! {
+                    done = again(settings, interval) => done,
+                    () = stop.asked() => Ok(()),
+                }
+            }
+        }
+    })
+}
+
+async fn once(settings: &FleetSettings) -> Result<(), FleetError> {
+    let rows = look(settings).await?;
+    console::print(show(&rows, settings)).map_err(system("write to standard output"))?;
+    if rows.iter().all(|row| row.node.is_none()) { Err(FleetError::Silent(rows.len())) } else { Ok(()) }
+}
+
+async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Result<(), FleetError> {
+    loop {
+        let next = Instant::now() + interval;
+        // A Service that is not there now may be there again.
+        let text = match look(settings).await {
+            Ok(rows) => show(&rows, settings),
+            Err(error) if settings.json => {
+                eprintln!("kube-canary: {error}");
+                String::new()
+            }
+            Err(error) => format!("{error}\n"),
+        };
+        let drawn = if settings.json { text } else { console::screen(&text) };
+        let read = console::print(drawn).map_err(system("write to standard output"))?;
+        if !read {
+            return Ok(());
+        }
+        sleep_until(next).await;
+    }
+}
+
+/// All rows, sorted.
+async fn look(settings: &FleetSettings) -> Result<Vec<Row>, FleetError> {
+    let canaries = ask::whom(&settings.canaries).await?;
+    let mut rows = vec![Row::default(); canaries.len()];
+    ask::each(&canaries, row::ask, |index, row| rows[index] = row).await;
+    rows::sort(&mut rows, settings.sort);
+    Ok(rows)
+}
+
+fn show(rows: &[Row], settings: &FleetSettings) -> String {
+    let json =
+        |value: Result<String, serde_json::Error>| value.map_or_else(|error| format!("{error}\n"), |text| text + "\n");
+    if !settings.by_allocator {
+        return if settings.json { json(serde_json::to_string(rows)) } else { rows::render(rows) };
+    }
+    for row in rows {
+        if let Some(error) = &row.error {
+            eprintln!("kube-canary: {}: {error}", row.url);
+        }
+    }
+    let groups = groups::of(rows);
+    if settings.json { json(serde_json::to_string(&groups)) } else { groups::render(&groups, rows) }
+}

@@ -1,0 +1,165 @@
+//! What one canary says of itself: its row (`/api/v1/peers`), and the head of its metrics.
+
+use serde::Serialize;
+
+use super::ask::{AskError, Connection, More, within};
+use super::own::OwnSamples;
+use super::peers::{Document, loss};
+use crate::config::CanaryUrl;
+use crate::http::client::GetError;
+use crate::limits::{CANARY_TIME, OWN_SAMPLES_BYTES_MAX, ROW_BYTES_MAX, SAMPLE_BYTES_MAX};
+
+const PEERS: &str = "/api/v1/peers";
+const METRICS: &str = "/metrics";
+
+/// A canary; what it has not said is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// Its node; none where it has not answered.
+    pub node: Option<String>,
+    /// The node's zone, or `unknown`.
+    pub zone: Option<String>,
+    /// Where it was asked.
+    pub url: String,
+    /// Resident memory.
+    pub rss_bytes: Option<u64>,
+    /// Private dirty memory.
+    pub private_dirty_bytes: Option<u64>,
+    /// Processors of the machine.
+    pub cpus: Option<u64>,
+    /// Threads of the canary.
+    pub threads: Option<u64>,
+    /// The malloc that runs.
+    pub allocator: Option<String>,
+    /// jemalloc's arenas.
+    pub narenas: Option<u64>,
+    /// Who links: `rust` or `c-shim`.
+    pub linkage: Option<String>,
+    /// The libc.
+    pub libc: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Processor time per probe since the start, in seconds.
+    pub cpu_seconds_per_probe: Option<f64>,
+    /// Links that it measures: peers, families and networks.
+    pub links: Option<u64>,
+    /// The peer with the highest recent loss, of these that with the longest p99.
+    pub worst_peer: Option<String>,
+    /// On which network.
+    pub worst_peer_network: Option<String>,
+    /// By which protocol.
+    pub worst_peer_protocol: Option<String>,
+    /// Its recent loss, 0 to 1.
+    pub worst_peer_loss: Option<f64>,
+    /// Its recent p99, in seconds.
+    pub worst_peer_rtt_p99_seconds: Option<f64>,
+    /// Recent loss over all links, 0 to 1.
+    pub loss: Option<f64>,
+    /// Recent p99 of how late it sends.
+    pub send_lag_p99_seconds: Option<f64>,
+    /// Why something is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Asks one canary. Never fails: what went wrong is in the row.
+pub async fn ask(canary: CanaryUrl) -> Row {
+    let mut row = Row { url: canary.to_string(), ..Row::default() };
+    if let Err(error) = within(CANARY_TIME, fill(&mut row, &canary)).await {
+        row.error = Some(error.to_string());
+    }
+    row
+}
+
+async fn fill(row: &mut Row, canary: &CanaryUrl) -> Result<(), AskError> {
+    let mut connection = Connection::open(canary).await?;
+    let body = connection.whole(PEERS, ROW_BYTES_MAX).await?;
+    let sent = row.take_peers(&body)?;
+    drop(body);
+    if !connection.is_usable().await {
+        connection = Connection::open(canary).await?;
+    }
+    let mut own = OwnSamples::default();
+    let mut bytes = 0;
+    connection
+        .lines(METRICS, SAMPLE_BYTES_MAX, |line| {
+            bytes += line.len();
+            if bytes > OWN_SAMPLES_BYTES_MAX {
+                return Err(GetError::TooLarge(OWN_SAMPLES_BYTES_MAX));
+            }
+            Ok(std::str::from_utf8(line).map_or(More::Wanted, |line| own.take(line)))
+        })
+        .await?;
+    own.give(row, sent);
+    Ok(())
+}
+
+impl Row {
+    /// Takes what `/api/v1/peers` says; gives the probes sent since the start.
+    fn take_peers(&mut self, body: &[u8]) -> Result<u64, AskError> {
+        let foreign = |error: serde_json::Error| AskError::Foreign { path: PEERS, reason: error.to_string() };
+        let Document { source, peers } = serde_json::from_slice(body).map_err(foreign)?;
+        self.node = Some(source.node.into_owned());
+        self.zone = Some(source.zone.into_owned());
+        self.send_lag_p99_seconds = source.recent.send_lag_p99_seconds;
+        self.links = Some(peers.links);
+        self.loss = loss(peers.recent_received, peers.recent_lost);
+        if let Some((loss, worst)) = peers.worst {
+            self.worst_peer = Some(worst.node.into_owned());
+            self.worst_peer_network = Some(worst.network.into_owned());
+            self.worst_peer_protocol = Some(worst.protocol.into_owned());
+            self.worst_peer_loss = Some(loss);
+            self.worst_peer_rtt_p99_seconds = worst.recent.rtt_p99_seconds;
+        }
+        Ok(peers.sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(node: &str, received: u32, lost: u32, p99: &str) -> String {
+        format!(
+            r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","sent":100,"received":99,
+            "recent":{{"seconds":60.0,"sent":60,"received":{received},"lost":{lost},"rtt_p99_seconds":{p99}}}}}"#
+        )
+    }
+
+    fn row(source: &str, peers: &[String]) -> Row {
+        let mut row = Row::default();
+        let body = format!(r#"{{"source":{{"node":"n\"1","zone":"z"{source}}},"peers":[{}]}}"#, peers.join(","));
+        row.take_peers(body.as_bytes()).unwrap();
+        row
+    }
+
+    #[test]
+    fn the_worst_peer_is_the_one_with_the_highest_loss_then_the_longest_p99() {
+        let [slow, lossy, fast, silent] = [
+            peer("slow", 60, 0, "0.5"),
+            peer("lossy", 59, 1, "0.001"),
+            peer("fast", 60, 0, "0.001"),
+            peer("silent", 0, 0, "null"),
+        ];
+        let worst =
+            row(r#","recent":{"send_lag_p99_seconds":0.25}"#, &[fast.clone(), slow.clone(), lossy, silent.clone()]);
+        assert_eq!((worst.node.as_deref(), worst.links), (Some("n\"1"), Some(4)));
+        assert_eq!((worst.worst_peer.as_deref(), worst.worst_peer_loss), (Some("lossy"), Some(1.0 / 60.0)));
+        assert_eq!((worst.loss, worst.send_lag_p99_seconds), (Some(1.0 / 180.0), Some(0.25)));
+        let worst = row("", &[fast, slow, silent.clone()]);
+        assert_eq!((worst.worst_peer.as_deref(), worst.worst_peer_rtt_p99_seconds), (Some("slow"), Some(0.5)));
+        assert_eq!((worst.loss, worst.send_lag_p99_seconds), (Some(0.0), None));
+        let none = row("", &[silent]);
+        assert_eq!((none.worst_peer, none.loss, none.links), (None, None, Some(1)), "not measured is not well");
+    }
+
+    #[test]
+    fn a_stranger_s_answer_is_an_error_that_names_the_path() {
+        for body in
+            ["", "[]", "<html>", r#"{"source":{},"peers":[]}"#, r#"{"source":{"node":"a","zone":"z"},"peers":3}"#]
+        {
+            let error = Row::default().take_peers(body.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("/api/v1/peers is not what a canary says: "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A row per node: in which order, and as a table.
+
+use std::cmp::Ordering;
+
+use super::row::Row;
+use super::table::{self, Side, kilobytes, known, percent, time};
+use crate::config::Column;
+
+/// Sorts: texts from A to Z, numbers the largest first, what is not known behind all others, and what is alike by node.
+pub fn sort(rows: &mut [Row], by: Column) {
+    rows.sort_by(|a, b| {
+        let order = match by {
+            Column::Node => text(a.node.as_ref(), b.node.as_ref()),
+            Column::Rss => number(a.rss_bytes, b.rss_bytes),
+            Column::Dirty => number(a.private_dirty_bytes, b.private_dirty_bytes),
+            Column::Cores => number(a.cpus, b.cpus),
+            Column::Threads => number(a.threads, b.threads),
+            Column::Allocator => {
+                text(a.allocator.as_ref(), b.allocator.as_ref()).then_with(|| number(a.narenas, b.narenas))
+            }
+            Column::Version => text(a.version.as_ref(), b.version.as_ref()),
+            Column::Cpu => number(a.cpu_seconds_per_probe, b.cpu_seconds_per_probe),
+            Column::Loss => number(a.loss, b.loss),
+            Column::Worst => number(a.worst_peer_loss, b.worst_peer_loss)
+                .then_with(|| number(a.worst_peer_rtt_p99_seconds, b.worst_peer_rtt_p99_seconds)),
+            Column::Lag => number(a.send_lag_p99_seconds, b.send_lag_p99_seconds),
+        };
+        order.then_with(|| text(a.node.as_ref(), b.node.as_ref())).then_with(|| a.url.cmp(&b.url))
+    });
+}
+
+fn text(a: Option<&String>, b: Option<&String>) -> Ordering {
+    a.is_none().cmp(&b.is_none()).then_with(|| a.cmp(&b))
+}
+
+fn number<T: PartialOrd + Copy>(a: Option<T>, b: Option<T>) -> Ordering {
+    a.is_none().cmp(&b.is_none()).then_with(|| b.partial_cmp(&a).unwrap_or(Ordering::Equal))
+}
+
+/// The table; of a canary that has not answered the place where it was asked, and why it has not.
+pub fn render(rows: &[Row]) -> String {
+    let heads = [
+        ("NODE", Side::Left),
+        ("RSS KB", Side::Right),
+        ("DIRTY KB", Side::Right),
+        ("CORES", Side::Right),
+        ("THREADS", Side::Right),
+        ("ALLOCATOR", Side::Left),
+        ("NARENAS", Side::Right),
+        ("LINKAGE", Side::Left),
+        ("VERSION", Side::Left),
+        ("CPU/PROBE", Side::Right),
+        ("LOSS", Side::Right),
+        ("LAG P99", Side::Right),
+        ("WORST PEER", Side::Left),
+    ];
+    let cells = |row: &Row| {
+        let count = |value: Option<u64>| known(value, |n| n.to_string());
+        [
+            row.node.clone().unwrap_or_else(|| row.url.clone()),
+            known(row.rss_bytes, kilobytes),
+            known(row.private_dirty_bytes, kilobytes),
+            count(row.cpus),
+            count(row.threads),
+            known(row.allocator.clone(), |name| name),
+            count(row.narenas),
+            known(row.linkage.clone(), |name| name),
+            known(row.version.clone(), |name| name),
+            known(row.cpu_seconds_per_probe, time),
+            known(row.loss, percent),
+            known(row.send_lag_p99_seconds, time),
+            last(row),
+        ]
+    };
+    table::render(heads, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+fn last(row: &Row) -> String {
+    if let Some(error) = &row.error {
+        return error.clone();
+    }
+    known(row.worst_peer.as_ref(), |peer| {
+        let network = row.worst_peer_network.as_deref().filter(|network| *network != "pod");
+        let network = network.map(|network| format!(" ({network} network)")).unwrap_or_default();
+        let p99 = row.worst_peer_rtt_p99_seconds.map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
+        format!("{peer}{network}: loss {}{p99}", known(row.worst_peer_loss, percent))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(node: &str, rss: Option<u64>, lag: Option<f64>) -> Row {
+        Row { node: Some(node.into()), rss_bytes: rss, send_lag_p99_seconds: lag, url: "u".into(), ..Row::default() }
+    }
+
+    fn order(mut rows: Vec<Row>, by: Column) -> Vec<String> {
+        sort(&mut rows, by);
+        rows.into_iter().map(|row| row.node.unwrap_or(row.url)).collect()
+    }
+
+    #[test]
+    fn numbers_come_largest_first_texts_from_a_to_z_and_the_unknown_last() {
+        let silent = Row { url: "http://10.0.0.9:9877".into(), ..Row::default() };
+        let rows = vec![
+            silent,
+            row("b", Some(1), Some(0.5)),
+            row("c", Some(3), None),
+            row("a", Some(3), Some(0.7)),
+            row("d", None, Some(0.1)),
+        ];
+        let silent = "http://10.0.0.9:9877";
+        assert_eq!(order(rows.clone(), Column::Rss), ["a", "c", "b", "d", silent]);
+        assert_eq!(order(rows.clone(), Column::Node), ["a", "b", "c", "d", silent]);
+        assert_eq!(order(rows, Column::Lag), ["a", "b", "d", "c", silent]);
+    }
+
+    #[test]
+    fn worst_is_by_loss_then_by_p99_and_allocators_by_name_then_by_arenas() {
+        let worst = |node: &str, loss, p99| Row {
+            worst_peer_loss: Some(loss),
+            worst_peer_rtt_p99_seconds: Some(p99),
+            ..row(node, None, None)
+        };
+        assert_eq!(
+            order(vec![worst("a", 0.0, 0.1), worst("b", 0.0, 0.2), worst("c", 0.1, 0.0)], Column::Worst),
+            ["c", "b", "a"]
+        );
+        let built = |node: &str, allocator: &str, narenas| Row {
+            allocator: Some(allocator.into()),
+            narenas,
+            ..row(node, None, None)
+        };
+        let builds = vec![built("a", "musl", None), built("b", "jemalloc", Some(1)), built("c", "jemalloc", Some(8))];
+        assert_eq!(order(builds, Column::Allocator), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_canary_that_does_not_answer_is_a_row_with_its_error() {
+        let mut silent = Row { url: "http://10.0.0.9:9877".into(), ..Row::default() };
+        silent.error = Some("connecting: refused".into());
+        let mut fine = row("node-1", Some(1_355_776), None);
+        fine.worst_peer = Some("node-2".into());
+        fine.worst_peer_network = Some("node".into());
+        (fine.worst_peer_loss, fine.worst_peer_rtt_p99_seconds) = (Some(0.125), Some(0.000_041));
+        let text = render(&[fine, silent]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("node-1 ") && lines[1].contains(" 1,324 "), "{text}");
+        assert!(lines[1].ends_with("node-2 (node network): loss 12.5%, p99 41 µs"), "{text}");
+        assert!(lines[2].starts_with("http://10.0.0.9:9877 ") && lines[2].ends_with(" connecting: refused"), "{text}");
+    }
+}

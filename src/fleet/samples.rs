@@ -1,0 +1,139 @@
+//! Reading the text exposition format, a line at a time: name, labels, value, and nothing else.
+//!
+//! Of our own because it is this small: the crates that parse the format hold a whole scrape and bring regular expressions
+//! or dates along, and what we read are a dozen samples at the head of megabytes.
+
+use std::borrow::Cow;
+
+/// A sample, as it stands in its line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample<'a> {
+    /// The metric, with its suffix.
+    pub name: &'a str,
+    /// Between the braces, with the last comma or without.
+    labels: &'a str,
+    /// The value; its unit is in the name.
+    pub value: f64,
+}
+
+impl<'a> Sample<'a> {
+    /// Reads `name{label="value",…} value [timestamp]`; none for a comment, and for what is no sample.
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let line = line.trim();
+        let end = line.find(['{', ' ', '\t']).filter(|end| *end > 0 && !line.starts_with('#'))?;
+        let (name, rest) = line.split_at(end);
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(inside) => {
+                let close = closing_brace(inside)?;
+                (&inside[..close], &inside[close + 1..])
+            }
+            None => ("", rest),
+        };
+        // Rust reads +Inf and NaN as the format writes them.
+        let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(Self { name, labels, value })
+    }
+
+    /// The value of a label, its escapes resolved; none where the sample has no such label, or an empty one: to Prometheus
+    /// the two are the same.
+    pub fn label(&self, name: &str) -> Option<Cow<'a, str>> {
+        let mut rest = self.labels;
+        loop {
+            let (found, quoted) = rest.split_once("=\"")?;
+            let end = closing_quote(quoted)?;
+            if found.trim() == name {
+                return Some(unescape(&quoted[..end])).filter(|value| !value.is_empty());
+            }
+            rest = quoted[end + 1..].trim_start().strip_prefix(',')?;
+        }
+    }
+}
+
+/// Where labels end: a brace in a value is part of it.
+fn closing_brace(inside: &str) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + inside[from..].find(['"', '}'])?;
+        if inside.as_bytes()[at] == b'}' {
+            return Some(at);
+        }
+        from = at + 1 + closing_quote(&inside[at + 1..])? + 1;
+    }
+}
+
+/// Where a value ends, from behind its first quote.
+fn closing_quote(quoted: &str) -> Option<usize> {
+    let mut escaped = false;
+    quoted.bytes().position(|byte| {
+        let end = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        end
+    })
+}
+
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let mut value = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, chars.as_str().chars().next()) {
+            ('\\', Some('n')) => value.push('\n'),
+            ('\\', Some(same @ ('\\' | '"'))) => value.push(same),
+            // As Prometheus does: a backslash before anything else is itself.
+            (plain, _) => {
+                value.push(plain);
+                continue;
+            }
+        }
+        chars.next();
+    }
+    value.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(line: &str, name: &str) -> Option<String> {
+        Sample::parse(line).unwrap().label(name).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_sample_has_a_name_labels_and_a_value() {
+        for (line, name, value) in [
+            ("process_threads 5", "process_threads", 5.0),
+            ("a{x=\"1\",y=\"2\"} 1e3 1700000000000", "a", 1_000.0),
+            ("a{} -0.5", "a", -0.5),
+            ("a\t7", "a", 7.0),
+            ("a{x=\"}\"} +Inf", "a", f64::INFINITY),
+        ] {
+            let sample = Sample::parse(line).unwrap();
+            assert_eq!((sample.name, sample.value.total_cmp(&value)), (name, std::cmp::Ordering::Equal), "{line}");
+        }
+        assert!(Sample::parse("a NaN").unwrap().value.is_nan());
+    }
+
+    #[test]
+    fn label_values_are_read_with_their_escapes() {
+        let line = r#"a{x="q\"\\\n}, y=\"no\"",y="",z="ü \q",last="\\",} 1"#;
+        assert_eq!(label(line, "x").unwrap(), "q\"\\\n}, y=\"no\"");
+        assert_eq!(label(line, "y"), None);
+        assert_eq!(label(line, "z").unwrap(), "ü \\q");
+        assert_eq!(label(line, "last").unwrap(), "\\");
+        assert_eq!(label(line, "absent"), None);
+        assert_eq!(label("a 1", "x"), None);
+    }
+
+    #[test]
+    fn what_is_no_sample_is_none_and_no_panic() {
+        for line in
+            ["", "#", "# HELP a b", "a", "a{", "a{x=\"1} 2", "a{x=\"1\"}", "a two", "{x=\"1\"} 1", "a{\"\\", "a{x=\"ü"]
+        {
+            assert_eq!(Sample::parse(line), None, "{line}");
+        }
+        assert_eq!(label("a{x} 1", "x"), None);
+        assert_eq!(label("a{x=\"1\"y=\"2\"} 1", "y"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Aligned columns for a terminal, and the figures in them.
+
+use std::fmt::Write as _;
+
+use crate::console::printable;
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Texts.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// What stands for a value that is not known.
+pub const UNKNOWN: &str = "-";
+
+/// Rows below their heads, as wide as the widest cell; two blanks between columns. A cell may have come from somebody else:
+/// none of its characters moves a cursor.
+pub fn render<const N: usize>(heads: [(&str, Side); N], rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heads[column].0.chars().count()]).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    let mut line = |cells: [&str; N]| {
+        let start = text.len();
+        for ((cell, width), (_, side)) in cells.iter().zip(widths).zip(heads) {
+            if text.len() > start {
+                text.push_str("  ");
+            }
+            // Into memory: it cannot fail.
+            let _ = match side {
+                Side::Left => write!(text, "{cell:<width$}"),
+                Side::Right => write!(text, "{cell:>width$}"),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    };
+    line(heads.map(|(head, _)| head));
+    for row in &rows {
+        line(row.each_ref().map(String::as_str));
+    }
+    text
+}
+
+/// A value, or [`UNKNOWN`].
+pub fn known<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), show)
+}
+
+/// Bytes in KB, thousands apart.
+pub fn kilobytes(bytes: u64) -> String {
+    let digits = (bytes / 1_024).to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share of 1.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// A time, in the unit that suits it.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.000_999_5 => format!("{:.0} µs", s * 1e6),
+        s if s < 0.999_5 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.1} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_strangers_move_no_cursor() {
+        let rows = [["a\x1b[2J".to_owned(), "1".to_owned()], ["µµ".to_owned(), "1,234".to_owned()]];
+        let text = render([("NODE", Side::Left), ("N", Side::Right)], &rows);
+        assert_eq!(text, "NODE       N\na?[2J      1\nµµ     1,234\n");
+    }
+
+    #[test]
+    fn figures_have_their_unit() {
+        assert_eq!([0, 999 << 10, 1_000 << 10, 1_234_567 << 10].map(kilobytes), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0.0, 0.004_2, 1.0].map(percent), ["0.0%", "0.4%", "100.0%"]);
+        assert_eq!(
+            [0.000_016, 0.000_999_6, 0.25, 0.999_6, 2.5].map(time),
+            ["16 µs", "1.0 ms", "250.0 ms", "1.0 s", "2.5 s"]
+        );
+        assert_eq!(known(None::<u64>, kilobytes), "-");
+    }
+}

@@ -1,0 +1,260 @@
+//! Gathers the rows of all canaries into one document, and judges them.
+//!
+//! Everything here is bounded by what one row takes, and not by their number: a row is passed on as it arrives, object by
+//! object, and 8 bytes of each cell stay for the verdicts. The rows come one after the other, for they go into one stream;
+//! meanwhile the next canaries are being connected to. The traps: a row may break off in its middle, and the document must
+//! still be whole; a canary may answer for another node than the one that was asked; whoever reads slowly must not make
+//! the canaries look slow.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+
+use super::matrix::Matrix;
+use super::pipe::Pipe;
+use super::row::{PeerRow, Source};
+use super::split::{Object, SplitError, Splitter};
+use super::targets::{Target, Targets};
+use crate::exposition::{PeersBody, View};
+use crate::http::Render as _;
+use crate::http::client::{self, GetError, Link};
+use crate::limits::{FRAME_BYTES, GATHERING_TIME, ROW_REQUESTS_MAX, ROW_TIME};
+
+/// Why a node has no row, or half of one.
+#[derive(Debug, thiserror::Error)]
+pub enum RowError {
+    /// The request, or the connection.
+    #[error(transparent)]
+    Get(#[from] GetError),
+    /// It went on too slowly.
+    #[error("nothing more within {ROW_TIME:?}")]
+    Stalled,
+    /// What came is no row.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    /// An object of it is not what a canary writes.
+    #[error("not a row: {0}")]
+    Parse(#[from] serde_json::Error),
+    /// A connection that ended early.
+    #[error("broke off")]
+    BrokeOff,
+    /// Its address belongs to another node by now.
+    #[error("answers as {0}")]
+    Another(String),
+    /// The whole gathering took too long.
+    #[error("not asked within {GATHERING_TIME:?}")]
+    NoTime,
+}
+
+/// What a gathering has come to; its rows have gone through the pipe.
+pub struct Gathered {
+    /// For the verdicts.
+    pub matrix: Matrix,
+    /// Who gave no row, or half of one, and why.
+    pub missing: Vec<(String, String)>,
+    /// Further nodes, which were not asked.
+    pub further: usize,
+}
+
+/// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
+pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
+    let targets = Targets::of(&view, port);
+    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0 };
+    let mut missing = Vec::new();
+    let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
+        let error = error.to_string();
+        matrix.missing(node, &error);
+        missing.push((node.to_owned(), error));
+    };
+    if let Err(error) = gathering.own(Arc::clone(&view)).await {
+        note(&mut gathering.matrix, &view.node, &error);
+    }
+    let until = Instant::now() + GATHERING_TIME;
+    let mut openings =
+        Openings { targets: &targets.nodes, next: 0, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
+    while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
+        let done = match opened {
+            Ok(opened) => {
+                let mut row = pin!(gathering.other(target, opened));
+                poll_fn(|cx| {
+                    openings.drive(cx);
+                    row.as_mut().poll(cx)
+                })
+                .await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            note(&mut gathering.matrix, &target.node, &error);
+        }
+    }
+    gathering.matrix.finish();
+    Gathered { matrix: gathering.matrix, missing, further: targets.not_gathered }
+}
+
+type Opened = (Link, Incoming);
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
+
+/// Canaries that are being asked, the next few at a time.
+struct Openings<'a> {
+    targets: &'a [Target],
+    next: usize,
+    under_way: Vec<(&'a Target, State)>,
+    until: Instant,
+}
+
+enum State {
+    Asked(Opening),
+    Answered(Result<Opened, RowError>),
+}
+
+impl<'a> Openings<'a> {
+    /// Lets all that are under way go on, and asks further ones where there is room.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        while self.under_way.len() < ROW_REQUESTS_MAX && self.next < self.targets.len() {
+            let target = &self.targets[self.next];
+            self.next += 1;
+            self.under_way.push((target, State::Asked(Box::pin(open(target.address, self.until)))));
+        }
+        for (_, state) in &mut self.under_way {
+            if let State::Asked(opening) = state
+                && let Poll::Ready(opened) = opening.as_mut().poll(cx)
+            {
+                *state = State::Answered(opened);
+            }
+        }
+    }
+
+    /// The next that has answered, or failed to; none once there are no more.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(&'a Target, Result<Opened, RowError>)>> {
+        self.drive(cx);
+        if self.under_way.is_empty() {
+            return Poll::Ready(None);
+        }
+        let Some(at) = self.under_way.iter().position(|(_, state)| matches!(state, State::Answered(_))) else {
+            return Poll::Pending;
+        };
+        match self.under_way.swap_remove(at) {
+            (target, State::Answered(opened)) => Poll::Ready(Some((target, opened))),
+            (_, State::Asked(_)) => Poll::Pending,
+        }
+    }
+}
+
+async fn open(address: SocketAddr, until: Instant) -> Result<Opened, RowError> {
+    if Instant::now() >= until {
+        return Err(RowError::NoTime);
+    }
+    match timeout(ROW_TIME, client::open(address, "/api/v1/peers")).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(GetError::Time(ROW_TIME).into()),
+    }
+}
+
+struct Gathering {
+    matrix: Matrix,
+    rows: Pipe,
+    /// Rows that were begun.
+    count: usize,
+}
+
+impl Gathering {
+    async fn own(&mut self, view: Arc<View>) -> Result<(), RowError> {
+        let (mut body, mut frame) = (PeersBody::new(view), Vec::with_capacity(FRAME_BYTES));
+        let mut row = Row::new(self, None);
+        let done = loop {
+            frame.clear();
+            let more = body.render(&mut frame);
+            match row.take(&frame).await {
+                Ok(()) if more => {}
+                done => break done,
+            }
+        };
+        row.end(done).await
+    }
+
+    async fn other(&mut self, target: &Target, (mut link, mut body): Opened) -> Result<(), RowError> {
+        let mut row = Row::new(self, Some(target));
+        let done = loop {
+            // Only the canary's time is limited here; who reads our document has the server's limits.
+            let frame = match timeout(ROW_TIME, link.frame(&mut body)).await {
+                Err(_) => break Err(RowError::Stalled),
+                Ok(None) => break Ok(()),
+                Ok(Some(Err(error))) => break Err(GetError::Wire(error).into()),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            if let Some(bytes) = frame.data_ref()
+                && let Err(error) = row.take(bytes).await
+            {
+                break Err(error);
+            }
+        };
+        row.end(done).await
+    }
+}
+
+/// A row on its way from a canary into the document.
+struct Row<'a> {
+    gathering: &'a mut Gathering,
+    /// Who was asked; none for our own.
+    target: Option<&'a Target>,
+    splitter: Splitter,
+    /// The source has come.
+    has_begun: bool,
+    peers: usize,
+}
+
+impl<'a> Row<'a> {
+    fn new(gathering: &'a mut Gathering, target: Option<&'a Target>) -> Self {
+        Self { gathering, target, splitter: Splitter::default(), has_begun: false, peers: 0 }
+    }
+
+    async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
+        while let Some(object) = self.splitter.next(&mut bytes)? {
+            let (Object::Source(text) | Object::Peer(text)) = object;
+            // A row is one line of the document.
+            if text.contains(&b'\n') {
+                return Err(SplitError::NotARow.into());
+            }
+            let Gathering { matrix, rows, count } = &mut *self.gathering;
+            match object {
+                Object::Source(text) if !self.has_begun => {
+                    let source: Source<'_> = serde_json::from_slice(text)?;
+                    if self.target.is_some_and(|target| !target.may_be(&source.node)) {
+                        return Err(RowError::Another(source.node.into_owned()));
+                    }
+                    matrix.begin_row(&source);
+                    let comma: &[u8] = if *count > 0 { b"," } else { b"" };
+                    rows.write(&[comma, b"{\"source\":", text, b",\"peers\":["]).await;
+                    *count += 1;
+                    self.has_begun = true;
+                }
+                Object::Peer(text) if self.has_begun => {
+                    let peer: PeerRow<'_> = serde_json::from_slice(text)?;
+                    matrix.peer(&peer);
+                    let comma: &[u8] = if self.peers > 0 { b"," } else { b"" };
+                    rows.write(&[comma, text]).await;
+                    self.peers += 1;
+                }
+                _ => return Err(SplitError::NotARow.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(self, done: Result<(), RowError>) -> Result<(), RowError> {
+        let done = done.and_then(|()| if self.splitter.is_over() { Ok(()) } else { Err(RowError::BrokeOff) });
+        if self.has_begun {
+            if done.is_ok() {
+                self.gathering.matrix.end_row();
+            }
+            self.gathering.rows.write(&[b"]}\n"]).await;
+        }
+        done
+    }
+}

@@ -1,0 +1,161 @@
+//! What is kept of one source's view of one peer: 8 bytes.
+
+use crate::mesh::row::Network;
+
+/// The largest number of probes that a cell counts. A canary's recent window holds at most 510.
+const COUNT_MAX: u32 = (1 << 10) - 1;
+/// Codes of round-trip times: 1 µs to 100 s in steps of 1.8 %; 0 is none.
+const RTT_CODES: f32 = 1_023.0;
+const RTT_MIN_US: f32 = 1.0;
+/// ln(100 s / 1 µs).
+const RTT_SPAN: f32 = 18.420_681;
+/// No losing minute.
+const NO_SINCE: i16 = i16::MIN;
+
+/// A cell. `bits` holds, from the lowest: 10 bits of probes, 10 of losses, 10 of the round trip's code, the network, the
+/// protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    bits: u32,
+    peer: u16,
+    since: i16,
+}
+
+const _: () = assert!(size_of::<Cell>() == 8);
+
+/// What a cell is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents {
+    /// The peer's place among the nodes.
+    pub peer: u16,
+    /// Whether its node's own address was probed.
+    pub network: Network,
+    /// Whether it was probed over IPv6.
+    pub over_ipv6: bool,
+    /// Probes answered in the recent window.
+    pub received: u32,
+    /// Probes lost in it.
+    pub lost: u32,
+    /// Their median round trip.
+    pub rtt_p50_seconds: Option<f64>,
+    /// Since when it loses, in seconds after the matrix's own epoch.
+    pub since: Option<i64>,
+}
+
+impl Cell {
+    /// Packs it. Counts beyond what a cell holds keep their proportion.
+    pub fn new(contents: &Contents) -> Self {
+        let (mut probes, mut lost) = (contents.received.saturating_add(contents.lost), contents.lost);
+        if probes > COUNT_MAX {
+            let scaled = u64::from(lost) * u64::from(COUNT_MAX) / u64::from(probes);
+            (probes, lost) = (COUNT_MAX, u32::try_from(scaled).unwrap_or(COUNT_MAX));
+        }
+        let network = u32::from(contents.network == Network::Node);
+        let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | network << 30;
+        let since = contents.since.map_or(NO_SINCE, |since| {
+            i16::try_from(since.clamp(i64::from(NO_SINCE) + 1, i64::from(i16::MAX))).unwrap_or(i16::MAX)
+        });
+        Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, since }
+    }
+
+    /// By which a row is sorted, and what it may hold once.
+    pub const fn key(self) -> (u16, u32) {
+        (self.peer, self.bits >> 30)
+    }
+
+    /// The peer's place among the nodes.
+    pub const fn peer(self) -> u16 {
+        self.peer
+    }
+
+    /// Which network was probed.
+    pub const fn network(self) -> Network {
+        if self.bits >> 30 & 1 == 1 { Network::Node } else { Network::Pod }
+    }
+
+    /// Whether it was probed over IPv6.
+    pub const fn is_over_ipv6(self) -> bool {
+        self.bits >> 31 == 1
+    }
+
+    /// Probes of which the fate is known.
+    pub const fn probes(self) -> u32 {
+        self.bits & COUNT_MAX
+    }
+
+    /// Those that were lost.
+    pub const fn lost(self) -> u32 {
+        self.bits >> 10 & COUNT_MAX
+    }
+
+    /// Median round trip in microseconds.
+    pub fn rtt_us(self) -> Option<f32> {
+        let code = self.bits >> 20 & COUNT_MAX;
+        #[expect(clippy::cast_possible_truncation, reason = "a code has 10 bits")]
+        let step = (code as u16).saturating_sub(1);
+        (code > 0).then(|| RTT_MIN_US * (f32::from(step) / (RTT_CODES - 1.0) * RTT_SPAN).exp())
+    }
+
+    /// Since when it loses, in seconds after the matrix's own epoch.
+    pub const fn since(self) -> Option<i16> {
+        if self.since == NO_SINCE { None } else { Some(self.since) }
+    }
+}
+
+fn rtt_code(seconds: Option<f64>) -> u32 {
+    let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) else { return 0 };
+    let place = ((seconds * 1e6 / f64::from(RTT_MIN_US)).ln() / f64::from(RTT_SPAN)).clamp(0.0, 1.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 1,023")]
+    let code = 1 + (place * f64::from(RTT_CODES - 1.0)).round() as u32;
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents() -> Contents {
+        Contents {
+            peer: 299,
+            network: Network::Node,
+            over_ipv6: true,
+            received: 59,
+            lost: 1,
+            rtt_p50_seconds: Some(40e-6),
+            since: Some(-60),
+        }
+    }
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        let cell = Cell::new(&contents());
+        assert_eq!((cell.peer(), cell.network(), cell.is_over_ipv6()), (299, Network::Node, true));
+        assert_eq!((cell.probes(), cell.lost(), cell.since()), (60, 1, Some(-60)));
+        let rtt = cell.rtt_us().expect("a round trip");
+        assert!((rtt / 40.0 - 1.0).abs() < 0.01, "{rtt}");
+        let plain = Cell::new(&Contents { network: Network::Pod, over_ipv6: false, since: None, ..contents() });
+        assert_eq!((plain.network(), plain.is_over_ipv6(), plain.since()), (Network::Pod, false, None));
+    }
+
+    #[test]
+    fn counts_beyond_a_cell_keep_their_proportion() {
+        let cell = Cell::new(&Contents { received: 3_000_000, lost: 1_000_000, ..contents() });
+        assert_eq!((cell.probes(), cell.lost()), (1_023, 255));
+        let all = Cell::new(&Contents { received: 0, lost: u32::MAX, ..contents() });
+        assert_eq!((all.probes(), all.lost()), (1_023, 1_023));
+    }
+
+    #[test]
+    fn round_trips_out_of_range_stay_within_and_none_stays_none() {
+        let rtt = |seconds| Cell::new(&Contents { rtt_p50_seconds: seconds, ..contents() }).rtt_us();
+        assert_eq!([None, Some(0.0), Some(f64::NAN), Some(-1.0)].map(rtt), [None; 4]);
+        assert_eq!(rtt(Some(1e-9)), Some(1.0));
+        assert!((rtt(Some(1e9)).expect("one") / 1e8 - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_moment_out_of_range_is_the_nearest_within() {
+        let since = |since| Cell::new(&Contents { since: Some(since), ..contents() }).since();
+        assert_eq!((since(i64::MIN), since(i64::MAX)), (Some(-32_767), Some(32_767)));
+    }
+}

@@ -1,0 +1,411 @@
+//! What is kept of a mesh for the verdicts: its nodes, and 8 bytes for each pair that was probed.
+//!
+//! It lives in the agent while rows stream in, so it is sparse (row by row, the columns that were measured), it never
+//! moves while it grows, and its bytes are bounded together with those that the verdicts take ([`MESH_BYTES_MAX`]): what
+//! does not fit is counted, and is then no evidence of anything. A cell that is not there was not measured, which is not
+//! the same as well.
+//!
+//! [`MESH_BYTES_MAX`]: crate::limits::MESH_BYTES_MAX
+
+mod cell;
+mod names;
+
+pub use cell::Cell;
+
+use cell::Contents;
+use names::{Numbers, Span, Text};
+
+use super::row::{Network, PeerRow, Protocol, RecentSource, Source, State};
+use crate::limits::{
+    MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX, MESH_ZONES_MAX,
+};
+use crate::region::List;
+
+/// The zone of nodes of which none is known, and of those in more zones than are told apart.
+pub const ZONE_UNKNOWN: u8 = 0;
+const UNKNOWN: &str = "unknown";
+
+/// What became of a node's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Only others speak of it.
+    Listed,
+    /// Its row came, and whole.
+    Whole,
+    /// Its row broke off: its cells count, what depends on completeness does not.
+    Broken,
+    /// Its row did not come.
+    Missing,
+}
+
+/// A node.
+#[derive(Clone, Copy, Debug)]
+pub struct Node {
+    name: Span,
+    error: Span,
+    /// Place of its row, where there is one.
+    row: Option<u16>,
+    /// Its zone's number.
+    pub zone: u8,
+    /// What became of its row.
+    pub presence: Presence,
+    /// Rows that list it, how many of them as going away or gone, and how many as gone.
+    listed: [u16; 3],
+    /// Cells that say how many probes its pod was sent.
+    pub aimed: u16,
+    /// Probes to its pod, of all sources, per second.
+    pub probes_per_second: f32,
+}
+
+impl Node {
+    /// Whether it is being removed, as at least half of those say who list it. What is measured of it is no evidence: not
+    /// all learn of it in the same second, so the others have lost probes to it for a reason that they do not know yet.
+    pub const fn is_leaving(&self) -> bool {
+        self.listed[1] > 0 && self.listed[1] * 2 >= self.listed[0]
+    }
+
+    /// Whether someone saw it leave.
+    pub const fn is_leaving_for_some(&self) -> bool {
+        self.listed[1] > 0
+    }
+
+    /// Whether all who list it say that it has left.
+    pub const fn is_gone(&self) -> bool {
+        self.listed[2] > 0 && self.listed[2] == self.listed[0]
+    }
+}
+
+/// A row's place among the cells, and what its source says of itself.
+#[derive(Clone, Debug)]
+pub struct Row {
+    begin: usize,
+    len: usize,
+    /// What the source says of its last minute.
+    pub facts: Facts,
+}
+
+/// What a source says of itself; `None` where an older canary does not.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Between two probes of one peer.
+    pub interval_seconds: Option<f64>,
+    /// Its last minute.
+    pub recent: RecentSource,
+    /// The time that its cells cover.
+    pub cells_seconds: f64,
+    /// Probes that it sent in that time.
+    pub sent: u64,
+}
+
+/// What did not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotKept {
+    /// Rows beyond [`MESH_ROWS_MAX`], or a node's second.
+    pub rows: usize,
+    /// Cells, for want of room or of a node's place.
+    pub cells: usize,
+}
+
+/// What is kept of a mesh.
+#[derive(Debug)]
+pub struct Matrix {
+    text: Text,
+    numbers: Numbers,
+    nodes: List<Node>,
+    zones: Vec<Span>,
+    rows: Vec<Row>,
+    cells: List<Cell>,
+    /// The node whose row streams in.
+    current: Option<u16>,
+    /// What moments are told from, in Unix seconds: the first that came.
+    epoch: Option<u64>,
+    /// Loopback addresses are probed: all canaries count the echoes of one namespace.
+    loopback: bool,
+    not_kept: NotKept,
+}
+
+impl Default for Matrix {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Matrix {
+    /// An empty one. Address space is taken at once, memory as it fills.
+    pub fn new() -> Self {
+        let mut text = Text::new(MESH_BYTES_MAX);
+        // There is room for a first word.
+        let unknown = text.add(UNKNOWN).unwrap_or_default();
+        Self {
+            text,
+            numbers: Numbers::new(),
+            nodes: List::new(MESH_NODES_MAX),
+            zones: vec![unknown],
+            rows: Vec::new(),
+            cells: List::new(MESH_BYTES_MAX / size_of::<Cell>()),
+            current: None,
+            epoch: None,
+            loopback: false,
+            not_kept: NotKept::default(),
+        }
+    }
+
+    /// A row comes. One that was under way and has not ended has broken off.
+    pub fn begin_row(&mut self, source: &Source<'_>) {
+        self.current = None;
+        let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < MESH_ROWS_MAX);
+        let number = place.and_then(|_| self.node(&source.node, &source.zone, true));
+        let (Some(place), Some(number)) = (place, number) else {
+            self.not_kept.rows += 1;
+            return;
+        };
+        let node = &mut self.nodes[usize::from(number)];
+        if node.row.is_some() {
+            self.not_kept.rows += 1;
+            return;
+        }
+        (node.row, node.presence) = (Some(place), Presence::Broken);
+        let facts = Facts {
+            interval_seconds: source.interval_seconds,
+            recent: source.recent.clone(),
+            cells_seconds: 0.0,
+            sent: 0,
+        };
+        self.rows.push(Row { begin: self.cells.len(), len: 0, facts });
+        self.current = Some(number);
+    }
+
+    /// A peer of the row under way.
+    pub fn peer(&mut self, peer: &PeerRow<'_>) {
+        let over_ipv6 = match peer.protocol {
+            Protocol::Icmp => false,
+            Protocol::Icmpv6 => true,
+            Protocol::Other => return,
+        };
+        let Some(source) = self.current else {
+            self.not_kept.cells += 1;
+            return;
+        };
+        if peer.network == Network::Other || self.name(source) == peer.node {
+            return;
+        }
+        let Some(number) = self.node(&peer.node, &peer.zone, false) else {
+            self.not_kept.cells += 1;
+            return;
+        };
+        self.loopback |= peer.address.starts_with("127.") || peer.address == "::1";
+        let evident = peer.state.is_evidence();
+        let recent = peer.recent;
+        let node = &mut self.nodes[usize::from(number)];
+        node.listed[0] = node.listed[0].saturating_add(1);
+        node.listed[1] = node.listed[1].saturating_add(u16::from(!evident));
+        node.listed[2] = node.listed[2].saturating_add(u16::from(peer.state == State::Left));
+        if !evident {
+            return;
+        }
+        let since = peer.since_unix_seconds;
+        let epoch = *self.epoch.get_or_insert(since.unwrap_or_default());
+        // The first moment is the epoch; where cells that lose nothing came first, there is none yet.
+        let epoch = if epoch == 0 { since.unwrap_or_default() } else { epoch };
+        self.epoch = Some(epoch);
+        let cell = Cell::new(&Contents {
+            peer: number,
+            network: peer.network,
+            over_ipv6,
+            received: recent.received,
+            lost: recent.lost,
+            rtt_p50_seconds: recent.rtt_p50_seconds,
+            since: since.map(|since| since.cast_signed().saturating_sub(epoch.cast_signed())),
+        });
+        if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > MESH_BYTES_MAX || !self.cells.push(cell)) {
+            self.not_kept.cells += 1;
+            return;
+        }
+        let Some(row) = self.rows.last_mut() else { return };
+        row.len = self.cells.len() - row.begin;
+        row.facts.sent += u64::from(recent.sent);
+        if recent.seconds > 0.0 {
+            row.facts.cells_seconds = row.facts.cells_seconds.max(recent.seconds);
+            if peer.network == Network::Pod {
+                let node = &mut self.nodes[usize::from(number)];
+                node.aimed = node.aimed.saturating_add(1);
+                #[expect(clippy::cast_possible_truncation, reason = "a rate of some thousands")]
+                let rate = (f64::from(recent.sent) / recent.seconds) as f32;
+                node.probes_per_second += rate;
+            }
+        }
+    }
+
+    /// The row under way is whole.
+    pub fn end_row(&mut self) {
+        let Some(number) = self.current.take() else { return };
+        self.nodes[usize::from(number)].presence = Presence::Whole;
+        self.sort_last_row();
+    }
+
+    /// A node's row did not come, or broke off, for this reason.
+    pub fn missing(&mut self, node: &str, error: &str) {
+        if self.current.take().is_some() {
+            self.sort_last_row();
+        }
+        let Some(number) = self.node(node, "", false) else {
+            self.not_kept.rows += 1;
+            return;
+        };
+        let error = &error[..error.floor_char_boundary(MESH_ERROR_BYTES_MAX)];
+        let fits = self.bytes() + error.len() <= MESH_BYTES_MAX;
+        let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
+        let node = &mut self.nodes[usize::from(number)];
+        node.error = error;
+        node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
+    }
+
+    /// Nothing more comes: a row that is still under way has broken off. Verdicts need this.
+    pub fn finish(&mut self) {
+        if self.current.take().is_some() {
+            self.sort_last_row();
+        }
+    }
+
+    /// Sorts by column, so that both cells of a pair are found in one walk. Of two cells for one peer the first stays.
+    fn sort_last_row(&mut self) {
+        let Some(row) = self.rows.last_mut() else { return };
+        let end = row.begin + row.len;
+        let cells = &mut self.cells[row.begin..end];
+        if !cells.is_sorted_by(|a, b| a.key() < b.key()) {
+            // Stable, which needs memory of its own: half a row.
+            cells.sort_by_key(|cell| cell.key());
+            let mut kept = 0;
+            for place in 0..cells.len() {
+                if kept == 0 || cells[kept - 1].key() != cells[place].key() {
+                    cells[kept] = cells[place];
+                    kept += 1;
+                }
+            }
+            row.len = kept;
+        }
+    }
+
+    /// The node's number, a new one where it is not known yet. Its own word on its zone counts before that of others.
+    fn node(&mut self, name: &str, zone: &str, own: bool) -> Option<u16> {
+        let zone = self.zone(zone);
+        let found = self.numbers.find(name, |number| self.name(number));
+        if let Some(number) = found {
+            let node = &mut self.nodes[usize::from(number)];
+            if zone != ZONE_UNKNOWN && (own || node.zone == ZONE_UNKNOWN) {
+                node.zone = zone;
+            }
+            return Some(number);
+        }
+        let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < MESH_NODES_MAX)?;
+        if self.bytes() + size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE + name.len() > MESH_BYTES_MAX {
+            return None;
+        }
+        let span = self.text.add(name)?;
+        let (text, nodes) = (&self.text, &self.nodes);
+        self.numbers.add(name, number, |number| nodes.get(usize::from(number)).map_or("", |node| text.get(node.name)));
+        let node = Node {
+            name: span,
+            error: Span::default(),
+            row: None,
+            zone,
+            presence: Presence::Listed,
+            listed: [0; 3],
+            aimed: 0,
+            probes_per_second: 0.0,
+        };
+        self.nodes.push(node).then_some(number)
+    }
+
+    fn zone(&mut self, name: &str) -> u8 {
+        if name.is_empty() {
+            return ZONE_UNKNOWN;
+        }
+        let held = self.zones.iter().position(|span| self.text.get(*span) == name);
+        let place = held.or_else(|| {
+            let room = self.zones.len() < MESH_ZONES_MAX && self.bytes() + name.len() <= MESH_BYTES_MAX;
+            let span = room.then(|| self.text.add(name)).flatten()?;
+            self.zones.push(span);
+            Some(self.zones.len() - 1)
+        });
+        place.and_then(|place| u8::try_from(place).ok()).unwrap_or(ZONE_UNKNOWN)
+    }
+
+    /// Bytes that are taken, with those that the verdicts will take per node.
+    pub fn bytes(&self) -> usize {
+        let nodes = self.nodes.len() * (size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE);
+        let rows = self.rows.capacity() * size_of::<Row>();
+        self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.len()
+    }
+
+    /// How many nodes are known, by their own rows or as peers.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes' numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
+        0..u16::try_from(self.nodes.len()).unwrap_or(u16::MAX)
+    }
+
+    /// A node, by its number.
+    pub fn get(&self, number: u16) -> &Node {
+        &self.nodes[usize::from(number)]
+    }
+
+    /// A node's name.
+    pub fn name(&self, number: u16) -> &str {
+        self.nodes.get(usize::from(number)).map_or("", |node| self.text.get(node.name))
+    }
+
+    /// Why a node's row is missing, or broke off.
+    pub fn error(&self, number: u16) -> &str {
+        self.text.get(self.get(number).error)
+    }
+
+    /// A node's row, whole or broken off.
+    pub fn row(&self, number: u16) -> Option<&Row> {
+        self.get(number).row.and_then(|place| self.rows.get(usize::from(place)))
+    }
+
+    /// The cells of a node's row, in the order of their peers; none where there is no row, or where it is under way.
+    pub fn cells(&self, number: u16) -> &[Cell] {
+        if self.current == Some(number) {
+            return &[];
+        }
+        self.row(number).map_or(&[], |row| &self.cells[row.begin..row.begin + row.len])
+    }
+
+    /// How many zones there are, that of nodes without one included.
+    pub const fn zone_count(&self) -> usize {
+        self.zones.len()
+    }
+
+    /// A zone's name.
+    pub fn zone_name(&self, zone: u8) -> &str {
+        self.zones.get(usize::from(zone)).map_or(UNKNOWN, |span| self.text.get(*span))
+    }
+
+    /// A moment of a cell, in Unix seconds.
+    pub fn moment(&self, since: i16) -> u64 {
+        self.epoch.unwrap_or_default().saturating_add_signed(since.into())
+    }
+
+    /// Whether loopback addresses are probed: all canaries count the echoes of one namespace.
+    pub const fn is_on_loopback(&self) -> bool {
+        self.loopback
+    }
+
+    /// How many cells are kept.
+    pub fn cell_count(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// What did not fit.
+    pub const fn not_kept(&self) -> NotKept {
+        self.not_kept
+    }
+}
+
+#[cfg(test)]
+mod tests;

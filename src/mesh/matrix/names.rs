@@ -1,0 +1,134 @@
+//! Names, one behind the other, each once; found again by a table of places.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use crate::region::List;
+
+/// A free place of the table.
+const FREE: u16 = u16::MAX;
+/// Places at first; doubled whenever half are taken.
+const PLACES_MIN: usize = 64;
+
+/// Where a string stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    begin: u32,
+    len: u16,
+}
+
+/// Strings that never move and never go.
+#[derive(Debug)]
+pub struct Text(List<u8>);
+
+impl Text {
+    /// Room for so many bytes; a page of it is taken when it is written.
+    pub fn new(bytes: usize) -> Self {
+        Self(List::new(bytes))
+    }
+
+    /// Adds a string, or its beginning where it is longer than a span can say. `None` where there is no room.
+    pub fn add(&mut self, text: &str) -> Option<Span> {
+        let text = &text[..text.floor_char_boundary(u16::MAX.into())];
+        let span = Span { begin: u32::try_from(self.0.len()).ok()?, len: u16::try_from(text.len()).ok()? };
+        self.0.extend(text.as_bytes()).then_some(span)
+    }
+
+    /// A string that was added.
+    pub fn get(&self, span: Span) -> &str {
+        let begin = span.begin as usize;
+        let bytes = self.0.get(begin..begin + usize::from(span.len)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Bytes of all.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// From a name to its number: open addressing, 2 bytes a place.
+#[derive(Debug)]
+pub struct Numbers {
+    places: Vec<u16>,
+    taken: usize,
+}
+
+impl Numbers {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { places: vec![FREE; PLACES_MIN], taken: 0 }
+    }
+
+    /// The number of `name`; `name_of` says whose name a number is.
+    pub fn find<'a>(&self, name: &str, name_of: impl Fn(u16) -> &'a str) -> Option<u16> {
+        self.walk(name).map(|place| self.places[place]).find_map(|number| match number {
+            FREE => Some(None),
+            number => (name_of(number) == name).then_some(Some(number)),
+        })?
+    }
+
+    /// Adds a name that is not there.
+    pub fn add<'a>(&mut self, name: &str, number: u16, name_of: impl Fn(u16) -> &'a str) {
+        if (self.taken + 1) * 2 > self.places.len() {
+            let doubled = vec![FREE; self.places.len() * 2];
+            let held = std::mem::replace(&mut self.places, doubled);
+            held.into_iter().filter(|number| *number != FREE).for_each(|number| self.put(name_of(number), number));
+        }
+        self.put(name, number);
+        self.taken += 1;
+    }
+
+    fn put(&mut self, name: &str, number: u16) {
+        let free = self.walk(name).find(|place| self.places[*place] == FREE);
+        // At most half are taken.
+        if let Some(place) = free {
+            self.places[place] = number;
+        }
+    }
+
+    fn walk(&self, name: &str) -> impl Iterator<Item = usize> + use<> {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name.as_bytes());
+        let mask = self.places.len() - 1;
+        #[expect(clippy::cast_possible_truncation, reason = "only the low bits count")]
+        let start = hasher.finish() as usize;
+        (0..self.places.len()).map(move |step| start.wrapping_add(step) & mask)
+    }
+
+    /// Bytes of the table.
+    pub const fn bytes(&self) -> usize {
+        self.places.len() * size_of::<u16>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_again_through_many_doublings() {
+        let names: Vec<String> = (0..3_000).map(|n| format!("node-{n}")).collect();
+        let name_of = |number: u16| names[usize::from(number)].as_str();
+        let mut numbers = Numbers::new();
+        for (number, name) in (0_u16..).zip(&names) {
+            assert_eq!(numbers.find(name, name_of), None);
+            numbers.add(name, number, name_of);
+        }
+        for (number, name) in (0_u16..).zip(&names) {
+            assert_eq!(numbers.find(name, name_of), Some(number));
+        }
+        assert_eq!(numbers.find("node", name_of), None);
+        assert_eq!(numbers.bytes(), 2 * 8_192);
+    }
+
+    #[test]
+    fn text_beyond_its_room_is_refused_and_beyond_a_span_is_cut_at_a_character() {
+        let mut text = Text::new(100_000);
+        let long = "é".repeat(40_000);
+        let span = text.add(&long).expect("room");
+        assert_eq!(text.get(span).chars().count(), 32_767);
+        assert_eq!(text.add(&long), None);
+        let short = text.add("a").expect("room");
+        assert_eq!(text.get(short), "a");
+    }
+}

@@ -1,0 +1,159 @@
+use std::borrow::Cow;
+
+use super::*;
+use crate::mesh::row::RecentPeer;
+
+fn source(node: &str) -> Source<'_> {
+    serde_json::from_value::<Source<'static>>(serde_json::json!({"node": node, "zone": "z"})).expect("a source")
+}
+
+fn peer(node: &str) -> PeerRow<'_> {
+    PeerRow {
+        node: Cow::Borrowed(node),
+        zone: Cow::Borrowed("z"),
+        network: Network::Pod,
+        protocol: Protocol::Icmp,
+        state: State::Ready,
+        address: Cow::Borrowed("10.0.0.1"),
+        since_unix_seconds: None,
+        recent: RecentPeer { seconds: 60.0, sent: 60, received: 59, lost: 1, ..RecentPeer::default() },
+    }
+}
+
+fn number(matrix: &Matrix, node: &str) -> u16 {
+    matrix.numbers().find(|number| matrix.name(*number) == node).expect("a node")
+}
+
+#[test]
+fn rows_in_any_order_become_cells_in_the_order_of_their_peers() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("b"));
+    for name in ["d", "c", "a", "c"] {
+        matrix.peer(&peer(name));
+    }
+    matrix.end_row();
+    matrix.begin_row(&source("a"));
+    matrix.peer(&peer("b"));
+    matrix.end_row();
+    let (a, b) = (number(&matrix, "a"), number(&matrix, "b"));
+    let peers: Vec<&str> = matrix.cells(b).iter().map(|cell| matrix.name(cell.peer())).collect();
+    assert_eq!(peers, ["d", "c", "a"], "in the order they were first spoken of, each once");
+    assert_eq!(matrix.cells(a).len(), 1);
+    assert_eq!(matrix.get(a).presence, Presence::Whole);
+    assert_eq!(matrix.get(number(&matrix, "c")).presence, Presence::Listed);
+    assert!(matrix.row(number(&matrix, "c")).is_none());
+    assert!((matrix.get(b).probes_per_second - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_row_that_broke_off_keeps_its_cells() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("a"));
+    matrix.peer(&peer("b"));
+    matrix.missing("a", "timed out");
+    matrix.begin_row(&source("b"));
+    matrix.peer(&peer("a"));
+    matrix.begin_row(&source("c"));
+    matrix.end_row();
+    matrix.missing("d", &"é".repeat(100));
+    matrix.peer(&peer("a"));
+    let state = |node| {
+        let number = number(&matrix, node);
+        (matrix.get(number).presence, matrix.cells(number).len())
+    };
+    assert_eq!(state("a"), (Presence::Broken, 1));
+    assert_eq!(state("b"), (Presence::Broken, 1));
+    assert_eq!(state("c"), (Presence::Whole, 0));
+    assert_eq!(state("d"), (Presence::Missing, 0));
+    assert_eq!(matrix.error(number(&matrix, "a")), "timed out");
+    assert_eq!(matrix.error(number(&matrix, "d")).len(), MESH_ERROR_BYTES_MAX);
+    assert_eq!(matrix.not_kept(), NotKept { rows: 0, cells: 1 }, "a peer without a row");
+}
+
+#[test]
+fn a_second_row_of_a_node_and_rows_beyond_the_limit_are_counted() {
+    let mut matrix = Matrix::new();
+    for row in 0..=MESH_ROWS_MAX {
+        matrix.begin_row(&source(&format!("node-{row}")));
+        matrix.end_row();
+    }
+    assert_eq!(matrix.not_kept().rows, 1);
+    let mut matrix = Matrix::new();
+    for _ in 0..2 {
+        matrix.begin_row(&source("a"));
+        matrix.peer(&peer("b"));
+        matrix.end_row();
+    }
+    assert_eq!((matrix.not_kept(), matrix.cell_count()), (NotKept { rows: 1, cells: 1 }, 1));
+}
+
+#[test]
+fn who_goes_away_is_no_evidence_and_nobody_probes_himself() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("a"));
+    matrix.peer(&peer("a"));
+    for (name, state) in [("b", State::Left), ("c", State::Terminating), ("d", State::Unready)] {
+        matrix.peer(&PeerRow { state, ..peer(name) });
+    }
+    matrix.peer(&PeerRow { protocol: Protocol::Other, ..peer("e") });
+    matrix.peer(&PeerRow { network: Network::Other, ..peer("e") });
+    matrix.end_row();
+    assert_eq!(matrix.cell_count(), 1);
+    assert!(matrix.get(number(&matrix, "b")).is_leaving() && matrix.get(number(&matrix, "c")).is_leaving());
+    assert!(!matrix.get(number(&matrix, "d")).is_leaving());
+    assert_eq!(matrix.node_count(), 4);
+}
+
+#[test]
+fn moments_are_told_from_the_first_one() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("a"));
+    matrix.peer(&peer("b"));
+    matrix.peer(&PeerRow { since_unix_seconds: Some(1_700_000_000), ..peer("c") });
+    matrix.peer(&PeerRow { since_unix_seconds: Some(1_699_999_940), ..peer("d") });
+    matrix.end_row();
+    let moments: Vec<Option<u64>> =
+        matrix.cells(number(&matrix, "a")).iter().map(|cell| cell.since().map(|since| matrix.moment(since))).collect();
+    assert_eq!(moments, [None, Some(1_700_000_000), Some(1_699_999_940)]);
+}
+
+#[test]
+fn a_full_mesh_of_300_fits_and_a_larger_one_stops_at_the_limit() {
+    let fill = |nodes: usize, protocols: &[Protocol]| {
+        let names: Vec<String> = (0..nodes).map(|n| format!("worker-{n:04}.cluster.example")).collect();
+        let mut matrix = Matrix::new();
+        for row in names.iter().take(MESH_ROWS_MAX) {
+            matrix.begin_row(&source(row));
+            for name in &names {
+                for protocol in protocols {
+                    matrix.peer(&PeerRow { protocol: *protocol, ..peer(name) });
+                }
+            }
+            matrix.end_row();
+        }
+        matrix
+    };
+    let full = fill(300, &[Protocol::Icmp]);
+    assert_eq!((full.cell_count(), full.not_kept()), (300 * 299, NotKept::default()));
+    assert!(full.bytes() < MESH_BYTES_MAX, "{}", full.bytes());
+    for larger in [fill(300, &[Protocol::Icmp, Protocol::Icmpv6]), fill(5_000, &[Protocol::Icmp])] {
+        assert!(larger.bytes() <= MESH_BYTES_MAX, "{}", larger.bytes());
+        assert!(larger.cell_count() + larger.not_kept().cells > 2 * 89_000, "each is kept or counted");
+    }
+}
+
+#[test]
+fn zones_beyond_the_limit_are_unknown_and_ones_own_word_counts() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("a"));
+    matrix.peer(&PeerRow { zone: Cow::Borrowed("elsewhere"), ..peer("b") });
+    for zone in 0..MESH_ZONES_MAX {
+        matrix.peer(&PeerRow { zone: Cow::Owned(format!("zone-{zone}")), ..peer(&format!("node-{zone}")) });
+    }
+    matrix.begin_row(&source("b"));
+    matrix.end_row();
+    assert_eq!(matrix.zone_count(), MESH_ZONES_MAX);
+    let zone = |node| matrix.zone_name(matrix.get(number(&matrix, node)).zone);
+    assert_eq!((zone("b"), zone("node-0")), ("z", "zone-0"));
+    assert_eq!(zone(&format!("node-{}", MESH_ZONES_MAX - 1)), UNKNOWN);
+}

@@ -1,0 +1,192 @@
+//! The mesh page: one document with its style and its script inline, so that a browser asks for nothing else, from us or from
+//! anybody.
+//!
+//! It is put together at compile time from `page/`, line by line: indentation, empty lines and lines that are a comment stay
+//! behind. That is why a comment in there has lines of its own, and why no text in there may span lines. A generated or
+//! compressed document was rejected: what a browser shows as the source can be read there and here, and the bytes are
+//! constants of the program file, which [`crate::settle`] gives back within a minute of their use.
+//!
+//! Names come from other agents. The script writes them as text nodes alone, and the policy in the document lets it reach
+//! nobody but the canary that served it.
+
+use crate::http::{Render, Reply};
+use crate::limits::{FRAME_BYTES, PAGE_BYTES_MAX};
+
+/// The Content-Type of [`DOCUMENT`].
+pub const CONTENT_TYPE: &str = "text/html; charset=utf-8";
+
+/// The files of the page: the first is the document, and a line `@@name` in it stands for another one.
+const FILES: [(&str, &str); 5] = [
+    ("index.html", include_str!("page/index.html")),
+    ("page.css", include_str!("page/page.css")),
+    ("page.js", include_str!("page/page.js")),
+    ("pair.js", include_str!("page/pair.js")),
+    ("map.js", include_str!("page/map.js")),
+];
+
+const DOCUMENT_BYTES: usize = assemble(&mut []);
+const BYTES: [u8; DOCUMENT_BYTES] = {
+    let mut bytes = [0; DOCUMENT_BYTES];
+    assemble(&mut bytes);
+    bytes
+};
+
+/// The whole page, as served.
+pub const DOCUMENT: &str = {
+    static STORED: [u8; DOCUMENT_BYTES] = BYTES;
+    match std::str::from_utf8(&STORED) {
+        Ok(text) => text,
+        Err(_) => panic!("whole lines of UTF-8 files are UTF-8"),
+    }
+};
+
+const _: () = assert!(DOCUMENT_BYTES <= PAGE_BYTES_MAX, "the page has outgrown its part of the memory budget");
+
+/// The answer to `GET /`.
+pub fn reply() -> Reply {
+    Reply::Stream { content_type: CONTENT_TYPE, body: Box::new(PageBody::default()) }
+}
+
+/// The body of the page, in frames.
+#[derive(Debug, Default)]
+pub struct PageBody {
+    sent: usize,
+}
+
+impl Render for PageBody {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        let rest = &DOCUMENT.as_bytes()[self.sent..];
+        let piece = &rest[..rest.len().min(FRAME_BYTES)];
+        out.extend_from_slice(piece);
+        self.sent += piece.len();
+        self.sent < DOCUMENT_BYTES
+    }
+}
+
+/// Writes the document into `out`, unless that is too short, and returns its length.
+const fn assemble(out: &mut [u8]) -> usize {
+    let document = FILES[0].1.as_bytes();
+    let (mut at, mut written) = (0, 0);
+    while at < document.len() {
+        let (start, end) = line(document, at);
+        at = end + 1;
+        if end - start > 2 && document[start] == b'@' && document[start + 1] == b'@' {
+            written = insert(document, start + 2, end, out, written);
+        } else {
+            written = copy(document, start, end, out, written);
+        }
+    }
+    written
+}
+
+/// The file that is named between `start` and `end`.
+const fn insert(document: &[u8], start: usize, end: usize, out: &mut [u8], mut written: usize) -> usize {
+    let mut file = 1;
+    while !is(FILES[file].0.as_bytes(), document, start, end) {
+        file += 1;
+        assert!(file < FILES.len(), "index.html names a file that is not there");
+    }
+    let text = FILES[file].1.as_bytes();
+    let mut at = 0;
+    while at < text.len() {
+        let (start, end) = line(text, at);
+        at = end + 1;
+        written = copy(text, start, end, out, written);
+    }
+    written
+}
+
+/// The line that begins at `start`: from its first byte that is no space, to its end.
+const fn line(text: &[u8], mut start: usize) -> (usize, usize) {
+    while start < text.len() && text[start] == b' ' {
+        start += 1;
+    }
+    let mut end = start;
+    while end < text.len() && text[end] != b'\n' {
+        end += 1;
+    }
+    (start, end)
+}
+
+const fn copy(text: &[u8], start: usize, end: usize, out: &mut [u8], written: usize) -> usize {
+    let comment = end - start >= 2 && text[start] == b'/' && (text[start + 1] == b'/' || text[start + 1] == b'*');
+    if comment || start == end {
+        return written;
+    }
+    let length = end - start + 1;
+    if written + length <= out.len() {
+        let (_, rest) = out.split_at_mut(written);
+        let (line, _) = rest.split_at_mut(length);
+        let (_, from) = text.split_at(start);
+        let (from, _) = from.split_at(length);
+        line.copy_from_slice(from);
+    }
+    written + length
+}
+
+const fn is(name: &[u8], text: &[u8], start: usize, end: usize) -> bool {
+    let mut at = 0;
+    while at < name.len() && start + at < end && name[at] == text[start + at] {
+        at += 1;
+    }
+    at == name.len() && start + at == end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_add_up_to_the_document() {
+        let (mut body, mut frame, mut whole) = (PageBody::default(), Vec::with_capacity(FRAME_BYTES), Vec::new());
+        loop {
+            frame.clear();
+            let more = body.render(&mut frame);
+            assert_eq!(frame.capacity(), FRAME_BYTES);
+            whole.extend_from_slice(&frame);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(String::from_utf8(whole).expect("UTF-8"), DOCUMENT);
+        assert!(DOCUMENT.starts_with("<!doctype html>") && DOCUMENT.ends_with("</html>\n"), "{DOCUMENT}");
+    }
+
+    #[test]
+    fn every_line_that_says_something_is_in_the_document() {
+        let says = |line: &&str| !(line.is_empty() || line.starts_with("//") || line.starts_with("/*"));
+        let lines = |text: &'static str| text.lines().map(str::trim_start).filter(says);
+        let mut expected = String::new();
+        for of_document in lines(FILES[0].1) {
+            match FILES.iter().find(|(name, _)| of_document.strip_prefix("@@") == Some(*name)) {
+                Some((_, text)) => lines(text).for_each(|line| expected.extend([line, "\n"])),
+                None => expected.extend([of_document, "\n"]),
+            }
+        }
+        assert_eq!(DOCUMENT, expected);
+    }
+
+    #[test]
+    fn a_comment_in_the_sources_ends_on_its_line() {
+        for (name, text) in FILES {
+            for line in text.lines().map(str::trim).filter(|line| line.starts_with("/*")) {
+                assert!(line.find("*/") == Some(line.len() - 2), "{name}: {line}");
+            }
+            assert!(text.ends_with('\n'), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_page_asks_nobody_else_and_takes_no_markup_from_data() {
+        for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "src="]
+        {
+            assert!(!DOCUMENT.contains(forbidden), "{forbidden}");
+        }
+        // Names of XML, which nobody asks for.
+        let addresses = DOCUMENT.matches("://").count();
+        assert_eq!(addresses, DOCUMENT.matches("http://www.w3.org/2000/svg").count(), "an address in the page");
+        for rule in ["default-src 'none'", "connect-src 'self'", "img-src data:"] {
+            assert!(DOCUMENT.contains(rule), "{rule}");
+        }
+    }
+}

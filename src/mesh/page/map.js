@@ -1,0 +1,412 @@
+// The map: one canvas as large as the visible part of a scrolled box, for 90,000 pairs as for 9. Cells are painted one pixel
+// each and enlarged, so that a frame costs a few blits; all lengths are pixels of the device, so that edges are crisp.
+// What was not measured has no colour: hatching shows through it.
+
+const map = $('map'), canvas = $('canvas'), pen = canvas.getContext('2d'), cells = make('canvas');
+const SIZES = [3, 4, 6, 8, 11, 16, 24, 36, 56, 88, 132];
+const LOSS = [0, 0.02, 0.05, 0.15, 0.5, 1];
+const RTT = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, Infinity];
+// Numbers of colours that stand for no figure.
+const UNKNOWN = -1, ALL_LOST = RTT.length;
+const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false };
+view.rows = view.columns = axis([], 1, 0);
+let d = 1;
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
+const limit = (value, least, most) => Math.max(least, Math.min(value, most));
+
+// ---- what is where ------------------------------------------------------------------------------
+
+// Where the nodes stand along one axis, zones apart.
+function axis(nodes, size, gap) {
+  const starts = [], zones = [];
+  let at = 0;
+  nodes.forEach(({ zone }, i) => {
+    if (zones.at(-1)?.name !== zone) {
+      if (i) at += gap;
+      zones.push({ name: zone, from: i, start: at });
+    }
+    starts.push(at);
+    at += size;
+    Object.assign(zones.at(-1), { to: i + 1, end: at });
+  });
+  return { nodes, size, starts, zones, length: at };
+}
+
+const indexAt = ({ starts, size }, at) => starts.findIndex((start) => at >= start && at < start + size);
+const visible = ({ starts, size }, from, length) =>
+  [...starts.keys()].filter((i) => starts[i] + size > from && starts[i] < from + length);
+const title = ({ name, state, lag }) => name + (state ? ` (${DRAINING[state]})` : '') + (lag.length ? ' (lags)' : '');
+
+function layout() {
+  const known = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name));
+  // Those who leave, and those beyond what is gathered, have no row to wait for.
+  const sources = known.filter(({ name, state }) =>
+    mesh.rows.has(name) || mesh.missing.has(name) || !(state || mesh.notGathered));
+  const n = Math.max(1, known.length), zones = new Set(known.map(({ zone }) => zone)).size, wide = map.clientWidth * d;
+  pen.font = view.font = `${12 * d}px system-ui, sans-serif`;
+  const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));
+  const label = Math.ceil(Math.min(widest + 12 * d, 190 * d, wide * 0.36));
+  view.band = zones > 1 ? Math.round(18 * d) : 0;
+  view.left = label + view.band;
+  const gap = Math.round(4 * d), height = (innerHeight * 0.8 - 60) * d / Math.max(1, sources.length);
+  // As wide as there is room, as high as a screen: but never too small to be pointed at, and readable where that is possible.
+  const fit = limit((wide - view.left - gap * zones) / n, 3 * d, Math.min(132 * d, Math.max(height * 2, 14 * d)));
+  view.size = view.zoom || fit / d;
+  const size = Math.max(1, Math.floor(view.size * d));
+  view.upright = size < label;
+  view.named = size >= 11 * d;
+  view.top = view.band + Math.round(!view.named ? 20 * d : view.upright ? Math.min(label, 150 * d) : 22 * d);
+  view.columns = axis(known, size, gap);
+  view.rows = axis(sources, size > 26 * d ? Math.round(limit(size / 2, 26 * d, 48 * d)) : size, gap);
+  view.cursor = [limit(view.cursor[0], 0, Math.max(0, sources.length - 1)), limit(view.cursor[1], 0, n - 1)];
+  const width = (view.left + view.columns.length) / d + 2, high = (view.top + view.rows.length) / d + 2;
+  $('extent').style.cssText = `width:${width}px;height:${high}px`;
+  map.style.height = Math.min(high + (width > map.clientWidth ? 18 : 0), innerHeight * 0.85) + 'px';
+}
+
+// What of the map a verdict is about: ranges of rows and of columns.
+function places({ kind, subject, direction }) {
+  const { rows, columns } = view, [a, b] = subject.split('->'), found = [];
+  const all = ({ nodes }) => [0, nodes.length];
+  const one = ({ nodes }, name) => [nodes.findIndex((node) => node.name === name)].map((i) => [i, i + 1])[0];
+  const zone = ({ zones }, name) => [zones.find((each) => each.name === name)].map((z) => [z?.from ?? -1, z?.to])[0];
+  if (kind === 'link') found.push([one(rows, a), one(columns, b)]);
+  else if (kind === 'zone_pair') found.push([zone(rows, a), zone(columns, b)], [zone(rows, b), zone(columns, a)]);
+  else {
+    if (direction !== 'in') found.push([one(rows, subject), all(columns)]);
+    if (direction !== 'out') found.push([all(rows), one(columns, subject)]);
+  }
+  return found.filter(([row, column]) => row[0] >= 0 && column[0] >= 0);
+}
+
+// ---- colours ------------------------------------------------------------------------------------
+
+// The number of a pair's colour in the palette of what is shown.
+function rank(peer) {
+  if (!peer || !measured(peer)) return UNKNOWN;
+  if (shown.measure === 'loss') return LOSS.findIndex((bound) => loss(peer.recent) <= bound);
+  return peer.recent.received ? RTT.findIndex((bound) => peer.recent[shown.measure] <= bound) : ALL_LOST;
+}
+
+function figure(peer) {
+  if (!peer) return 'not probed';
+  if (!measured(peer)) return 'no data';
+  if (shown.measure === 'loss') return percent(loss(peer.recent));
+  return peer.recent.received ? seconds(peer.recent[shown.measure]) : 'all lost';
+}
+
+const paletteNames = () =>
+  shown.measure === 'loss' ? LOSS.map((_, i) => 'loss' + i) : [...RTT.map((_, i) => 'rtt' + i), 'loss5'];
+
+function legend() {
+  const words = shown.measure === 'loss' ? LOSS.map((bound) => (bound ? '≤ ' + percent(bound) : 'no loss'))
+    : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
+  $('legend').replaceChildren(...[
+    ...paletteNames().map((name, i) => [words[i], '', name]),
+    ['not probed, or no data', 'unprobed'], ['no row of the source', 'silent'], ['itself', '', 'self'],
+  ].map(([text, className, name]) => {
+    const swatch = make('i', { className });
+    if (name) swatch.style.background = `var(--${name})`;
+    return make('li', {}, swatch, text);
+  }));
+}
+
+function paint() {
+  const rows = view.rows.nodes, columns = view.columns.nodes;
+  // The bytes of a pixel stand in the order red, green, blue, opacity.
+  const code = (hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16) + 0xff000000;
+  const codes = paletteNames().map((name) => code(color(name))), self = code(color('self'));
+  cells.width = Math.max(1, columns.length);
+  cells.height = Math.max(1, rows.length);
+  const image = new ImageData(cells.width, cells.height), pixels = new Uint32Array(image.data.buffer);
+  rows.forEach((source, y) => {
+    const peers = mesh.rows.get(source.name)?.layers[shown.layer];
+    columns.forEach((peer, x) => {
+      const number = rank(peers?.get(peer.name));
+      if (source === peer) pixels[y * cells.width + x] = self;
+      else if (number !== UNKNOWN) pixels[y * cells.width + x] = codes[number];
+    });
+  });
+  cells.getContext('2d').putImageData(image, 0, 0);
+}
+
+// Lines on transparent ground: slanted where a pair is unknown, upright where a whole row is.
+function hatch(upright) {
+  const n = Math.round((upright ? 4 : 6) * d), tile = make('canvas', { width: n, height: n }), ink = tile.getContext('2d');
+  ink.strokeStyle = color(upright ? 'silent' : 'hatch');
+  ink.lineWidth = upright ? 2 * d : d;
+  for (const shift of upright ? [n / 2] : [-n, 0, n]) {
+    ink.moveTo(shift, n);
+    ink.lineTo(upright ? shift : shift + n, 0);
+  }
+  ink.stroke();
+  return pen.createPattern(tile, 'repeat');
+}
+
+// ---- a frame ------------------------------------------------------------------------------------
+
+function fill(style, x, y, width, height) {
+  pen.fillStyle = style;
+  pen.fillRect(x, y, width, height);
+}
+
+function write(text, style, x, y, most, align = 'center') {
+  pen.fillStyle = style;
+  pen.textAlign = align;
+  pen.fillText(text, x, y, most);
+}
+
+function inside(x, y, width, height, work) {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  work();
+  pen.restore();
+}
+
+function draw() {
+  view.frame = 0;
+  d = devicePixelRatio;
+  if (view.stale) {
+    layout();
+    paint();
+    view.stale = false;
+  }
+  const width = Math.round(map.clientWidth * d), height = Math.round(map.clientHeight * d);
+  if (canvas.width !== width || canvas.height !== height) {
+    Object.assign(canvas, { width, height });
+    canvas.style.cssText = `width:${width / d}px;height:${height / d}px`;
+  }
+  const { rows, columns, left, top } = view, back = color('back');
+  const x = left - Math.round(map.scrollLeft * d), y = top - Math.round(map.scrollTop * d);
+  const seen = { x, y, width, height, back, here: current(),
+    across: visible(columns, left - x, width - left), down: visible(rows, top - y, height - top) };
+  pen.font = view.font;
+  pen.textBaseline = 'middle';
+  pen.imageSmoothingEnabled = false;
+  fill(back, 0, 0, width, height);
+  inside(left, top, width, height, () => {
+    drawCells(seen);
+    if (columns.size >= 46 * d) drawFigures(seen);
+    for (const place of shown.verdict ? places(shown.verdict) : []) outline(place, seen, 'mark', 3);
+    const [row, column] = seen.here ?? [];
+    for (const [style, thick] of seen.here ? [['back', 5], ['text', 2.5]] : []) {
+      outline([[row, row + 1], [column, column + 1]], seen, style, thick);
+    }
+  });
+  inside(0, top, left, height, () => drawSources(seen));
+  inside(left, 0, width, top, () => drawPeers(seen));
+  if (view.band) drawZones(seen);
+  write('from ↓ to →', color('dim'), left - 6 * d, top - 10 * d, left - view.band - 6 * d, 'right');
+}
+
+function drawCells({ x, y, width, height, back, across, down }) {
+  const { rows, columns, left, top } = view, unknown = hatch(false), silent = hatch(true);
+  for (const v of rows.zones) {
+    for (const h of columns.zones) {
+      const wide = h.end - h.start;
+      fill(unknown, x + h.start, y + v.start, wide, v.end - v.start);
+      for (const i of down.filter((row) => row >= v.from && row < v.to && !mesh.rows.has(rows.nodes[row].name))) {
+        fill(back, x + h.start, y + rows.starts[i], wide, rows.size);
+        // While the first rows come, the others are blank.
+        if (mesh.at) fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
+      }
+      pen.drawImage(cells, h.from, v.from, h.to - h.from, v.to - v.from, x + h.start, y + v.start, wide, v.end - v.start);
+    }
+  }
+  if (columns.size < 6 * d) return;
+  for (const i of across) fill(back, x + columns.starts[i] + columns.size - 1, top, 1, height);
+  for (const i of down) fill(back, left, y + rows.starts[i] + rows.size - 1, width, 1);
+}
+
+function drawFigures({ x, y, back, across, down }) {
+  const { rows, columns } = view, colors = paletteNames().map(color), text = color('text');
+  for (const i of down) {
+    const source = rows.nodes[i], row = mesh.rows.get(source.name);
+    for (const j of across.filter((column) => columns.nodes[column] !== source)) {
+      const peer = row?.layers[shown.layer]?.get(columns.nodes[j].name), under = colors[rank(peer)];
+      const words = row ? figure(peer) : mesh.at ? 'no row' : '';
+      const cx = x + columns.starts[j] + columns.size / 2, cy = y + rows.starts[i] + rows.size / 2;
+      const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
+      if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
+      const [r, g, b] = under ? [1, 3, 5].map((from) => parseInt(under.slice(from, from + 2), 16)) : [];
+      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 128 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
+    }
+  }
+}
+
+function outline([[r0, r1], [c0, c1]], { x, y }, style, thick) {
+  const { rows, columns } = view, left = columns.starts[c0], top = rows.starts[r0];
+  pen.strokeStyle = color(style);
+  pen.lineWidth = thick * d;
+  pen.strokeRect(x + left, y + top, columns.starts[c1 - 1] + columns.size - left, rows.starts[r1 - 1] + rows.size - top);
+}
+
+// A node's name in a box of the margin.
+function nameTag(node, strong, back, x, y, width, height) {
+  inside(x, y, width, height, () => {
+    fill(strong ? color('mark') : back, x, y, width, height);
+    if (node.state) pen.font = 'italic ' + view.font;
+    const style = strong ? back : color(node.state || node.lag.length ? 'dim' : 'text');
+    const right = x < view.left;
+    if (height <= width) {
+      return write(title(node), style, right ? x + width - 6 * d : x + width / 2, y + height / 2, width - 8 * d, right ? 'right' : 'center');
+    }
+    pen.translate(x + width / 2, y + height - 5 * d);
+    pen.rotate(-Math.PI / 2);
+    write(title(node), style, 0, 0, height - 6 * d, 'left');
+  });
+}
+
+// Names where they fit, a mark where there is more to say than fits, and the name of the current row at any size.
+function drawSources({ y, back, down, here }) {
+  const { rows, left, band, named } = view;
+  const tag = (i, high, strong) =>
+    nameTag(rows.nodes[i], strong, back, band, y + rows.starts[i] - (high - rows.size) / 2, left - band, high);
+  for (const i of down) {
+    if (named) tag(i, rows.size, here?.[0] === i);
+    else if (rows.nodes[i].lag.length || rows.nodes[i].state) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
+  }
+  if (here && !named) tag(here[0], 18 * d, true);
+}
+
+function drawPeers({ x, width, back, across, here }) {
+  const { columns, left, top, band, named } = view;
+  for (const i of across) {
+    if (named) nameTag(columns.nodes[i], here?.[1] === i, back, x + columns.starts[i], band, columns.size, top - band);
+    else if (columns.nodes[i].state) fill(color('dim'), x + columns.starts[i], top - 5 * d, columns.size, 4 * d);
+  }
+  if (!here || named) return;
+  const node = columns.nodes[here[1]], wide = pen.measureText(title(node)).width + 12 * d;
+  nameTag(node, true, back, limit(x + columns.starts[here[1]] - wide / 2, left, width - wide), band, wide, top - band - 2 * d);
+}
+
+function drawZones({ x, y, width, height }) {
+  const { rows, columns, left, top, band } = view;
+  const zone = (name, from, to) => {
+    if (to <= from) return;
+    fill(color('line'), from, 0, to - from, band - 2 * d);
+    if (to - from > 24 * d) write(name, color('text'), (from + to) / 2, band / 2 - d, to - from - 6 * d);
+  };
+  for (const { name, start, end } of columns.zones) zone(name, Math.max(left, x + start), Math.min(width, x + end));
+  pen.save();
+  pen.translate(0, height);
+  pen.rotate(-Math.PI / 2);
+  for (const { name, start, end } of rows.zones) {
+    zone(name, Math.max(0, height - y - end), Math.min(height - top, height - y - start));
+  }
+  pen.restore();
+}
+
+// Everything anew, or the frame alone.
+function redraw(stale = true) {
+  view.stale ||= stale;
+  view.frame ||= requestAnimationFrame(draw);
+}
+
+// ---- what the reader does on it -----------------------------------------------------------------
+
+function current() {
+  const here = view.hover ?? (view.focused ? view.cursor : null);
+  return here && here[0] < view.rows.nodes.length && here[1] < view.columns.nodes.length ? here : null;
+}
+
+const pairAt = ([row, column]) => ({ source: view.rows.nodes[row].name, peer: view.columns.nodes[column].name });
+
+// A screen reader hears what the keys came to, not what the mouse passes over.
+function say(aloud) {
+  const here = current();
+  if (!here) return;
+  const { source, peer } = pairAt(here);
+  set($('here'), 'aria-live', aloud ? 'polite' : 'off');
+  $('here').textContent = describe(source, peer);
+}
+
+function moveTo(row, column) {
+  const { rows, columns } = view;
+  if (!rows.nodes.length) return;
+  view.hover = null;
+  view.cursor = [limit(row, 0, rows.nodes.length - 1), limit(column, 0, columns.nodes.length - 1)];
+  const into = ({ starts, size }, i, from, length) => limit(from * d, starts[i] + size + 2 - length * d, starts[i]) / d;
+  map.scrollTop = into(rows, view.cursor[0], map.scrollTop, map.clientHeight - view.top / d);
+  map.scrollLeft = into(columns, view.cursor[1], map.scrollLeft, map.clientWidth - view.left / d);
+  say(true);
+  redraw(false);
+}
+
+// The next pair with loss in reading order, and from the start again.
+function nextLoss() {
+  const { rows, columns, cursor } = view, wide = columns.nodes.length, all = rows.nodes.length * wide;
+  for (let step = 1; step <= all; step++) {
+    const at = (cursor[0] * wide + cursor[1] + step) % all, row = Math.floor(at / wide);
+    if (find(rows.nodes[row].name, columns.nodes[at % wide].name)?.recent.lost) return moveTo(row, at % wide);
+  }
+}
+
+function reveal(verdict) {
+  draw();
+  const [place] = places(verdict);
+  if (place) moveTo(place[0][0], place[1][0]);
+  map.scrollIntoView({ block: 'nearest' });
+}
+
+function zoom(by) {
+  const next = by > 0 ? SIZES.find((size) => size > view.size) : SIZES.findLast((size) => size < view.size);
+  view.zoom = by && (next ?? view.size);
+  redraw();
+}
+
+function point({ offsetX, offsetY }) {
+  const x = offsetX * d - view.left, y = offsetY * d - view.top;
+  const here = [indexAt(view.rows, y + map.scrollTop * d), indexAt(view.columns, x + map.scrollLeft * d)];
+  return x < 0 || y < 0 || here[0] < 0 || here[1] < 0 ? null : here;
+}
+
+canvas.onpointermove = (event) => {
+  const here = point(event);
+  if (String(here) === String(view.hover)) return;
+  view.hover = here;
+  say(false);
+  redraw(false);
+};
+canvas.onpointerleave = () => {
+  view.hover = null;
+  redraw(false);
+};
+canvas.onclick = (event) => {
+  const here = point(event);
+  if (!here) return;
+  view.cursor = here;
+  openPair(pairAt(here));
+};
+map.onfocus = () => {
+  view.focused = true;
+  say(true);
+  redraw(false);
+};
+map.onblur = () => {
+  view.focused = false;
+  redraw(false);
+};
+map.onscroll = () => redraw(false);
+map.onkeydown = (event) => {
+  const [row, column] = view.cursor, far = event.ctrlKey;
+  const act = event.altKey || event.metaKey ? null : {
+    ArrowUp: () => moveTo(row - 1, column), ArrowDown: () => moveTo(row + 1, column),
+    ArrowLeft: () => moveTo(row, column - 1), ArrowRight: () => moveTo(row, column + 1),
+    PageUp: () => moveTo(row - 10, column), PageDown: () => moveTo(row + 10, column),
+    Home: () => moveTo(far ? 0 : row, 0), End: () => moveTo(far ? Infinity : row, Infinity),
+    n: nextLoss, '+': () => zoom(1), '-': () => zoom(-1), 0: () => zoom(0),
+    Enter: () => view.rows.nodes.length && openPair(pairAt(view.cursor)),
+  }[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+};
+matchMedia('(prefers-color-scheme: dark)').onchange = () => redraw();
+new ResizeObserver(() => redraw()).observe(map);
+
+controls();
+turn();

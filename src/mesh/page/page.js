@@ -1,0 +1,351 @@
+// What the agents say: gathered line by line, and told in words. pair.js and map.js stand behind it in the same script.
+//
+// Names come from the network: they reach the document as text nodes alone, never as markup.
+'use strict';
+
+// Between two gatherings, in ms; at least ten times what the last one took.
+const PERIOD = 15e3;
+// For the next piece of an answer, in ms.
+const PATIENCE = 60e3;
+// An agent that sends this late, in s, or that waits for a processor this part of its time, flags itself.
+const LAG = 0.01, STARVED = 0.05;
+const DRAINING = { terminating: 'draining', left: 'has left' };
+const KINDS = { node: 'Node', link: 'Link', zone_pair: 'Zone pair', agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent' };
+const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
+
+const mesh = {
+  // A source's name -> { source, layers: { 'pod icmp': a peer's name -> its object of the row } }
+  rows: new Map(),
+  // A name -> { name, zone, state, lag: [why its own figures are doubtful] }
+  nodes: new Map(),
+  // A name -> why its row did not come
+  missing: new Map(),
+  layers: new Set(), verdicts: [], notGathered: 0, at: null,
+};
+const shown = { measure: 'loss', layer: '', verdict: null, pair: null };
+const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
+const sorting = { by: 0, down: false };
+
+const $ = (id) => document.getElementById(id);
+const set = (element, name, value) => element.setAttribute(name, value);
+function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+// ---- figures ------------------------------------------------------------------------------------
+
+const collator = new Intl.Collator('en', { numeric: true });
+const inOrder = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a ?? '', b ?? ''));
+const number = (value) => (value == null ? '-' : value.toLocaleString('en'));
+const digits = (value) => (value < 9.95 ? value.toFixed(1).replace('.0', '') : value.toFixed(0));
+const percent = (part) => (part > 0 && part < 0.001 ? '< 0.1 %' : digits(part * 100) + ' %');
+const bytes = (value) => (value == null ? '-' : (value / 1048576).toFixed(2) + ' MiB');
+const count = (of, noun) => `${number(of)} ${noun}${of === 1 ? '' : 's'}`;
+const seconds = (value) => {
+  if (value == null) return '-';
+  return value < 1e-3 ? digits(value * 1e6) + ' µs' : value < 1 ? digits(value * 1e3) + ' ms' : digits(value) + ' s';
+};
+const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+const since = (unix) => {
+  const minutes = Math.max(0, Math.round((Date.now() / 1e3 - unix) / 60));
+  const day = minutes < 720 ? '' : new Date(unix * 1e3).toLocaleDateString() + ' ';
+  const hours = Math.round(minutes / 60), ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
+  return `since ${day}${clock(unix)} (${ago})`;
+};
+const family = (protocol) => ({ icmp: 'IPv4', icmpv6: 'IPv6' })[protocol] ?? protocol;
+const layerName = (layer) => layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network, ${family(protocol)}`);
+
+// Among probes whose fate is known: those under way are not lost yet.
+const loss = ({ lost, received }) => lost / (lost + received);
+const measured = ({ recent }) => recent.lost + recent.received > 0;
+const find = (source, peer) => mesh.rows.get(source)?.layers[shown.layer]?.get(peer);
+
+function lag({ recent }) {
+  const found = [];
+  if (recent.send_lag_p99_seconds > LAG) found.push('sends late');
+  if (recent.run_delay_seconds > STARVED * recent.seconds) found.push('waits for a processor');
+  if (recent.probes_skipped > 0) found.push('skips probes');
+  if (recent.receive_queue_drops > 0) found.push('drops replies');
+  return found;
+}
+
+// ---- gathering ----------------------------------------------------------------------------------
+
+function node(name, zone) {
+  let known = mesh.nodes.get(name);
+  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [] }));
+  if (zone && known.zone === 'unknown') known.zone = zone;
+  return known;
+}
+
+function addRow({ source, peers }) {
+  const layers = {};
+  // An agent of another version may lack a part.
+  source.recent ??= {};
+  for (const peer of peers) {
+    const layer = `${peer.network} ${peer.protocol}`, known = node(peer.node, peer.zone);
+    peer.recent ??= {};
+    mesh.layers.add(layer);
+    (layers[layer] ??= new Map()).set(peer.node, peer);
+    if (DRAINING[peer.state]) known.state = peer.state;
+  }
+  node(source.node, source.zone).lag = lag(source);
+  mesh.rows.set(source.node, { source, layers });
+}
+
+// A row stands on a line of its own; what was shown of its source stays until then. The last line has all the rest.
+function takeLine(line, fresh) {
+  if (line.startsWith('],"missing":')) return JSON.parse('{"rows":[' + line);
+  if (/^,?\{"source":/.test(line)) {
+    const row = JSON.parse(line.replace(/^,/, ''));
+    fresh.push(row);
+    addRow(row);
+  }
+  return null;
+}
+
+// A gathering that came to its end replaces all: who is not in it is no longer shown.
+function settle(end, fresh) {
+  for (const known of [mesh.rows, mesh.nodes, mesh.missing, mesh.layers]) known.clear();
+  fresh.forEach(addRow);
+  for (const { node: name, error } of end.missing) {
+    node(name);
+    mesh.missing.set(name, error);
+  }
+  Object.assign(mesh, { verdicts: end.verdicts, notGathered: end.not_gathered, at: new Date() });
+}
+
+async function gather() {
+  const quit = new AbortController();
+  let patience = setTimeout(() => quit.abort(), PATIENCE);
+  try {
+    const answer = await fetch('api/v1/mesh', { cache: 'no-store', signal: quit.signal });
+    if (!answer.ok) {
+      const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
+      throw Object.assign(new Error(`the canary answers ${answer.status}: ${why}`), { after });
+    }
+    const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader(), fresh = [];
+    let rest = '', end = null, worked = performance.now();
+    for (;;) {
+      const { done, value } = await pieces.read();
+      if (done) break;
+      clearTimeout(patience);
+      patience = setTimeout(() => quit.abort(), PATIENCE);
+      let from = 0;
+      for (let to; (to = value.indexOf('\n', from)) >= 0; from = to + 1) {
+        end = takeLine(rest + value.slice(from, to), fresh) ?? end;
+        rest = '';
+        if (performance.now() - worked < 12) continue;
+        // Hundreds of rows take a second to read: keys and the picture get their turn between them.
+        progress(fresh.length);
+        await new Promise((turn) => setTimeout(turn));
+        worked = performance.now();
+      }
+      rest += value.slice(from);
+    }
+    if (!end) throw new Error(`the answer broke off after ${count(fresh.length, 'row')}`);
+    settle(end, fresh);
+  } catch (error) {
+    throw quit.signal.aborted ? new Error(`nothing came for ${PATIENCE / 1e3} s`) : error;
+  } finally {
+    clearTimeout(patience);
+  }
+}
+
+function progress(rows) {
+  if (!mesh.at) $('headline').textContent = `Gathering: ${count(rows, 'row')} so far`;
+  if (performance.now() - turns.drawn < 150) return;
+  turns.drawn = performance.now();
+  controls();
+  redraw();
+}
+
+async function turn() {
+  if (turns.running) return;
+  turns.running = $('again').disabled = true;
+  const began = performance.now();
+  let wait;
+  try {
+    await gather();
+    const took = performance.now() - began;
+    wait = Math.max(PERIOD, 10 * took);
+    turns.failures = 0;
+    $('trouble').hidden = true;
+    tell(took / 1e3);
+  } catch (error) {
+    // As the canary asks, and twice as long after each further failure, up to two minutes.
+    wait = Math.min(120e3, (Number(error.after) || 5) * 1e3 * 2 ** turns.failures++);
+    tellTrouble(error, wait / 1e3);
+  }
+  turns.running = $('again').disabled = false;
+  plan(wait);
+}
+
+function plan(wait) {
+  clearTimeout(turns.timer);
+  turns.due = Date.now() + wait;
+  if (!turns.paused && document.visibilityState === 'visible') turns.timer = setTimeout(turn, wait);
+}
+
+function resume() {
+  clearTimeout(turns.timer);
+  if (!turns.running) plan(Math.max(0, turns.due - Date.now()));
+}
+
+// ---- words --------------------------------------------------------------------------------------
+
+function tell(took) {
+  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${count(mesh.rows.size, 'agent')}, gathered in ${seconds(took)}`;
+  controls();
+  headline();
+  agents();
+  redraw();
+  if (shown.pair) openPair(shown.pair);
+}
+
+function tellTrouble({ message }, wait) {
+  const picture = mesh.at ? `What is shown is of ${mesh.at.toLocaleTimeString()}, or newer.` : 'Nothing is complete yet.';
+  const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
+  $('trouble').textContent = `Gathering failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
+  $('trouble').hidden = false;
+  if (!mesh.at) $('headline').textContent = 'No verdict: the gathering failed';
+  controls();
+  redraw();
+}
+
+function headline() {
+  const { verdicts, missing, notGathered } = mesh, unknown = [];
+  const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers).flatMap((layer) => [...layer.values()]));
+  const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
+  if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
+  if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
+  const line = $('headline');
+  line.className = verdicts.length ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
+  const [first, ...others] = verdicts;
+  line.textContent = first ? words(first) + (others.length ? ` (and ${others.length} more)` : '')
+    : !pairs.length ? 'Nothing was measured in the last minute'
+      : unknown.length ? `Nothing stands out, but ${unknown.join(' and ')}` : 'All well';
+  document.title = `${first ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
+  const silent = peers.length - pairs.length;
+  const facts = [`${count(pairs.length, 'pair')} measured in the last minute, ${number(lossy)} of them with loss`];
+  if (silent) facts.push(`${count(silent, 'known pair')} not measured`);
+  $('summary').textContent = facts.concat(first ? unknown : []).join('; ');
+  const held = shown.verdict;
+  shown.verdict = held && (verdicts.find((each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key])) ?? null);
+  $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
+}
+
+const words = ({ subject, evidence }) => (evidence.includes(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`);
+
+// Shows on the map what a verdict is about, and takes that away.
+function verdictButton(verdict) {
+  const { kind, direction, network, since_unix_seconds: begun } = verdict;
+  const facts = [WAYS[direction] ?? direction, `${network} network`, ...(begun == null ? [] : [since(begun)])].join(', ');
+  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), words(verdict), make('span', { className: 'dim' }, ` ${facts}`));
+  set(button, 'aria-pressed', shown.verdict === verdict);
+  button.onclick = () => {
+    shown.verdict = shown.verdict === verdict ? null : verdict;
+    for (const other of $('verdicts').querySelectorAll('button')) set(other, 'aria-pressed', other === button && shown.verdict !== null);
+    const layer = layersInOrder().find((known) => known.startsWith(network + ' '));
+    if (layer && !shown.layer.startsWith(network + ' ')) shown.layer = layer;
+    controls();
+    redraw();
+    if (shown.verdict) reveal(verdict);
+  };
+  return button;
+}
+
+// The pod network first, IPv4 first.
+const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', '') < b.replace('pod', '') ? -1 : 1));
+
+// A switch stands only where there is something to switch between.
+function controls() {
+  if (!mesh.layers.has(shown.layer)) shown.layer = layersInOrder()[0] ?? '';
+  const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
+  const networks = [...new Set(layers.map(([name]) => name))];
+  const protocols = layers.filter(([name]) => name === network).map(([, name]) => name);
+  const change = (name) => layers.find((layer) => layer[0] === name && layer[1] === protocol) ?? layers.find((layer) => layer[0] === name);
+  const switches = [
+    ['Colour', shown.measure, [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']], (to) => (shown.measure = to)],
+    ['Network', network, networks.map((name) => [name, name]), (to) => (shown.layer = change(to).join(' '))],
+    ['Family', protocol, protocols.map((name) => [name, family(name)]), (to) => (shown.layer = `${network} ${to}`)],
+    ['Size', null, [[-1, '-', 'Smaller cells'], [0, 'Fit', 'Fit'], [1, '+', 'Larger cells']], zoom],
+  ].filter(([, , options]) => options.length > 1);
+  const state = JSON.stringify(switches), box = $('controls');
+  if (box.dataset.state === state) return;
+  const focus = [...box.querySelectorAll('button')].findIndex((button) => button === document.activeElement);
+  box.dataset.state = state;
+  box.replaceChildren(...switches.map(([title, now, options, choose]) => make('fieldset', {}, make('legend', {}, title),
+    ...options.map(([value, text, label]) => {
+      const onclick = () => {
+        choose(value);
+        controls();
+        redraw();
+      };
+      const button = make('button', { type: 'button', onclick }, text);
+      set(button, ...(label ? ['aria-label', label] : ['aria-pressed', value === now]));
+      return button;
+    }))));
+  box.querySelectorAll('button')[focus]?.focus();
+  legend();
+}
+
+// ---- the agents' table --------------------------------------------------------------------------
+
+// Title, and what is shown; for figures also what is sorted by.
+const COLUMNS = [
+  ['Node', (s) => s.node],
+  ['Zone', (s) => s.zone],
+  ['Version', (s) => s.version ?? '-'],
+  ['Allocator', (s) => [s.allocator ?? '-', s.narenas == null ? '' : `narenas ${s.narenas}`, s.linkage === 'c-shim' ? 'c-shim' : ''].filter(Boolean).join(', ')],
+  ['RSS', (s) => bytes(s.rss_bytes), (s) => s.rss_bytes],
+  ['CPUs', (s) => number(s.cpus), (s) => s.cpus],
+  ['Send lag p99', ({ recent }) => seconds(recent.send_lag_p99_seconds), ({ recent }) => recent.send_lag_p99_seconds],
+  ['Read delay p99', ({ recent }) => seconds(recent.read_delay_p99_seconds), ({ recent }) => recent.read_delay_p99_seconds],
+  ['Waits for CPU', ({ recent }) => percent(recent.run_delay_seconds / recent.seconds || 0), ({ recent }) => recent.run_delay_seconds],
+  ['Skipped', ({ recent }) => number(recent.probes_skipped), ({ recent }) => recent.probes_skipped],
+  ['Drops', ({ recent }) => number(recent.receive_queue_drops), ({ recent }) => recent.receive_queue_drops],
+  ['Own lag', (s) => lag(s).join(', ')],
+];
+
+function agents() {
+  const sources = [...mesh.rows.values()].map(({ source }) => source), [, shows, sorts] = COLUMNS[sorting.by];
+  const key = sorts ?? shows;
+  sources.sort((a, b) => inOrder(key(a), key(b)) || inOrder(a.node, b.node));
+  if (sorting.down) sources.reverse();
+  const rss = sources.flatMap(({ rss_bytes: value }) => value ?? []).sort((a, b) => a - b);
+  const kinds = (of) => {
+    const counts = {};
+    for (const source of sources) counts[of(source)] = (counts[of(source)] ?? 0) + 1;
+    return Object.entries(counts).map(([name, times]) => `${name} (${times})`).join(', ');
+  };
+  $('agents-summary').textContent = !sources.length ? 'None answered.'
+    : `Versions: ${kinds(COLUMNS[2][1])}. Allocators: ${kinds(COLUMNS[3][1])}. RSS: median ${bytes(rss[rss.length >> 1])}, most ${bytes(rss.at(-1))}.`;
+  const heads = COLUMNS.map(([title, , numeric], by) => {
+    const onclick = () => {
+      Object.assign(sorting, { by, down: sorting.by === by ? !sorting.down : Boolean(numeric) || title === 'Own lag' });
+      agents();
+      $('agents').querySelectorAll('th button')[by].focus();
+    };
+    const head = make('th', { scope: 'col', className: numeric ? 'number' : '' }, make('button', { type: 'button', onclick }, title));
+    if (sorting.by === by) set(head, 'aria-sort', sorting.down ? 'descending' : 'ascending');
+    return head;
+  });
+  const silent = [...mesh.missing].map(([name, error]) => make('tr', {}, make('td', {}, name),
+    make('td', { colSpan: COLUMNS.length - 1, className: 'flag' }, `did not answer: ${error}`)));
+  const rows = sources.map((source) => make('tr', {}, ...COLUMNS.map(([title, of, numeric]) =>
+    make('td', { className: title === 'Own lag' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
+  if (mesh.notGathered) rows.push(make('tr', {}, make('td', { colSpan: COLUMNS.length, className: 'flag' }, `${count(mesh.notGathered, 'further agent')} not gathered`)));
+  $('agents').querySelector('thead').replaceChildren(make('tr', {}, ...heads));
+  $('agents').querySelector('tbody').replaceChildren(...silent, ...rows);
+}
+
+$('pause').onclick = () => {
+  turns.paused = !turns.paused;
+  set($('pause'), 'aria-pressed', turns.paused);
+  resume();
+};
+$('again').onclick = turn;
+document.onvisibilitychange = resume;

@@ -1,0 +1,72 @@
+//! Whom to ask for rows: every listed node once, up to a limit.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::PoisonError;
+
+use crate::exposition::View;
+use crate::limits::MESH_ROWS_MAX;
+use crate::peers::{Peer, Presence, Protocol};
+
+/// A canary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its node, as our list has it.
+    pub node: String,
+    /// Its HTTP server.
+    pub address: SocketAddr,
+}
+
+impl Target {
+    fn of(peer: Peer<'_>, port: u16) -> Self {
+        let address = SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port));
+        Self { node: peer.node().to_owned(), address }
+    }
+
+    /// Whether a canary that calls itself `node` is the one that was asked. Until a peer that DNS has found has told its
+    /// name, its address stands in for it.
+    pub fn may_be(&self, node: &str) -> bool {
+        self.node == node || self.node.parse::<IpAddr>().is_ok()
+    }
+}
+
+/// The canaries to ask.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// In the order of the list.
+    pub nodes: Vec<Target>,
+    /// Further nodes, beyond the limit.
+    pub not_gathered: usize,
+}
+
+impl Targets {
+    /// All of the list; `port` is ours, and a peer's where the list does not tell.
+    pub fn of(view: &View, port: u16) -> Self {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = |protocol| {
+            let peers = directory.peers().map(|(_, peer)| peer);
+            peers.filter(move |peer| peer.presence() != Presence::Left && peer.protocol() == protocol)
+        };
+        // A node of two families is asked at its IPv4 address.
+        let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
+        names.sort_unstable();
+        let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
+        let mut targets = Self::default();
+        for peer in listed(Protocol::Icmp).chain(six) {
+            // Our own row is one, too.
+            if targets.nodes.len() + 1 < MESH_ROWS_MAX {
+                targets.nodes.push(Target::of(peer, port));
+            } else {
+                targets.not_gathered += 1;
+            }
+        }
+        targets
+    }
+
+    /// The canary of `node`, where it is listed.
+    pub fn find(view: &View, port: u16, node: &str) -> Option<Target> {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = directory.peers().map(|(_, peer)| peer);
+        let peer = listed.find(|peer| peer.node() == node && peer.presence() != Presence::Left)?;
+        Some(Target::of(peer, port))
+    }
+}

@@ -1,0 +1,121 @@
+//! The figures of each culprit, for its sentence: gathered in one walk over pairs and one over cells.
+
+use super::loss::{Culprit, Findings};
+use super::pairs::{Pair, Scope, Tally};
+
+/// Moments that are kept of a culprit.
+const MOMENTS_MAX: usize = 128;
+
+/// The figures of one culprit.
+#[derive(Debug, Default)]
+pub struct Detail {
+    /// All probes over its pairs.
+    pub both: Tally,
+    /// Pairs, and how many of them lose.
+    pub pairs: [u32; 2],
+    /// What the others measured of a node.
+    pub to: Tally,
+    /// Others who measured it, and how many of them lose.
+    pub sources: [u32; 2],
+    /// What the node itself measured.
+    pub by: Tally,
+    /// Nodes that it measured, and how many it loses to.
+    pub targets: [u32; 2],
+    /// A link's pair.
+    pub pair: Option<Pair>,
+    since: Moments,
+}
+
+impl Detail {
+    /// The median of when its cells began to lose, after the matrix's epoch.
+    pub fn since(&mut self) -> Option<i16> {
+        let moments = &mut self.since.kept;
+        moments.sort_unstable();
+        moments.get(moments.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// An even choice of moments: every second, fourth, eighth …, as they come to be too many.
+#[derive(Debug)]
+struct Moments {
+    kept: Vec<i16>,
+    step: usize,
+    seen: usize,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Self { kept: Vec::new(), step: 1, seen: 0 }
+    }
+}
+
+impl Moments {
+    fn add(&mut self, moment: i16) {
+        if self.seen.is_multiple_of(self.step) {
+            if self.kept.len() == MOMENTS_MAX {
+                let mut index = 0;
+                self.kept.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.step *= 2;
+            }
+            if self.seen.is_multiple_of(self.step) {
+                self.kept.push(moment);
+            }
+        }
+        self.seen += 1;
+    }
+}
+
+/// The figures of all culprits, in their order.
+pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
+    let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
+    let count = |[all, losing]: &mut [u32; 2], tally: Tally| {
+        *all += u32::from(tally.probes > 0);
+        *losing += u32::from(tally.lost > 0);
+    };
+    let zones = |a: u16, b: u16| (scope.matrix.get(a).zone, scope.matrix.get(b).zone);
+    scope.each_pair(|pair| {
+        for (index, finding) in findings.touching((pair.a, pair.b), zones(pair.a, pair.b)) {
+            let detail = &mut details[index];
+            detail.both = detail.both.plus(pair.both());
+            count(&mut detail.pairs, pair.both());
+            match finding.culprit {
+                Culprit::Node(node) => {
+                    let (to, by) = (pair.of(pair.other(node)), pair.of(node));
+                    (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
+                    count(&mut detail.sources, to);
+                    count(&mut detail.targets, by);
+                }
+                Culprit::Link(..) => detail.pair = Some(*pair),
+                Culprit::Zones(..) => {}
+            }
+        }
+    });
+    for node in scope.matrix.numbers() {
+        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
+            let Some(since) = cell.since() else { continue };
+            let pair = (node.min(cell.peer()), node.max(cell.peer()));
+            for (index, _) in findings.touching(pair, zones(pair.0, pair.1)) {
+                details[index].since.add(since);
+            }
+        }
+    }
+    details
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_many_moments_is_that_of_an_even_choice() {
+        let mut detail = Detail::default();
+        assert_eq!(detail.since(), None);
+        (0..10_000).for_each(|moment| detail.since.add(moment));
+        assert!(detail.since.kept.len() <= MOMENTS_MAX);
+        let median = detail.since().expect("a moment");
+        assert!((4_800..=5_200).contains(&median), "{median}");
+    }
+}

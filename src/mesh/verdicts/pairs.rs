@@ -1,0 +1,150 @@
+//! Both cells of a pair together, for every pair of a network that was measured, in one walk over the cells.
+
+use crate::mesh::matrix::{Cell, Matrix};
+use crate::mesh::row::Network;
+
+/// Probes and losses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Probes of which the fate is known.
+    pub probes: u32,
+    /// Those that were lost.
+    pub lost: u32,
+}
+
+impl Tally {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { probes: self.probes + other.probes, lost: self.lost + other.lost }
+    }
+
+    /// The share that was lost.
+    pub fn rate(self) -> f64 {
+        if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
+    }
+}
+
+/// Two nodes, `a` with the lower number, and what they measured of each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// The one.
+    pub a: u16,
+    /// The other.
+    pub b: u16,
+    /// What `a` measured of `b`: its requests go one way, the answers the other.
+    pub there: Tally,
+    /// What `b` measured of `a`.
+    pub back: Tally,
+    /// Median round trip in microseconds: the lower of both directions, the higher of both protocols. `None` where
+    /// nothing was answered.
+    pub rtt_us: Option<f32>,
+}
+
+impl Pair {
+    /// Both directions together: either loses what is lost on either way.
+    pub const fn both(&self) -> Tally {
+        self.there.plus(self.back)
+    }
+
+    /// What `node` measured of the other.
+    pub const fn of(&self, node: u16) -> Tally {
+        if node == self.a { self.there } else { self.back }
+    }
+
+    /// The other node.
+    pub const fn other(&self, node: u16) -> u16 {
+        if node == self.a { self.b } else { self.a }
+    }
+}
+
+/// What of a mesh counts as evidence in one network.
+pub struct Scope<'a> {
+    /// The mesh.
+    pub matrix: &'a Matrix,
+    /// The network.
+    pub network: Network,
+    /// Rows of starved agents: what they measured is discounted.
+    pub discounted: &'a [bool],
+}
+
+impl<'a> Scope<'a> {
+    /// A node's cells that count.
+    pub fn cells(&self, node: u16) -> &'a [Cell] {
+        let counts = !self.discounted[usize::from(node)] && !self.matrix.get(node).is_leaving();
+        if counts { self.matrix.cells(node) } else { &[] }
+    }
+
+    /// Calls `visit` with each pair. Takes 4 bytes per node.
+    pub fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
+        // Rows are in the order of their peers, and `node` rises: each row is walked once.
+        let mut walked = vec![0_u32; self.matrix.node_count()];
+        for node in self.matrix.numbers() {
+            let mut rest = self.cells(node);
+            while let Some(first) = rest.first() {
+                let peer = first.peer();
+                let (there, further) = rest.split_at(run(rest, peer));
+                rest = further;
+                if self.matrix.get(peer).is_leaving() {
+                    continue;
+                }
+                let theirs = self.cells(peer);
+                let at = &mut walked[usize::from(peer)];
+                while theirs.get(*at as usize).is_some_and(|cell| cell.peer() < node) {
+                    *at += 1;
+                }
+                let back = &theirs[*at as usize..];
+                let back = &back[..run(back, node)];
+                // Whoever comes first visits the pair.
+                if (peer > node || back.is_empty())
+                    && let Some(pair) = self.pair(node, peer, there, back)
+                {
+                    visit(&pair);
+                }
+            }
+        }
+    }
+
+    fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
+        let tally = |cells: &[Cell]| {
+            let ours = cells.iter().filter(|cell| cell.network() == self.network);
+            ours.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
+        };
+        let rtt = |over_ipv6: bool| {
+            let ours = there.iter().chain(back);
+            ours.filter(|cell| cell.network() == self.network && cell.is_over_ipv6() == over_ipv6)
+                .filter_map(|cell| cell.rtt_us())
+                .reduce(f32::min)
+        };
+        let rtt_us = [rtt(false), rtt(true)].into_iter().flatten().reduce(f32::max);
+        let (there, back) = (tally(there), tally(back));
+        let pair = if node < peer {
+            Pair { a: node, b: peer, there, back, rtt_us }
+        } else {
+            Pair { a: peer, b: node, there: back, back: there, rtt_us }
+        };
+        (pair.both().probes > 0).then_some(pair)
+    }
+
+    /// The place of a zone pair among all, whichever comes first.
+    pub fn zone_place(&self, pair: &Pair) -> usize {
+        zone_place(self.matrix.get(pair.a).zone, self.matrix.get(pair.b).zone)
+    }
+
+    /// How many zone pairs there are.
+    pub const fn zone_places(&self) -> usize {
+        let zones = self.matrix.zone_count();
+        zones * (zones + 1) / 2
+    }
+}
+
+/// The place of a zone pair in a triangle.
+pub fn zone_place(a: u8, b: u8) -> usize {
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
+}
+
+/// How many cells at the front are of this peer: its protocols and networks.
+fn run(cells: &[Cell], peer: u16) -> usize {
+    cells.iter().take_while(|cell| cell.peer() == peer).count()
+}

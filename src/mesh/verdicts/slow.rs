@@ -1,0 +1,212 @@
+//! What takes far longer than what is comparable.
+//!
+//! Comparable are pairs of the same two zones: their median. Between zones distance is no fault, so two zones are slow only
+//! where the detour by a third one would be quicker by far, which no distance explains. Percentiles are interpolated in the
+//! canaries' buckets, which tells 1.1 ms from 2.4 ms hardly: what is reported is four times as much.
+
+use super::loss::Culprit;
+use super::pairs::{Pair, Scope, zone_place};
+use crate::limits::MESH_CULPRITS_MAX;
+
+/// A pair is slow from so many times the median of its class.
+const TIMES: f32 = 4.0;
+/// Two zones, from so many times the detour.
+const DETOUR_TIMES: f32 = 2.5;
+/// And from so much above either: racks, bridges and hypervisors differ by less.
+const EXTRA_US: f32 = 1_000.0;
+/// Cells of a class's medians: 1 µs to 10 s.
+const CELLS: usize = 70;
+/// How many of them make a factor of e.
+const CELLS_PER_E: f32 = 4.3;
+/// The share of its pairs that makes a slow node, as three of four.
+const SHARE: (u32, u32) = (3, 4);
+/// Of a class in which more pairs than one of so many are slow, none is an exception.
+const EXCEPTIONS_ONE_OF: u32 = 10;
+
+/// Slow links that are looked at before the worst are taken.
+const SLOW_LINKS_MAX: usize = 4 * MESH_CULPRITS_MAX;
+
+/// Somebody slow.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow {
+    /// Who.
+    pub culprit: Culprit,
+    /// Its own median round trip in microseconds.
+    pub rtt_us: f32,
+    /// That of what it is compared with.
+    pub usual_us: f32,
+    /// Pairs that are slow.
+    pub pairs: u32,
+    /// Of so many.
+    pub of: u32,
+    /// The third zone by which the detour goes, for zones.
+    pub by: Option<u8>,
+}
+
+/// The round trips of one zone pair.
+struct Class {
+    counts: [u16; CELLS],
+    pairs: u32,
+}
+
+impl Class {
+    const fn new() -> Self {
+        Self { counts: [0; CELLS], pairs: 0 }
+    }
+
+    fn add(&mut self, rtt_us: f32) {
+        self.pairs += 1;
+        let count = &mut self.counts[cell(rtt_us)];
+        *count = count.saturating_add(1);
+    }
+
+    /// The lower median; of three the least, since a bad one of three nodes is in two pairs of three.
+    fn usual_us(&self) -> Option<f32> {
+        let rank = if self.pairs == 3 { 0 } else { self.pairs.checked_sub(1)? / 2 };
+        let mut below = 0_u32;
+        let place = self.counts.iter().position(|count| {
+            below += u32::from(*count);
+            below > rank
+        });
+        #[expect(clippy::cast_precision_loss, reason = "at most the number of cells")]
+        place.map(|place| ((place as f32 + 0.5) / CELLS_PER_E).exp())
+    }
+}
+
+fn cell(rtt_us: f32) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the clamp")]
+    let cell = (rtt_us.max(1.0).ln() * CELLS_PER_E).clamp(0.0, (CELLS - 1) as f32) as usize;
+    cell
+}
+
+fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
+    rtt_us >= usual_us * TIMES && rtt_us >= usual_us + EXTRA_US
+}
+
+/// Finds what is slow, the worst first. Takes 148 bytes per zone pair and 12 per node.
+pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
+    let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
+    scope.each_pair(|pair| {
+        if let Some(rtt) = pair.rtt_us {
+            classes[scope.zone_place(pair)].add(rtt);
+        }
+    });
+    let mut found = zones(scope, &classes);
+    name_single_links(scope, &mut found);
+    let nodes = nodes(scope, &classes);
+    let links = links(scope, &classes, &nodes);
+    found.extend(nodes);
+    found.extend(links);
+    found.sort_by(|a, b| (b.rtt_us / b.usual_us).total_cmp(&(a.rtt_us / a.usual_us)));
+    found.truncate(MESH_CULPRITS_MAX);
+    found
+}
+
+/// Two zones between which it takes longer than by way of a third.
+fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
+    let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
+    // Number 0 is no zone.
+    let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us();
+    let pairs = (1..count).flat_map(|high| (1..high).map(move |low| (low, high)));
+    let slow = pairs.filter_map(|(low, high)| {
+        let rtt_us = usual(low, high)?;
+        let thirds = (1..count).filter(|by| *by != low && *by != high);
+        let detours = thirds.filter_map(|by| Some((usual(low, by)? + usual(by, high)?, by)));
+        let (usual_us, by) = detours.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let pairs = classes[zone_place(low, high)].pairs;
+        let slow = Slow { culprit: Culprit::Zones(low, high), rtt_us, usual_us, pairs, of: pairs, by: Some(by) };
+        (rtt_us >= usual_us * DETOUR_TIMES && rtt_us >= usual_us + EXTRA_US).then_some(slow)
+    });
+    slow.collect()
+}
+
+/// Nodes that are slow to most others, each compared with the median of its zone pair.
+fn nodes(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
+    let mut found: Vec<Slow> = Vec::new();
+    while found.len() < MESH_CULPRITS_MAX {
+        // Slow pairs, all pairs, and the logarithms of how much slower these are, of those that no slow node explains.
+        let mut sums = vec![(0_u32, 0_u32, 0.0_f32); scope.matrix.node_count()];
+        scope.each_pair(|pair| {
+            let Some((rtt, usual)) = compared(scope, classes, pair) else { return };
+            if found.iter().any(|slow| touches(slow, pair)) {
+                return;
+            }
+            for node in [pair.a, pair.b] {
+                let sum = &mut sums[usize::from(node)];
+                sum.1 += 1;
+                if is_slow(rtt, usual) {
+                    (sum.0, sum.2) = (sum.0 + 1, sum.2 + (rtt / usual).ln());
+                }
+            }
+        });
+        let most = |sum: &(u32, u32, f32)| sum.0 >= 2 && sum.0 * SHARE.1 >= sum.1 * SHARE.0;
+        let candidates = sums.iter().zip(scope.matrix.numbers()).filter(|(sum, _)| most(sum));
+        // Of equals the first.
+        let worst = candidates.reduce(|worst, next| if next.0.2 > worst.0.2 { next } else { worst });
+        let Some((sum, node)) = worst else { break };
+        let times = (sum.2 / sum.0 as f32).exp();
+        let usual_us = usual_of(scope, classes, node);
+        let (pairs, of) = (sum.0, sum.1);
+        let rtt_us = usual_us * times;
+        found.push(Slow { culprit: Culprit::Node(node), rtt_us, usual_us, pairs, of, by: None });
+    }
+    found
+}
+
+/// The geometric mean of what a node's pairs are compared with.
+fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
+    let (mut sum, mut pairs) = (0.0_f32, 0_u32);
+    scope.each_pair(|pair| {
+        if (pair.a == node || pair.b == node)
+            && let Some((_, usual)) = compared(scope, classes, pair)
+        {
+            (sum, pairs) = (sum + usual.ln(), pairs + 1);
+        }
+    });
+    (sum / pairs.max(1) as f32).exp()
+}
+
+/// Between zones of which only one node each is measured it is a link.
+fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
+    if zones.iter().all(|slow| slow.of > 1) {
+        return;
+    }
+    scope.each_pair(|pair| {
+        let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
+        let of_them = |slow: &&mut Slow| slow.of == 1 && slow.culprit == Culprit::Zones(a.min(b), a.max(b));
+        if let Some(slow) = zones.iter_mut().find(of_them)
+            && pair.rtt_us.is_some()
+        {
+            slow.culprit = Culprit::Link(pair.a, pair.b);
+        }
+    });
+}
+
+/// Slow pairs that no slow node explains, where they are exceptions among their like.
+fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
+    let mut slow_ones: Vec<(usize, Slow)> = Vec::new();
+    let mut slow_of_class = vec![0_u32; classes.len()];
+    scope.each_pair(|pair| {
+        let Some((rtt_us, usual_us)) = compared(scope, classes, pair) else { return };
+        if !is_slow(rtt_us, usual_us) || nodes.iter().any(|slow| touches(slow, pair)) {
+            return;
+        }
+        let class = scope.zone_place(pair);
+        slow_of_class[class] += 1;
+        if slow_ones.len() < SLOW_LINKS_MAX {
+            let culprit = Culprit::Link(pair.a, pair.b);
+            slow_ones.push((class, Slow { culprit, rtt_us, usual_us, pairs: 1, of: 1, by: None }));
+        }
+    });
+    let exceptional = |class: usize| slow_of_class[class] <= (classes[class].pairs / EXCEPTIONS_ONE_OF).max(1);
+    slow_ones.into_iter().filter(|(class, _)| exceptional(*class)).map(|(_, slow)| slow).collect()
+}
+
+/// A pair's round trip, and what is usual between its zones.
+fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
+    Some((pair.rtt_us?, classes[scope.zone_place(pair)].usual_us()?))
+}
+
+fn touches(slow: &Slow, pair: &Pair) -> bool {
+    matches!(slow.culprit, Culprit::Node(node) if node == pair.a || node == pair.b)
+}

@@ -1,0 +1,148 @@
+//! Which half of the recent window is being filled, and which minute of the hour: both are counted from the first tick.
+//!
+//! A fixed grid, and not "so long after the last turn": that would be late by a little each time, and sixty minutes would be
+//! longer than an hour. Halves divide a minute, so that a minute's last half ends with it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::limits::{HOUR_STEP, RECENT_HALF_MAX, RECENT_HALF_PROBES};
+use crate::units::Nanos;
+
+/// The grid. The probe thread alone turns it.
+#[derive(Debug)]
+pub(super) struct Halves {
+    /// How long one is.
+    half: Nanos,
+    per_minute: u32,
+    /// The first tick; set before the first turn, and never again.
+    epoch: AtomicU64,
+    /// The half under way, counted from 1; 0 before the first tick.
+    current: AtomicU32,
+}
+
+/// A half is over, perhaps several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// The one that was under way; 0 at the first tick.
+    pub(super) from: u32,
+    /// The one that is from now on.
+    pub(super) to: u32,
+}
+
+impl Halves {
+    /// For probes so far apart.
+    pub(super) fn new(interval: Nanos) -> Self {
+        let (minute, most) = (Nanos::from(HOUR_STEP).0, Nanos::from(RECENT_HALF_MAX).0);
+        let longest = interval.0.saturating_mul(RECENT_HALF_PROBES.into()).clamp(1, most);
+        let per_minute = minute.div_ceil(longest);
+        Self {
+            half: Nanos(minute / per_minute),
+            // Not more than there are at the shortest interval.
+            per_minute: u32::try_from(per_minute).unwrap_or(u32::MAX),
+            epoch: AtomicU64::new(0),
+            current: AtomicU32::new(0),
+        }
+    }
+
+    /// The half under way; 0 before the first tick.
+    pub(super) fn current(&self) -> u32 {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// Whether one is over at `now`. Whoever asks does what there is to do, and then says [`Halves::turn`].
+    pub(super) fn due(&self, now: Nanos) -> Option<Turn> {
+        let from = self.current.load(Ordering::Relaxed);
+        if from == 0 {
+            self.epoch.store(now.0, Ordering::Relaxed);
+            return Some(Turn { from, to: 1 });
+        }
+        let passed = now.since(Nanos(self.epoch.load(Ordering::Relaxed))).0 / self.half.0;
+        let to = u32::try_from(passed).unwrap_or(u32::MAX).saturating_add(1);
+        (to > from).then_some(Turn { from, to })
+    }
+
+    /// Goes on to the next.
+    pub(super) fn turn(&self, turn: Turn) {
+        self.current.store(turn.to, Ordering::Release);
+    }
+
+    /// How much time `half` and the one before cover at `now`: no half before the first tick, no other before the second.
+    pub(super) fn covered(&self, half: u32, now: Nanos) -> Nanos {
+        match half {
+            0 => Nanos(0),
+            1 => now.since(self.begin(half)).min(self.half),
+            _ => now.since(self.begin(half)).min(self.half).plus(self.half),
+        }
+    }
+
+    /// The minute that a half (from 1) is part of, counted from 0.
+    pub(super) const fn minute(&self, half: u32) -> u32 {
+        half.saturating_sub(1) / self.per_minute
+    }
+
+    /// Whether no other half of its minute comes before this one.
+    pub(super) const fn is_first(&self, half: u32) -> bool {
+        half.saturating_sub(1).is_multiple_of(self.per_minute)
+    }
+
+    /// When a minute began, on the clock of the ticks; wrong before the first tick.
+    pub(super) fn minute_begin(&self, minute: u32) -> Nanos {
+        self.begin(minute.saturating_mul(self.per_minute).saturating_add(1))
+    }
+
+    fn begin(&self, half: u32) -> Nanos {
+        let passed = u64::from(half.saturating_sub(1)).saturating_mul(self.half.0);
+        Nanos(self.epoch.load(Ordering::Relaxed)).plus(Nanos(passed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{INTERVAL_MAX, INTERVAL_MIN};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn halves_divide_a_minute_and_none_sees_more_probes_than_it_counts() {
+        for ms in [10, 11, 50, 83, 84, 100, 166, 167, 170, 1_000, 60_000, 300_000] {
+            let (interval, minute) = (Nanos::from_millis(ms), 60 * SECOND);
+            assert!((INTERVAL_MIN..=INTERVAL_MAX).contains(&interval.into()));
+            let halves = Halves::new(interval);
+            let sum = halves.half.0 * u64::from(halves.per_minute);
+            assert!((minute - 100..=minute).contains(&sum), "{ms} ms: {sum}");
+            assert!(halves.half.0 <= 30 * SECOND && halves.half.0 <= interval.0 * u64::from(RECENT_HALF_PROBES));
+            assert_eq!(halves.per_minute == 2, ms >= 167, "{ms} ms: {halves:?}");
+        }
+    }
+
+    #[test]
+    fn late_ticks_do_not_shift_the_grid() {
+        let halves = Halves::new(Nanos(SECOND));
+        let at = |seconds: u64| Nanos(1_000 * SECOND + seconds * SECOND);
+        let turns: Vec<_> = [at(0), at(29), at(30), at(61), at(89), at(90), at(121)]
+            .into_iter()
+            .map(|now| {
+                let turn = halves.due(now);
+                turn.inspect(|turn| halves.turn(*turn)).map(|turn| (turn.from, turn.to))
+            })
+            .collect();
+        assert_eq!(turns, [Some((0, 1)), None, Some((1, 2)), Some((2, 3)), None, Some((3, 4)), Some((4, 5))]);
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|half| (halves.minute(half), halves.is_first(half))),
+            [(0, true), (0, false), (1, true), (1, false), (2, true)]
+        );
+        assert_eq!((halves.minute_begin(0), halves.minute_begin(2)), (at(0), at(120)));
+    }
+
+    #[test]
+    fn after_a_long_step_the_halves_between_are_gone() {
+        let halves = Halves::new(Nanos(SECOND));
+        halves.turn(halves.due(Nanos(5)).unwrap());
+        let turn = halves.due(Nanos(5 + 3_605 * SECOND)).unwrap();
+        assert_eq!(turn, Turn { from: 1, to: 121 });
+        halves.turn(turn);
+        assert_eq!(halves.covered(121, Nanos(5 + 3_605 * SECOND)), Nanos(35 * SECOND));
+        assert_eq!(halves.minute(121), 60);
+    }
+}

@@ -1,0 +1,129 @@
+//! Of the ring alone: [`super::super`] has the rest.
+
+use super::*;
+
+const SLOT: SlotId = SlotId(3);
+
+fn hours() -> Hours {
+    let hours = Hours::new();
+    hours.join(SLOT);
+    hours
+}
+
+/// Losses of a slot's steps.
+fn losses(hours: &Hours, slot: SlotId) -> Vec<Option<f64>> {
+    hours.read(slot).expect("an hour").as_slice().iter().map(|minute| minute.loss()).collect()
+}
+
+#[test]
+fn a_peer_has_128_bytes() {
+    println!("hour per peer: {} bytes", size_of::<Past>());
+    assert_eq!(size_of::<Past>(), 128);
+    assert!(Hours::new().read(SlotId::at(HOUR_PEERS_MAX)).is_none());
+    assert!(Hours::new().read(SlotId::at(HOUR_PEERS_MAX - 1)).is_some_and(|hour| hour.as_slice().is_empty()));
+}
+
+#[test]
+fn the_ring_holds_the_last_sixty_minutes_and_counters_may_wrap() {
+    let hours = hours();
+    let mut total = Outcomes { answered: 0, lost: u32::MAX - 100 };
+    hours.turn(0, 1, |_| (total, None));
+    for minute in 1..200 {
+        total.answered = total.answered.wrapping_add(100 - minute % 100);
+        total.lost = total.lost.wrapping_add(minute % 100);
+        hours.turn(minute, minute + 1, |_| (total, Some([1, 2])));
+        let seen = losses(&hours, SLOT);
+        assert_eq!(seen.len(), (minute as usize + 1).min(60));
+        for (back, loss) in seen.iter().rev().enumerate().take(minute as usize) {
+            let of = (minute - u32::try_from(back).unwrap()) % 100;
+            let expected = Minute::new(100 - of, of, None).loss();
+            assert_eq!(*loss, expected, "minute {minute}, {back} before");
+        }
+    }
+}
+
+#[test]
+fn minutes_without_a_tick_are_not_measured_and_what_was_before_ages() {
+    let hours = hours();
+    let turn = |from, to, lost| hours.turn(from, to, |_| (Outcomes { answered: 0, lost }, None));
+    turn(0, 1, 5);
+    turn(1, 5, 6);
+    assert_eq!(losses(&hours, SLOT), [Some(1.0), Some(1.0), None, None, None]);
+    turn(5, 62, 7);
+    let seen = losses(&hours, SLOT);
+    assert_eq!((seen.len(), seen[3], seen.iter().flatten().count()), (60, Some(1.0), 1), "{seen:?}");
+    turn(62, 400, 7);
+    assert_eq!(losses(&hours, SLOT), [None; 60]);
+}
+
+#[test]
+fn a_new_holder_of_a_slot_has_no_past() {
+    let hours = hours();
+    hours.turn(0, 1, |_| (Outcomes { answered: 3, lost: 4 }, None));
+    hours.join(SLOT);
+    assert_eq!(losses(&hours, SLOT), [None]);
+    hours.turn(1, 2, |_| (Outcomes { answered: 2, lost: 0 }, None));
+    assert_eq!(losses(&hours, SLOT), [None, Some(0.0)], "and counts from zero");
+}
+
+#[test]
+fn a_reader_takes_no_new_minute_for_the_oldest() {
+    let hours = hours();
+    for minute in 0..60 {
+        hours.turn(minute, minute + 1, |_| (Outcomes { answered: minute + 1, lost: 0 }, None));
+    }
+    let before = losses(&hours, SLOT);
+    // In the middle of the 61st minute's end: its place is taken, and it is not told yet.
+    hours.turn(60, 61, |_| {
+        let during = losses(&hours, SLOT);
+        assert_eq!((during.len(), during[0], &during[1..]), (60, None, &before[1..]));
+        (Outcomes { answered: 61, lost: 9 }, None)
+    });
+    assert!(losses(&hours, SLOT)[59] > Some(0.0));
+}
+
+#[test]
+fn a_run_of_losing_minutes_goes_on_over_a_gap_and_ends_at_a_larger_one() {
+    let run = |text: &str, gap| begin_of_run(text.chars().rev().map(|c| c == 'x'), gap);
+    for (text, gap, expected) in [
+        ("", 1, None),
+        ("....", 1, None),
+        ("...x", 1, Some(0)),
+        ("..xx", 1, Some(1)),
+        // The newest may be the gap.
+        ("..x.", 1, Some(1)),
+        (".x..", 1, None),
+        ("x.x.x", 1, Some(4)),
+        ("x..xx", 1, Some(1)),
+        ("xxxxx", 1, Some(4)),
+        ("x....x...x", 3, Some(4)),
+        ("x..x", 0, Some(0)),
+    ] {
+        assert_eq!(run(text, gap), expected, "{text} {gap}");
+    }
+}
+
+#[test]
+fn a_run_begins_with_the_minute_of_its_first_loss_also_if_that_is_under_way() {
+    let hours = hours();
+    let mut lost = 0;
+    for minute in 0..70 {
+        // Quiet, then a loss in each minute from the 50th, then quiet from the 65th.
+        lost += u32::from((50..65).contains(&minute));
+        let since = hours.losing_since(SLOT, 1, || lost);
+        let expected = match minute {
+            50..=65 => Some(50),
+            _ => None,
+        };
+        assert_eq!(since, expected, "in minute {minute}");
+        hours.turn(minute, minute + 1, |_| (Outcomes { answered: 7 * minute, lost }, None));
+    }
+    assert_eq!(hours.losing_since(SlotId::at(HOUR_PEERS_MAX), 1, || 1), None);
+}
+
+#[test]
+fn a_run_as_old_as_the_hour_begins_with_its_first_minute() {
+    let hours = hours();
+    (0..90).for_each(|minute| hours.turn(minute, minute + 1, |_| (Outcomes { answered: 0, lost: minute + 1 }, None)));
+    assert_eq!(hours.losing_since(SLOT, 1, || 91), Some(30));
+}

@@ -1,0 +1,147 @@
+//! What an agent counts of itself, and how much of it is recent: what tells a starved agent from a slow network.
+//!
+//! All of these only ever grow, so the recent window needs no counting of its own: it is the difference to what they were
+//! when its older half began.
+
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use super::echo::EchoCounters;
+use super::histogram::HistogramReading;
+use crate::proc;
+use crate::units::Nanos;
+
+/// Everything since the start, or since a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnCounters {
+    /// Of our network namespace.
+    pub echoes: EchoCounters,
+    /// How late probes went out, by [`super::SendLag`]'s bounds.
+    pub send_lag: HistogramReading,
+    /// How long replies waited to be read, by the same bounds.
+    pub read_delay: HistogramReading,
+    /// Probes left out because the agent stood still for longer than an interval.
+    pub skipped: u64,
+    /// Packets that the kernel dropped because our receive queue was full.
+    pub receive_queue_drops: u64,
+    /// How long the probe thread was runnable and waited for a processor; 0 where the kernel does not keep it.
+    pub run_delay: Nanos,
+}
+
+impl OwnCounters {
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            echoes: self.echoes.since(earlier.echoes),
+            send_lag: self.send_lag.since(&earlier.send_lag),
+            read_delay: self.read_delay.since(&earlier.read_delay),
+            skipped: self.skipped.saturating_sub(earlier.skipped),
+            receive_queue_drops: self.receive_queue_drops.saturating_sub(earlier.receive_queue_drops),
+            run_delay: self.run_delay.since(earlier.run_delay),
+        }
+    }
+}
+
+/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds. The
+/// process's own file is that of its main thread alone. None where the kernel does not keep it.
+pub fn probe_thread_run_delay() -> Option<Nanos> {
+    proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
+}
+
+/// What the recent window says of the agent itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RecentOwn {
+    /// How much time it covers: 30 to 60 s, or one to two halves of a shorter window; more where the agent stood still.
+    pub seconds: f64,
+    /// What came in it.
+    pub counters: OwnCounters,
+}
+
+/// The counters at the start of the older and of the newer half of the recent window, and when that was.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Mutex<Option<[(Nanos, OwnCounters); 2]>>);
+
+impl Marks {
+    /// A new half begins. Returns whether it could: while a reader copies the marks, it cannot, for the probe thread waits for no
+    /// worker.
+    #[must_use]
+    pub(super) fn turn(&self, now: Nanos, counters: &OwnCounters) -> bool {
+        let mut marks = match self.0.try_lock() {
+            Ok(marks) => marks,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let mark = (now, *counters);
+        *marks = Some([marks.map_or(mark, |held| held[1]), mark]);
+        true
+    }
+
+    /// What came in the recent window; nothing before the first half.
+    pub(super) fn read(&self, now: Nanos, counters: &OwnCounters) -> RecentOwn {
+        let marks = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.map_or_else(RecentOwn::default, |[(begun, then), _]| RecentOwn {
+            seconds: now.since(begun).as_secs_f64(),
+            counters: counters.since(&then),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::HISTOGRAM_BUCKETS;
+    use std::fs;
+
+    /// All counters at `n`.
+    fn at(n: u64) -> OwnCounters {
+        let histogram = HistogramReading { sum: Nanos(n), buckets: [n; HISTOGRAM_BUCKETS] };
+        OwnCounters {
+            echoes: EchoCounters { requests_received: n, replies_sent: n },
+            send_lag: histogram,
+            read_delay: histogram,
+            skipped: n,
+            receive_queue_drops: n,
+            run_delay: Nanos(n),
+        }
+    }
+
+    #[test]
+    fn the_recent_window_starts_at_the_older_half() {
+        let marks = Marks::default();
+        let read = |seconds: u64, n| {
+            let recent = marks.read(Nanos(seconds * 1_000_000_000), &at(n));
+            (recent.seconds, recent.counters)
+        };
+        let turn = |seconds: u64, n| assert!(marks.turn(Nanos(seconds * 1_000_000_000), &at(n)));
+        assert_eq!(read(1, 5), (0.0, at(0)));
+        turn(10, 10);
+        assert_eq!(read(15, 15), (5.0, at(5)));
+        turn(40, 20);
+        turn(70, 30);
+        assert_eq!(read(75, 33), (35.0, at(13)));
+        // A counter that was set back, as those of a network namespace that is left can be, came to nothing.
+        assert_eq!(read(76, 3), (36.0, at(0)));
+    }
+
+    #[test]
+    fn the_writer_waits_for_no_reader() {
+        let marks = Marks::default();
+        let held = marks.0.lock().unwrap();
+        assert!(!marks.turn(Nanos(1), &at(1)));
+        drop(held);
+        assert!(marks.turn(Nanos(2), &at(2)));
+        assert_eq!(marks.read(Nanos(2), &at(9)).counters, at(7));
+    }
+
+    #[test]
+    fn the_schedstat_of_the_process_is_that_of_its_main_thread() {
+        let own = || fs::read_to_string("/proc/self/schedstat").unwrap();
+        let main = format!("/proc/self/task/{}/schedstat", std::process::id());
+        let ran = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed() < std::time::Duration::from_millis(20) {}
+        let (before, main, after) = (ran(own()), ran(fs::read_to_string(main).unwrap()), ran(own()));
+        assert!((before..=after).contains(&main), "{before} {main} {after}");
+        assert!(probe_thread_run_delay().is_some());
+    }
+}

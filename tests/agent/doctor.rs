@@ -1,0 +1,135 @@
+//! `kube-canary doctor`: what it makes of meshes that a server of the test hands out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube_canary::http::{Reply, Routes, Server};
+use serde_json::{Value, json};
+
+use crate::fleet::{Run, nobody};
+
+/// A server that has these documents, by path.
+struct Documents(BTreeMap<&'static str, String>);
+
+impl Routes for Documents {
+    fn route(&self, path: &str, _: &str) -> Reply {
+        let found = self.0.get(path).map(|text| (200, text.clone().into_bytes()));
+        let (status, body) = found.unwrap_or((404, b"not here\n".to_vec()));
+        Reply::Full { status, content_type: "application/json", body }
+    }
+}
+
+/// A server with this mesh, and its URL.
+fn serve(mesh: String) -> (Server, String) {
+    let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+    let server = bound.start(1, Arc::new(Documents(BTreeMap::from([("/api/v1/mesh", mesh)])))).expect("a server");
+    let url = format!("http://{}", server.local_addr());
+    (server, url)
+}
+
+const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+
+/// What `source` measured: of 60 probes to each other node those were lost that `lost` says.
+fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
+    let peer = |peer: &&str| {
+        let lost = lost(source, peer);
+        json!({
+            "node": peer, "zone": "z", "network": "pod", "protocol": "icmp", "state": "ready",
+            "address": format!("10.0.0.{}", &peer[1..]), "sent": 60, "received": 60 - lost, "lost": lost, "late": 0,
+            "rtt_p50_seconds": 0.000_1, "rtt_p99_seconds": 0.000_2,
+            "since_unix_seconds": (lost > 0).then_some(1_763_728_860),
+            "recent": {"seconds": 60.0, "sent": 60, "received": 60 - lost, "lost": lost, "rtt_p50_seconds": 0.000_1,
+                "rtt_p99_seconds": 0.000_2},
+        })
+    };
+    let peers: Vec<Value> = NODES.iter().filter(|node| **node != source).map(peer).collect();
+    let source = json!({"node": source, "zone": "z", "interval_seconds": 1.0, "echo_requests_received": 240,
+        "echo_replies_sent": 240, "recent": {"seconds": 60.0}});
+    format!("{{\"source\":{source},\"peers\":{}}}", Value::from(peers))
+}
+
+/// The document of these sources.
+fn mesh(sources: &[&str], lost: impl Fn(&str, &str) -> u64 + Copy, missing: &Value) -> String {
+    let rows: Vec<String> = sources.iter().map(|source| row(source, lost) + "\n").collect();
+    format!("{{\"rows\":[\n{}],\"missing\":{missing},\"not_gathered\":0,\"verdicts\":[]}}\n", rows.join(","))
+}
+
+fn none(_: &str, _: &str) -> u64 {
+    0
+}
+
+/// All that is sent to n4, and nothing else.
+fn into_n4(_: &str, peer: &str) -> u64 {
+    if peer == "n4" { 20 } else { 0 }
+}
+
+#[test]
+fn a_mesh_without_faults_is_well_and_0() {
+    let (_server, url) = serve(mesh(&NODES, none, &json!([])));
+    let (code, text, log) = Run::of(&["doctor", "--url", &url]);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
+    assert!(text.ends_with("\nJudged: 5 of 5 nodes, 20 links.\n"), "{text}");
+    // Twice the same: nothing counts twice.
+    let (_second, other) = serve(mesh(&NODES, none, &json!([])));
+    let (code, json, _) = Run::of(&["doctor", "--json", "--url", &url, "--url", &other]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (code, &report["rows"], &report["links"], &report["not_kept"]),
+        (Some(0), &json!(5), &json!(20), &json!(0))
+    );
+    assert_eq!((&report["verdicts"], &report["missing"], &report["unanswered"]), (&json!([]), &json!([]), &json!([])));
+}
+
+#[test]
+fn a_bad_node_is_named_with_its_evidence_and_1() {
+    // Two canaries that see half each.
+    let (_a, first) = serve(mesh(&NODES[..3], into_n4, &json!([])));
+    let (_b, second) = serve(mesh(&NODES[2..], into_n4, &json!([])));
+    let (code, text, log) = Run::of(&["doctor", "--url", &first, "--url", &second]);
+    assert_eq!((code, log.as_str()), (Some(1), ""), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("n4"), "{text}");
+    assert!(lines[2].starts_with("node n4") && lines[2].contains("pod network"), "{text}");
+    assert!(lines[2].ends_with(", since 2025-11-21 12:41 UTC"), "{text}");
+    assert!(lines[3].starts_with("    "), "{text}");
+    let (_, json, _) = Run::of(&["doctor", "--json", "--url", &first, "--url", &second]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let [verdict] = &report["verdicts"].as_array().expect("verdicts")[..] else { panic!("{report}") };
+    assert_eq!(
+        (&verdict["kind"], &verdict["subject"], &verdict["network"]),
+        (&json!("node"), &json!("n4"), &json!("pod"))
+    );
+    assert_eq!((&verdict["since_unix_seconds"], &report["rows"]), (&json!(1_763_728_860), &json!(5)));
+}
+
+#[test]
+fn who_is_missing_is_not_well() {
+    // Others know its node: that is a verdict. Nobody knows it: it is missing all the same.
+    let missing = json!([{"node": "n5", "error": "connecting: refused"}, {"node": "n6", "error": "not asked"}]);
+    let (_server, url) = serve(mesh(&NODES[..4], none, &missing));
+    let (code, text, _) = Run::of(&["doctor", "--url", &url]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("\nagent on n5: does not answer\n"), "{text}");
+    assert_eq!(text.matches("connecting: refused").count(), 1, "{text}");
+    assert!(text.contains("n6") && text.contains("not asked"), "{text}");
+}
+
+#[test]
+fn a_canary_that_does_not_answer_as_it_should_is_named_and_1() {
+    let whole = mesh(&NODES, none, &json!([]));
+    let (_well, well) = serve(whole.clone());
+    let cut = whole.rfind("],\"missing\"").expect("fields");
+    let strange = "/api/v1/mesh is not what a canary says: ";
+    let (_a, page) = serve("<html>\n".into());
+    let (_b, half) = serve(whole[..cut].into());
+    let (_c, wrong) = serve(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
+    for (bad, reason) in [(&nobody(), "connecting: "), (&page, strange), (&half, "it breaks off"), (&wrong, strange)] {
+        let (code, text, log) = Run::of(&["doctor", "--url", &well, "--url", bad]);
+        assert_eq!(code, Some(1), "{text}{log}");
+        assert!(log.starts_with(&format!("kube-canary: {bad}: ")) && log.contains(reason), "{log}");
+        assert!(text.contains("Judged: 5 of 5 nodes, 20 links."), "{text}");
+    }
+    let (code, text, log) = Run::of(&["doctor", "--url", &nobody()]);
+    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert!(log.ends_with("kube-canary: none of 1 canaries answers\n"), "{log}");
+}

@@ -1,0 +1,172 @@
+//! `kube-canary fleet`: what it says of real canaries, and of what is none.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::canary::{Canary, PEERS, directory};
+use crate::common::process::{Process, unique};
+use crate::common::until::{until, until_so};
+use crate::shim::PLAIN;
+
+/// A command, and what it says on standard output.
+pub struct Run {
+    pub process: Process,
+    output: PathBuf,
+}
+
+impl Run {
+    pub fn start(arguments: &[&str]) -> Self {
+        let output = unique(directory(), "out");
+        let mut command = Command::new(PLAIN);
+        command.args(arguments).stdout(File::create(&output).expect("our directory is writable"));
+        Self { process: Process::start(&mut command, directory()), output }
+    }
+
+    /// Waits for its end: its exit code, what it said, and what on standard error.
+    pub fn of(arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut run = Self::start(arguments);
+        let code = run.process.end().code();
+        (code, run.text(), run.process.log())
+    }
+
+    pub fn text(&self) -> String {
+        fs::read_to_string(&self.output).expect("our file")
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.output);
+    }
+}
+
+fn canary(node: &str) -> Canary {
+    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms", "--node-name", node, "--zone", "z1"]].concat());
+    canary.wait_for_answers(&["a", "b"]);
+    canary
+}
+
+fn url(canary: &Canary) -> String {
+    format!("http://{}", canary.http)
+}
+
+/// A URL where nobody listens.
+pub fn nobody() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
+
+/// Of the row of `node`.
+fn row<'a>(rows: &'a Value, node: &str) -> &'a Value {
+    let rows = rows.as_array().expect("an array");
+    rows.iter().find(|row| row["node"] == node).unwrap_or_else(|| panic!("{node}: {rows:?}"))
+}
+
+#[test]
+fn a_canary_is_a_row_with_what_its_own_metrics_say() {
+    let (one, two) = (canary("one"), canary("two"));
+    let (code, text, log) = Run::of(&["fleet", "--json", "--url", &url(&one), "--url", &url(&two)]);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
+    let rows: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(rows.as_array().map(Vec::len), Some(2), "{text}");
+    let (row, metrics) = (row(&rows, "one"), one.metrics());
+    assert_eq!((row["zone"].as_str(), row["url"].as_str()), (Some("z1"), Some(url(&one).as_str())));
+    assert_eq!((row["cpus"].as_f64(), row["threads"].as_u64()), (metrics.value("cpus", &[]), Some(5)));
+    let build = metrics.0.iter().find(|sample| sample.name == "kube_canary_build_info").expect("a build");
+    for label in ["allocator", "linkage", "libc", "version"] {
+        assert_eq!(row[label].as_str(), Some(build.label(label)), "{label}");
+    }
+    assert_eq!(row["narenas"].as_u64(), build.label("narenas").parse().ok());
+    let bytes = |name: &str| row[name].as_u64().expect(name);
+    assert!((500_000..1 << 30).contains(&bytes("rss_bytes")), "{row}");
+    // Of another moment than the resident memory.
+    assert!((100_000..2 * bytes("rss_bytes")).contains(&bytes("private_dirty_bytes")), "{row}");
+    assert_eq!((row["links"].as_u64(), row["loss"].as_f64()), (Some(2), Some(0.0)));
+    assert!(["a", "b"].contains(&row["worst_peer"].as_str().expect("a peer")), "{row}");
+    assert_eq!((row["worst_peer_network"].as_str(), row["worst_peer_protocol"].as_str()), (Some("pod"), Some("icmp")));
+    let p99 = row["worst_peer_rtt_p99_seconds"].as_f64().expect("a time");
+    assert!(p99 > 0.0 && row["cpu_seconds_per_probe"].as_f64().expect("a time") > 0.0, "{row}");
+    assert!(row.get("send_lag_p99_seconds").is_some() && row.get("error").is_none(), "{row}");
+}
+
+#[test]
+fn the_table_has_a_line_per_node_and_says_of_whom_it_has_none() {
+    let (one, two, nobody) = (canary("one"), canary("two"), nobody());
+    let (code, text, log) =
+        Run::of(&["fleet", "--sort", "node", "--url", &nobody, "--url", &url(&two), "--url", &url(&one)]);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert!(lines[0].starts_with("NODE ") && lines[0].ends_with(" WORST PEER"), "{text}");
+    assert!(lines[1].starts_with("one ") && lines[1].contains(": loss 0.0%, p99 "), "{text}");
+    assert!(lines[2].starts_with("two "), "{text}");
+    assert!(
+        lines[3].starts_with(&format!("{nobody} ")) && lines[3].contains("connecting: Connection refused"),
+        "{text}"
+    );
+}
+
+#[test]
+fn it_is_1_where_none_answers_whatever_listens_there() {
+    let strangers = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let stranger = format!("http://{}", strangers.local_addr().expect("an address"));
+    let serving = thread::spawn(move || {
+        let (mut stream, _) = strangers.accept().expect("a client");
+        let mut head = [0; 1_024];
+        let _ = stream.read(&mut head).expect("a request");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>").expect("it reads");
+    });
+    let nobody = nobody();
+    let (code, text, log) = Run::of(&["fleet", "--json", "--url", &stranger, "--url", &nobody]);
+    serving.join().expect("it was asked");
+    assert_eq!((code, log.as_str()), (Some(1), "kube-canary: none of 2 canaries answers\n"));
+    let rows: Value = serde_json::from_str(&text).expect("JSON");
+    let error = |url: &str| {
+        let row = rows.as_array().expect("an array").iter().find(|row| row["url"] == url).expect("a row");
+        assert!(row["node"].is_null() && row["rss_bytes"].is_null(), "{row}");
+        row["error"].as_str().expect("an error").to_owned()
+    };
+    assert!(error(&stranger).starts_with("/api/v1/peers is not what a canary says: "), "{text}");
+    assert!(error(&nobody).starts_with("connecting: "), "{text}");
+}
+
+#[test]
+fn builds_stand_beside_each_other_with_the_verdict() {
+    let (one, two) = (canary("one"), canary("two"));
+    let (code, text, log) = Run::of(&["fleet", "--group-by", "allocator", "--url", &url(&one), "--url", &url(&two)]);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
+    let groups: Vec<&str> = text.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+    assert_eq!(groups.len(), 1, "{text}");
+    assert!(groups[0].contains("  rust ") && groups[0].contains(".."), "{text}");
+    assert!(text.contains("with nothing to compare it to."), "{text}");
+    let json = ["fleet", "--group-by", "allocator", "--json", "--url", &url(&one), "--url", &url(&two)];
+    let groups: Value = serde_json::from_str(&Run::of(&json).1).expect("JSON");
+    assert_eq!((groups[0]["nodes"].as_u64(), groups[0]["smallest"].as_bool()), (Some(2), Some(false)), "{groups}");
+    assert!(groups[0]["rss_bytes"]["median"].is_u64() && groups[0]["cpus"].is_u64(), "{groups}");
+}
+
+#[test]
+fn it_looks_again_and_again_until_a_signal_comes() {
+    let one = canary("one");
+    let mut watched = Run::start(&["fleet", "--watch", "--interval", "1s", "--url", &url(&one)]);
+    until_so("a third table", || watched.text().matches("WORST PEER").count() >= 3);
+    watched.process.signal(libc::SIGINT);
+    assert_eq!(watched.process.end().code(), Some(0), "{}", watched.process.log());
+    assert!(!watched.text().contains('\x1b'), "no terminal is there to draw on");
+    // With nobody there it goes on, and with JSON every look is a line.
+    let mut watched = Run::start(&["fleet", "--watch", "--interval", "1s", "--json", "--url", &nobody()]);
+    let looks: Vec<Value> = until("two looks", || {
+        let text = watched.text();
+        let looks = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>();
+        if looks.len() >= 2 { Ok(looks) } else { Err(text) }
+    });
+    assert!(looks.iter().all(|look| look[0]["error"].is_string()), "{looks:?}");
+    watched.process.signal(libc::SIGTERM);
+    assert_eq!(watched.process.end().code(), Some(0), "{}", watched.process.log());
+}

@@ -1,0 +1,250 @@
+//! The JSON documents of an agent whose statistics are made by hand: no prober, no HTTP.
+
+#[path = "common/leaks.rs"]
+mod leaks;
+
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use kube_canary::allocator;
+use kube_canary::allocator::finder::unfollowed;
+use kube_canary::clock;
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
+use kube_canary::http::{Reply, Routes, ServerStats};
+use kube_canary::limits::FRAME_BYTES;
+use kube_canary::peers::{Directory, Own, SlotId};
+use kube_canary::prober::{Event, Sink, Stamp};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+use leaks::NoLeaks;
+use serde_json::{Value, json};
+
+const SECOND: u64 = 1_000_000_000;
+const MINUTE: u64 = 60 * SECOND;
+
+struct Agent(App);
+
+impl Agent {
+    /// With peers of these names and addresses, in this order.
+    fn new(peers: impl Iterator<Item = (String, IpAddr)>) -> Self {
+        let spec = |(node, address)| {
+            let zone = Some("zone-a".to_owned());
+            PeerSpec { node, address, zone, readiness: Readiness::Ready, http_port: None }
+        };
+        let statistics = Statistics::new(Bounds::default(), Nanos(SECOND));
+        let mut directory = Directory::default();
+        let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
+        applied.changes.into_iter().for_each(|change| statistics.apply(change));
+        let (allocator, stats) = allocator::info_and_stats();
+        let build = Build { allocator: &allocator, stats, http_workers: 1 };
+        let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
+        let view = View {
+            node: "self".into(),
+            directory: RwLock::new(directory),
+            statistics,
+            health: Health::default(),
+            about: About::new(&allocator),
+            walks: Walks::default(),
+        };
+        Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })
+    }
+
+    fn many(count: u16) -> Self {
+        Self::new((0..count).map(|n| (format!("node-{n}"), [0xfd00, 0, 0, 0, 0, 0, 0, n + 1].into())))
+    }
+
+    fn statistics(&self) -> &Statistics {
+        &self.0.view.statistics
+    }
+
+    fn event(&self, slot: u32, event: Event) {
+        self.statistics().event(SlotId(slot), event);
+    }
+
+    fn answered(&self, slot: u32, us: u64) {
+        self.event(slot, Event::Sent);
+        self.event(
+            slot,
+            Event::Received { rtt: Nanos(us * 1_000), reordered: false, sequence: 0, stamp: Stamp::Kernel },
+        );
+    }
+
+    fn lost(&self, slot: u32) {
+        self.event(slot, Event::Sent);
+        self.event(slot, Event::Lost);
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let (status, bytes) = match self.0.route(path, "") {
+            Reply::Full { status, body, .. } => (status, body),
+            Reply::Stream { mut body, .. } => {
+                let (mut bytes, mut frame, mut more) = (Vec::new(), Vec::with_capacity(FRAME_BYTES), true);
+                while more {
+                    frame.clear();
+                    more = body.render(&mut frame);
+                    assert_eq!(frame.capacity(), FRAME_BYTES, "a frame never grows");
+                    bytes.extend_from_slice(&frame);
+                }
+                (200, bytes)
+            }
+            Reply::Live { .. } | Reply::Later(_) => panic!("{path}: the agent's own answers wait for nobody"),
+        };
+        (status, String::from_utf8(bytes).expect("UTF-8"))
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let (status, body) = self.get(path);
+        assert_eq!((status, body.matches('\n').count(), body.ends_with('\n')), (200, 1, true), "one line: {body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+}
+
+#[test]
+fn an_hour_has_a_series_for_each_protocol_and_null_where_nothing_was_measured() {
+    let _no_leaks = NoLeaks::here();
+    let peers = [("other", "10.0.0.1"), ("a", "10.0.0.2"), ("a", "fd00::2")];
+    let agent = Agent::new(peers.into_iter().map(|(name, address)| (name.to_owned(), address.parse().unwrap())));
+    let tick = |minute| agent.statistics().tick(Nanos(1 + minute * MINUTE));
+    tick(0);
+    agent.answered(1, 20);
+    agent.answered(1, 300);
+    tick(1);
+    agent.lost(2);
+    tick(3);
+    let mut document = agent.json("/api/v1/hour/%61");
+    for series in document["series"].as_array_mut().expect("series") {
+        let end = series.as_object_mut().expect("a series").remove("end_unix_seconds").expect("its end");
+        let expected = clock::realtime_of(Nanos(1 + 3 * MINUTE)).as_secs();
+        assert!(end.as_u64().expect("seconds").abs_diff(expected) <= 1, "{end} {expected}");
+    }
+    let expected = json!({
+        "source": "self",
+        "peer": "a",
+        "step_seconds": 60,
+        "series": [
+            {
+                "network": "pod",
+                "protocol": "icmp",
+                "loss": [0.0, null, null],
+                "rtt_p50_seconds": [0.000_025, null, null],
+                "rtt_p99_seconds": [0.000_5, null, null],
+            },
+            {
+                "network": "pod",
+                "protocol": "icmpv6",
+                "loss": [null, 1.0, null],
+                "rtt_p50_seconds": [null, null, null],
+                "rtt_p99_seconds": [null, null, null],
+            },
+        ],
+    });
+    assert_eq!(document, expected);
+}
+
+#[test]
+fn who_is_unknown_and_who_has_no_hour_is_404_and_a_line() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(600);
+    agent.json("/api/v1/hour/node-511");
+    for (name, line) in [
+        ("node-512", "the hour of \"node-512\" is not kept: there are 512 of them, and more peers\n"),
+        ("node-600", "no peer \"node-600\"\n"),
+        ("", "no peer \"\"\n"),
+        ("%zz", "no peer \"%zz\"\n"),
+        ("node-1/node-2", "no peer \"node-1/node-2\"\n"),
+        ("%0A", "no peer \"%0A\"\n"),
+    ] {
+        assert_eq!(agent.get(&format!("/api/v1/hour/{name}")), (404, line.to_owned()));
+    }
+    let (status, long) = agent.get(&format!("/api/v1/hour/{}", "x".repeat(8_000)));
+    assert!(status == 404 && long.len() < 300, "{long}");
+    assert_eq!(agent.get("/api/v1/hour").0, 404);
+}
+
+#[test]
+fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
+    let _no_leaks = NoLeaks::here();
+    for (peers, kept) in [(512, true), (513, false)] {
+        let agent = Agent::many(peers);
+        let begun = clock::monotonic().since(Nanos(4 * MINUTE));
+        agent.statistics().tick(begun);
+        for minute in 1..=3 {
+            agent.answered(0, 100);
+            agent.lost(1);
+            agent.lost(u32::from(peers) - 1);
+            if minute == 2 {
+                agent.lost(2);
+            }
+            agent.statistics().tick(begun.plus(Nanos(minute * MINUTE)));
+        }
+        // In the fourth minute.
+        for slot in [1, 2, u32::from(peers) - 1] {
+            agent.lost(slot);
+        }
+        let row = agent.json("/api/v1/peers");
+        assert_eq!(row["source"]["hour_kept"], kept);
+        let since = |peer: usize| row["peers"][peer]["since_unix_seconds"].as_u64();
+        let near = |seconds: Option<u64>, minute: u64| {
+            let expected = clock::realtime_of(begun.plus(Nanos(minute * MINUTE))).as_secs();
+            assert!(seconds.is_some_and(|seconds| seconds.abs_diff(expected) <= 1), "{seconds:?} {expected}");
+        };
+        assert_eq!((since(0), since(3)), (None, None), "nothing lost, nothing sent");
+        near(since(1), 0);
+        near(since(2), 1);
+        assert_eq!(since(usize::from(peers) - 1).is_some(), kept, "no hour, no since");
+    }
+}
+
+#[test]
+fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(1);
+    let mut statistics = agent.statistics();
+    let (lag, seconds) = (Nanos(400_000), |n: u64| Nanos(SECOND * n));
+    let trouble = |mut statistics: &Statistics, times: u64| {
+        (0..times).for_each(|_| Sink::send_lag(&mut statistics, lag));
+        Sink::skipped(&mut statistics, times);
+        statistics.set_receive_queue_drops(statistics.receive_queue_drops() + times);
+    };
+    // Fifteen seconds into the third half, but for a machine that has not run for so long.
+    let begun = clock::monotonic().since(seconds(75));
+    trouble(statistics, 1_000);
+    for half in 0..=2 {
+        statistics.tick(begun.plus(seconds(30 * half)));
+        trouble(statistics, [100, 20, 3][usize::try_from(half).expect("few")]);
+    }
+    Sink::read_delay(&mut statistics, Nanos(40_000));
+    let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
+    assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
+    // Within its bucket, 250 to 500 µs, and 25 to 50 µs.
+    assert_eq!(recent["send_lag_p99_seconds"], 0.000_497_5);
+    assert_eq!(recent["read_delay_p99_seconds"], 0.000_049_75);
+    assert!(recent["run_delay_seconds"].as_f64() >= Some(0.0), "{recent}");
+    let covered = recent["seconds"].as_f64().expect("seconds");
+    assert!((40.0..60.0).contains(&covered) || clock::monotonic() < seconds(80), "{covered}");
+}
+
+#[test]
+fn a_row_is_as_short_as_its_numbers_are_exact() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(300);
+    agent.statistics().tick(Nanos(1));
+    for slot in 0..300 {
+        (0..40_u32).for_each(|n| agent.answered(slot, u64::from(37 + n * slot % 91)));
+    }
+    let (_, body) = agent.get("/api/v1/peers");
+    unfollowed(|| println!("300 peers: {} bytes, {} of a peer", body.len(), body.len() / 300));
+    let row: Value = serde_json::from_str(&body).expect("JSON");
+    let bounds = Bounds::default();
+    for (slot, peer) in (0..).zip(row["peers"].as_array().expect("peers")) {
+        let read = agent.statistics().slot(SlotId(slot)).expect("a slot").read();
+        for (name, q) in [("rtt_p50_seconds", 0.5), ("rtt_p99_seconds", 0.99)] {
+            let exact = bounds.quantile(q, &read.rtt.buckets).expect("answers");
+            let told = peer[name].as_f64().expect("a time");
+            assert!((told - exact).abs() <= exact * 0.000_501, "{told} {exact}");
+            assert!(peer[name].to_string().len() <= 10, "{}", peer[name]);
+        }
+    }
+    assert!(body.len() < 300 * 370, "{}", body.len());
+}

@@ -1,0 +1,309 @@
+//! A canary gathers the rows of others: whole ones, and what may come instead. The gathering is the real one, behind the real
+//! server; the others are servers that answer as each test has them answer.
+
+mod http_support;
+#[path = "common/leaks.rs"]
+mod leaks;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+use std::task::{Context, Poll};
+use std::thread;
+
+use http_support::{Response, bind, get, patient};
+use kube_canary::allocator;
+use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::clock;
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
+use kube_canary::http::{Live, Reply, Routes, Server};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
+use kube_canary::mesh::MeshRoutes;
+use kube_canary::peers::{Directory, Own};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+use leaks::NoLeaks;
+use serde_json::Value;
+
+/// Another canary: what it answers to `/api/v1/peers`.
+#[derive(Clone)]
+enum Says {
+    Text(String),
+    /// This, and then nothing more, without an end.
+    Stalls(String),
+}
+
+struct Other {
+    says: Says,
+    asked: Arc<AtomicUsize>,
+    test: ScopeNumber,
+}
+
+struct Stalling(Option<String>);
+
+impl Live for Stalling {
+    fn poll_render(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        match self.0.take() {
+            Some(text) => {
+                out.extend_from_slice(text.as_bytes());
+                Poll::Ready(true)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Routes for Other {
+    fn route(&self, path: &str, _: &str) -> Reply {
+        Scope::adopt(self.test);
+        let content_type = "application/json";
+        match (path, &self.says) {
+            ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
+            ("/api/v1/peers", says) => {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                match says {
+                    Says::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
+                    Says::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
+                }
+            }
+            _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
+        }
+    }
+}
+
+/// A mesh of `me`, which is real, and others.
+struct Mesh {
+    me: Server,
+    _others: Vec<Server>,
+    asked: Arc<AtomicUsize>,
+    /// Dropped last; what a test makes of the mesh is dropped before.
+    _no_leaks: NoLeaks,
+}
+
+/// The routes of a canary, whichever thread they are called on.
+struct Adopted(MeshRoutes, ScopeNumber);
+
+impl Routes for Adopted {
+    fn route(&self, path: &str, accept: &str) -> Reply {
+        Scope::adopt(self.1);
+        self.0.route(path, accept)
+    }
+}
+
+fn spec(node: &str, port: u16) -> PeerSpec {
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    PeerSpec { node: node.into(), address, zone: Some("z".into()), readiness: Readiness::Ready, http_port: Some(port) }
+}
+
+impl Mesh {
+    fn of(others: &[(&str, Says)]) -> Self {
+        Self::with_further(others, Vec::new())
+    }
+
+    fn with_further(others: &[(&str, Says)], mut peers: Vec<PeerSpec>) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        for (node, says) in others {
+            let other = Other { says: says.clone(), asked: Arc::clone(&asked), test: no_leaks.number() };
+            let server = bind().start_with(1, Arc::new(other), patient()).expect("a server");
+            peers.push(spec(node, server.local_addr().port()));
+            servers.push(server);
+        }
+        let (allocator, stats) = allocator::info_and_stats();
+        let view = Arc::new(View {
+            node: "me".into(),
+            directory: RwLock::new(Directory::default()),
+            statistics: Statistics::new(Bounds::default(), Nanos::from_millis(1_000)),
+            health: Health::default(),
+            about: About::new(&allocator),
+            walks: Walks::default(),
+        });
+        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new(), max_peers: 0 };
+        let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
+        applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
+        let bound = bind();
+        let build = Build { allocator: &allocator, stats, http_workers: 2 };
+        let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
+        let app = App { view, agent, allocator, node_addresses: Vec::new() };
+        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());
+        let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
+        Self { me, _others: servers, asked, _no_leaks: no_leaks }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.me.local_addr()
+    }
+
+    fn document(&self) -> (String, Value) {
+        let response = get(self.address(), "/api/v1/mesh").expect("an answer");
+        assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
+        let json = serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body));
+        (response.body, json)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn source(node: &str) -> String {
+    format!(
+        r#""source":{{"node":"{node}","zone":"z","echo_requests_received":9,"echo_replies_sent":9,"recent":{{"echo_requests_received":9,"echo_replies_sent":9}}}}"#
+    )
+}
+
+fn peer(node: &str, lost: u32) -> String {
+    let received = 50 - lost;
+    format!(
+        r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","sent":500,"received":{received},"lost":{lost},"late":0,"rtt_p50_seconds":0.0001,"rtt_p99_seconds":0.0002,"recent":{{"seconds":50.0,"sent":50,"received":{received},"lost":{lost},"rtt_p50_seconds":0.0001,"rtt_p99_seconds":0.0002}}}}"#
+    )
+}
+
+fn row(node: &str, peers: &[String]) -> String {
+    format!("{{{},\"peers\":[{}]}}\n", source(node), peers.join(","))
+}
+
+fn nodes(document: &Value) -> Vec<&str> {
+    let rows = document["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row["source"]["node"].as_str().expect("a name")).collect()
+}
+
+fn errors(document: &Value) -> Vec<(&str, &str)> {
+    let missing = document["missing"].as_array().expect("a list").iter();
+    missing.map(|m| (m["node"].as_str().expect("a name"), m["error"].as_str().expect("a reason"))).collect()
+}
+
+#[test]
+fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
+    let rows: Vec<(String, String)> = (0..20)
+        .map(|n| {
+            let peers: Vec<String> = (0..20).filter(|p| *p != n).map(|p| peer(&format!("n{p}"), 0)).collect();
+            (format!("n{n}"), row(&format!("n{n}"), &peers))
+        })
+        .collect();
+    let others: Vec<(&str, Says)> = rows.iter().map(|(node, row)| (node.as_str(), Says::Text(row.clone()))).collect();
+    let mesh = Mesh::of(&others);
+    let (text, document) = mesh.document();
+    let mut found = nodes(&document);
+    assert_eq!(found[0], "me", "what needs no network comes first");
+    found.sort_unstable();
+    assert_eq!(found.len(), 21);
+    assert_eq!((errors(&document), document["not_gathered"].as_u64()), (vec![], Some(0)));
+    let lines: Vec<&str> = text.lines().collect();
+    for (_, row) in &rows {
+        assert!(lines.iter().any(|line| line.trim_start_matches(',') == row.trim_end()), "{row}");
+    }
+    assert!(lines[0] == "{\"rows\":[" && lines.last().expect("a line").starts_with("],\"missing\":"), "{text}");
+    assert!(document["verdicts"].is_array());
+}
+
+#[test]
+fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
+    let whole = row("a", &[peer("b", 0), peer("me", 0)]);
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    // Connections wait there to be accepted.
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let half = &whole[..whole.len() - 20];
+    let mesh = Mesh::with_further(
+        &[
+            ("a", Says::Text(whole.clone())),
+            ("cut", Says::Text(half.replace(r#""node":"a""#, r#""node":"cut""#))),
+            ("stalls", Says::Stalls(format!("{{{},\"peers\":[{}", source("stalls"), peer("b", 0)))),
+            ("silent", Says::Stalls(String::new())),
+            ("other", Says::Text(row("b", &[]))),
+            ("page", Says::Text("<html>".into())),
+            ("lines", Says::Text(row("lines", &[peer("b", 0).replace(',', ",\n")]))),
+            ("long", Says::Text(row("long", &[peer(&"x".repeat(ROW_OBJECT_BYTES_MAX), 0)]))),
+            ("types", Says::Text(row("types", &[r#"{"node":7}"#.into()]))),
+            ("peers-first", Says::Text(format!("{{\"peers\":[{}]}}", peer("b", 0)))),
+            ("twice", Says::Text(format!("{{{},{}}}", source("twice"), source("twice")))),
+        ],
+        vec![spec("nobody", nobody), spec("deaf", deaf.local_addr().expect("an address").port())],
+    );
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!(found, ["a", "cut", "lines", "long", "me", "stalls", "twice", "types"], "also what broke off");
+    let mut errors = errors(&document);
+    errors.sort_unstable();
+    let expected = [
+        ("cut", "broke off"),
+        ("deaf", "no complete answer within 2s"),
+        ("lines", "not a row"),
+        ("long", "an object of more than 4096 bytes"),
+        ("nobody", "connecting: "),
+        ("other", "answers as b"),
+        ("page", "not a row"),
+        ("peers-first", "not a row"),
+        ("silent", "nothing more within 2s"),
+        ("stalls", "nothing more within 2s"),
+        ("twice", "not a row"),
+        ("types", "not a row: "),
+    ];
+    assert_eq!(errors.len(), expected.len(), "{errors:?}");
+    for ((node, error), (expected_node, begins)) in errors.iter().zip(expected) {
+        assert!(*node == expected_node && error.starts_with(begins), "{node}: {error}; expected {begins}");
+    }
+}
+
+#[test]
+fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
+    let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))]);
+    let address = mesh.address();
+    let asking: Vec<_> =
+        (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
+    let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
+    assert_eq!(mesh.asked(), 2, "each canary once");
+    for answer in &answers {
+        assert_eq!(answer.status, 200);
+        let document: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert!(
+            document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
+        );
+        assert!(document["age_seconds"].as_f64().expect("an age") < 5.0);
+    }
+    // Rows are gathered for everybody anew: only the verdicts are kept.
+    mesh.document();
+    assert_eq!(mesh.asked(), 4);
+}
+
+#[test]
+fn gatherings_come_one_after_the_other_and_a_reader_who_leaves_ends_his() {
+    let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)])))]);
+    let address = mesh.address();
+    // Some leave before they have read anything.
+    for _ in 0..3 {
+        let mut stream = http_support::connect(address);
+        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n")
+            .expect("a request");
+    }
+    let asking: Vec<_> =
+        (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh").expect("an answer"))).collect();
+    for one in asking {
+        let answer = one.join().expect("an answer");
+        assert_eq!((answer.status, answer.body.matches("\"source\"").count()), (200, 2), "{}", answer.body);
+    }
+}
+
+#[test]
+fn nodes_beyond_the_limit_are_counted() {
+    // Nobody listens there: the kernel refuses at once.
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let peers = (0..MESH_ROWS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed)).collect();
+    let mesh = Mesh::with_further(&[], peers);
+    let (_, document) = mesh.document();
+    assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_ROWS_MAX - 1));
+    assert_eq!(document["not_gathered"].as_u64(), Some(25));
+}
+
+#[test]
+fn the_hour_of_any_pair_comes_by_way_of_any_canary() {
+    let mesh = Mesh::of(&[("b", Says::Text(row("b", &[])))]);
+    let hour = |path: &str| get(mesh.address(), path).expect("an answer");
+    let answer = hour("/api/v1/hour/b/c");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+    assert_eq!(hour("/api/v1/hour/b/x").status, 404, "it does not know x");
+    assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
+    assert_eq!(hour("/api/v1/hour/me/nobody").status, 404);
+}

@@ -1,0 +1,143 @@
+//! A server as a canary's, whose mesh is made up, and which may fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::http::{Render, Reply, Routes, Server};
+use kube_canary::limits::FRAME_BYTES;
+use kube_canary::mesh::page;
+
+use crate::leaks::NoLeaks;
+use crate::made_up::{self, Mesh};
+
+const JSON: &str = "application/json";
+
+/// How the next gathering goes.
+#[derive(Clone)]
+pub enum Gathering {
+    /// Every byte of this.
+    Whole(Arc<str>),
+    /// Up to this byte until [`Shared::released`], then the rest.
+    Held(Arc<str>, usize),
+    /// Up to this byte.
+    Broken(Arc<str>, usize),
+    /// 503.
+    Busy,
+}
+
+/// What the test and the server share.
+pub struct Shared {
+    gathering: Mutex<Gathering>,
+    pub released: AtomicUsize,
+    pub gatherings: AtomicUsize,
+    hours: Mutex<Vec<String>>,
+    layers: Vec<(&'static str, &'static str)>,
+    test: ScopeNumber,
+}
+
+/// The server, until it is dropped.
+pub struct Canary {
+    pub address: String,
+    pub shared: Arc<Shared>,
+    pub server: Option<Server>,
+    _no_leaks: NoLeaks,
+}
+
+struct Answers(Arc<Shared>);
+
+struct Body {
+    shared: Arc<Shared>,
+    text: Arc<str>,
+    sent: usize,
+    end: usize,
+    held_at: usize,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Canary {
+    pub fn of(mesh: &Mesh) -> Self {
+        Self::serve(&mesh.layers, || Gathering::Whole(mesh.answer().into()))
+    }
+
+    pub fn serve(layers: &[(&'static str, &'static str)], gathering: impl FnOnce() -> Gathering) -> Self {
+        let no_leaks = NoLeaks::here();
+        let shared = Arc::new(Shared {
+            gathering: Mutex::new(gathering()),
+            released: AtomicUsize::new(0),
+            gatherings: AtomicUsize::new(0),
+            hours: Mutex::default(),
+            layers: layers.to_vec(),
+            test: no_leaks.number(),
+        });
+        let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let server = bound.start(2, Arc::new(Answers(Arc::clone(&shared)))).expect("a server");
+        let address = format!("http://{}/", server.local_addr());
+        Self { address, shared, server: Some(server), _no_leaks: no_leaks }
+    }
+
+    pub fn next(&self, gathering: Gathering) {
+        *lock(&self.shared.gathering) = gathering;
+    }
+
+    /// Paths of hours that were asked for.
+    pub fn hours(&self) -> Vec<String> {
+        lock(&self.shared.hours).clone()
+    }
+}
+
+impl Routes for Answers {
+    fn route(&self, path: &str, _accept: &str) -> Reply {
+        Scope::adopt(self.0.test);
+        let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
+        match path {
+            "/" => page::reply(),
+            "/api/v1/mesh" => {
+                self.0.gatherings.fetch_add(1, SeqCst);
+                let body = |text: Arc<str>, end: Option<usize>, held_at: Option<usize>| {
+                    let end = end.unwrap_or(text.len());
+                    let body =
+                        Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
+                    Reply::Stream { content_type: JSON, body: Box::new(body) }
+                };
+                match lock(&self.0.gathering).clone() {
+                    Gathering::Whole(text) => body(text, None, None),
+                    Gathering::Held(text, at) => body(text, None, Some(at)),
+                    Gathering::Broken(text, end) => body(text, Some(end), None),
+                    Gathering::Busy => text(503, "another gathering is under way\n"),
+                }
+            }
+            _ => match path.strip_prefix("/api/v1/hour/") {
+                Some(pair) => {
+                    lock(&self.0.hours).push(pair.into());
+                    if pair.ends_with("unkept") {
+                        return text(404, "not kept\n");
+                    }
+                    Reply::Full { status: 200, content_type: JSON, body: made_up::hour(&self.0.layers).into_bytes() }
+                }
+                None => text(404, "not here\n"),
+            },
+        }
+    }
+}
+
+impl Render for Body {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.sent == self.held_at && self.held_at < self.end {
+            if self.shared.released.load(SeqCst) == 0 {
+                // Comes again at once; the pause leaves the processor to the browser.
+                std::thread::sleep(Duration::from_millis(1));
+                return true;
+            }
+            self.held_at = self.end;
+        }
+        let until = self.held_at.min(self.sent + FRAME_BYTES);
+        out.extend_from_slice(&self.text.as_bytes()[self.sent..until]);
+        self.sent = until;
+        self.sent < self.end
+    }
+}

@@ -1,0 +1,148 @@
+//! Meshes that are not: the answer to `/api/v1/mesh` for any number of nodes.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+/// One direction of a pair.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    pub lost: u32,
+    pub received: u32,
+    pub rtt_seconds: f64,
+    pub state: &'static str,
+}
+
+/// A mesh, and what its nodes say of each other.
+pub struct Mesh {
+    /// Name and zone.
+    pub nodes: Vec<(String, String)>,
+    /// Network and protocol.
+    pub layers: Vec<(&'static str, &'static str)>,
+    /// None: not probed. The arguments are source, peer and layer.
+    pub pair: fn(usize, usize, usize) -> Option<Pair>,
+    /// Nodes whose row did not come, and why.
+    pub missing: Vec<(usize, &'static str)>,
+    pub not_gathered: usize,
+    pub verdicts: Vec<Value>,
+}
+
+/// Nothing lost, and a round trip that differs a little from pair to pair.
+pub fn well(source: usize, peer: usize, zones: usize) -> Pair {
+    let noise = f64::from(u32::try_from((source * 31 + peer * 17) % 23).expect("small"));
+    let base = if source % zones == peer % zones { 62e-6 } else { 640e-6 };
+    Pair { lost: 0, received: 58, rtt_seconds: base * (1.0 + noise / 60.0), state: "ready" }
+}
+
+/// The minute, 15 minutes ago, in which all that loses began to.
+fn begun() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    (now / 60 - 15) * 60
+}
+
+/// A verdict of a node that loses what is sent to it.
+pub fn losing(node: &str, sources: usize) -> Value {
+    json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": begun(),
+        "evidence": format!("{node} is losing packets from {sources} of {sources} sources")})
+}
+
+impl Mesh {
+    /// Nodes `node-1` and on, in three zones by turns.
+    pub fn new(count: usize, pair: fn(usize, usize, usize) -> Option<Pair>) -> Self {
+        let digits = count.to_string().len();
+        let nodes =
+            (0..count).map(|i| (format!("node-{:0digits$}", i + 1), format!("zone-{}", ["a", "b", "c"][i % 3])));
+        Self {
+            nodes: nodes.collect(),
+            layers: vec![("pod", "icmp")],
+            pair,
+            missing: Vec::new(),
+            not_gathered: 0,
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// The whole answer.
+    pub fn answer(&self) -> String {
+        let mut out = String::from("{\"rows\":[\n");
+        let missing = |i| self.missing.iter().any(|(of, _)| *of == i);
+        for (rows, source) in (0..self.nodes.len()).filter(|i| !missing(*i)).enumerate() {
+            if rows > 0 {
+                out.push(',');
+            }
+            self.row(source, &mut out);
+        }
+        let missing = self.missing.iter().map(|(i, error)| json!({"node": self.nodes[*i].0, "error": error}));
+        let missing = Value::from_iter(missing);
+        let verdicts = Value::from_iter(self.verdicts.iter().cloned());
+        writeln!(out, "],\"missing\":{missing},\"not_gathered\":{},\"verdicts\":{verdicts}}}", self.not_gathered)
+            .expect("a string takes it");
+        out
+    }
+
+    fn row(&self, source: usize, out: &mut String) {
+        let (node, zone) = &self.nodes[source];
+        // The second of them sends late.
+        let lag = if source == 1 { 0.024 } else { 0.0001 };
+        let about = json!({"node": node, "zone": zone, "version": "0.1.0",
+            "allocator": if source % 2 == 0 { "musl" } else { "jemalloc" }, "narenas": if source % 2 == 0 { Value::Null } else { json!(1) },
+            "linkage": "rust", "rss_bytes": 1_073_152 + 4_096 * (source % 40), "cpus": 8, "interval_seconds": 1.0,
+            "hour_kept": true, "echo_requests_received": 9_000, "echo_replies_sent": 9_000,
+            "recent": {"seconds": 58.0, "echo_requests_received": 58, "echo_replies_sent": 58,
+                "send_lag_p99_seconds": lag, "read_delay_p99_seconds": 0.000_05, "probes_skipped": 0,
+                "receive_queue_drops": 0, "run_delay_seconds": 0.02}});
+        write!(out, "{{\"source\":{about},\"peers\":[").expect("a string takes it");
+        let mut first = true;
+        for (number, (network, protocol)) in self.layers.iter().enumerate() {
+            for (peer, (name, zone)) in self.nodes.iter().enumerate().filter(|(peer, _)| *peer != source) {
+                let Some(pair) = (self.pair)(source, peer, number) else { continue };
+                if !std::mem::take(&mut first) {
+                    out.push(',');
+                }
+                self.peer(&pair, &[name, zone, network, protocol], out);
+            }
+        }
+        out.push_str("]}\n");
+    }
+
+    fn peer(&self, pair: &Pair, [name, zone, network, protocol]: &[&str; 4], out: &mut String) {
+        let Pair { lost, received, rtt_seconds, state } = *pair;
+        let (name, zone) = (json!(name), json!(zone));
+        let (p50, p99) = if received > 0 {
+            (format!("{rtt_seconds:e}"), format!("{:e}", rtt_seconds * 2.5))
+        } else {
+            ("null".into(), "null".into())
+        };
+        let since = if lost > 3 { begun().to_string() } else { "null".into() };
+        // By hand: 90,000 of these as trees of values would take longer than all else.
+        write!(
+            out,
+            "{{\"node\":{name},\"zone\":{zone},\"network\":\"{network}\",\"protocol\":\"{protocol}\",\"state\":\"{state}\",\
+             \"address\":\"198.18.0.7\",\"sent\":5001,\"received\":{},\"lost\":{lost},\"late\":0,\
+             \"rtt_p50_seconds\":{p50},\"rtt_p99_seconds\":{p99},\"since_unix_seconds\":{since},\
+             \"recent\":{{\"seconds\":58.0,\"sent\":{},\"received\":{received},\"lost\":{lost},\
+             \"rtt_p50_seconds\":{p50},\"rtt_p99_seconds\":{p99}}}}}",
+            5_000 - lost,
+            lost + received,
+        )
+        .expect("a string takes it");
+    }
+}
+
+/// The answer to `/api/v1/hour/…`: five minutes before the start, forty without loss, fifteen with 10 %.
+pub fn hour(layers: &[(&str, &str)]) -> String {
+    let end_unix_seconds = begun() + 15 * 60;
+    let steps =
+        |of: fn(u32) -> f64| (0..60).map(move |i| if i < 5 { Value::Null } else { json!(of(i)) }).collect::<Vec<_>>();
+    let series: Vec<Value> = layers
+        .iter()
+        .map(|(network, protocol)| {
+            json!({"network": network, "protocol": protocol, "end_unix_seconds": end_unix_seconds,
+                "loss": steps(|i| if i < 45 { 0.0 } else { 0.1 + f64::from(i % 4) / 100.0 }),
+                "rtt_p50_seconds": steps(|i| 62e-6 + f64::from(i % 7) * 1e-6),
+                "rtt_p99_seconds": steps(|i| 150e-6 + f64::from(i % 5) * 9e-6)})
+        })
+        .collect();
+    json!({"source": "a", "peer": "b", "step_seconds": 60, "series": series}).to_string()
+}

@@ -1,0 +1,66 @@
+//! The mesh page in a real, headless Chromium, against our own server with made-up meshes.
+//!
+//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it leaves 127.0.0.1. What was
+//! measured is printed with `-- --nocapture`; no test asserts an absolute time. `KUBE_CANARY_SCREENSHOTS=1` writes
+//! docs/images/mesh-*.png.
+//!
+//! The page's own names (`view`, `pen`) are read where the truth is in pixels: a canvas has nothing else to ask.
+
+mod browser;
+mod canary;
+#[path = "../common/leaks.rs"]
+mod leaks;
+mod made_up;
+mod picture;
+
+mod large;
+mod looks;
+mod pair;
+mod trouble;
+mod what_is_shown;
+
+use browser::Browser;
+use canary::Canary;
+
+/// Opens the page and waits for its verdict; `cell(row, column)` is the place of a cell in the window, and
+/// `colors(row, column)` are all that it is drawn in.
+fn opened(canary: &Canary, watched: bool) -> Browser {
+    let browser = Browser::start(watched);
+    browser.before_pages(HELPERS);
+    browser.open(&canary.address);
+    told(&browser);
+    browser
+}
+
+/// Waits until a gathering is told, and drawn.
+fn told(browser: &Browser) {
+    browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
+}
+
+const HELPERS: &str = "
+    const middle = (of, i) => of.starts[i] + of.size / 2;
+    window.place = (row, column) => {
+        const box = canvas.getBoundingClientRect();
+        return [box.left + (view.left + middle(view.columns, column)) / d - map.scrollLeft,
+            box.top + (view.top + middle(view.rows, row)) / d - map.scrollTop];
+    };
+    // From a copy: a canvas that is read from is drawn in another way.
+    window.pixels = (x, y, width, height) => {
+        const copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
+        copy.drawImage(canvas, x, y, width, height, 0, 0, width, height);
+        return copy.getImageData(0, 0, width, height).data;
+    };
+    window.colors = (row, column) => {
+        const { rows, columns } = view;
+        const image = pixels(view.left + columns.starts[column] - map.scrollLeft * d,
+            view.top + rows.starts[row] - map.scrollTop * d, columns.size - 1, rows.size - 1);
+        const found = new Set();
+        for (let i = 0; i < image.length; i += 4) {
+            found.add('#' + [0, 1, 2].map((j) => image[i + j].toString(16).padStart(2, '0')).join(''));
+        }
+        return [...found];
+    };
+    window.tone = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
+    window.rowOf = (name) => view.rows.nodes.findIndex((node) => node.name === name);
+    window.columnOf = (name) => view.columns.nodes.findIndex((node) => node.name === name);
+";

@@ -1,0 +1,106 @@
+//! A pair and its last hour, by keyboard and by mouse.
+
+use crate::browser::key;
+use crate::canary::{Canary, Gathering};
+use crate::made_up::{Mesh, Pair, well};
+use crate::opened;
+
+fn lossy(source: usize, peer: usize, _: usize) -> Option<Pair> {
+    let pair = well(source, peer, 3);
+    Some(if (source, peer) == (2, 0) { Pair { lost: 5, received: 53, ..pair } } else { pair })
+}
+
+#[test]
+fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
+    let canary = Canary::of(&Mesh::new(3, lossy));
+    let browser = opened(&canary, true);
+    // From the start of the page, as a reader without a mouse comes: there is a way to the map by Tab alone.
+    for _ in 0..12 {
+        browser.press(&[key::TAB]);
+        if browser.text("document.activeElement.id") == "map" {
+            break;
+        }
+    }
+    assert_eq!(browser.text("document.activeElement.id"), "map");
+    assert_ne!(browser.text("getComputedStyle($('map')).outlineStyle"), "none", "the focus can be seen");
+    browser.press(&[key::DOWN, key::RIGHT, key::RIGHT]);
+    assert!(
+        browser
+            .text("$('here').textContent")
+            .starts_with("node-2 (zone-b) → node-3 (zone-c): 0 % lost (0 of 58 in 58 s)")
+    );
+    assert_eq!(browser.text("$('here').getAttribute('aria-live')"), "polite");
+    browser.press(&["n"]);
+    assert!(
+        browser
+            .text("$('here').textContent")
+            .starts_with("node-3 (zone-c) → node-1 (zone-a): 8.6 % lost (5 of 58 in 58 s)")
+    );
+    browser.press(&[key::END, key::ENTER]);
+    browser.until("$('pair').open");
+    assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-3");
+    browser.press(&[key::ESCAPE]);
+    browser.until("!$('pair').open && document.activeElement.id === 'map'");
+    browser.press(&["n", key::ENTER]);
+    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+
+    let figures = browser.text("$('pair-figures').innerText");
+    for part in [
+        "node-3 (zone-c) → node-1 (zone-a): 8.6 % lost",
+        "losing since",
+        "198.18.0.7",
+        "8.6 %",
+        "5,001",
+        "4,995",
+        "The other way",
+    ] {
+        assert!(figures.contains(part), "{part}: {figures}");
+    }
+    let hour = browser.text("$('pair-hour').textContent");
+    assert!(hour.contains("15 of 60 minutes with loss, at most 13 %, 5 not measured"), "{hour}");
+    assert!(hour.contains("p50 (line) 62 µs to 68 µs, p99 (dashes) at most 186 µs"), "{hour}");
+    assert_eq!(browser.run("return document.querySelectorAll('#pair-hour svg:first-of-type .gap').length"), 5);
+    assert_eq!(browser.run("return document.querySelectorAll('#pair-hour [class^=bar]').length"), 15);
+    assert_eq!(canary.hours(), ["node-3/node-3", "node-3/node-1"]);
+    browser.press(&[key::ESCAPE]);
+    browser.until("!$('pair').open && document.activeElement.id === 'map'");
+    let asked = browser.requests();
+    assert!(asked.len() >= 4, "{asked:?}");
+    for address in asked {
+        assert!(address.starts_with(&canary.address), "{address}");
+    }
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
+    let canary = Canary::of(&Mesh::new(3, lossy));
+    let browser = opened(&canary, false);
+    browser.click("place(2, 0)");
+    browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
+    assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-1");
+    browser.run("document.querySelector('#pair-figures button').click()");
+    browser.until("$('pair-title').textContent === 'node-1 → node-3'");
+    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+    assert_eq!(canary.hours(), ["node-3/node-1", "node-1/node-3"]);
+    // Beside it.
+    browser.click("[4, 4]");
+    browser.until("!$('pair').open");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn an_hour_that_is_not_kept_is_said_to_be_so() {
+    let mut mesh = Mesh::new(3, lossy);
+    mesh.nodes[2].0 = "unkept".into();
+    let answer = mesh.answer().replacen("\"hour_kept\":true", "\"hour_kept\":false", 1);
+    let canary = Canary::serve(&mesh.layers, || Gathering::Whole(answer.into()));
+    let browser = opened(&canary, false);
+    browser.run("openPair({ source: 'node-1', peer: 'unkept' })");
+    let why = "The last hour of this pair is not kept: node-1 has more peers than an agent keeps hours of.";
+    browser.until(&format!("$('pair-hour').textContent === '{why}'"));
+    browser.run("openPair({ source: 'node-2', peer: 'unkept' })");
+    browser.until("$('pair-hour').textContent === 'The last hour of this pair is not kept.'");
+    // The browser logs the two answers by itself; nothing else.
+    assert!(browser.console().iter().all(|entry| entry.contains("404")), "{:?}", browser.console());
+}

@@ -1,0 +1,187 @@
+//! Verdicts, colours, tables: what stands there is what was measured.
+
+use serde_json::json;
+
+use crate::canary::Canary;
+use crate::made_up::{Mesh, Pair, losing, well};
+use crate::{opened, told};
+
+/// The second of three loses a tenth of what is sent to it; on the node network nothing is lost.
+fn one_loses(source: usize, peer: usize, layer: usize) -> Option<Pair> {
+    let pair = well(source, peer, 3);
+    Some(if peer == 1 && layer == 0 { Pair { lost: 6, received: 52, ..pair } } else { pair })
+}
+
+fn three() -> Mesh {
+    let mut mesh = Mesh::new(3, one_loses);
+    mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
+    mesh.pair = |source, peer, layer| one_loses(source, peer, 1 - layer);
+    mesh.verdicts.push(losing("node-2", 2));
+    mesh
+}
+
+#[test]
+fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
+    let canary = Canary::of(&three());
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources");
+    let told = browser.text("$('verdicts').innerText");
+    assert!(told.contains("Node") && told.contains("inbound, pod network, since"), "{told}");
+    assert_eq!(browser.text("document.title"), "(1) Mesh - KubeCanary");
+    assert_eq!(browser.text("$('summary').textContent"), "12 pairs measured in the last minute, 2 of them with loss");
+    let has = |row, column, name: &str| {
+        browser.run(&format!("return colors({row}, {column}).includes(tone('{name}'))")) == json!(true)
+    };
+    assert!(has(0, 1, "loss3") && has(2, 1, "loss3"), "10 % is in its colour");
+    assert!(has(0, 2, "loss0") && has(1, 0, "loss0") && has(1, 2, "loss0"), "no loss is in its own");
+    assert!(has(0, 0, "self") && !has(0, 0, "loss0"), "itself is in neither");
+
+    let agents = browser.text("$('agents').innerText");
+    for part in ["0.1.0", "musl", "jemalloc, narenas 1", "1.02 MiB", "sends late"] {
+        assert!(agents.contains(part), "{part}: {agents}");
+    }
+    assert_eq!(browser.run("return document.querySelectorAll('#agents tbody tr').length"), 3);
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn a_verdict_shows_its_place_on_the_map() {
+    let canary = Canary::of(&three());
+    let browser = opened(&canary, false);
+    let marks = "colors(0, 1).includes(tone('mark'))";
+    assert_eq!(browser.run(&format!("return {marks}")), false);
+    browser.run("document.querySelector('#verdicts button').click()");
+    // The outline runs through the middle of a cell's edge.
+    browser.until(&format!("!view.frame && {marks}"));
+    assert_eq!(browser.text("document.querySelector('#verdicts button').getAttribute('aria-pressed')"), "true");
+    browser.run("document.querySelector('#verdicts button').click()");
+    browser.until(&format!("!view.frame && !{marks}"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn measure_and_network_are_switched_and_families_where_there_are_two() {
+    let canary = Canary::of(&three());
+    let browser = opened(&canary, false);
+    let press = |name: &str| {
+        let button =
+            format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
+        browser.run(&format!("{button}.click()"));
+        browser.until(&format!("!view.frame && {button}.getAttribute('aria-pressed') === 'true'"));
+    };
+    let titles = || browser.text("[...document.querySelectorAll('legend')].map((l) => l.textContent).join()");
+    assert_eq!(titles(), "Colour,Network,Size", "one family: nothing to switch");
+    press("node");
+    assert_eq!(browser.run("return colors(0, 1).includes(tone('loss0'))"), true, "nothing is lost on the node network");
+    press("RTT p50");
+    // Another zone: 640 to 880 µs.
+    assert_eq!(browser.run("return colors(0, 1).includes(tone('rtt4'))"), true);
+    assert!(browser.text("$('legend').innerText").contains("≤ 100 µs"));
+
+    let mut mesh = three();
+    mesh.layers = vec![("pod", "icmpv6"), ("pod", "icmp")];
+    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    browser.run("$('again').click()");
+    browser.until("turns.running || mesh.layers.has('pod icmpv6')");
+    told(&browser);
+    assert_eq!(titles(), "Colour,Family,Size");
+    press("IPv6");
+    assert_eq!(browser.text("shown.layer"), "pod icmpv6");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn not_probed_is_never_coloured_as_well() {
+    // The first probes the second alone; the last does not answer; the fourth drains.
+    let mut mesh = Mesh::new(5, |source, peer, _| match (source, peer) {
+        (0, 2..) => None,
+        (_, 3) => Some(Pair { lost: 0, received: 0, rtt_seconds: 0.0, state: "terminating" }),
+        (1, 2) => Some(Pair { lost: 58, received: 0, ..well(source, peer, 3) }),
+        _ => Some(well(source, peer, 3)),
+    });
+    mesh.missing.push((4, "connection refused"));
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
+    let fails = |condition: &str| {
+        let named = (1..=5).map(|i| format!("'node-{i}'")).collect::<Vec<_>>().join(",");
+        browser.run(&format!(
+            "const wrong = [];
+            for (const source of [{named}]) for (const peer of [{named}]) {{
+                const cell = find(source, peer), seen = colors(rowOf(source), columnOf(peer));
+                const well = [...Array(8).keys()].some((i) => seen.includes(tone('loss' + i)) || seen.includes(tone('rtt' + i)));
+                if (source !== peer && ({condition})) wrong.push(`${{source}} ${{peer}} ${{seen}}`);
+            }}
+            return wrong.join('; ')"
+        ))
+    };
+    for measure in ["loss", "rtt_p50_seconds", "rtt_p99_seconds"] {
+        browser.run(&format!("shown.measure = '{measure}'; redraw()"));
+        browser.until("!view.frame");
+        assert_eq!(fails("well !== Boolean(cell && measured(cell))"), "", "{measure}");
+        assert_eq!(fails("!well && seen.length < 2"), "", "{measure}: the unknown is hatched or said");
+    }
+    assert_eq!(
+        browser.run("return colors(rowOf('node-2'), columnOf('node-3')).includes(tone('loss5'))"),
+        true,
+        "all lost"
+    );
+
+    let say = |source: usize, peer: usize| browser.text(&format!("describe('node-{source}', 'node-{peer}')"));
+    assert_eq!(say(1, 4), "node-1 (zone-a) → node-4 (zone-a): not probed, pod network, IPv4");
+    assert!(say(5, 1).ends_with("node-5 did not answer (connection refused)"), "{}", say(5, 1));
+    assert!(say(2, 4).contains("not measured in the last 58 s; node-4 draining"), "{}", say(2, 4));
+    assert!(say(2, 3).contains("100 % lost (58 of 58 in 58 s), RTT p50 -"), "{}", say(2, 3));
+    assert!(say(2, 3).ends_with("node-2 itself sends late"), "{}", say(2, 3));
+    assert!(browser.text("$('agents').innerText").contains("did not answer: connection refused"));
+    assert!(browser.text("title(mesh.nodes.get('node-4'))").ends_with("(draining)"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn nothing_measured_is_not_well() {
+    let canary = Canary::of(&Mesh::new(2, |_, _, _| None));
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("$('headline').textContent"), "Nothing was measured in the last minute");
+    assert_eq!(browser.text("$('headline').className"), "");
+    let mut mesh = Mesh::new(2, |source, peer, _| Some(well(source, peer, 3)));
+    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    browser.run("$('again').click()");
+    browser.until("$('headline').textContent === 'All well' && $('headline').className === 'well'");
+    told(&browser);
+    mesh.not_gathered = 40;
+    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    browser.run("$('again').click()");
+    browser.until("$('headline').textContent === 'Nothing stands out, but 40 agents not gathered'");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn names_are_text_whatever_they_contain() {
+    let mut mesh = three();
+    let names = ["<img src=x onerror=window.hit=1>", "<script>window.hit=2</script>", "a\"b'&amp;\u{202e}<b>bold</b>"];
+    for (node, name) in mesh.nodes.iter_mut().zip(names) {
+        *node = (name.into(), format!("<i>{name}</i>"));
+    }
+    mesh.missing.push((2, "<u>no</u>"));
+    mesh.verdicts = vec![losing(names[0], 1)];
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, true);
+    browser.run(&format!("openPair({})", json!({"source": names[0], "peer": names[1]})));
+    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+    assert_eq!(browser.text("$('pair-title').textContent"), format!("{} → {}", names[0], names[1]));
+    assert_eq!(
+        browser.text("$('headline').textContent"),
+        format!("{} is losing packets from 1 of 1 sources", names[0])
+    );
+    assert_eq!(browser.run("return document.querySelectorAll('img, u, #agents i, #agents b, main script').length"), 0);
+    assert_eq!(browser.run("return window.hit ?? null"), json!(null));
+    assert!(browser.text("$('agents').textContent").contains(names[2]));
+    let asked = canary.hours();
+    assert_eq!(asked, ["%3Cimg%20src%3Dx%20onerror%3Dwindow.hit%3D1%3E/%3Cscript%3Ewindow.hit%3D2%3C%2Fscript%3E"]);
+    // Nor did any of it reach for anything.
+    for address in browser.requests() {
+        assert!(address.starts_with(&canary.address), "{address}");
+    }
+    assert_eq!(browser.console(), [""; 0]);
+}

@@ -1,0 +1,177 @@
+//! What the verdicts over a generated mesh are worth: each is true or false, each fault that can be seen is found or not.
+
+use std::collections::BTreeMap;
+
+use kube_canary::mesh::verdicts::{Direction, Kind, Verdict};
+
+use super::mesh::{Fault, Plan, name, zone_name};
+
+/// From which loss on a fault must be found: of all round trips over a node, and over a link.
+pub const NODE_MUST: f64 = 0.05;
+pub const LINK_MUST: f64 = 0.15;
+
+/// Counts of one kind of mesh.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Score {
+    pub meshes: u32,
+    pub verdicts: u32,
+    pub true_verdicts: u32,
+    pub must: u32,
+    pub found: u32,
+    /// Verdicts over a loss on one way only that name a direction, the right one, of all such verdicts.
+    pub one_way: u32,
+    pub told: u32,
+    pub told_right: u32,
+}
+
+impl Score {
+    pub fn precision(&self) -> f64 {
+        if self.verdicts == 0 { 1.0 } else { f64::from(self.true_verdicts) / f64::from(self.verdicts) }
+    }
+
+    pub fn recall(&self) -> f64 {
+        if self.must == 0 { 1.0 } else { f64::from(self.found) / f64::from(self.must) }
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (to, from) in [
+            (&mut self.meshes, other.meshes),
+            (&mut self.verdicts, other.verdicts),
+            (&mut self.true_verdicts, other.true_verdicts),
+            (&mut self.must, other.must),
+            (&mut self.found, other.found),
+            (&mut self.one_way, other.one_way),
+            (&mut self.told, other.told),
+            (&mut self.told_right, other.told_right),
+        ] {
+            *to += from;
+        }
+    }
+}
+
+/// A table, a line per kind of mesh.
+pub fn print(title: &str, scores: &BTreeMap<String, Score>) -> Score {
+    let mut all = Score::default();
+    println!("{title}\n{:28} meshes verdicts precision must recall | one way: told right", "");
+    for (label, score) in scores {
+        all.add(score);
+        line(label, score);
+    }
+    line("all", &all);
+    all
+}
+
+fn line(label: &str, score: &Score) {
+    println!(
+        "{label:28} {:6} {:8} {:8.2}% {:5} {:6.2}% | {:6} {:6} {:6}",
+        score.meshes,
+        score.verdicts,
+        score.precision() * 100.0,
+        score.must,
+        score.recall() * 100.0,
+        score.one_way,
+        score.told,
+        score.told_right
+    );
+}
+
+/// Both ways together.
+fn round_trip(there: f64, back: f64) -> f64 {
+    1.0 - (1.0 - there) * (1.0 - back)
+}
+
+fn is_pair(subject: &str, a: &str, b: &str) -> bool {
+    subject == format!("{a}->{b}") || subject == format!("{b}->{a}")
+}
+
+/// Whether a verdict is about this fault, its direction left aside.
+fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan) -> bool {
+    let (kind, subject, loss) = (verdict.kind, verdict.subject.as_str(), verdict.is_loss);
+    match *fault {
+        // Of two nodes nobody can tell which is bad.
+        Fault::Node { node, .. } if plan.nodes == 2 => {
+            kind == Kind::Link && loss && is_pair(subject, &name(0), &name(1)) || subject == name(node)
+        }
+        Fault::Node { node, .. } => kind == Kind::Node && loss && subject == name(node),
+        Fault::Link { a, b, .. } => kind == Kind::Link && loss && is_pair(subject, &name(a), &name(b)),
+        Fault::Zones { a, b, .. } => kind == Kind::ZonePair && loss && is_pair(subject, &zone_name(a), &zone_name(b)),
+        Fault::SlowNode { node, .. } => kind == Kind::Node && !loss && subject == name(node),
+        Fault::SlowLink { a, b, .. } => kind == Kind::Link && !loss && is_pair(subject, &name(a), &name(b)),
+        Fault::SlowZones { a, b, .. } => {
+            kind == Kind::ZonePair && !loss && is_pair(subject, &zone_name(a), &zone_name(b))
+        }
+        Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
+        Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
+    }
+}
+
+/// The way that a fault loses on alone, as a verdict would say it, with a link's subject.
+fn only_way(fault: &Fault) -> Option<(Direction, Option<String>)> {
+    match *fault {
+        Fault::Node { inwards, outwards, .. } if outwards == 0.0 && inwards > 0.0 => Some((Direction::In, None)),
+        Fault::Node { inwards, outwards, .. } if inwards == 0.0 && outwards > 0.0 => Some((Direction::Out, None)),
+        Fault::Link { a, b, there, back } if back == 0.0 && there > 0.0 => {
+            Some((Direction::Out, Some(format!("{}->{}", name(a), name(b)))))
+        }
+        Fault::Link { a, b, there, back } if there == 0.0 && back > 0.0 => {
+            Some((Direction::Out, Some(format!("{}->{}", name(b), name(a)))))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a direction that is named is the right one.
+fn is_right_way(verdict: &Verdict, fault: &Fault) -> bool {
+    let only = only_way(fault);
+    only.is_some_and(|(way, subject)| way == verdict.direction && subject.is_none_or(|it| it == verdict.subject))
+}
+
+/// Whether 60 probes must show it.
+fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
+    let measures = |from: usize, to: usize| plan.has_row(from) && probed[from].contains(&to);
+    let pairs = |node: usize| (0..plan.nodes).filter(|other| measures(node, *other) || measures(*other, node)).count();
+    match *fault {
+        Fault::Node { node, inwards, outwards } => round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= 2,
+        Fault::Link { a, b, there, back } => round_trip(there, back) >= LINK_MUST && (measures(a, b) || measures(b, a)),
+        Fault::Zones { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
+        // Its node may be what is wrong.
+        Fault::NoRow { node } => {
+            let dead = plan.faults.iter().any(|fault| matches!(fault, Fault::Node { node: bad, .. } if *bad == node));
+            !dead
+        }
+        Fault::Starved { node, .. } => plan.has_row(node),
+        _ => true,
+    }
+}
+
+/// Compares.
+pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: bool) -> Score {
+    let mut score = Score { meshes: 1, ..Score::default() };
+    for verdict in verdicts {
+        let fault = plan.faults.iter().find(|fault| is_about(verdict, fault, plan));
+        let told = verdict.direction != Direction::Both;
+        let right = fault.is_some_and(|fault| !told || is_right_way(verdict, fault));
+        score.verdicts += 1;
+        score.true_verdicts += u32::from(right);
+        if fault.is_some_and(|fault| only_way(fault).is_some()) {
+            score.one_way += 1;
+            score.told += u32::from(told);
+            score.told_right += u32::from(told && right);
+        }
+        if report && !right {
+            println!(
+                "FALSE {} {:?} {}: {} in {plan:?}",
+                verdict.subject, verdict.direction, verdict.summary, verdict.evidence
+            );
+        }
+    }
+    for fault in plan.faults.iter().filter(|fault| must_be_found(fault, plan, probed)) {
+        let found = verdicts.iter().any(|verdict| is_about(verdict, fault, plan));
+        score.must += 1;
+        score.found += u32::from(found);
+        if report && !found {
+            println!("MISSED {fault:?} in {plan:?}: {verdicts:?}");
+        }
+    }
+    score
+}

@@ -1,0 +1,311 @@
+//! The verdicts over thousands of generated meshes with known faults: how often they are true, how much they find, and
+//! that healthy meshes have none. `cargo test --test verdicts -- --nocapture` prints the figures; with
+//! `KUBE_CANARY_TEST_REPORT=1` each false or missing verdict, too.
+
+#[path = "../common/leaks.rs"]
+mod leaks;
+
+mod judged;
+mod mesh;
+
+use std::collections::BTreeMap;
+
+use judged::Score;
+use kube_canary::mesh::verdicts::{headline, judge};
+use leaks::NoLeaks;
+use mesh::{Fault, Plan, Random};
+
+/// So many times as many meshes.
+const TIMES: &str = "KUBE_CANARY_TEST_TIMES";
+
+fn report() -> bool {
+    std::env::var_os("KUBE_CANARY_TEST_REPORT").is_some()
+}
+
+/// A loss between barely there and all, each order of magnitude as often.
+fn rate(random: &mut Random, least: f64) -> f64 {
+    if random.chance(0.15) { 1.0 } else { least.powf(random.unit()) }
+}
+
+/// Which ways lose: there, back, or both.
+fn ways(random: &mut Random, rate: f64) -> (f64, f64) {
+    match random.below(3) {
+        0 => (rate, 0.0),
+        1 => (0.0, rate),
+        _ => (rate, rate),
+    }
+}
+
+fn bad_node(random: &mut Random, node: usize) -> Fault {
+    let rate = rate(random, 0.01);
+    let (inwards, outwards) = ways(random, rate);
+    Fault::Node { node, inwards, outwards }
+}
+
+fn bad_link(random: &mut Random, a: usize, b: usize) -> Fault {
+    let rate = rate(random, 0.01);
+    let (there, back) = ways(random, rate);
+    Fault::Link { a, b, there, back }
+}
+
+fn two(random: &mut Random, nodes: usize) -> (usize, usize) {
+    let a = random.below(nodes);
+    (a, (a + 1 + random.below(nodes - 1)) % nodes)
+}
+
+/// Sizes as clusters have them.
+fn size(random: &mut Random, least: usize) -> usize {
+    let sizes = [3, 4, 5, 6, 8, 10, 12, 16, 20, 30];
+    let from = sizes.iter().position(|size| *size >= least).expect("one is");
+    sizes[from + random.below(sizes.len() - from)]
+}
+
+fn base(random: &mut Random, least: usize, window: (f64, f64)) -> Plan {
+    let mut plan = Plan::new(size(random, least));
+    plan.window = window;
+    plan.zones = if plan.nodes >= 6 { 1 + random.below(3) } else { 1 };
+    plan.background = random.between(0.0, 0.000_5);
+    plan.dual = random.chance(0.1);
+    plan.degree = (plan.nodes >= 10 && random.chance(0.3)).then(|| 5 + random.below(4));
+    plan
+}
+
+/// Some rows do not come, and those of nodes that hardly answer rarely do.
+fn lose_rows(random: &mut Random, plan: &mut Plan, chance: f64) {
+    for node in 0..plan.nodes {
+        let dead = plan.faults.iter().any(|fault| {
+            matches!(fault, Fault::Node { node: bad, inwards, outwards } if *bad == node && inwards.max(*outwards) > 0.6)
+        });
+        if random.chance(if dead { 0.7 } else { chance }) {
+            plan.faults.push(Fault::NoRow { node });
+        }
+    }
+}
+
+/// One fault, or two that can be told apart: a second one needs a mesh of six, for with fewer every node is in most pairs.
+fn draw(random: &mut Random, window: (f64, f64)) -> (String, Plan) {
+    let kind = random.below(12);
+    let double = kind >= 6;
+    let mut plan = base(random, if double { 6 } else { 3 }, window);
+    let (a, b) = two(random, plan.nodes);
+    let label = match kind {
+        0 | 1 => {
+            plan.faults.push(bad_node(random, a));
+            "a node"
+        }
+        2 | 3 => {
+            plan.faults.push(bad_link(random, a, b));
+            "a link"
+        }
+        4 => {
+            (plan.nodes, plan.zones) = (plan.nodes.max(8), 2 + random.below(2));
+            let (from, to) = two(random, plan.zones);
+            plan.faults.push(Fault::Zones { a: from, b: to, rate: rate(random, 0.01) });
+            "two zones"
+        }
+        5 => {
+            plan.faults.push(Fault::Starved { node: a, rate: rate(random, 0.01).min(0.5) });
+            "an agent"
+        }
+        6 | 7 => {
+            plan.faults.extend([bad_node(random, a), bad_node(random, b)]);
+            "two nodes"
+        }
+        8 => {
+            let links = [
+                bad_link(random, a, b),
+                bad_link(random, a, (b + 1 + usize::from((b + 1) % plan.nodes == a)) % plan.nodes),
+            ];
+            plan.faults.extend(links);
+            "two links of a node"
+        }
+        9 => {
+            let c = (0..plan.nodes).find(|node| *node != a && *node != b).expect("six nodes");
+            plan.faults.extend([bad_link(random, a, b), bad_node(random, c)]);
+            "a link and a node"
+        }
+        10 => {
+            plan.faults.extend([bad_node(random, a), Fault::Starved { node: b, rate: 0.2 }]);
+            "a node and an agent"
+        }
+        _ => {
+            (plan.nodes, plan.zones) = (plan.nodes.max(9), 3);
+            let (from, to) = two(random, plan.zones);
+            plan.faults.extend([Fault::Zones { a: from, b: to, rate: rate(random, 0.01) }, bad_node(random, a)]);
+            "two zones and a node"
+        }
+    };
+    // Links that are not probed lose nothing.
+    if plan.faults.iter().any(|fault| matches!(fault, Fault::Link { .. })) {
+        plan.degree = None;
+    }
+    let chance = if random.chance(0.5) { 0.1 } else { 0.0 };
+    lose_rows(random, &mut plan, chance);
+    (label.to_owned(), plan)
+}
+
+fn run(meshes: u64, first_seed: u64, mut draw: impl FnMut(&mut Random) -> (String, Plan)) -> BTreeMap<String, Score> {
+    let mut scores = BTreeMap::<String, Score>::new();
+    let meshes = meshes * std::env::var(TIMES).map_or(1, |times| times.parse().expect("a number"));
+    for seed in first_seed..first_seed + meshes {
+        let random = &mut Random(seed);
+        let (label, plan) = draw(random);
+        let (matrix, probed) = mesh::make(&plan, random.next());
+        let verdicts = judge(&matrix);
+        scores.entry(label).or_default().add(&judged::score(&plan, &probed, &verdicts, report()));
+    }
+    scores
+}
+
+#[test]
+fn after_60_probes_a_pair_verdicts_are_true_and_find_what_they_must() {
+    let _no_leaks = NoLeaks::here();
+    let all = judged::print("60 probes each way", &run(1_500, 1, |random| draw(random, (60.0, 60.0))));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+}
+
+#[test]
+fn after_30_probes_a_pair_verdicts_are_true() {
+    let _no_leaks = NoLeaks::here();
+    let all = judged::print("30 probes each way", &run(600, 100_000, |random| draw(random, (30.0, 30.0))));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.96, "{all:?}");
+}
+
+#[test]
+fn over_windows_of_30_to_60_s_that_are_not_aligned_verdicts_are_true() {
+    let _no_leaks = NoLeaks::here();
+    let all = judged::print("windows as they are", &run(600, 200_000, |random| draw(random, (30.0, 60.0))));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.98, "{all:?}");
+}
+
+#[test]
+fn a_healthy_mesh_has_no_verdict() {
+    let _no_leaks = NoLeaks::here();
+    let healthy = |random: &mut Random| {
+        let mut plan = base(random, 3, (30.0, 60.0));
+        // Of each way, so that 0.05 to 0.1 % of the round trips are lost.
+        plan.background = random.between(0.000_25, 0.000_5);
+        ("healthy".to_owned(), plan)
+    };
+    let all = judged::print("0.05 to 0.1 % lost everywhere", &run(1_000, 1_000_000, healthy));
+    assert!(f64::from(all.verdicts) <= 0.002 * f64::from(all.meshes), "{all:?}");
+}
+
+#[test]
+fn what_is_slow_is_told_from_what_is_far() {
+    let _no_leaks = NoLeaks::here();
+    let slow = |random: &mut Random| {
+        let mut plan = base(random, 3, (30.0, 60.0));
+        plan.degree = None;
+        let (a, b) = two(random, plan.nodes);
+        let extra_us = 2_000.0 * 50_f64.powf(random.unit());
+        let label = match random.below(4) {
+            0 => {
+                plan.zones = if plan.nodes >= 6 { plan.zones } else { 1 };
+                plan.faults.push(Fault::SlowNode { node: a, extra_us: extra_us * 3.0 });
+                "slow node"
+            }
+            1 => {
+                plan.faults.push(Fault::SlowLink { a, b, extra_us: extra_us * 3.0 });
+                "slow link"
+            }
+            2 => {
+                (plan.nodes, plan.zones) = (plan.nodes.max(6), 3);
+                plan.faults.push(Fault::SlowZones { a: 0, b: 1 + random.below(2), extra_us: extra_us * 5.0 });
+                "slow zones"
+            }
+            _ => "nothing slow",
+        };
+        (label.to_owned(), plan)
+    };
+    let all = judged::print("slow", &run(300, 400_000, slow));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+}
+
+#[test]
+fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
+    let _no_leaks = NoLeaks::here();
+    let draw = |random: &mut Random| {
+        let mut plan = base(random, 3, (30.0, 60.0));
+        (plan.degree, plan.background) = (None, 0.000_1);
+        let (a, b) = two(random, plan.nodes);
+        let rate = random.between(0.05, 1.0);
+        let (there, back) = ways(random, rate);
+        let fault = if random.chance(0.7) {
+            Fault::Node { node: a, inwards: there, outwards: back }
+        } else {
+            Fault::Link { a, b, there, back }
+        };
+        plan.faults.push(fault);
+        let label = match random.below(4) {
+            0 => {
+                plan.shared = true;
+                "one namespace for all"
+            }
+            1 => {
+                plan.foreign = Some((a, random.between(0.5, 10.0) * plan.nodes as f64));
+                "others ping it"
+            }
+            2 => {
+                let other = (a + 1) % plan.nodes;
+                plan.faults.push(Fault::NoRow { node: other });
+                "a row is missing"
+            }
+            _ => "all rows are there",
+        };
+        (label.to_owned(), plan)
+    };
+    let scores = run(600, 500_000, draw);
+    judged::print("direction", &scores);
+    for (label, score) in &scores {
+        let wrong = score.told - score.told_right;
+        let share = f64::from(score.told) / f64::from(score.one_way.max(1));
+        assert!(f64::from(wrong) <= 0.01 * f64::from(score.told.max(100)), "{label}: {score:?}");
+        match label.as_str() {
+            "all rows are there" => assert!(share > 0.85, "{share} {score:?}"),
+            "a row is missing" => assert_eq!(score.told, 0, "{score:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn large_meshes_are_judged_as_small_ones_are() {
+    let _no_leaks = NoLeaks::here();
+    let draw = |random: &mut Random| {
+        let mut plan = Plan::new([100, 300][usize::from(random.chance(0.3))]);
+        (plan.zones, plan.window) = (3, (30.0, 60.0));
+        let (a, b) = two(random, plan.nodes);
+        let rate = random.between(0.15, 1.0);
+        plan.faults.push(Fault::Node { node: a, inwards: rate, outwards: 0.0 });
+        plan.faults.push(Fault::Link {
+            a: (a + 1) % plan.nodes,
+            b: if b == (a + 1) % plan.nodes { (b + 1) % plan.nodes } else { b },
+            there: rate,
+            back: rate,
+        });
+        (format!("{} nodes", plan.nodes), plan)
+    };
+    let all = judged::print("large", &run(6, 600_000, draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+}
+
+#[test]
+fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
+    let _no_leaks = NoLeaks::here();
+    let draw = |random: &mut Random| {
+        let mut plan = Plan::new(3);
+        plan.window = (30.0, 60.0);
+        plan.background = 0.0;
+        plan.faults.push(Fault::Node { node: random.below(3), inwards: 0.1, outwards: 0.0 });
+        ("three nodes, 10 % in".to_owned(), plan)
+    };
+    let all = judged::print("three nodes", &run(300, 700_000, draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+    let mut plan = Plan::new(13);
+    plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
+    let (matrix, _) = mesh::make(&plan, 1);
+    let verdicts = judge(&matrix);
+    assert_eq!(headline(&verdicts, &matrix), "node-7 is losing packets from 12 of 12 sources on the way in");
+    println!("{}", verdicts[0].evidence);
+}

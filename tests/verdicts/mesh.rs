@@ -1,0 +1,331 @@
+//! Generated meshes: every probe's two ways are drawn, and what the canaries would say of them is put into a matrix.
+//!
+//! A probe is a bit: 60 of them, a second apart, for each source and peer, the newest first. Windows are as long as their
+//! agent has them, and begin where they do, so counts of different agents disagree by a probe as real ones do.
+
+use std::borrow::Cow;
+
+use kube_canary::mesh::matrix::Matrix;
+use kube_canary::mesh::row::{Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+
+/// splitmix64: its own, so that a seed stays the same mesh.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).expect("below a usize")
+    }
+
+    pub fn chance(&mut self, rate: f64) -> bool {
+        self.unit() < rate
+    }
+
+    /// Each of 60 bits with this probability, drawn as the gaps between them.
+    fn bits(&mut self, rate: f64) -> u64 {
+        let all = (1 << PROBES) - 1;
+        if rate >= 1.0 {
+            return all;
+        }
+        let (mut bits, mut at, scale) = (0_u64, 0_usize, (1.0 - rate).ln());
+        while rate > 0.0 {
+            let gap = (1.0 - self.unit()).ln() / scale;
+            if gap >= (PROBES - at) as f64 {
+                break;
+            }
+            at += gap as usize;
+            bits |= 1 << at;
+            at += 1;
+            if at >= PROBES {
+                break;
+            }
+        }
+        bits
+    }
+}
+
+const PROBES: usize = 60;
+
+/// What is wrong with a mesh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// Loses on the way in, and on the way out.
+    Node {
+        node: usize,
+        inwards: f64,
+        outwards: f64,
+    },
+    /// Loses from `a` to `b`, and back.
+    Link {
+        a: usize,
+        b: usize,
+        there: f64,
+        back: f64,
+    },
+    /// Loses between two zones, either way.
+    Zones {
+        a: usize,
+        b: usize,
+        rate: f64,
+    },
+    /// Takes longer, in microseconds.
+    SlowNode {
+        node: usize,
+        extra_us: f64,
+    },
+    SlowLink {
+        a: usize,
+        b: usize,
+        extra_us: f64,
+    },
+    SlowZones {
+        a: usize,
+        b: usize,
+        extra_us: f64,
+    },
+    /// The agent loses this share of the answers itself, and says that it is late.
+    Starved {
+        node: usize,
+        rate: f64,
+    },
+    /// The row does not come.
+    NoRow {
+        node: usize,
+    },
+}
+
+/// How a mesh is made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub nodes: usize,
+    pub zones: usize,
+    /// Seconds of a window, at least and at most.
+    pub window: (f64, f64),
+    /// Background loss of each way.
+    pub background: f64,
+    /// Peers that each probes; all others where it is none.
+    pub degree: Option<usize>,
+    /// Both families.
+    pub dual: bool,
+    /// Somebody else pings this node, so often per second.
+    pub foreign: Option<(usize, f64)>,
+    /// All canaries share one namespace.
+    pub shared: bool,
+    pub faults: Vec<Fault>,
+}
+
+impl Plan {
+    pub fn new(nodes: usize) -> Self {
+        let (window, faults) = ((60.0, 60.0), Vec::new());
+        let (background, zones) = (0.000_5, 1);
+        Self { nodes, zones, window, background, degree: None, dual: false, foreign: None, shared: false, faults }
+    }
+
+    pub fn zone_of(&self, node: usize) -> usize {
+        node % self.zones
+    }
+
+    fn loss(&self, from: usize, to: usize) -> f64 {
+        let (from_zone, to_zone) = (self.zone_of(from), self.zone_of(to));
+        let passes = self.faults.iter().map(|fault| match *fault {
+            Fault::Node { node, outwards, .. } if node == from => 1.0 - outwards,
+            Fault::Node { node, inwards, .. } if node == to => 1.0 - inwards,
+            Fault::Link { a, b, there, .. } if (a, b) == (from, to) => 1.0 - there,
+            Fault::Link { a, b, back, .. } if (b, a) == (from, to) => 1.0 - back,
+            Fault::Zones { a, b, rate } if (a, b) == (from_zone, to_zone) || (b, a) == (from_zone, to_zone) => {
+                1.0 - rate
+            }
+            _ => 1.0,
+        });
+        1.0 - passes.product::<f64>() * (1.0 - self.background)
+    }
+
+    fn extra_us(&self, a: usize, b: usize) -> f64 {
+        let zones = (self.zone_of(a), self.zone_of(b));
+        let same = |x: (usize, usize), y: (usize, usize)| x == y || (x.1, x.0) == y;
+        let extras = self.faults.iter().map(|fault| match *fault {
+            Fault::SlowNode { node, extra_us } if node == a || node == b => extra_us,
+            Fault::SlowLink { a: x, b: y, extra_us } if same((x, y), (a, b)) => extra_us,
+            Fault::SlowZones { a: x, b: y, extra_us } if same((x, y), zones) => extra_us,
+            _ => 0.0,
+        });
+        extras.sum()
+    }
+
+    /// How often the agent itself loses an answer.
+    fn own_loss(&self, node: usize) -> f64 {
+        let found = self.faults.iter().find_map(|fault| match *fault {
+            Fault::Starved { node: starved, rate } if starved == node => Some(rate),
+            _ => None,
+        });
+        found.unwrap_or(0.0)
+    }
+
+    pub fn has_row(&self, node: usize) -> bool {
+        !self.faults.contains(&Fault::NoRow { node })
+    }
+
+    /// Who probes whom.
+    pub fn probed(&self, random: &mut Random) -> Vec<Vec<usize>> {
+        let others = |node: usize| (0..self.nodes).filter(move |other| *other != node).collect::<Vec<_>>();
+        let mut choose = |node: usize| {
+            let mut others = others(node);
+            if let Some(degree) = self.degree.filter(|degree| *degree < others.len()) {
+                for place in 0..degree {
+                    let from = place + random.below(others.len() - place);
+                    others.swap(place, from);
+                }
+                others.truncate(degree);
+            }
+            others
+        };
+        (0..self.nodes).map(&mut choose).collect()
+    }
+}
+
+pub fn name(node: usize) -> String {
+    format!("node-{node}")
+}
+
+pub fn zone_name(zone: usize) -> String {
+    format!("zone-{zone}")
+}
+
+/// The middle of the histogram's bucket, which is what an interpolated median of equal round trips is.
+fn bucketed(us: f64) -> f64 {
+    let bounds = [10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6];
+    let at = bounds.iter().position(|bound| us <= *bound).unwrap_or(bounds.len() - 1);
+    f64::midpoint(bounds[at], if at == 0 { 0.0 } else { bounds[at - 1] }) / 1e6
+}
+
+struct Made {
+    to: usize,
+    over_ipv6: bool,
+    sent: u32,
+    lost: u32,
+    rtt_seconds: f64,
+}
+
+/// Makes the mesh of a plan, and says who probed whom.
+pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
+    let random = &mut Random(seed);
+    let probed = plan.probed(random);
+    let windows: Vec<f64> = (0..plan.nodes).map(|_| random.between(plan.window.0, plan.window.1)).collect();
+    let place = |random: &mut Random| (random.between(0.0, 1_000.0), random.between(0.0, 1_000.0));
+    let places: Vec<(f64, f64)> = (0..plan.zones).map(|_| place(random)).collect();
+    // How much of the newest 60 probes a window of so many seconds covers.
+    let covered = |seconds: f64, phase: f64| (1_u64 << ((seconds - phase).ceil() as u32).min(60)) - 1;
+    let (mut counted, mut rows) = (vec![0_u64; plan.nodes], Vec::new());
+    for (from, peers) in probed.iter().enumerate() {
+        let mut row: Vec<Made> = Vec::new();
+        for to in peers {
+            for over_ipv6 in [false, true].into_iter().take(1 + usize::from(plan.dual)) {
+                let phase = random.unit();
+                let (there, back) = (random.bits(plan.loss(from, *to)), random.bits(plan.loss(*to, from)));
+                let unread = random.bits(plan.own_loss(from));
+                counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
+                let window = covered(windows[from], phase);
+                let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
+                let far =
+                    if plan.zone_of(from) == plan.zone_of(*to) { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
+                // The same for both directions, whoever is drawn first.
+                let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
+                let rtt = (60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair)) + plan.extra_us(from, *to);
+                row.push(Made {
+                    to: *to,
+                    over_ipv6,
+                    sent: window.count_ones(),
+                    lost: ((there | back | unread) & window).count_ones(),
+                    rtt_seconds: bucketed(rtt),
+                });
+            }
+        }
+        rows.push(row);
+    }
+    if plan.shared {
+        let all = counted.iter().sum();
+        counted.fill(all);
+    }
+    if let Some((node, rate)) = plan.foreign {
+        counted[node] += (rate * windows[node]) as u64;
+    }
+    let mut matrix = Matrix::new();
+    for (node, row) in rows.iter().enumerate() {
+        if plan.has_row(node) {
+            put(plan, &mut matrix, node, row, (windows[node], counted[node]));
+        } else {
+            matrix.missing(&name(node), "timed out");
+        }
+    }
+    matrix.finish();
+    (matrix, probed)
+}
+
+fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, counted): (f64, u64)) {
+    let starved = plan.own_loss(node) > 0.0;
+    let sent: u32 = row.iter().map(|cell| cell.sent).sum();
+    let (node_name, zone) = (name(node), zone_name(plan.zone_of(node)));
+    matrix.begin_row(&Source {
+        node: Cow::Borrowed(&node_name),
+        zone: Cow::Borrowed(&zone),
+        version: Cow::Borrowed("0.1.0"),
+        allocator: Cow::Borrowed("musl"),
+        narenas: None,
+        linkage: Cow::Borrowed("rust"),
+        rss_bytes: Some(1 << 20),
+        cpus: Some(4),
+        interval_seconds: Some(1.0),
+        hour_kept: Some(true),
+        echo_requests_received: counted,
+        echo_replies_sent: counted,
+        recent: RecentSource {
+            seconds: Some(seconds),
+            echo_requests_received: Some(counted),
+            echo_replies_sent: Some(counted),
+            send_lag_p99_seconds: Some(if starved { 0.4 } else { 0.000_3 }),
+            read_delay_p99_seconds: Some(if starved { 0.3 } else { 0.000_3 }),
+            probes_skipped: Some(0),
+            receive_queue_drops: Some(if starved { u64::from(sent) / 10 } else { 0 }),
+            run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
+        },
+    });
+    for cell in row {
+        let (peer, zone) = (name(cell.to), zone_name(plan.zone_of(cell.to)));
+        let answered = cell.lost < cell.sent;
+        matrix.peer(&PeerRow {
+            node: Cow::Borrowed(&peer),
+            zone: Cow::Borrowed(&zone),
+            network: Network::Pod,
+            protocol: if cell.over_ipv6 { Protocol::Icmpv6 } else { Protocol::Icmp },
+            state: State::Ready,
+            address: Cow::Borrowed("10.0.0.1"),
+            since_unix_seconds: (cell.lost > 0).then_some(1_700_000_000),
+            recent: RecentPeer {
+                seconds,
+                sent: cell.sent,
+                received: cell.sent - cell.lost,
+                lost: cell.lost,
+                rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
+                rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
+            },
+        });
+    }
+    matrix.end_row();
+}
