@@ -247,7 +247,9 @@ fn the_order_of_the_rows_does_not_matter() {
     let mut all = BTreeMap::new();
     for names in [["a", "b", "c", "d", "e", "f", "g"], ["f", "g", "e", "c", "b", "d", "a"]] {
         let mut verdicts = full(&names, lost).verdicts();
-        verdicts.iter_mut().for_each(|verdict| verdict.weight = 0.0);
+        for verdict in &mut verdicts {
+            verdict.weight = 0.0;
+        }
         all.insert(names, verdicts);
     }
     let all: Vec<_> = all.into_values().collect();
