@@ -2,8 +2,6 @@
 //! server; the others are servers that answer as each test has them answer.
 
 mod http_support;
-#[path = "common/leaks.rs"]
-mod leaks;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +9,7 @@ use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
 use std::thread;
 
+use http_support::leaks::NoLeaks;
 use http_support::{Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
@@ -23,7 +22,6 @@ use kube_canary::mesh::MeshRoutes;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
-use leaks::NoLeaks;
 use serde_json::Value;
 
 /// Another canary: what it answers to `/api/v1/peers`.

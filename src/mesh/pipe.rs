@@ -108,7 +108,7 @@ mod tests {
             let pipe = pipe.clone();
             async move {
                 pipe.write(&[b"begun"]).await;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         let mut body = Piped::new(pipe, writer);

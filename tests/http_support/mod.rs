@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 #[path = "../common/leaks.rs"]
-mod leaks;
+pub mod leaks;
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
