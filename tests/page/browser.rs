@@ -33,6 +33,8 @@ pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
+    /// Of the driver and the browser, which leave files behind.
+    folder: PathBuf,
     /// What the log has said so far: asking for it takes it away.
     logged: RefCell<Vec<Value>>,
     _turn: MutexGuard<'static, ()>,
@@ -72,8 +74,11 @@ impl Browser {
     pub fn start(watched: bool) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, chromium) = (program("chromedriver"), program("chromium"));
+        let folder = std::env::temp_dir().join(format!("kube-canary-page-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut driver = Command::new(driver)
             .arg("--port=0")
+            .env("TMPDIR", &folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -81,7 +86,8 @@ impl Browser {
         let mut said = BufReader::new(driver.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let port = said.find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
         let port = port.unwrap_or_else(|| panic!("chromedriver does not say its port; {PACKAGES}"));
-        let mut browser = Self { driver, port, session: String::new(), logged: RefCell::default(), _turn: turn };
+        let mut browser =
+            Self { driver, port, session: String::new(), folder, logged: RefCell::default(), _turn: turn };
         browser.session = browser.new_session(&chromium, watched);
         browser
     }
@@ -238,6 +244,7 @@ impl Drop for Browser {
             self.ask("DELETE", &format!("/session/{}", self.session), &Value::Null);
         }
         self.end_driver();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
