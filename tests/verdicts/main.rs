@@ -151,37 +151,36 @@ fn run(meshes: u64, first_seed: u64, mut draw: impl FnMut(&mut Random) -> (Strin
     for seed in first_seed..first_seed + meshes {
         let random = &mut Random(seed);
         let (label, plan) = draw(random);
+        let score = scores.entry(label).or_default();
+        // Here, and of some: what a test prints is kept for it and would count.
+        let _no_leaks = (seed % 50 == 0 && !report()).then(NoLeaks::here);
         let (matrix, probed) = mesh::make(&plan, random.next());
         let verdicts = judge(&matrix);
-        scores.entry(label).or_default().add(&judged::score(&plan, &probed, &verdicts, report()));
+        score.add(&judged::score(&plan, &probed, &verdicts, report()));
     }
     scores
 }
 
 #[test]
 fn after_60_probes_a_pair_verdicts_are_true_and_find_what_they_must() {
-    let _no_leaks = NoLeaks::here();
     let all = judged::print("60 probes each way", &run(1_500, 1, |random| draw(random, (60.0, 60.0))));
     assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
 }
 
 #[test]
 fn after_30_probes_a_pair_verdicts_are_true() {
-    let _no_leaks = NoLeaks::here();
     let all = judged::print("30 probes each way", &run(600, 100_000, |random| draw(random, (30.0, 30.0))));
     assert!(all.precision() >= 0.98 && all.recall() >= 0.96, "{all:?}");
 }
 
 #[test]
 fn over_windows_of_30_to_60_s_that_are_not_aligned_verdicts_are_true() {
-    let _no_leaks = NoLeaks::here();
     let all = judged::print("windows as they are", &run(600, 200_000, |random| draw(random, (30.0, 60.0))));
     assert!(all.precision() >= 0.98 && all.recall() >= 0.98, "{all:?}");
 }
 
 #[test]
 fn a_healthy_mesh_has_no_verdict() {
-    let _no_leaks = NoLeaks::here();
     let healthy = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
         // Of each way, so that 0.05 to 0.1 % of the round trips are lost.
@@ -194,7 +193,6 @@ fn a_healthy_mesh_has_no_verdict() {
 
 #[test]
 fn what_is_slow_is_told_from_what_is_far() {
-    let _no_leaks = NoLeaks::here();
     let slow = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
         plan.degree = None;
@@ -225,7 +223,6 @@ fn what_is_slow_is_told_from_what_is_far() {
 
 #[test]
 fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
-    let _no_leaks = NoLeaks::here();
     let draw = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
         (plan.degree, plan.background) = (None, 0.000_1);
@@ -272,7 +269,6 @@ fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
 
 #[test]
 fn large_meshes_are_judged_as_small_ones_are() {
-    let _no_leaks = NoLeaks::here();
     let draw = |random: &mut Random| {
         let mut plan = Plan::new([100, 300][usize::from(random.chance(0.3))]);
         (plan.zones, plan.window) = (3, (30.0, 60.0));
@@ -308,7 +304,6 @@ fn large_meshes_are_judged_as_small_ones_are() {
 
 #[test]
 fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
-    let _no_leaks = NoLeaks::here();
     let draw = |random: &mut Random| {
         let mut plan = Plan::new(3);
         plan.window = (30.0, 60.0);
