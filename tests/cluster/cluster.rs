@@ -96,6 +96,22 @@ impl Cluster {
         process::stdout(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
     }
 
+    /// The same where the exit code is the caller's to judge.
+    ///
+    /// # Errors
+    /// As [`process::output`].
+    pub fn in_pod_output(&self, pod: &str, args: &[&str]) -> Result<Output, String> {
+        process::output(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args), "")
+    }
+
+    /// Starts a program in a pod's network namespace, which ends with what is returned.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_in_pod(&self, pod: &str, args: &[&str]) -> Result<process::Background, String> {
+        process::Background::start(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
+    }
+
     /// Runs a program in a node's network namespace.
     ///
     /// # Errors

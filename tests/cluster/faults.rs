@@ -2,17 +2,26 @@
 
 use crate::cluster::Cluster;
 
-/// Loss of echo requests on their way into one pod: silent to those who send them, and nothing else is touched.
+/// Loss on the way into one pod: silent to those who send.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
     pod: String,
 }
 
 impl<'a> IngressLoss<'a> {
-    /// Drops `percent` of the echo requests that arrive on the pod's eth0, at random.
-    pub fn start(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
+    /// Drops `percent` of the echo requests that arrive on the pod's eth0, at random, and nothing else.
+    pub fn of_requests(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
+        Self::start(cluster, pod, percent, "icmp type echo-request")
+    }
+
+    /// Drops `percent` of all that arrives there: replies and TCP, too.
+    pub fn of_everything(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
+        Self::start(cluster, pod, percent, "")
+    }
+
+    fn start(cluster: &'a Cluster, pod: &str, percent: u8, what: &str) -> Self {
         let hook = "type filter hook ingress device \"eth0\" priority 0;";
-        let rule = format!("icmp type echo-request numgen random mod 100 < {percent} counter drop;");
+        let rule = format!("{what} numgen random mod 100 < {percent} counter drop;");
         let table = format!("table netdev kube_canary_test {{ chain loss {{ {hook} {rule} }}; }}");
         cluster.in_pod(pod, &["nft", &table]).unwrap();
         Self { cluster, pod: pod.to_owned() }

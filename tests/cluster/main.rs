@@ -10,6 +10,7 @@ mod exposition;
 mod faults;
 mod image;
 mod process;
+mod view;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
 /// what takes the node controller's grace period (40 s, and its own 5 s steps).
 const PODS: Duration = Duration::from_mins(2);
 const PROBES: Duration = Duration::from_secs(90);
+/// What was lost is forgotten after the recent window, which is a minute at most.
+const VERDICTS: Duration = Duration::from_mins(3);
 const NODE: Duration = Duration::from_mins(3);
 
 #[test]
@@ -43,6 +46,7 @@ fn the_shipped_manifest_measures_a_real_cluster() {
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
     // Not a silent skip: what needs faults fails where none can be made.
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
+    step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
     step("a node whose link is down", || test.a_cut_node_stays_visible());
@@ -99,12 +103,57 @@ impl Test {
         }
     }
 
+    fn the_view_names_a_lossy_node(&self) {
+        let pods = self.pods();
+        let victim = self.zones.keys().next_back().expect("there are nodes").clone();
+        let witness = pods.iter().find(|(node, _)| **node != victim).expect("there are others").1;
+        let page = canaries::get(&self.cluster, witness, "/").unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
+        until("no verdict by any canary", VERDICTS, || {
+            let found: Vec<_> =
+                pods.values().map(|pod| view::verdicts(&self.cluster, pod)).collect::<Result<_, _>>()?;
+            if found.iter().all(Vec::is_empty) { Ok(()) } else { Err(format!("{found:?}")) }
+        });
+        let prometheus = if std::env::var_os(view::WITH_PROMETHEUS).is_some() {
+            let prometheus = view::Prometheus::start(&self.cluster, witness, pods.values());
+            eprintln!("  200 s: only nodes that have been there for three minutes are judged");
+            std::thread::sleep(Duration::from_secs(200));
+            assert_eq!(prometheus.firing(), Ok(Vec::new()), "before the fault");
+            Some(prometheus)
+        } else {
+            eprintln!(
+                "  alerts are not tried here: set {} (`cargo test --test alerts` tries them)",
+                view::WITH_PROMETHEUS
+            );
+            None
+        };
+
+        let fault = faults::IngressLoss::of_everything(&self.cluster, &pods[&victim].name, 10);
+        let named = [view::finding("node", &victim, "in")];
+        let only_it = |found: Vec<view::Finding>, wanted: &[view::Finding]| {
+            assert!(found.iter().all(|[_, subject, _]| *subject == victim), "something else is blamed: {found:?}");
+            if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+        };
+        if let Some(prometheus) = &prometheus {
+            let alert = [view::finding("KubeCanaryNodeLossy", &victim, "in")];
+            until("the alert names the node and the way", PROBES, || only_it(prometheus.firing()?, &alert));
+        }
+        until("the verdict names the node and the way", PROBES, || {
+            only_it(view::verdicts(&self.cluster, witness)?, &named)
+        });
+        until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
+        drop(fault);
+        until("no verdict", VERDICTS, || only_it(view::verdicts(&self.cluster, witness)?, &[]));
+        assert_eq!(view::doctor(&self.cluster, witness), Ok(Vec::new()));
+        self.recovers(&pods);
+    }
+
     fn loss_shows_where_it_is(&self) {
         let pods = self.pods();
         let victim = self.zones.keys().next().expect("there are nodes").clone();
         let into_victim = |_: &str, peer: &str| peer == victim;
         let before = self.links(&pods).unwrap();
-        let fault = faults::IngressLoss::start(&self.cluster, &pods[&victim].name, 40);
+        let fault = faults::IngressLoss::of_requests(&self.cluster, &pods[&victim].name, 40);
         let during = until("loss on every link into the pod", PROBES, || {
             let now = self.links(&pods)?;
             let into = growth(&before, &now, into_victim)?;

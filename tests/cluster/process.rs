@@ -1,7 +1,8 @@
 //! Running other programs: output in hand, failure with the command line and its stderr.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
 
 /// Runs to the end and returns stdout.
 ///
@@ -27,4 +28,28 @@ pub fn output(command: &mut Command, input: &str) -> Result<Output, String> {
     stdin.write_all(input.as_bytes()).map_err(|error| format!("{command:?}: its stdin: {error}"))?;
     drop(stdin);
     child.wait_with_output().map_err(|error| format!("{command:?}: {error}"))
+}
+
+/// A program and whatever it starts, as one process group; ended when this is dropped.
+pub struct Background(Child);
+
+impl Background {
+    /// Starts it; what it says is not kept.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self, String> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command.spawn().map(Self).map_err(|error| format!("{command:?}: cannot start: {error}"))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        if let Err(error) = stdout(Command::new("kill").args(["--", &group])) {
+            eprintln!("{error}");
+        }
+        let _ = self.0.wait();
+    }
 }

@@ -71,8 +71,7 @@ pub struct Verdict {
     /// Whether packets are lost, rather than slow or an agent late.
     #[serde(skip)]
     pub is_loss: bool,
-    /// What [`headline`] says of it.
-    #[serde(skip)]
+    /// What [`headline`] says of it: the finding in a few words, with its subject.
     pub summary: String,
     /// By which verdicts of a kind are ordered, the larger first.
     #[serde(skip)]
