@@ -88,7 +88,8 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     let discounted = agents::starved(matrix);
     let mut verdicts = Vec::new();
     let mut of_pods = Findings::default();
-    for network in [Network::Pod, Network::Node] {
+    let networks = [Network::Pod, Network::Node];
+    for network in networks.into_iter().filter(|network| matrix.is_measured(*network)) {
         let scope = Scope { matrix, network, discounted: &discounted };
         let findings = loss::search(&scope);
         of_losses(&scope, &findings, &mut verdicts);

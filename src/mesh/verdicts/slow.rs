@@ -87,7 +87,7 @@ fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
 pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
     scope.each_pair(|pair| {
-        if let Some(rtt) = pair.rtt_us {
+        if let Some(rtt) = pair.rtt_us() {
             classes[scope.zone_place(pair)].add(rtt);
         }
     });
@@ -175,7 +175,7 @@ fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
         let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
         let of_them = |slow: &&mut Slow| slow.of == 1 && slow.culprit == Culprit::Zones(a.min(b), a.max(b));
         if let Some(slow) = zones.iter_mut().find(of_them)
-            && pair.rtt_us.is_some()
+            && pair.rtt_us().is_some()
         {
             slow.culprit = Culprit::Link(pair.a, pair.b);
         }
@@ -204,7 +204,7 @@ fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
 
 /// A pair's round trip, and what is usual between its zones.
 fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
-    Some((pair.rtt_us?, classes[scope.zone_place(pair)].usual_us()?))
+    Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us()?))
 }
 
 fn touches(slow: &Slow, pair: &Pair) -> bool {
