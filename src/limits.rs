@@ -217,9 +217,9 @@ pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const MESH_ROWS_MAX: usize = 300;
 /// Nodes of a mesh that are told apart: those of the largest supported Kubernetes cluster, which 300 rows may speak of.
 pub const MESH_NODES_MAX: usize = 5_000;
-/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep sums for
-/// each two of them.
-pub const MESH_ZONES_MAX: usize = 33;
+/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep 320
+/// bytes of sums for each two of them.
+pub const MESH_ZONES_MAX: usize = 17;
 /// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
 /// others take 777 KB, of which their cells are 718.
 pub const MESH_BYTES_MAX: usize = 900_000;

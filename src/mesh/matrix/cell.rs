@@ -88,17 +88,21 @@ impl Cell {
         self.bits >> 10 & COUNT_MAX
     }
 
-    /// Median round trip in microseconds.
-    pub fn rtt_us(self) -> Option<f32> {
-        let code = self.bits >> 20 & COUNT_MAX;
-        let step = u16::try_from(code).unwrap_or_default().saturating_sub(1);
-        (code > 0).then(|| RTT_MIN_US * (f32::from(step) / (RTT_CODES - 1.0) * RTT_SPAN).exp())
+    /// The code of its median round trip; 0 where nothing was answered.
+    pub fn rtt_code(self) -> u16 {
+        u16::try_from(self.bits >> 20 & COUNT_MAX).unwrap_or_default()
     }
 
     /// Since when it loses, in seconds after the matrix's own epoch.
     pub const fn since(self) -> Option<i16> {
         if self.since == NO_SINCE { None } else { Some(self.since) }
     }
+}
+
+/// The round trip of a code, in microseconds.
+pub fn rtt_us(code: u16) -> Option<f32> {
+    let step = f32::from(code.checked_sub(1)?);
+    Some(RTT_MIN_US * (step / (RTT_CODES - 1.0) * RTT_SPAN).exp())
 }
 
 fn rtt_code(seconds: Option<f64>) -> u32 {
@@ -130,7 +134,7 @@ mod tests {
         let cell = Cell::new(&contents());
         assert_eq!((cell.peer(), cell.network(), cell.is_over_ipv6()), (299, Network::Node, true));
         assert_eq!((cell.probes(), cell.lost(), cell.since()), (60, 1, Some(-60)));
-        let rtt = cell.rtt_us().expect("a round trip");
+        let rtt = rtt_us(cell.rtt_code()).expect("a round trip");
         assert!((rtt / 40.0 - 1.0).abs() < 0.01, "{rtt}");
         let plain = Cell::new(&Contents { network: Network::Pod, over_ipv6: false, since: None, ..contents() });
         assert_eq!((plain.network(), plain.is_over_ipv6(), plain.since()), (Network::Pod, false, None));
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn round_trips_out_of_range_stay_within_and_none_stays_none() {
-        let rtt = |seconds| Cell::new(&Contents { rtt_p50_seconds: seconds, ..contents() }).rtt_us();
+        let rtt = |seconds| rtt_us(Cell::new(&Contents { rtt_p50_seconds: seconds, ..contents() }).rtt_code());
         assert_eq!([None, Some(0.0), Some(f64::NAN), Some(-1.0)].map(rtt), [None; 4]);
         assert_eq!(rtt(Some(1e-9)), Some(1.0));
         assert!((rtt(Some(1e9)).expect("one") / 1e8 - 1.0).abs() < 0.001);

@@ -10,7 +10,7 @@
 mod cell;
 mod names;
 
-pub use cell::Cell;
+pub use cell::{Cell, rtt_us};
 
 use std::ops::Range;
 
@@ -170,6 +170,8 @@ pub struct Matrix {
     epoch: Option<u64>,
     /// Loopback addresses are probed: all canaries count the echoes of one namespace.
     loopback: bool,
+    /// Whether the pods' network was probed, and the nodes'.
+    networks: [bool; 2],
     not_kept: NotKept,
 }
 
@@ -195,6 +197,7 @@ impl Matrix {
             current: None,
             epoch: None,
             loopback: false,
+            networks: [false; 2],
             not_kept: NotKept::default(),
         }
     }
@@ -266,6 +269,7 @@ impl Matrix {
             self.not_kept.cells += 1;
             return;
         }
+        self.networks[usize::from(peer.network == Network::Node)] |= cell.probes() > 0;
         let Some(row) = self.rows.last_mut() else { return };
         row.len = u32::try_from(self.cells.len()).unwrap_or(u32::MAX) - row.begin;
         row.facts.sent = row.facts.sent.saturating_add(recent.sent);
@@ -447,6 +451,11 @@ impl Matrix {
     /// Whether loopback addresses are probed: all canaries count the echoes of one namespace.
     pub const fn is_on_loopback(&self) -> bool {
         self.loopback
+    }
+
+    /// Whether anything was measured in a network.
+    pub fn is_measured(&self, network: Network) -> bool {
+        self.networks[usize::from(network == Network::Node)]
     }
 
     /// How many cells are kept.

@@ -60,10 +60,10 @@ impl Way {
         if self.sent > 0.0 { (self.missed / self.sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// How far off its rate may be, where each way loses half of what the round trips do.
+    /// How far off its rate may be where both ways lose alike: of the round trips that are known to be lost, each is as
+    /// likely lost on the one way as on the other.
     fn variance(self, round_trips: f64) -> f64 {
-        let half = round_trips / 2.0;
-        (self.error / self.sent).powi(2) + half * (1.0 - half) / self.sent
+        (self.error / self.sent).powi(2) + round_trips / 4.0 / self.sent
     }
 
     /// Whether this way loses, and the other does not.

@@ -163,8 +163,10 @@ fn explain(scope: &Scope<'_>, findings: &mut Findings, costs: &Costs, banned: &[
         let rest = prune(scope, findings, costs);
         let learnt = background(rest);
         let steady = (learnt / findings.background - 1.0).abs() < 0.1;
+        // With less background nobody was to blame: with more nobody is.
+        let nobody = findings.found.is_empty() && learnt >= findings.background;
         findings.background = learnt;
-        if steady {
+        if steady || nobody {
             break;
         }
     }

@@ -80,14 +80,15 @@ pub struct Verdict {
 
 /// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 48 bytes per node and 200 per zone pair at a time, and some walks over all cells.
+/// Takes 48 bytes per node and 320 per zone pair at a time, and some walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     let discounted = agents::starved(matrix);
     let mut verdicts = Vec::new();
     let mut of_pods = Findings::default();
-    for network in [Network::Pod, Network::Node] {
+    let networks = [Network::Pod, Network::Node];
+    for network in networks.into_iter().filter(|network| matrix.is_measured(*network)) {
         let scope = Scope { matrix, network, discounted: &discounted };
         let findings = loss::search(&scope);
         of_losses(&scope, &findings, &mut verdicts);

@@ -1,6 +1,6 @@
 //! Both cells of a pair together, for every pair of a network that was measured, in one walk over the cells.
 
-use crate::mesh::matrix::{Cell, Matrix};
+use crate::mesh::matrix::{Cell, Matrix, rtt_us};
 use crate::mesh::row::Network;
 
 /// Probes and losses.
@@ -36,15 +36,20 @@ pub struct Pair {
     pub there: Tally,
     /// What `b` measured of `a`.
     pub back: Tally,
-    /// Median round trip in microseconds: the lower of both directions, the higher of both protocols. `None` where
-    /// nothing was answered.
-    pub rtt_us: Option<f32>,
+    /// The code of the median round trip: the lower of both directions, the higher of both protocols; 0 where nothing was
+    /// answered. Most walks have no use for the time itself.
+    rtt_code: u16,
 }
 
 impl Pair {
     /// Both directions together: either loses what is lost on either way.
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)
+    }
+
+    /// Median round trip in microseconds; `None` where nothing was answered.
+    pub fn rtt_us(&self) -> Option<f32> {
+        rtt_us(self.rtt_code)
     }
 
     /// What `node` measured of the other.
@@ -106,22 +111,23 @@ impl<'a> Scope<'a> {
     }
 
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
-        let tally = |cells: &[Cell]| {
-            let ours = cells.iter().filter(|cell| cell.network() == self.network);
-            ours.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
+        let mut codes = [0_u16; 2];
+        let mut tally = |cells: &[Cell]| {
+            let mut sum = Tally::default();
+            for cell in cells.iter().filter(|cell| cell.network() == self.network) {
+                sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
+                let held = &mut codes[usize::from(cell.is_over_ipv6())];
+                // 0 is none, and so the largest.
+                *held = held.wrapping_sub(1).min(cell.rtt_code().wrapping_sub(1)).wrapping_add(1);
+            }
+            sum
         };
-        let rtt = |over_ipv6: bool| {
-            let ours = there.iter().chain(back);
-            ours.filter(|cell| cell.network() == self.network && cell.is_over_ipv6() == over_ipv6)
-                .filter_map(|cell| cell.rtt_us())
-                .reduce(f32::min)
-        };
-        let rtt_us = [rtt(false), rtt(true)].into_iter().flatten().reduce(f32::max);
         let (there, back) = (tally(there), tally(back));
+        let rtt_code = codes[0].max(codes[1]);
         let pair = if node < peer {
-            Pair { a: node, b: peer, there, back, rtt_us }
+            Pair { a: node, b: peer, there, back, rtt_code }
         } else {
-            Pair { a: peer, b: node, there: back, back: there, rtt_us }
+            Pair { a: peer, b: node, there: back, back: there, rtt_code }
         };
         (pair.both().probes > 0).then_some(pair)
     }

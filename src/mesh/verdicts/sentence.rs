@@ -163,7 +163,8 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
                 "round trips of {own} (median of {} pairs of nodes); by way of zone {by} they would take {usual}",
                 slow.pairs
             );
-            (Kind::ZonePair, format!("{a}->{b}"), evidence, format!("zone {a} <-> zone {b} is slow"))
+            let who = if a == b { format!("zone {a} is slow") } else { format!("zone {a} <-> zone {b} is slow") };
+            (Kind::ZonePair, format!("{a}->{b}"), evidence, who)
         }
         Culprit::Link(a, b) => {
             let (a, b) = (scope.matrix.name(a), scope.matrix.name(b));

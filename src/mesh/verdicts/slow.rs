@@ -15,9 +15,9 @@ const DETOUR_TIMES: f32 = 2.5;
 /// And from so much above either: racks, bridges and hypervisors differ by less.
 const EXTRA_US: f32 = 1_000.0;
 /// Cells of a class's medians: 1 µs to 10 s.
-const CELLS: usize = 70;
+const CELLS: usize = 140;
 /// How many of them make a factor of e.
-const CELLS_PER_E: f32 = 4.3;
+const CELLS_PER_E: f32 = 8.6;
 /// The share of its pairs that makes a slow node, as three of four.
 const SHARE: (u32, u32) = (3, 4);
 /// Of a class in which more pairs than one of so many are slow, none is an exception.
@@ -83,17 +83,18 @@ fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
     rtt_us >= usual_us * TIMES && rtt_us >= usual_us + EXTRA_US
 }
 
-/// Finds what is slow, the worst first. Takes 148 bytes per zone pair and 12 per node.
+/// Finds what is slow, the worst first. Takes 288 bytes per zone pair and 12 per node.
 pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
     scope.each_pair(|pair| {
-        if let Some(rtt) = pair.rtt_us {
+        if let Some(rtt) = pair.rtt_us() {
             classes[scope.zone_place(pair)].add(rtt);
         }
     });
     let mut found = zones(scope, &classes);
     name_single_links(scope, &mut found);
     let nodes = nodes(scope, &classes);
+    drop_explained(scope, &mut found, &nodes);
     let links = links(scope, &classes, &nodes);
     found.extend(nodes);
     found.extend(links);
@@ -102,12 +103,12 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     found
 }
 
-/// Two zones between which it takes longer than by way of a third.
+/// Two zones between which it takes longer than by way of a third, or a zone within which it takes longer than out and back.
 fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
     // Number 0 is no zone.
     let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us();
-    let pairs = (1..count).flat_map(|high| (1..high).map(move |low| (low, high)));
+    let pairs = (1..count).flat_map(|high| (1..=high).map(move |low| (low, high)));
     let slow = pairs.filter_map(|(low, high)| {
         let rtt_us = usual(low, high)?;
         let thirds = (1..count).filter(|by| *by != low && *by != high);
@@ -166,6 +167,29 @@ fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
     (sum / pairs.max(1) as f32).exp()
 }
 
+/// Zones of which every pair has a slow node are not slow for a reason of their own.
+fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
+    if zones.is_empty() || nodes.is_empty() {
+        return;
+    }
+    let mut unexplained = vec![false; zones.len()];
+    scope.each_pair(|pair| {
+        if pair.rtt_us().is_none() || nodes.iter().any(|slow| touches(slow, pair)) {
+            return;
+        }
+        let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
+        for (slow, unexplained) in zones.iter().zip(&mut unexplained) {
+            *unexplained |= match slow.culprit {
+                Culprit::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
+                Culprit::Link(low, high) => (low, high) == (pair.a, pair.b),
+                Culprit::Node(_) => false,
+            };
+        }
+    });
+    let mut unexplained = unexplained.into_iter();
+    zones.retain(|_| unexplained.next().unwrap_or(false));
+}
+
 /// Between zones of which only one node each is measured it is a link.
 fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
     if zones.iter().all(|slow| slow.of > 1) {
@@ -175,7 +199,7 @@ fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
         let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
         let of_them = |slow: &&mut Slow| slow.of == 1 && slow.culprit == Culprit::Zones(a.min(b), a.max(b));
         if let Some(slow) = zones.iter_mut().find(of_them)
-            && pair.rtt_us.is_some()
+            && pair.rtt_us().is_some()
         {
             slow.culprit = Culprit::Link(pair.a, pair.b);
         }
@@ -204,7 +228,7 @@ fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
 
 /// A pair's round trip, and what is usual between its zones.
 fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
-    Some((pair.rtt_us?, classes[scope.zone_place(pair)].usual_us()?))
+    Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us()?))
 }
 
 fn touches(slow: &Slow, pair: &Pair) -> bool {

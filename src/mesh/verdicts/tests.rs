@@ -275,3 +275,35 @@ fn two_verdicts_are_counted_in_the_headline() {
     let mesh = full(&["a", "b", "c", "d", "e"], lost).missing("x");
     assert_eq!(mesh.headline(), "c is losing packets from 4 of 4 sources, and 1 more");
 }
+
+fn far(node: &str, zone: &str, rtt_ms: f64) -> Value {
+    let recent = json!({"seconds": 60.0, "sent": 60, "received": 60, "lost": 0, "rtt_p50_seconds": rtt_ms / 1e3});
+    with(with(peer(node, 0), "zone", json!(zone)), "recent", recent)
+}
+
+/// Two nodes in each of three zones, a millisecond apart, and what `rtt` adds.
+fn three_zones(rtt_ms: impl Fn(&str, &str) -> f64) -> Mesh {
+    let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c"), ("c2", "c")];
+    nodes.iter().fold(Mesh::new(), |mesh, (from, zone)| {
+        let others = nodes.iter().filter(|(to, _)| to != from);
+        let peers = others.map(|(to, zone)| far(to, zone, rtt_ms(from, to)));
+        mesh.row(&with(source(from, 300), "zone", json!(zone)), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn what_is_slow_is_a_zone_pair_a_node_or_a_link() {
+    let between = |from: &str, to: &str| if from[..1] == to[..1] { 0.1 } else { 1.0 };
+    let is = |from: &str, to: &str, a: &str, b: &str| {
+        from.starts_with(a) && to.starts_with(b) || from.starts_with(b) && to.starts_with(a)
+    };
+    assert_eq!(three_zones(between).headline(), "all well");
+    let zones = three_zones(|from, to| between(from, to) + if is(from, to, "a", "b") { 9.0 } else { 0.0 });
+    assert_eq!(zones.subjects(), [(Kind::ZonePair, "a->b".into())]);
+    assert_eq!(zones.headline(), "zone a <-> zone b is slow");
+    let link = three_zones(|from, to| between(from, to) + if is(from, to, "a1", "b2") { 9.0 } else { 0.0 });
+    assert_eq!(link.subjects(), [(Kind::Link, "a1->b2".into())]);
+    let node = three_zones(|from, to| between(from, to) + if from == "c2" || to == "c2" { 9.0 } else { 0.0 });
+    // Within its zone there is nothing to compare it with.
+    assert_eq!(node.headline(), "c2 is slow to 4 of 5 nodes");
+}
