@@ -9,6 +9,7 @@ mod judged;
 mod mesh;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use judged::Score;
 use kube_canary::mesh::verdicts::{headline, judge};
@@ -288,6 +289,21 @@ fn large_meshes_are_judged_as_small_ones_are() {
     };
     let all = judged::print("large", &run(6, 600_000, draw));
     assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+    let mut plan = Plan::new(300);
+    plan.zones = 3;
+    let healthy = mesh::make(&plan, 1).0;
+    plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
+    plan.faults.push(Fault::Link { a: 1, b: 2, there: 0.5, back: 0.0 });
+    for (label, matrix) in [("healthy", healthy), ("two faults", mesh::make(&plan, 1).0)] {
+        let begun = Instant::now();
+        let verdicts = judge(&matrix);
+        println!(
+            "300 nodes, {label}: {} verdicts in {:?}, {}",
+            verdicts.len(),
+            begun.elapsed(),
+            headline(&verdicts, &matrix)
+        );
+    }
 }
 
 #[test]

@@ -44,24 +44,28 @@ impl Random {
         if rate >= 1.0 {
             return all;
         }
-        let (mut bits, mut at, scale) = (0_u64, 0_usize, (1.0 - rate).ln());
-        while rate > 0.0 {
-            let gap = (1.0 - self.unit()).ln() / scale;
-            if gap >= (PROBES - at) as f64 {
-                break;
-            }
-            at += gap as usize;
-            bits |= 1 << at;
-            at += 1;
-            if at >= PROBES {
-                break;
+        let (mut bits, mut at, scale) = (0_u64, 0, (1.0 - rate).ln());
+        if rate > 0.0 {
+            loop {
+                at += whole(((1.0 - self.unit()).ln() / scale).min(1e3));
+                if at >= PROBES {
+                    break;
+                }
+                bits |= 1 << at;
+                at += 1;
             }
         }
         bits
     }
 }
 
-const PROBES: usize = 60;
+fn whole(number: f64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousands")]
+    let whole = number as u32;
+    whole
+}
+
+const PROBES: u32 = 60;
 
 /// What is wrong with a mesh.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -231,7 +235,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     let place = |random: &mut Random| (random.between(0.0, 1_000.0), random.between(0.0, 1_000.0));
     let places: Vec<(f64, f64)> = (0..plan.zones).map(|_| place(random)).collect();
     // How much of the newest 60 probes a window of so many seconds covers.
-    let covered = |seconds: f64, phase: f64| (1_u64 << ((seconds - phase).ceil() as u32).min(60)) - 1;
+    let covered = |seconds: f64, phase: f64| (1_u64 << whole((seconds - phase).ceil()).min(PROBES)) - 1;
     let (mut counted, mut rows) = (vec![0_u64; plan.nodes], Vec::new());
     for (from, peers) in probed.iter().enumerate() {
         let mut row: Vec<Made> = Vec::new();
@@ -264,7 +268,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
         counted.fill(all);
     }
     if let Some((node, rate)) = plan.foreign {
-        counted[node] += (rate * windows[node]) as u64;
+        counted[node] += u64::from(whole(rate * windows[node]));
     }
     let mut matrix = Matrix::new();
     for (node, row) in rows.iter().enumerate() {

@@ -91,8 +91,7 @@ impl Cell {
     /// Median round trip in microseconds.
     pub fn rtt_us(self) -> Option<f32> {
         let code = self.bits >> 20 & COUNT_MAX;
-        #[expect(clippy::cast_possible_truncation, reason = "a code has 10 bits")]
-        let step = (code as u16).saturating_sub(1);
+        let step = u16::try_from(code).unwrap_or_default().saturating_sub(1);
         (code > 0).then(|| RTT_MIN_US * (f32::from(step) / (RTT_CODES - 1.0) * RTT_SPAN).exp())
     }
 

@@ -12,10 +12,12 @@ mod names;
 
 pub use cell::Cell;
 
+use std::ops::Range;
+
 use cell::Contents;
 use names::{Numbers, Span, Text};
 
-use super::row::{Network, PeerRow, Protocol, RecentSource, Source, State};
+use super::row::{Network, PeerRow, Protocol, Source, State};
 use crate::limits::{
     MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX, MESH_ZONES_MAX,
 };
@@ -76,25 +78,72 @@ impl Node {
 }
 
 /// A row's place among the cells, and what its source says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
-    begin: usize,
-    len: usize,
+    begin: u32,
+    len: u32,
     /// What the source says of its last minute.
     pub facts: Facts,
 }
 
-/// What a source says of itself; `None` where an older canary does not.
-#[derive(Clone, Debug, Default)]
+/// What a source says of its last minute; `None` where an older canary does not. In 32 bits, which count exactly up to
+/// 16 million.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Between two probes of one peer.
-    pub interval_seconds: Option<f64>,
-    /// Its last minute.
-    pub recent: RecentSource,
+    pub interval_seconds: Option<f32>,
+    /// How much time its counters cover.
+    pub seconds: Option<f32>,
+    /// Echo requests that its network namespace counted.
+    pub echo_requests_received: Option<f32>,
+    /// How late probes were sent.
+    pub send_lag_p99_seconds: Option<f32>,
+    /// How late replies were read.
+    pub read_delay_p99_seconds: Option<f32>,
+    /// Probes that were not sent, for want of time.
+    pub probes_skipped: Option<f32>,
+    /// Packets that its socket had no room for.
+    pub receive_queue_drops: Option<f32>,
+    /// How long its probe thread waited for a processor.
+    pub run_delay_seconds: Option<f32>,
     /// The time that its cells cover.
-    pub cells_seconds: f64,
+    pub cells_seconds: f32,
     /// Probes that it sent in that time.
-    pub sent: u64,
+    pub sent: u32,
+}
+
+const _: () = assert!(size_of::<Row>() <= 80);
+
+impl Row {
+    const fn range(&self) -> Range<usize> {
+        self.begin as usize..(self.begin + self.len) as usize
+    }
+}
+
+impl Facts {
+    fn of(source: &Source<'_>) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "what is out of range is infinite")]
+        let real = |value: Option<f64>| value.map(|value| value as f32);
+        let count = |value: Option<u64>| value.map(|value| value as f32);
+        let recent = &source.recent;
+        Self {
+            interval_seconds: real(source.interval_seconds),
+            seconds: real(recent.seconds),
+            echo_requests_received: count(recent.echo_requests_received),
+            send_lag_p99_seconds: real(recent.send_lag_p99_seconds),
+            read_delay_p99_seconds: real(recent.read_delay_p99_seconds),
+            probes_skipped: count(recent.probes_skipped),
+            receive_queue_drops: count(recent.receive_queue_drops),
+            run_delay_seconds: real(recent.run_delay_seconds),
+            cells_seconds: 0.0,
+            sent: 0,
+        }
+    }
+
+    /// The time that its counters cover; that of its cells, where it does not say.
+    pub fn covered_seconds(&self) -> f32 {
+        self.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(self.cells_seconds)
+    }
 }
 
 /// What did not fit.
@@ -113,7 +162,7 @@ pub struct Matrix {
     numbers: Numbers,
     nodes: List<Node>,
     zones: Vec<Span>,
-    rows: Vec<Row>,
+    rows: List<Row>,
     cells: List<Cell>,
     /// The node whose row streams in.
     current: Option<u16>,
@@ -141,7 +190,7 @@ impl Matrix {
             numbers: Numbers::new(),
             nodes: List::new(MESH_NODES_MAX),
             zones: vec![unknown],
-            rows: Vec::new(),
+            rows: List::new(MESH_ROWS_MAX),
             cells: List::new(MESH_BYTES_MAX / size_of::<Cell>()),
             current: None,
             epoch: None,
@@ -159,19 +208,15 @@ impl Matrix {
             self.not_kept.rows += 1;
             return;
         };
-        let node = &mut self.nodes[usize::from(number)];
-        if node.row.is_some() {
+        let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+        let row = Row { begin, len: 0, facts: Facts::of(source) };
+        let room = self.bytes() + size_of::<Row>() <= MESH_BYTES_MAX;
+        if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
             return;
         }
+        let node = &mut self.nodes[usize::from(number)];
         (node.row, node.presence) = (Some(place), Presence::Broken);
-        let facts = Facts {
-            interval_seconds: source.interval_seconds,
-            recent: source.recent.clone(),
-            cells_seconds: 0.0,
-            sent: 0,
-        };
-        self.rows.push(Row { begin: self.cells.len(), len: 0, facts });
         self.current = Some(number);
     }
 
@@ -222,10 +267,12 @@ impl Matrix {
             return;
         }
         let Some(row) = self.rows.last_mut() else { return };
-        row.len = self.cells.len() - row.begin;
-        row.facts.sent += u64::from(recent.sent);
+        row.len = u32::try_from(self.cells.len()).unwrap_or(u32::MAX) - row.begin;
+        row.facts.sent = row.facts.sent.saturating_add(recent.sent);
         if recent.seconds > 0.0 {
-            row.facts.cells_seconds = row.facts.cells_seconds.max(recent.seconds);
+            #[expect(clippy::cast_possible_truncation, reason = "a minute")]
+            let seconds = recent.seconds as f32;
+            row.facts.cells_seconds = row.facts.cells_seconds.max(seconds);
             if peer.network == Network::Pod {
                 let node = &mut self.nodes[usize::from(number)];
                 node.aimed = node.aimed.saturating_add(1);
@@ -270,8 +317,7 @@ impl Matrix {
     /// Sorts by column, so that both cells of a pair are found in one walk. Of two cells for one peer the first stays.
     fn sort_last_row(&mut self) {
         let Some(row) = self.rows.last_mut() else { return };
-        let end = row.begin + row.len;
-        let cells = &mut self.cells[row.begin..end];
+        let cells = &mut self.cells[row.range()];
         if !cells.is_sorted_by(|a, b| a.key() < b.key()) {
             // Stable, which needs memory of its own: half a row.
             cells.sort_by_key(|cell| cell.key());
@@ -282,7 +328,7 @@ impl Matrix {
                     kept += 1;
                 }
             }
-            row.len = kept;
+            row.len = u32::try_from(kept).unwrap_or(row.len);
         }
     }
 
@@ -298,7 +344,8 @@ impl Matrix {
             return Some(number);
         }
         let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < MESH_NODES_MAX)?;
-        if self.bytes() + size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE + name.len() > MESH_BYTES_MAX {
+        let needed = size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
+        if self.bytes() + needed > MESH_BYTES_MAX {
             return None;
         }
         let span = self.text.add(name)?;
@@ -334,8 +381,14 @@ impl Matrix {
     /// Bytes that are taken, with those that the verdicts will take per node.
     pub fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * (size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE);
-        let rows = self.rows.capacity() * size_of::<Row>();
+        let rows = self.rows.len() * size_of::<Row>();
         self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.len()
+    }
+
+    /// Bytes that are in memory, in whole pages where they are mapped.
+    pub fn resident_bytes(&self) -> usize {
+        let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
+        lists + self.text.resident_bytes() + self.numbers.bytes()
     }
 
     /// How many nodes are known, by their own rows or as peers.
@@ -373,7 +426,7 @@ impl Matrix {
         if self.current == Some(number) {
             return &[];
         }
-        self.row(number).map_or(&[], |row| &self.cells[row.begin..row.begin + row.len])
+        self.row(number).map_or(&[], |row| &self.cells[row.range()])
     }
 
     /// How many zones there are, that of nodes without one included.

@@ -40,6 +40,11 @@ impl Text {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// Bytes of it that are in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.0.resident_bytes()
+    }
+
     /// Bytes of all.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -93,6 +98,11 @@ impl Numbers {
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits count")]
         let start = hasher.finish() as usize;
         (0..self.places.len()).map(move |step| start.wrapping_add(step) & mask)
+    }
+
+    /// Bytes by which the table grows with the next name.
+    pub const fn growth(&self) -> usize {
+        if (self.taken + 1) * 2 > self.places.len() { self.bytes() } else { 0 }
     }
 
     /// Bytes of the table.

@@ -104,9 +104,8 @@ impl Count {
     /// `None` where it cannot be compared.
     fn of(matrix: &Matrix, node: u16) -> Option<Self> {
         let (it, row) = (matrix.get(node), matrix.row(node)?);
-        let recent = &row.facts.recent;
-        let seconds = recent.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(row.facts.cells_seconds);
-        let received = recent.echo_requests_received? as f64;
+        let seconds = f64::from(row.facts.covered_seconds());
+        let received = f64::from(row.facts.echo_requests_received?);
         let sent = f64::from(it.probes_per_second) * seconds;
         let error = ERROR_PER_SOURCE * f64::from(it.aimed).sqrt();
         let count = Self { sent, received, error, seconds };
@@ -163,7 +162,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
         if spoilt > 0.0 || row.facts.cells_seconds <= 0.0 {
             return;
         }
-        let sent = f64::from(pair.of(node).probes) / row.facts.cells_seconds * count.seconds;
+        let sent = f64::from(pair.of(node).probes) / f64::from(row.facts.cells_seconds) * count.seconds;
         outwards.sent += sent;
         outwards.missed += count.missed();
         variance += count.error * count.error;
@@ -206,7 +205,7 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Wa
     }
     let way = |from: u16, to: u16| {
         let (count, row) = (Count::of(scope.matrix, to)?, scope.matrix.row(from)?);
-        let seconds = row.facts.cells_seconds;
+        let seconds = f64::from(row.facts.cells_seconds);
         let sent = f64::from(pair.of(from).probes) / seconds * count.seconds;
         (seconds > 0.0).then_some(Way { sent, missed: count.missed(), error: count.error })
     };

@@ -9,7 +9,7 @@
 
 use super::pairs::{Pair, Scope, Tally, zone_place};
 use super::score::{Sum, gain, likelihood};
-use crate::limits::MESH_CULPRITS_MAX;
+use crate::limits::{MESH_CULPRITS_MAX, MESH_JUDGED_BYTES_PER_NODE};
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
 /// Nats that a culprit must explain beyond the logarithm of the number of candidates: chance alone is blamed in at most
@@ -82,6 +82,9 @@ impl Findings {
     }
 }
 
+// And 5 bytes: how far a row is walked, and whether it is discounted.
+const _: () = assert!(size_of::<Sum>() + 5 <= MESH_JUDGED_BYTES_PER_NODE);
+
 /// What candidates cost.
 #[derive(Clone, Copy)]
 struct Costs {
@@ -109,7 +112,7 @@ struct Weighed {
     link: Option<(f64, Pair)>,
 }
 
-/// Finds who is to blame. Takes 28 bytes per node and zone pair, and a walk over all cells for each culprit.
+/// Finds who is to blame. Takes 32 bytes per node and zone pair, and a walk over all cells for each culprit.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let mut findings = Findings::default();
     let costs = Costs { node: CERTAINTY, zones: CERTAINTY, link: CERTAINTY };
@@ -251,15 +254,16 @@ fn worth(sum: &Sum, expected: f64) -> f64 {
 fn next(scope: &Scope<'_>, findings: &Findings, costs: &Costs, banned: &[Culprit]) -> Option<Finding> {
     let expected = findings.background;
     let weighed = weigh(scope, findings, costs, expected);
-    let wide = |culprit: Culprit, sum: &Sum, bonus: f64| {
-        let score = worth(sum, expected) - costs.of(culprit) + bonus;
-        let counts = score > 0.0 && sum.rate() >= RATE_MIN && sum.is_spread() && score > sum.as_links.into();
-        counts.then(|| Finding { culprit, score, rate: sum.rate() })
+    let wide = |culprit: Culprit, sum: &Sum, silent: bool| {
+        let bonus = if silent { SILENT_AGENT_BONUS } else { 0.0 };
+        let nats = worth(sum, expected) - costs.of(culprit) + bonus;
+        let counts = nats > 0.0 && sum.rate() >= RATE_MIN && sum.is_spread();
+        let counts = counts && (silent || nats > sum.as_links.into());
+        counts.then(|| Finding { culprit, score: nats, rate: sum.rate() })
     };
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(sum, node)| {
         let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
-        let bonus = if silent { SILENT_AGENT_BONUS + f64::from(sum.as_links) } else { 0.0 };
-        (sum.pairs >= if silent { 1 } else { 2 }).then(|| wide(Culprit::Node(node), sum, bonus)).flatten()
+        (sum.pairs >= if silent { 1 } else { 2 }).then(|| wide(Culprit::Node(node), sum, silent)).flatten()
     });
     let (zone_count, weighed_zones) = (u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX), &weighed.zones);
     let zone_pairs = (0..zone_count).flat_map(|high| (0..=high).map(move |low| (low, high)));
@@ -268,11 +272,11 @@ fn next(scope: &Scope<'_>, findings: &Findings, costs: &Costs, banned: &[Culprit
         // Nodes without a zone have nothing in common, but where nobody has one they are the whole mesh.
         let known = low != ZONE_UNKNOWN || sum.pairs == weighed.all.pairs;
         let counts = sum.pairs >= 2 && known && !banned.contains(&Culprit::Zones(low, high));
-        counts.then(|| wide(Culprit::Zones(low, high), sum, 0.0)).flatten()
+        counts.then(|| wide(Culprit::Zones(low, high), sum, false)).flatten()
     });
     let link = weighed.link.and_then(|(gain, pair)| {
-        let score = gain - costs.link;
-        (score > 0.0).then(|| Finding { culprit: Culprit::Link(pair.a, pair.b), score, rate: pair.both().rate() })
+        let nats = gain - costs.link;
+        (nats > 0.0).then(|| Finding { culprit: Culprit::Link(pair.a, pair.b), score: nats, rate: pair.both().rate() })
     });
     // Of equals the first: nodes before zones before links.
     nodes.chain(zones).chain(link).reduce(|best, next| if next.score > best.score { next } else { best })
@@ -305,8 +309,8 @@ fn prune(scope: &Scope<'_>, findings: &mut Findings, costs: &Costs) -> Tally {
             }
         }
         let weakest = (0..findings.found.len()).min_by(|a, b| {
-            let score = |index: usize| findings.found[index].score;
-            score(*a).total_cmp(&score(*b))
+            let nats = |index: usize| findings.found[index].score;
+            nats(*a).total_cmp(&nats(*b))
         });
         match weakest.filter(|index| findings.found[*index].score <= 0.0) {
             Some(index) => findings.found.remove(index),
@@ -327,12 +331,12 @@ fn exceptions(scope: &Scope<'_>, findings: &mut Findings, costs: &Costs) {
             return;
         }
         pairs[index].0 += 1;
-        let score = gain(pair.both().lost, pair.both().probes, of.rate.max(findings.background)) - costs.link;
-        if score > 0.0 {
+        let nats = gain(pair.both().lost, pair.both().probes, of.rate.max(findings.background)) - costs.link;
+        if nats > 0.0 {
             pairs[index].1 += 1;
             if exceptions.len() < MESH_CULPRITS_MAX {
                 let culprit = Culprit::Link(pair.a, pair.b);
-                exceptions.push((index, Finding { culprit, score, rate: pair.both().rate() }));
+                exceptions.push((index, Finding { culprit, score: nats, rate: pair.both().rate() }));
             }
         }
     });

@@ -1,1 +1,277 @@
+use std::collections::BTreeMap;
 
+use super::*;
+use crate::mesh::row::{PeerRow, Source};
+use serde_json::{Value, json};
+
+/// A mesh whose canaries say what they are told to, by way of the text that real ones write.
+struct Mesh {
+    matrix: Matrix,
+}
+
+fn peer(node: &str, lost: u32) -> Value {
+    json!({"node": node, "zone": "z", "network": "pod", "protocol": "icmp", "state": "ready", "address": "10.0.0.1",
+        "sent": 0, "received": 0, "lost": 0, "late": 0, "rtt_p50_seconds": 0.0001, "rtt_p99_seconds": 0.0002,
+        "since_unix_seconds": if lost > 0 { json!(1_700_000_000) } else { Value::Null },
+        "recent": {"seconds": 60.0, "sent": 60, "received": 60 - lost, "lost": lost, "rtt_p50_seconds": 0.0001,
+            "rtt_p99_seconds": 0.0002}})
+}
+
+fn source(node: &str, echo_requests_received: u32) -> Value {
+    json!({"node": node, "zone": "z", "version": "0.1.0", "interval_seconds": 1.0, "echo_requests_received": 0,
+        "echo_replies_sent": 0, "recent": {"seconds": 60.0, "echo_requests_received": echo_requests_received,
+            "echo_replies_sent": echo_requests_received, "probes_skipped": 0, "receive_queue_drops": 0}})
+}
+
+fn with(mut object: Value, key: &str, value: Value) -> Value {
+    object[key] = value;
+    object
+}
+
+impl Mesh {
+    fn new() -> Self {
+        Self { matrix: Matrix::new() }
+    }
+
+    fn row(mut self, source: &Value, peers: &[Value]) -> Self {
+        let text = source.to_string();
+        self.matrix.begin_row(&serde_json::from_str::<Source>(&text).expect("a source"));
+        for peer in peers {
+            let text = peer.to_string();
+            self.matrix.peer(&serde_json::from_str::<PeerRow>(&text).expect("a peer"));
+        }
+        self.matrix.end_row();
+        self
+    }
+
+    fn missing(mut self, node: &str) -> Self {
+        self.matrix.missing(node, "timed out");
+        self
+    }
+
+    fn verdicts(&self) -> Vec<Verdict> {
+        judge(&self.matrix)
+    }
+
+    fn subjects(&self) -> Vec<(Kind, String)> {
+        self.verdicts().into_iter().map(|verdict| (verdict.kind, verdict.subject)).collect()
+    }
+
+    fn headline(&self) -> String {
+        headline(&self.verdicts(), &self.matrix)
+    }
+}
+
+/// A full mesh in which each of `nodes` loses to each other what `lost` says.
+fn full(nodes: &[&str], lost: impl Fn(&str, &str) -> u32) -> Mesh {
+    nodes.iter().fold(Mesh::new(), |mesh, from| {
+        let peers: Vec<Value> = nodes.iter().filter(|to| *to != from).map(|to| peer(to, lost(from, to))).collect();
+        mesh.row(&source(from, 60 * u32::try_from(peers.len()).expect("few")), &peers)
+    })
+}
+
+#[test]
+fn what_was_not_measured_is_not_well() {
+    assert_eq!(Mesh::new().headline(), "nothing measured yet");
+    assert_eq!(Mesh::new().row(&source("a", 0), &[]).headline(), "nothing measured yet");
+    let unsent = with(peer("b", 0), "recent", json!({"seconds": 1.0, "sent": 1, "received": 0, "lost": 0}));
+    assert_eq!(Mesh::new().row(&source("a", 0), &[unsent]).headline(), "nothing measured yet");
+    let partial = full(&["a", "b", "c"], |_, _| 0).row(&source("d", 0), &[]);
+    assert_eq!(partial.headline(), "all well as far as measured: nothing is known of d");
+    assert_eq!(full(&["a", "b", "c"], |_, _| 0).headline(), "all well");
+}
+
+#[test]
+fn a_lost_probe_or_two_is_nobodys_fault() {
+    for lost in [1, 2] {
+        let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { lost } else { 0 });
+        assert_eq!(mesh.headline(), "all well");
+    }
+}
+
+#[test]
+fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
+    let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
+    let verdicts = mesh.verdicts();
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    let expected = json!({"kind": "node", "subject": "c", "direction": "both", "network": "pod",
+        "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
+        "since_unix_seconds": 1_700_000_000});
+    assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
+    assert_eq!(mesh.headline(), "c is losing packets from 3 of 3 sources");
+}
+
+#[test]
+fn a_bad_link_is_named_and_its_nodes_are_not() {
+    let between = |from: &str, to: &str| matches!((from, to), ("c", "b") | ("b", "c"));
+    let mesh = full(&["a", "c", "b", "d"], |from, to| if between(from, to) { 12 } else { 0 });
+    assert_eq!(mesh.subjects(), [(Kind::Link, "b->c".into())]);
+    assert_eq!(
+        mesh.verdicts()[0].evidence,
+        "loses 20.0 % of the round trips: 12 of 60 from b to c, 12 of 60 from c to b"
+    );
+    // Only one of them loses: no wire does that, but a filter.
+    let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("c", "b") { 60 } else { 0 });
+    assert_eq!(mesh.subjects(), [(Kind::Link, "c->b".into())]);
+}
+
+#[test]
+fn of_two_nodes_the_link_is_bad_unless_one_is_silent_too() {
+    let mesh = full(&["a", "b"], |_, _| 30);
+    assert_eq!(mesh.subjects(), [(Kind::Link, "a->b".into())]);
+    let silent = Mesh::new().row(&source("a", 0), &[peer("b", 60)]).missing("b");
+    assert_eq!(silent.subjects(), [(Kind::Node, "b".into())]);
+    assert!(silent.verdicts()[0].evidence.ends_with("its agent does not answer either (timed out)"));
+}
+
+#[test]
+fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
+    let row = |from: &str, lost| Mesh::new().row(&source(from, 0), &[peer("c", lost), peer("d", 0)]);
+    let reachable = row("a", 0).row(&source("d", 0), &[peer("c", 1)]).missing("c");
+    assert_eq!(reachable.subjects(), [(Kind::AgentUnreachable, "c".into())]);
+    let evidence = &reachable.verdicts()[0].evidence;
+    assert_eq!(evidence, "its row is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
+    let dead = row("a", 60).row(&source("d", 0), &[peer("c", 60), peer("a", 0)]).missing("c");
+    assert_eq!(dead.subjects(), [(Kind::Node, "c".into())]);
+    let unknown = full(&["a", "b"], |_, _| 0).missing("x");
+    assert_eq!(unknown.subjects(), [(Kind::AgentUnreachable, "x".into())]);
+    assert!(unknown.verdicts()[0].evidence.ends_with("nobody probes its node"));
+}
+
+#[test]
+fn who_gathers_on_a_node_that_is_cut_off_blames_his_own() {
+    let names = ["b", "c", "d", "e"];
+    let alone = Mesh::new().row(&source("a", 0), &names.map(|name| peer(name, 60)));
+    let mesh = names.iter().fold(alone, |mesh, name| mesh.missing(name));
+    assert_eq!(mesh.subjects(), [(Kind::Node, "a".into())]);
+    assert_eq!(mesh.headline(), "a is losing packets to 4 of 4 nodes");
+}
+
+#[test]
+fn a_node_that_is_being_removed_is_no_evidence() {
+    let leaving = |from: &str, state: &str| {
+        let others: Vec<Value> = ["a", "b", "c", "d"].iter().filter(|to| **to != from).map(|to| peer(to, 0)).collect();
+        let gone = with(peer("x", 60), "state", json!(state));
+        (source(from, 0), others.into_iter().chain([gone]).collect::<Vec<_>>())
+    };
+    let rows = [("a", "terminating"), ("b", "left"), ("c", "ready"), ("d", "ready")];
+    let mesh = rows.iter().fold(Mesh::new(), |mesh, (from, state)| {
+        let (source, peers) = leaving(from, state);
+        mesh.row(&source, &peers)
+    });
+    assert_eq!(mesh.missing("x").headline(), "all well", "half of them know it");
+}
+
+#[test]
+fn what_a_starved_agent_measured_is_discounted() {
+    let symptoms =
+        json!({"seconds": 60.0, "receive_queue_drops": 40, "echo_requests_received": 180, "echo_replies_sent": 180});
+    let starved = with(source("b", 0), "recent", symptoms);
+    let nodes = ["a", "c", "d"];
+    let mesh = Mesh::new().row(&starved, &nodes.map(|to| peer(to, 13)));
+    let mesh = nodes.iter().fold(mesh, |mesh, from| {
+        let peers: Vec<Value> = ["a", "b", "c", "d"].iter().filter(|to| *to != from).map(|to| peer(to, 0)).collect();
+        mesh.row(&source(from, 180), &peers)
+    });
+    assert_eq!(mesh.subjects(), [(Kind::AgentStarved, "b".into())]);
+    assert_eq!(mesh.headline(), "the agent on b is starved: its socket dropped 40 packets unread");
+}
+
+#[test]
+fn each_network_is_judged_by_itself() {
+    let names = ["a", "b", "c", "d"];
+    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let both = others.flat_map(|to| {
+            let lost = if *from == "d" || *to == "d" { 20 } else { 0 };
+            [peer(to, 0), with(peer(to, lost), "network", json!("node"))]
+        });
+        mesh.row(&source(from, 180), &both.collect::<Vec<_>>())
+    });
+    let verdicts = mesh.verdicts();
+    assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())]);
+    assert_eq!((verdicts[0].network, verdicts[0].direction), (OfNetwork::Node, Direction::Both));
+    assert_eq!(mesh.headline(), "d is losing packets from 3 of 3 sources (node network)");
+}
+
+/// Losses of a node on the way in, as its own counter and the others' have them.
+fn losing_inwards(change: impl Fn(&str, Value) -> Value, address: &str) -> Mesh {
+    let names = ["a", "b", "c", "d"];
+    names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let peers =
+            others.map(|to| with(peer(to, if *from == "d" || *to == "d" { 15 } else { 0 }), "address", json!(address)));
+        let counted = if *from == "d" { 3 * 45 } else { 180 };
+        mesh.row(&change(from, source(from, counted)), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn the_counters_tell_the_way_in_where_all_of_them_can_be_compared() {
+    let told = losing_inwards(|_, source| source, "10.0.0.1");
+    assert_eq!(told.verdicts()[0].direction, Direction::In);
+    let figures =
+        "; of 180 requests to it 45 were lost on the way in, of 180 requests from it 0 were lost on the way out";
+    assert!(told.verdicts()[0].evidence.ends_with(figures), "{}", told.verdicts()[0].evidence);
+    assert_eq!(told.headline(), "d is losing packets from 3 of 3 sources on the way in");
+}
+
+#[test]
+fn no_direction_is_told_where_the_evidence_does_not_hold() {
+    let direction = |mesh: &Mesh| {
+        let verdicts = mesh.verdicts();
+        let node = verdicts.iter().find(|verdict| verdict.kind == Kind::Node).expect("a bad node");
+        (node.subject.clone(), node.direction)
+    };
+    let both = ("d".to_owned(), Direction::Both);
+    let same = |_: &str, source: Value| source;
+    let pinged = |node: &str, source: Value| {
+        let recent = json!({"seconds": 60.0, "echo_requests_received": 300, "echo_replies_sent": 300});
+        if node == "d" { with(source, "recent", recent) } else { source }
+    };
+    let older = |_: &str, source: Value| with(source, "recent", json!({}));
+    assert_eq!(direction(&losing_inwards(pinged, "10.0.0.1")), both, "somebody else pings it");
+    assert_eq!(direction(&losing_inwards(same, "127.0.0.4")), both, "one namespace for all");
+    assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("e")), both, "a row is missing");
+    assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("a")), both, "a row broke off");
+    assert_eq!(direction(&losing_inwards(older, "10.0.0.1")), both, "canaries that do not say what they counted");
+}
+
+#[test]
+fn the_order_of_the_rows_does_not_matter() {
+    let lost = |from: &str, to: &str| match (from, to) {
+        ("c", _) | (_, "c") => 9,
+        ("e", "f") | ("f", "e") => 30,
+        _ => 0,
+    };
+    let mut all = BTreeMap::new();
+    for names in [["a", "b", "c", "d", "e", "f", "g"], ["f", "g", "e", "c", "b", "d", "a"]] {
+        let mut verdicts = full(&names, lost).verdicts();
+        for verdict in &mut verdicts {
+            verdict.weight = 0.0;
+        }
+        all.insert(names, verdicts);
+    }
+    let all: Vec<_> = all.into_values().collect();
+    assert_eq!(all[0], all[1]);
+    assert_eq!(all[0].len(), 2);
+}
+
+#[test]
+fn a_loss_everywhere_is_the_zones_and_not_a_dozen_nodes() {
+    let names: Vec<String> = (0..12).map(|node| format!("node-{node}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mesh = full(&names, |_, _| 3);
+    assert_eq!(mesh.subjects(), [(Kind::ZonePair, "z->z".into())]);
+    assert_eq!(mesh.headline(), "zone z is losing packets");
+}
+
+#[test]
+fn two_verdicts_are_counted_in_the_headline() {
+    let lost = |from: &str, to: &str| match (from, to) {
+        ("c", _) | (_, "c") => 9,
+        _ => 0,
+    };
+    let mesh = full(&["a", "b", "c", "d", "e"], lost).missing("x");
+    assert_eq!(mesh.headline(), "c is losing packets from 4 of 4 sources, and 1 more");
+}
