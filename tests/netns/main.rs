@@ -1,7 +1,7 @@
 //! The real binary in network namespaces of its own: a mesh of three canaries with real faults between them; and what it
 //! reports against the truth.
 //!
-//! `cargo test --test netns`; needs iproute2, nftables and `/dev/net/tun`, and root or user namespaces. Addresses are of
+//! `cargo test --test netns`; needs iproute2, nftables, mount and `/dev/net/tun`, and root or user namespaces. Addresses are of
 //! 198.18.0.0/15 (RFC 2544, for tests) and fd00:198:18::/64. No test asserts a time by itself: they count probes, and
 //! compare times with those that something else took of the same packets.
 //!
