@@ -221,10 +221,10 @@ pub const MESH_NODES_MAX: usize = 5_000;
 /// bytes of sums for each two of them.
 pub const MESH_ZONES_MAX: usize = 17;
 /// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
-/// others take 777 KB, of which their cells are 718.
+/// others take 780 KB, of which their cells are 718.
 pub const MESH_BYTES_MAX: usize = 900_000;
 /// Bytes that judging takes for each node, counted into those above.
-pub const MESH_JUDGED_BYTES_PER_NODE: usize = 48;
+pub const MESH_JUDGED_BYTES_PER_NODE: usize = 56;
 /// Bytes that are kept of why a row is missing.
 pub const MESH_ERROR_BYTES_MAX: usize = 80;
 /// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over

@@ -41,9 +41,26 @@ pub fn symptoms(facts: &Facts) -> String {
     symptoms.join(", ")
 }
 
-/// Whose rows are discounted.
-pub fn starved(matrix: &Matrix) -> Vec<bool> {
-    matrix.numbers().map(|node| matrix.row(node).is_some_and(|row| !symptoms(&row.facts).is_empty())).collect()
+/// Whether what a node measured, and what was measured of it, is evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Both.
+    Sound,
+    /// Its agent is starved: only what others measured of it.
+    Starved,
+    /// It is being removed: neither.
+    Leaving,
+}
+
+/// The standing of each node.
+pub fn standings(matrix: &Matrix) -> Vec<Standing> {
+    let starved = |node: u16| matrix.row(node).is_some_and(|row| !symptoms(&row.facts).is_empty());
+    let standing = |node: u16| match matrix.get(node) {
+        it if it.is_leaving() => Standing::Leaving,
+        _ if starved(node) => Standing::Starved,
+        _ => Standing::Sound,
+    };
+    matrix.numbers().map(standing).collect()
 }
 
 #[cfg(test)]

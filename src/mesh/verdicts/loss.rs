@@ -82,8 +82,8 @@ impl Findings {
     }
 }
 
-// And 5 bytes: how far a row is walked, and whether it is discounted.
-const _: () = assert!(size_of::<Sum>() + 5 <= MESH_JUDGED_BYTES_PER_NODE);
+// And 17 bytes: what is left of a row in a walk, and whether it is evidence.
+const _: () = assert!(size_of::<Sum>() + 17 <= MESH_JUDGED_BYTES_PER_NODE);
 
 /// What candidates cost.
 #[derive(Clone, Copy)]

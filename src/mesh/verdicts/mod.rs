@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
+use agents::Standing;
 use details::Detail;
 use loss::{Culprit, Findings};
 use pairs::{Scope, Tally};
@@ -80,16 +81,16 @@ pub struct Verdict {
 
 /// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 48 bytes per node and 320 per zone pair at a time, and some walks over all cells.
+/// Takes 56 bytes per node and 320 per zone pair at a time, and some walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
-    let discounted = agents::starved(matrix);
+    let standings = agents::standings(matrix);
     let mut verdicts = Vec::new();
     let mut of_pods = Findings::default();
     let networks = [Network::Pod, Network::Node];
     for network in networks.into_iter().filter(|network| matrix.is_measured(*network)) {
-        let scope = Scope { matrix, network, discounted: &discounted };
+        let scope = Scope { matrix, network, standings: &standings };
         let findings = loss::search(&scope);
         of_losses(&scope, &findings, &mut verdicts);
         verdicts.extend(slow::search(&scope).iter().map(|slow| sentence::slow(&scope, slow)));
@@ -97,8 +98,8 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
             of_pods = findings;
         }
     }
-    let scope = Scope { matrix, network: Network::Pod, discounted: &discounted };
-    let starved = matrix.numbers().filter(|node| discounted[usize::from(*node)]);
+    let scope = Scope { matrix, network: Network::Pod, standings: &standings };
+    let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
     of_missing_rows(&scope, &of_pods, &mut verdicts);
     // Losses first, then what is slow, then agents; of equals the first.

@@ -47,11 +47,13 @@ pub struct Slow {
 struct Class {
     counts: [u16; CELLS],
     pairs: u32,
+    /// Their median, once all are in.
+    usual_us: Option<f32>,
 }
 
 impl Class {
     const fn new() -> Self {
-        Self { counts: [0; CELLS], pairs: 0 }
+        Self { counts: [0; CELLS], pairs: 0, usual_us: None }
     }
 
     fn add(&mut self, rtt_us: f32) {
@@ -61,7 +63,7 @@ impl Class {
     }
 
     /// The lower median; of three the least, since a bad one of three nodes is in two pairs of three.
-    fn usual_us(&self) -> Option<f32> {
+    fn median_us(&self) -> Option<f32> {
         let rank = if self.pairs == 3 { 0 } else { self.pairs.checked_sub(1)? / 2 };
         let mut below = 0_u32;
         let place = self.counts.iter().position(|count| {
@@ -83,7 +85,7 @@ fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
     rtt_us >= usual_us * TIMES && rtt_us >= usual_us + EXTRA_US
 }
 
-/// Finds what is slow, the worst first. Takes 288 bytes per zone pair and 12 per node.
+/// Finds what is slow, the worst first. Takes 292 bytes per zone pair and 12 per node.
 pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
     scope.each_pair(|pair| {
@@ -91,6 +93,9 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
             classes[scope.zone_place(pair)].add(rtt);
         }
     });
+    for class in &mut classes {
+        class.usual_us = class.median_us();
+    }
     let mut found = zones(scope, &classes);
     name_single_links(scope, &mut found);
     let nodes = nodes(scope, &classes);
@@ -107,7 +112,7 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
 fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
     // Number 0 is no zone.
-    let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us();
+    let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us;
     let pairs = (1..count).flat_map(|high| (1..=high).map(move |low| (low, high)));
     let slow = pairs.filter_map(|(low, high)| {
         let rtt_us = usual(low, high)?;
@@ -228,7 +233,7 @@ fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
 
 /// A pair's round trip, and what is usual between its zones.
 fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
-    Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us()?))
+    Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us?))
 }
 
 fn touches(slow: &Slow, pair: &Pair) -> bool {
