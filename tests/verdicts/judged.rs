@@ -52,7 +52,7 @@ impl Score {
 /// A table, a line per kind of mesh.
 pub fn print(title: &str, scores: &BTreeMap<String, Score>) -> Score {
     let mut all = Score::default();
-    println!("{title}\n{:28} meshes verdicts precision must recall | one way: told right", "");
+    say!("{title}\n{:28} meshes verdicts precision must recall | one way: told right", "");
     for (label, score) in scores {
         all.add(score);
         line(label, score);
@@ -62,7 +62,7 @@ pub fn print(title: &str, scores: &BTreeMap<String, Score>) -> Score {
 }
 
 fn line(label: &str, score: &Score) {
-    println!(
+    say!(
         "{label:28} {:6} {:8} {:8.2}% {:5} {:6.2}% | {:6} {:6} {:6}",
         score.meshes,
         score.verdicts,
@@ -159,9 +159,12 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
             score.told_right += u32::from(told && right);
         }
         if report && !right {
-            println!(
+            say!(
                 "FALSE {} {:?} {}: {} in {plan:?}",
-                verdict.subject, verdict.direction, verdict.summary, verdict.evidence
+                verdict.subject,
+                verdict.direction,
+                verdict.summary,
+                verdict.evidence
             );
         }
     }
@@ -170,7 +173,7 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {
-            println!("MISSED {fault:?} in {plan:?}: {verdicts:?}");
+            say!("MISSED {fault:?} in {plan:?}: {verdicts:?}");
         }
     }
     score

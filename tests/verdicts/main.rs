@@ -5,6 +5,11 @@
 #[path = "../common/leaks.rs"]
 mod leaks;
 
+/// Prints; what is printed is kept for the harness, beyond the test that is looked at for leaks.
+macro_rules! say {
+    ($($words:tt)*) => { kube_canary::allocator::finder::unfollowed(|| println!($($words)*)) };
+}
+
 mod judged;
 mod mesh;
 
@@ -294,7 +299,7 @@ fn large_meshes_are_judged_as_small_ones_are() {
     for (label, matrix) in [("healthy", healthy), ("two faults", mesh::make(&plan, 1).0)] {
         let begun = process_cpu();
         let verdicts = judge(&matrix);
-        println!(
+        say!(
             "300 nodes, {label}: {} verdicts in {:?}, {}",
             verdicts.len(),
             Duration::from(process_cpu().since(begun)),
@@ -319,5 +324,5 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     let (matrix, _) = mesh::make(&plan, 1);
     let verdicts = judge(&matrix);
     assert_eq!(headline(&verdicts, &matrix), "node-7 is losing packets from 12 of 12 sources on the way in");
-    println!("{}", verdicts[0].evidence);
+    say!("{}", verdicts[0].evidence);
 }
