@@ -1,5 +1,6 @@
 //! A Prometheus in a namespace, with the shipped rules.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -54,8 +55,9 @@ impl<'a> Prometheus<'a> {
         let every = format!("{}ms", 5_000 / HASTE);
         let text = format!(
             "global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}\n\
-             rule_files: [{rules:?}]\n\
-             scrape_configs: [{{job_name: kube-canary, static_configs: [{{targets: {targets:?}}}]}}]\n"
+             rule_files: [{}]\n\
+             scrape_configs: [{{job_name: kube-canary, static_configs: [{{targets: {targets:?}}}]}}]\n",
+            rules.display()
         );
         fs::write(&config, text).expect("our own directory is writable");
         let http = SocketAddr::from(([127, 0, 0, 1], 9_090));
@@ -122,7 +124,7 @@ fn hastened(rules: &str) -> String {
             _ => continue,
         };
         let Ok(number) = rest[..digits].parse::<u64>() else { continue };
-        text.push_str(&format!("{}ms", number * seconds * 1_000 / HASTE));
+        let _ = write!(text, "{}ms", number * seconds * 1_000 / HASTE);
         rest = &rest[digits + 1..];
         count += 1;
     }
