@@ -74,7 +74,7 @@ function lag({ interval_seconds: interval = 1, recent }, peers) {
   const { probes_skipped: skipped, receive_queue_drops: drops } = recent;
   return [
     [recent.send_lag_p99_seconds >= late, 'sends late'],
-    [recent.read_delay_p99_seconds >= late, 'reads late'],
+    [recent.read_delay_p99_seconds >= Math.max(0.3, late), 'reads late'],
     [recent.run_delay_seconds >= 0.1 * recent.seconds, 'waits for a processor'],
     [skipped > 0.01 * (sent + skipped), 'skips probes'],
     [drops >= 3 && drops > 0.005 * sent, 'drops replies'],

@@ -73,6 +73,7 @@ pub struct Verdict {
     #[serde(skip)]
     pub is_loss: bool,
     /// What [`headline`] says of it: the finding in a few words, with its subject.
+    #[serde(default)]
     pub summary: String,
     /// By which verdicts of a kind are ordered, the larger first.
     #[serde(skip)]

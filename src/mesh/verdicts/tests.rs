@@ -96,7 +96,7 @@ fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
     let expected = json!({"kind": "node", "subject": "c", "direction": "both", "network": "pod",
         "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
-        "since_unix_seconds": 1_700_000_000});
+        "since_unix_seconds": 1_700_000_000, "summary": "c is losing packets from 3 of 3 sources"});
     assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
     assert_eq!(mesh.headline(), "c is losing packets from 3 of 3 sources");
 }
