@@ -83,7 +83,8 @@ fn a_dual_stack_peer_has_series_of_both_families_and_only_the_broken_one_shows_l
     for canary in &canaries[..2] {
         canary.wait_for("c", "icmpv6", "a loss", |link| link.lost >= 1.0);
         let broken = canary.watch("c", "icmpv6", SETTLED);
-        assert!(is_zero(broken.received) && broken.lost >= SETTLED - 2.0, "{}: {broken:?}", canary.node.name);
+        // Of those sent meanwhile: on a busy machine the last are decided some probes late.
+        assert!(is_zero(broken.received) && broken.lost >= 0.9 * SETTLED, "{}: {broken:?}", canary.node.name);
     }
     for (canary, peer) in pairs(&canaries) {
         let metrics = canary.metrics();
