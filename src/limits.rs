@@ -234,11 +234,11 @@ pub const MESH_CULPRITS_MAX: usize = 24;
 pub const MESH_VERDICTS_MAX: usize = 64;
 /// Bytes of one object of a row: two names of 253 bytes, each escaped to six times its length, and the figures.
 pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
-/// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 10 KB.
-pub const ROW_REQUESTS_MAX: usize = 8;
+/// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 35 KB.
+pub const ROW_REQUESTS_MAX: usize = 4;
 /// How long a canary may take to begin its row, and to go on with it. It answers from memory.
 pub const ROW_TIME: Duration = Duration::from_secs(2);
-/// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for eight of them.
+/// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for four of them.
 pub const GATHERING_TIME: Duration = Duration::from_secs(20);
 /// How long a request waits for the gathering before it.
 pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
