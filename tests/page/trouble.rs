@@ -59,7 +59,7 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
     canary.next(Gathering::Busy);
     let said = again();
     assert!(said.contains("the canary answers 503: another gathering is under way. What is shown is of"), "{said}");
-    assert!(said.ends_with("The next attempt is in 5 s."), "{said}");
+    assert!(said.ends_with("The next attempt is in 1 s."), "as the server asks: {said}");
 
     let after_two_rows = whole.match_indices('\n').nth(2).expect("rows").0 + 1;
     canary.next(Gathering::Broken(Arc::clone(&whole), after_two_rows));
