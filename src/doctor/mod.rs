@@ -81,7 +81,7 @@ async fn examine(settings: &DoctorSettings) -> Result<Report, FleetError> {
     Ok(Report::new(&matrix, verdicts, missing, rows, failed.iter().map(|(at, error)| (&canaries[*at], error))))
 }
 
-fn foreign(path: &'static str) -> impl Fn(serde_json::Error) -> AskError {
+fn foreign<E: std::fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {
     move |error| AskError::Foreign { path, reason: error.to_string() }
 }
 

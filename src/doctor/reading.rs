@@ -4,15 +4,24 @@
 //! node is missing only if no mesh has its row; a row that breaks off is kept as such, for what is absent from it is no
 //! evidence.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::mesh::matrix::Matrix;
 use crate::mesh::row::{PeerRow, Source};
+use crate::mesh::split::{Object, SplitError, Splitter};
+
+/// Why a text is no row.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRow {
+    /// As a whole.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    /// One of its objects.
+    #[error(transparent)]
+    Parse(#[from] serde_json::Error),
+}
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -46,18 +55,42 @@ impl Reading {
     ///
     /// # Errors
     /// It is none, or it breaks off; what came of it is kept.
-    pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), serde_json::Error> {
-        let mut row = RowInto { reading: self, document, source: None, skipped: false };
-        let mut json = serde_json::Deserializer::from_slice(text);
-        let read = (&mut row).deserialize(&mut json).and_then(|()| json.end());
-        let RowInto { source, skipped, .. } = row;
-        let (Some(node), false) = (source, skipped) else { return read };
+    pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), NoRow> {
+        let mut begun = None;
+        let read = self.objects(document, text, &mut begun);
+        let Some(node) = begun else { return read };
         match &read {
             Ok(()) => self.matrix.end_row(),
             Err(error) => self.missing.push((document, Missing { node, error: format!("not a row: {error}") })),
         }
         self.matrix.finish();
         read
+    }
+
+    /// The objects of a row. `begun` becomes the source, unless its row was taken before.
+    fn objects(&mut self, document: usize, mut text: &[u8], begun: &mut Option<String>) -> Result<(), NoRow> {
+        let mut splitter = Splitter::default();
+        while let Some(object) = splitter.next(&mut text)? {
+            match object {
+                Object::Source(text) => {
+                    let source: Source<'_> = serde_json::from_slice(text)?;
+                    if !self.taken.contains_key(&*source.node) {
+                        self.taken.insert(source.node.clone().into_owned(), document);
+                        self.matrix.begin_row(&source);
+                        *begun = Some(source.node.into_owned());
+                    }
+                }
+                Object::Peer(text) if begun.is_some() => {
+                    let peer: PeerRow<'_> = serde_json::from_slice(text)?;
+                    if !peer.address.is_empty() && !self.owners.contains_key(&*peer.address) {
+                        self.owners.insert(peer.address.clone().into_owned(), peer.node.clone().into_owned());
+                    }
+                    self.matrix.peer(&peer);
+                }
+                Object::Peer(_) => {}
+            }
+        }
+        Ok(splitter.end()?)
     }
 
     /// What stands behind the rows of a mesh, as an object.
@@ -89,88 +122,6 @@ impl Reading {
         }
         self.matrix.finish();
         (self.matrix, missing, self.taken.len())
-    }
-}
-
-/// Reads a row's object.
-struct RowInto<'r> {
-    reading: &'r mut Reading,
-    document: usize,
-    source: Option<String>,
-    /// Its source has come before.
-    skipped: bool,
-}
-
-impl<'de> DeserializeSeed<'de> for &mut RowInto<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut RowInto<'_> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a row")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let mut has_peers = false;
-        while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
-            match &*name {
-                "source" if self.source.is_none() => {
-                    let source: Source<'de> = fields.next_value()?;
-                    self.skipped = self.reading.taken.contains_key(&*source.node);
-                    if !self.skipped {
-                        self.reading.taken.insert(source.node.clone().into_owned(), self.document);
-                        self.reading.matrix.begin_row(&source);
-                    }
-                    self.source = Some(source.node.into_owned());
-                }
-                "peers" if self.source.is_some() && !has_peers => {
-                    has_peers = true;
-                    if self.skipped {
-                        fields.next_value::<IgnoredAny>()?;
-                    } else {
-                        fields.next_value_seed(PeersInto(&mut *self.reading))?;
-                    }
-                }
-                "source" | "peers" => return Err(A::Error::custom("its source comes first, and each field once")),
-                _ => _ = fields.next_value::<IgnoredAny>()?,
-            }
-        }
-        if has_peers { Ok(()) } else { Err(A::Error::missing_field("peers")) }
-    }
-}
-
-/// Reads a row's peers.
-struct PeersInto<'r>(&'r mut Reading);
-
-impl<'de> DeserializeSeed<'de> for PeersInto<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for PeersInto<'_> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a list of peers")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut peers: A) -> Result<(), A::Error> {
-        while let Some(peer) = peers.next_element::<PeerRow<'de>>()? {
-            if !peer.address.is_empty() && !self.0.owners.contains_key(&*peer.address) {
-                self.0.owners.insert(peer.address.clone().into_owned(), peer.node.clone().into_owned());
-            }
-            self.0.matrix.peer(&peer);
-        }
-        Ok(())
     }
 }
 

@@ -40,9 +40,6 @@ pub enum RowError {
     /// An object of it is not what a canary writes.
     #[error("not a row: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A connection that ended early.
-    #[error("broke off")]
-    BrokeOff,
     /// Its address belongs to another node by now.
     #[error("answers as {0}")]
     Another(String),
@@ -223,7 +220,7 @@ impl<'a> Row<'a> {
             }
             let Gathering { matrix, rows, count } = &mut *self.gathering;
             match object {
-                Object::Source(text) if !self.has_begun => {
+                Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
                     if self.target.is_some_and(|target| !target.may_be(&source.node)) {
                         return Err(RowError::Another(source.node.into_owned()));
@@ -234,21 +231,20 @@ impl<'a> Row<'a> {
                     *count += 1;
                     self.has_begun = true;
                 }
-                Object::Peer(text) if self.has_begun => {
+                Object::Peer(text) => {
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
                     matrix.peer(&peer);
                     let comma: &[u8] = if self.peers > 0 { b"," } else { b"" };
                     rows.write(&[comma, text]).await;
                     self.peers += 1;
                 }
-                _ => return Err(SplitError::NotARow.into()),
             }
         }
         Ok(())
     }
 
     async fn end(self, done: Result<(), RowError>) -> Result<(), RowError> {
-        let done = done.and_then(|()| if self.splitter.is_over() { Ok(()) } else { Err(RowError::BrokeOff) });
+        let done = done.and_then(|()| Ok(self.splitter.end()?));
         if self.has_begun {
             if done.is_ok() {
                 self.gathering.matrix.end_row();

@@ -2,7 +2,8 @@
 //!
 //! A row of 5,000 peers has 1.5 MB, and many come at once; nobody who gathers them may hold one whole. So this follows just
 //! enough of JSON (nesting, strings, escapes) to find where an object ends, whatever pieces the bytes come in, and leaves
-//! what is inside to a parser. Fields of the row that it does not know are passed over.
+//! what is inside to a parser. What makes a row is known here alone: its source first, then its peers, each field once. Others
+//! are passed over.
 
 use crate::limits::ROW_OBJECT_BYTES_MAX;
 
@@ -21,9 +22,12 @@ pub enum SplitError {
     /// An object is longer than two names and all figures can be.
     #[error("an object of more than {ROW_OBJECT_BYTES_MAX} bytes")]
     TooLong,
-    /// Not a JSON object, or something behind it.
+    /// Not a JSON object, or one without the two fields of a row in their order, or something behind it.
     #[error("not a row")]
     NotARow,
+    /// It ends before it is whole.
+    #[error("broke off")]
+    BrokeOff,
 }
 
 /// The longest name of a field that matters: `"source"` with its quotes.
@@ -41,7 +45,18 @@ pub struct Splitter {
     /// The object that is being read, and the depth at which it began; 0: none is.
     object: Vec<u8>,
     began_at: usize,
-    is_over: bool,
+    come: Come,
+}
+
+/// What of a row has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Come {
+    #[default]
+    Nothing,
+    Source,
+    /// The beginning of its peers, at least.
+    Peers,
+    All,
 }
 
 impl Splitter {
@@ -57,15 +72,29 @@ impl Splitter {
             *bytes = rest;
             if self.take(byte)? {
                 let is_source = self.depth == 1;
+                if is_source {
+                    self.comes(Come::Nothing, Come::Source)?;
+                }
                 return Ok(Some(if is_source { Object::Source(&self.object) } else { Object::Peer(&self.object) }));
             }
         }
         Ok(None)
     }
 
-    /// Whether the row has come to its end.
-    pub const fn is_over(&self) -> bool {
-        self.is_over
+    /// Nothing more comes.
+    ///
+    /// # Errors
+    /// [`SplitError::BrokeOff`], where the row has not come to its end.
+    pub const fn end(&self) -> Result<(), SplitError> {
+        if matches!(self.come, Come::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
+    }
+
+    fn comes(&mut self, after: Come, now: Come) -> Result<(), SplitError> {
+        if self.come != after {
+            return Err(SplitError::NotARow);
+        }
+        self.come = now;
+        Ok(())
     }
 
     /// One byte more. Returns whether it completes an object.
@@ -82,7 +111,7 @@ impl Splitter {
         }
         match byte {
             b' ' | b'\n' | b'\r' | b'\t' => {}
-            _ if self.is_over || (self.depth == 0 && byte != b'{') => return Err(SplitError::NotARow),
+            _ if self.come == Come::All || (self.depth == 0 && byte != b'{') => return Err(SplitError::NotARow),
             b'"' => {
                 self.is_string = true;
                 if self.depth == 1 {
@@ -91,6 +120,9 @@ impl Splitter {
                 }
             }
             b'{' | b'[' => {
+                if byte == b'[' && self.depth == 1 && self.key == br#""peers""# {
+                    self.comes(Come::Source, Come::Peers)?;
+                }
                 let is_wanted = byte == b'{'
                     && ((self.depth == 1 && self.key == br#""source""#)
                         || (self.depth == 2 && self.key == br#""peers""#));
@@ -102,7 +134,9 @@ impl Splitter {
             }
             b'}' | b']' => {
                 self.depth -= 1;
-                self.is_over = self.depth == 0;
+                if self.depth == 0 {
+                    self.comes(Come::Peers, Come::All)?;
+                }
                 if self.began_at == self.depth && self.began_at > 0 {
                     self.began_at = 0;
                     return Ok(true);
@@ -142,7 +176,7 @@ mod tests {
                 });
             }
         }
-        Ok((found, splitter.is_over()))
+        Ok((found, splitter.end().is_ok()))
     }
 
     #[test]
@@ -167,7 +201,10 @@ mod tests {
 
     #[test]
     fn what_is_no_row_is_an_error() {
-        for text in ["[]", "}", "x", "{}x", "{}{", "\"a\""] {
+        let peers_first = r#"{"peers":[{}],"source":{}}"#;
+        let twice = [r#"{"source":{},"source":{}}"#, r#"{"source":{},"peers":[],"peers":[]}"#];
+        let half = [r#"{"source":{}}"#, r#"{"peers":[]}"#, "{}"];
+        for text in ["[]", "}", "x", "{}x", "{}{", "\"a\"", peers_first].into_iter().chain(twice).chain(half) {
             assert_eq!(objects(text, 3), Err(SplitError::NotARow), "{text}");
         }
         let long = format!(r#"{{"source":{{"node":"{}"}}"#, "x".repeat(ROW_OBJECT_BYTES_MAX));
