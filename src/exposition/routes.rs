@@ -9,7 +9,6 @@ use super::{AgentMetrics, Format, MetricsBody, View, now};
 use crate::allocator::AllocatorInfo;
 use crate::http::{Reply, Routes};
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 const HOUR: &str = "/api/v1/hour/";
@@ -45,7 +44,7 @@ impl Routes for App {
             }
             _ => match path.strip_prefix(HOUR) {
                 Some(peer) => self.hour(peer),
-                None => full(404, TEXT, NOT_FOUND),
+                None => Reply::text(404, NOT_FOUND),
             },
         }
     }
@@ -55,7 +54,7 @@ impl App {
     fn hour(&self, peer: &str) -> Reply {
         match hour(&self.view, peer) {
             Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
-            Err(error) => full(404, TEXT, format!("{error}\n").as_bytes()),
+            Err(error) => Reply::text(404, format!("{error}\n")),
         }
     }
 
@@ -73,18 +72,14 @@ impl App {
                 body.push(b'\n');
                 Reply::Full { status: 200, content_type: JSON, body }
             }
-            Err(error) => full(500, TEXT, error.to_string().as_bytes()),
+            Err(error) => Reply::text(500, error.to_string()),
         }
     }
 }
 
 fn health(state: Result<(), String>) -> Reply {
     match state {
-        Ok(()) => full(200, TEXT, b"ok\n"),
-        Err(reason) => full(503, TEXT, reason.as_bytes()),
+        Ok(()) => Reply::text(200, "ok\n"),
+        Err(reason) => Reply::text(503, reason),
     }
-}
-
-fn full(status: u16, content_type: &'static str, body: &[u8]) -> Reply {
-    Reply::Full { status, content_type, body: body.to_vec() }
 }

@@ -48,20 +48,15 @@ impl Answering {
         let path = request.uri().path();
         if !is_health(path) && self.0.class() == Class::Health && !worker.promote(&self.0) {
             worker.stats().refused();
-            return text(StatusCode::SERVICE_UNAVAILABLE, "every place is taken; try again\n");
+            return Reply::text(503, "every place is taken; try again\n");
         }
         worker.stats().served();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
+            return Reply::text(405, "only GET and HEAD are answered\n");
         }
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         worker.routes().route(path, accept)
     }
-}
-
-fn text(status: StatusCode, text: &str) -> Reply {
-    let body = text.as_bytes().to_vec();
-    Reply::Full { status: status.as_u16(), content_type: "text/plain; charset=utf-8", body }
 }
 
 /// The answer to one request, once its reply is known.

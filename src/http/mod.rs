@@ -54,6 +54,13 @@ pub enum Reply {
     Later(Pin<Box<dyn Future<Output = Reply>>>),
 }
 
+impl Reply {
+    /// A short answer in words.
+    pub fn text(status: u16, text: impl Into<Vec<u8>>) -> Self {
+        Self::Full { status, content_type: "text/plain; charset=utf-8", body: text.into() }
+    }
+}
+
 /// A body that is written in pieces into a buffer that the worker owns and reuses: borrowed for one call of [`Render::render`],
 /// never kept.
 pub trait Render: Send {

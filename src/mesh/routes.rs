@@ -23,7 +23,6 @@ use crate::units::Nanos;
 
 /// Bytes of what stands behind the rows that are written at a time.
 const FIELDS_PART_BYTES: usize = 1_024;
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// The agent's own routes, and those of the mesh.
@@ -166,26 +165,23 @@ impl Mesh {
     /// The hour of a pair that another canary probes.
     fn hour(&self, source: &str, peer: &str) -> Reply {
         let Some(target) = Targets::find(&self.app.view, self.port, source) else {
-            return Reply::Full { status: 404, content_type: TEXT, body: b"no such source in the list\n".to_vec() };
+            return Reply::text(404, "no such source in the list\n");
         };
         let path = format!("/api/v1/hour/{peer}");
         Reply::Later(Box::pin(async move {
             match client::get(target.address, &path, HOUR_BYTES_MAX, ROW_TIME).await {
                 Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
                 Err(client::GetError::Status(status)) if status == 404 => {
-                    Reply::Full { status: 404, content_type: TEXT, body: b"it keeps no hour of this peer\n".to_vec() }
+                    Reply::text(404, "it keeps no hour of this peer\n")
                 }
-                Err(error) => {
-                    let body = format!("{}: {error}\n", target.node).into_bytes();
-                    Reply::Full { status: 502, content_type: TEXT, body }
-                }
+                Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
             }
         }))
     }
 }
 
 fn busy() -> Reply {
-    Reply::Full { status: 503, content_type: TEXT, body: b"a gathering is under way; try again\n".to_vec() }
+    Reply::text(503, "a gathering is under way; try again\n")
 }
 
 /// One that waits, until it is dropped.
