@@ -37,6 +37,13 @@ impl Canary {
         Self::of(&mut command(PLAIN, flags))
     }
 
+    /// Of peers that have answered, at a short interval.
+    pub fn measured() -> Self {
+        let canary = Self::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
+        canary.wait_for_answers(&["a", "b"]);
+        canary
+    }
+
     /// Started, and its HTTP answers.
     pub fn of(command: &mut Command) -> Self {
         let mut process = Process::start(command, directory());

@@ -8,6 +8,7 @@ mod common;
 mod demo;
 mod doctor;
 mod fleet;
+mod golden;
 #[cfg(feature = "jemalloc-profiling")]
 mod heap_profile;
 #[path = "../http_support/mod.rs"]

@@ -1,21 +1,14 @@
 //! `/metrics`: names, labels, formats.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
-use crate::canary::{Canary, PEERS};
+use crate::canary::Canary;
 use crate::common::scrape::{fetch, same};
+use crate::golden;
 
 const GOLDEN: &str = "tests/golden/metrics.txt";
 const PEER_LABELS: [&str; 6] = ["source_node", "source_zone", "peer_node", "peer_zone", "protocol", "network"];
 const ZONE_LABELS: [&str; 4] = ["source_zone", "peer_zone", "protocol", "network"];
-
-fn measured() -> Canary {
-    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
-    canary.wait_for_answers(&["a", "b"]);
-    canary
-}
 
 /// Values become `_`, and so do the labels of the build, which vary. Throttling is left out, for not every machine has a cpu
 /// controller in charge, and so are the allocator's figures, which are those of the build's malloc.
@@ -43,23 +36,13 @@ fn normalised(text: &str) -> String {
 /// `KUBE_CANARY_BLESS=1 cargo test --test agent` writes the file anew; `git diff` shows what changed.
 #[test]
 fn the_exposition_is_that_of_the_golden_file() {
-    let real = normalised(&measured().get("/metrics").body);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN);
-    if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
-        fs::write(&path, &real).expect("the golden file is writable");
-    }
-    let golden = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{GOLDEN}: {error}"));
-    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
-    let (is, was) = (lines(&real), lines(&golden));
-    let difference: String = (was.difference(&is).map(|line| format!("- {line}\n")))
-        .chain(is.difference(&was).map(|line| format!("+ {line}\n")))
-        .collect();
-    assert!(real == golden, "{GOLDEN} differs (KUBE_CANARY_BLESS=1 writes it anew), or its order does:\n{difference}");
+    let real = normalised(&Canary::measured().get("/metrics").body);
+    golden::hold(GOLDEN, &real);
 }
 
 #[test]
 fn names_and_labels_are_those_of_the_contract() {
-    let canary = measured();
+    let canary = Canary::measured();
     let metrics = canary.metrics();
     let labels_of = |name: &str| {
         let found: Vec<BTreeSet<&str>> = (metrics.0.iter().filter(|sample| sample.name == name))
@@ -106,7 +89,7 @@ fn names_and_labels_are_those_of_the_contract() {
 
 #[test]
 fn the_agent_s_memory_is_told_by_what_it_is_for() {
-    let metrics = measured().metrics();
+    let metrics = Canary::measured().metrics();
     let of = |category: &str, state: &str| {
         let labels = [("category", category), ("state", state)];
         metrics.value("memory_bytes", &labels).unwrap_or_else(|| panic!("no {category} {state}"))
@@ -126,7 +109,7 @@ fn the_agent_s_memory_is_told_by_what_it_is_for() {
 
 #[test]
 fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
-    let canary = measured();
+    let canary = Canary::measured();
     let text = canary.get("/metrics");
     assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert!(text.body.contains("# TYPE kube_canary_probes_sent_total counter\n"));
@@ -149,7 +132,7 @@ fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
 
 #[test]
 fn the_allocator_is_measured_in_the_figures_that_it_keeps_and_no_others() {
-    let canary = measured();
+    let canary = Canary::measured();
     let kept: &[&str] = match () {
         () if cfg!(feature = "jemalloc") => &["allocated", "active", "metadata", "resident", "mapped", "retained"],
         () if cfg!(target_env = "gnu") => &["allocated", "mapped"],

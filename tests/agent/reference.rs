@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use kube_canary::prober::SendError;
 
-use crate::canary::{Canary, PEERS};
+use crate::canary::Canary;
 use crate::common::exposition;
+use crate::golden;
 
 const DOCUMENT: &str = "docs/metrics.md";
 
@@ -191,20 +190,9 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
 
 #[test]
 fn the_reference_of_metrics_is_that_of_a_real_scrape() {
-    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
-    canary.wait_for_answers(&["a", "b"]);
+    let canary = Canary::measured();
     let (mut families, values) = read(&canary.get("/metrics").body);
     complete(&mut families);
     let real = document(&families, &values);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
-    if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
-        fs::write(&path, &real).expect("the document is writable");
-    }
-    let written = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{DOCUMENT}: {error}"));
-    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
-    let (is, was) = (lines(&real), lines(&written));
-    let difference: String = (was.difference(&is).map(|line| format!("- {line}\n")))
-        .chain(is.difference(&was).map(|line| format!("+ {line}\n")))
-        .collect();
-    assert!(real == written, "{DOCUMENT} is stale (KUBE_CANARY_BLESS=1 writes it anew):\n{difference}");
+    golden::hold(DOCUMENT, &real);
 }

@@ -1,19 +1,8 @@
-//! Splitmix64: random enough for scripts, and the same from the same seed for ever.
+//! What scripts draw.
 
-/// A generator.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
+pub use crate::splitmix::Random;
 
 impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound

@@ -12,6 +12,8 @@ macro_rules! say {
 
 mod judged;
 mod mesh;
+#[path = "../common/splitmix.rs"]
+mod splitmix;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

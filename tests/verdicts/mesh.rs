@@ -8,19 +8,9 @@ use std::borrow::Cow;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 
-/// splitmix64: its own, so that a seed stays the same mesh.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
+pub use crate::splitmix::Random;
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     /// Below 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
