@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::process::Process;
-use crate::common::scrape::is_zero;
+use crate::common::scrape::{Link, is_zero};
 use crate::faults::Faults;
 use crate::mesh::{Canary, Mesh, SETTLED, Socket, all_clean, command, pairs};
 use crate::namespace::DIRECTORY;
@@ -82,9 +82,10 @@ fn a_dual_stack_peer_has_series_of_both_families_and_only_the_broken_one_shows_l
     let _faults = Faults::new(&mesh.node("c").namespace, "eth0", &["dropped"], &[rule]);
     for canary in &canaries[..2] {
         canary.wait_for("c", "icmpv6", "a loss", |link| link.lost >= 1.0);
-        let broken = canary.watch("c", "icmpv6", SETTLED);
-        // Of those sent meanwhile: on a busy machine the last are decided some probes late.
-        assert!(is_zero(broken.received) && broken.lost >= 0.9 * SETTLED, "{}: {broken:?}", canary.node.name);
+        let before = canary.metrics().link("c", "icmpv6");
+        let enough = |link: Link| link.since(before).lost >= SETTLED - 2.0;
+        let broken = canary.wait_for("c", "icmpv6", "as many losses", enough).since(before);
+        assert!(is_zero(broken.received), "{}: {broken:?}", canary.node.name);
     }
     for (canary, peer) in pairs(&canaries) {
         let metrics = canary.metrics();

@@ -17,7 +17,5 @@ mod oracle;
 mod property;
 mod random;
 mod refused;
-#[path = "../common/splitmix.rs"]
-mod splitmix;
 mod wire;
 mod world;

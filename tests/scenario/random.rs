@@ -1,6 +1,9 @@
 //! What scripts draw.
 
-pub use crate::splitmix::Random;
+#[path = "../common/splitmix.rs"]
+mod splitmix;
+
+pub use splitmix::Random;
 
 impl Random {
     /// A number below `bound`.
