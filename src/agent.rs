@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
-use crate::discovery::{self, PeerList, Update};
+use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Update};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
 use crate::mesh::MeshRoutes;
@@ -99,12 +99,22 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
-    let routes = MeshRoutes::new(app, bound.local_addr().port());
+    let http_port = bound.local_addr().port();
+    let routes = MeshRoutes::new(app, http_port);
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
-    let source = spawn_local(discovery::run(settings.discovery.clone(), updates));
+    let (_doubts, questions) = mpsc::channel(1);
+    let ourselves = Ourselves {
+        node: settings.node_name.clone(),
+        zone: settings.zone.clone(),
+        max_peers: settings.max_peers,
+        forget_after: settings.forget_after,
+        node_network: settings.node_network,
+        http_port,
+    };
+    let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
     let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
     let done = probing.run(received, stop, &mut profiling).await;
     profiling.write_last();
@@ -123,6 +133,7 @@ struct ProbeLoop {
     forget_after: Nanos,
     /// A list that waits for the directory.
     pending: Option<PeerList>,
+    mesh: MeshFacts,
     housekept: Nanos,
     /// When to give back text next.
     settles: Nanos,
@@ -148,6 +159,7 @@ impl ProbeLoop {
             own,
             forget_after: settings.forget_after.into(),
             pending: None,
+            mesh: MeshFacts::default(),
             housekept: Nanos(0),
             settles: clock::monotonic().plus(SETTLE),
         }
@@ -174,10 +186,13 @@ impl ProbeLoop {
     }
 
     fn update(&mut self, update: Update) {
-        self.view.health.list_confirmed(clock::monotonic());
-        if let Update::List(list) = update {
-            self.pending = Some(list);
+        match update {
+            Update::List(list) => self.pending = Some(list),
+            Update::Confirmed => {}
+            Update::Mesh(mesh) => return self.mesh = mesh,
+            Update::Sure(_) => return,
         }
+        self.view.health.list_confirmed(clock::monotonic());
     }
 
     /// One turn. Returns whether everything that has arrived is read.
@@ -205,6 +220,7 @@ impl ProbeLoop {
         let Ok(mut directory) = self.view.directory.try_write() else { return };
         let Some(list) = self.pending.take() else { return };
         let applied = directory.apply(list, &self.own, now);
+        directory.set_mesh(self.mesh);
         self.prober.reserve(directory.slot_count());
         for change in applied.changes {
             // Under the lock, so that no scrape sees a slot's old numbers under its new name.

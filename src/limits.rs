@@ -53,6 +53,15 @@ pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
 /// The most that is asked for: 4,096 peers, all within one timeout. Costs memory only while packets wait.
 pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
+// ---- series ------------------------------------------------------------------------------------
+
+/// Series that an agent exports, by default: 5,000 agents then hold 2.5 million, what one Prometheus takes.
+pub const SERIES_BUDGET_DEFAULT: usize = 500;
+/// The fewest that can be asked for: the agent's own are some 120, and a region's zones must have room beside them.
+pub const SERIES_BUDGET_MIN: usize = 200;
+/// The most: no limit in practice.
+pub const SERIES_BUDGET_MAX: usize = 1_000_000;
+
 // ---- HTTP --------------------------------------------------------------------------------------
 
 /// HTTP worker threads, default and most. The number never follows the machine.

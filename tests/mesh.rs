@@ -14,7 +14,7 @@ use http_support::{Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
 use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
@@ -91,7 +91,14 @@ impl Routes for Adopted {
 
 fn spec(node: &str, port: u16) -> PeerSpec {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    PeerSpec { node: node.into(), address, zone: Some("z".into()), readiness: Readiness::Ready, http_port: Some(port) }
+    PeerSpec {
+        node: node.into(),
+        address,
+        zone: Some("z".into()),
+        readiness: Readiness::Ready,
+        http_port: Some(port),
+        network: Network::Pod,
+    }
 }
 
 impl Mesh {

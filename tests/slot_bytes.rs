@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
@@ -72,6 +72,7 @@ impl Agent {
             zone: Some(format!("zone-{}", number % 3)),
             readiness: Readiness::Ready,
             http_port: None,
+            network: Network::Pod,
         };
         let list = PeerList { peers: numbers.map(spec).collect() };
         let names = list.peers.iter().map(|peer| peer.node.len()).sum();

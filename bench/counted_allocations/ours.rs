@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
@@ -34,6 +34,7 @@ impl Agent {
             zone: Some(format!("zone-{}", peer % 3)),
             readiness: Readiness::Ready,
             http_port: None,
+            network: Network::Pod,
         };
         let own = Own { node: "self".into(), ..Own::default() };
         let list = PeerList { peers: (0..peers).map(spec).collect() };

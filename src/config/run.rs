@@ -11,7 +11,7 @@ use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
 use crate::limits::{
     HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX,
+    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX, SERIES_BUDGET_MIN,
 };
 use crate::statistics::Bounds;
 use crate::units::parse_duration;
@@ -39,6 +39,10 @@ pub struct RunSettings {
     pub rtt_buckets: Bounds,
     /// 0: all.
     pub max_peers: usize,
+    /// Peers are probed at their nodes' addresses, too.
+    pub node_network: bool,
+    /// Series that are exported at most.
+    pub series_budget: usize,
     /// How long an absent peer keeps its slot.
     pub forget_after: Duration,
     /// HTTP threads.
@@ -69,6 +73,11 @@ impl RunSettings {
             payload_bytes,
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
             max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, 0),
+            node_network: typed.value("network", networks)?.unwrap_or(false),
+            series_budget: size(
+                typed.value("series-budget", number_between(SERIES_BUDGET_MIN as u64, SERIES_BUDGET_MAX as u64))?,
+                SERIES_BUDGET_DEFAULT,
+            ),
             forget_after: typed
                 .value("forget-after", duration_between(Duration::ZERO, Duration::from_hours(24)))?
                 .unwrap_or(Duration::from_mins(5)),
@@ -139,6 +148,15 @@ fn bounds(text: &str) -> Result<Bounds, String> {
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let all: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
     all.map_err(|_| "IP addresses, separated by commas".to_owned())
+}
+
+/// Whether the nodes' addresses are probed, too.
+fn networks(text: &str) -> Result<bool, String> {
+    match text {
+        "pod" => Ok(false),
+        "pod,node" => Ok(true),
+        _ => Err("pod or pod,node".to_owned()),
+    }
 }
 
 fn heap_profile(text: &str) -> Result<PathBuf, String> {

@@ -27,6 +27,30 @@ pub enum Readiness {
     Terminating,
 }
 
+/// Which of a node's networks an address is on; the `network` label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Network {
+    /// The pods': often an overlay.
+    #[default]
+    Pod,
+    /// The nodes' own, which carries the other.
+    Node,
+}
+
+impl Network {
+    /// Both, in label order.
+    pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
+
+    /// The label value.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+        }
+    }
+}
+
 /// One address of one node, as a source lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSpec {
@@ -40,6 +64,8 @@ pub struct PeerSpec {
     pub readiness: Readiness,
     /// The port of its HTTP server, where the source knows it.
     pub http_port: Option<u16>,
+    /// Which network the address is on.
+    pub network: Network,
 }
 
 /// A complete list of the mesh as a source sees it at one moment; one's own entry may be among it.
@@ -60,6 +86,47 @@ pub enum Update {
     List(PeerList),
     /// The source has checked: the last list is still right.
     Confirmed,
+    /// Of the mesh as a whole; comes before the list that it goes with.
+    Mesh(MeshFacts),
+    /// The answer to a question: what the lists so far say of this address is as new as can be had now.
+    Sure(IpAddr),
+}
+
+/// What a source knows of the whole mesh, of which a list may hold a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeshFacts {
+    /// Nodes, our own included.
+    pub members: u32,
+    /// Nodes that watch ours, by the selection that all nodes make: of its own zone.
+    pub watchers_in_zone: u32,
+    /// Of other zones.
+    pub watchers_elsewhere: u32,
+    /// Watchers that ours should have but cannot: of any zone.
+    pub watchers_missing: u32,
+    /// Of other zones.
+    pub watchers_missing_elsewhere: u32,
+}
+
+/// What the probe loop is about to ask a source: is what its list says of the peer at this address still right? Asked
+/// before a loss is booked, answered by [`Update::Sure`], after a new list where one was needed. Only of a source that
+/// [answers](Source::answers).
+pub type Questions = tokio::sync::mpsc::Receiver<IpAddr>;
+
+/// What a source must know of ourselves.
+#[derive(Clone, Debug, Default)]
+pub struct Ourselves {
+    /// Our node's name.
+    pub node: String,
+    /// Our zone, where it is configured; else our own entry in the list tells it.
+    pub zone: Option<String>,
+    /// Probe at most so many other nodes; 0: all.
+    pub max_peers: usize,
+    /// How long a node that left the list stays a member, so that a rollout moves nobody's peers.
+    pub forget_after: std::time::Duration,
+    /// Peers are probed at their nodes' addresses, too.
+    pub node_network: bool,
+    /// The port of a peer's HTTP server where its source does not say.
+    pub http_port: u16,
 }
 
 /// The sending half of the channel between a source and the probe loop (bounded: a source waits).
@@ -91,6 +158,11 @@ pub enum DiscoveryError {
 }
 
 impl Source {
+    /// Whether it answers [`Questions`]: one that is told of changes late, and can look them up.
+    pub const fn answers(&self) -> bool {
+        false
+    }
+
     /// What must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS cannot carry.
     /// ([`KubernetesConfig::in_cluster`] has checked its own.) Whatever only the network can tell is no error here.
     ///
@@ -108,7 +180,8 @@ impl Source {
 
 /// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
 /// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
-pub async fn run(source: Source, updates: Updates) {
+pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
+    drop((ourselves, questions));
     match source {
         Source::Static(config) => static_list::run(config, updates).await,
         Source::Dns(config) => dns::run(config, updates).await,

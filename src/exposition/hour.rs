@@ -1,13 +1,12 @@
-//! `/api/v1/hour/PEER`: the last hour of a peer, a series for each protocol that it is probed with.
+//! `/api/v1/hour/PEER`: the last hour of a peer, a series for each protocol and network that it is probed on.
 //!
-//! Built whole, for it is small: 60 steps of three short numbers are 1.5 KB, and a peer has at most two series.
+//! Built whole, for it is small: 60 steps of three short numbers are 1.5 KB, and a peer has at most four series.
 
 use std::sync::PoisonError;
 
 use serde::{Serialize, Serializer};
 
 use super::View;
-use super::row::NETWORK;
 use super::short::Short;
 use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
@@ -69,7 +68,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
         .filter_map(|(slot, peer)| {
             let hour = view.statistics.hour(slot)?;
             Some(Series {
-                network: NETWORK,
+                network: peer.network().label(),
                 protocol: peer.protocol().label(),
                 end_unix_seconds: clock::realtime_of(hour.end).as_secs(),
                 loss: Column(hour, |step| step.loss),

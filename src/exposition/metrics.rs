@@ -10,7 +10,7 @@ use super::text::{self, label};
 use super::{AgentMetrics, View, Walk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, ZONES_MAX};
-use crate::peers::{Directory, Protocol, SlotId, ZoneId};
+use crate::peers::{Directory, SlotId, Via, ZoneId};
 use crate::statistics::Bounds;
 
 /// Which exposition format.
@@ -112,9 +112,9 @@ impl MetricsBody {
                     ((subject == 0).then(|| Reading::Lag(lag.read())), 1)
                 }
                 Scope::Zone => {
-                    let (zone, protocol) = zone_pair(subject);
-                    let reading = statistics.zone(zone, protocol).map(|z| Reading::Zone(z.read()));
-                    (reading, ZONES_MAX * Protocol::ALL.len())
+                    let (zone, via) = zone_pair(subject);
+                    let reading = statistics.zone(zone, via).map(|z| Reading::Zone(z.read()));
+                    (reading, ZONES_MAX * Via::ALL.len())
                 }
                 Scope::Peer => {
                     let slot = SlotId::at(subject);
@@ -140,11 +140,11 @@ impl MetricsBody {
         match scope {
             Scope::Agent => {}
             Scope::Zone => {
-                let (zone, protocol) = zone_pair(subject);
+                let (zone, via) = zone_pair(subject);
                 label(labels, "source_zone", directory.own_zone());
                 label(labels, "peer_zone", directory.zone_name(zone));
-                label(labels, "protocol", protocol.label());
-                label(labels, "network", "pod");
+                label(labels, "protocol", via.protocol.label());
+                label(labels, "network", via.network.label());
             }
             Scope::Peer => {
                 let slot = SlotId::at(subject);
@@ -154,7 +154,7 @@ impl MetricsBody {
                 label(labels, "peer_node", peer.node());
                 label(labels, "peer_zone", directory.zone_name(peer.zone()));
                 label(labels, "protocol", peer.protocol().label());
-                label(labels, "network", "pod");
+                label(labels, "network", peer.network().label());
             }
         }
     }
@@ -174,10 +174,10 @@ impl MetricsBody {
     }
 }
 
-const fn zone_pair(subject: usize) -> (ZoneId, Protocol) {
+const fn zone_pair(subject: usize) -> (ZoneId, Via) {
     #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
-    let zone = (subject / Protocol::ALL.len()) as u8;
-    (ZoneId(zone), Protocol::ALL[subject % Protocol::ALL.len()])
+    let zone = (subject / Via::ALL.len()) as u8;
+    (ZoneId(zone), Via::ALL[subject % Via::ALL.len()])
 }
 const _: () = assert!(ZONES_MAX <= 256);
 

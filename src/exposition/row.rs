@@ -12,8 +12,6 @@ use crate::peers::{Directory, Peer, SlotId};
 use crate::statistics::{OwnCounters, RecentOwn, Statistics};
 use crate::units::Nanos;
 
-/// The network that is measured.
-pub const NETWORK: &str = "pod";
 /// Room for the longest object: two names, each byte escaped to six, and all the rest.
 pub const OBJECT_BYTES_MAX: usize = 2 * 6 * NAME_BYTES_MAX + 1_024;
 
@@ -142,7 +140,7 @@ impl<'a> PeerRow<'a> {
         Some(Self {
             node: peer.node(),
             zone,
-            network: NETWORK,
+            network: peer.network().label(),
             protocol: peer.protocol().label(),
             state: peer.presence().label(),
             address: peer.address(),
@@ -182,7 +180,7 @@ mod tests {
         let peer = PeerRow {
             node: &name,
             zone: &name,
-            network: NETWORK,
+            network: "node",
             protocol: "icmpv6",
             state: "terminating",
             address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".parse().unwrap(),

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::names::Names;
 use super::peer::{Entry, Peer, Presence};
-use super::{Change, Compaction, Protocol, SlotId, ZoneId, select};
-use crate::discovery::{PeerList, PeerSpec};
+use super::{Change, Compaction, SlotId, Via, ZoneId, select};
+use crate::discovery::{MeshFacts, PeerList, PeerSpec};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
 use crate::region::List;
 use crate::units::Nanos;
@@ -39,6 +39,7 @@ pub struct Directory {
     names: Names,
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
+    mesh: MeshFacts,
 }
 
 impl Default for Directory {
@@ -51,7 +52,7 @@ impl Directory {
     /// An empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
-        Self { slots, names, zones: vec!["unknown".into()], own_zone: None }
+        Self { slots, names, zones: vec!["unknown".into()], own_zone: None, mesh: MeshFacts::default() }
     }
 
     /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
@@ -86,6 +87,16 @@ impl Directory {
     /// Our own zone.
     pub fn own_zone(&self) -> &str {
         self.own_zone.as_deref().unwrap_or("unknown")
+    }
+
+    /// What discovery said last of the mesh as a whole.
+    pub const fn mesh(&self) -> MeshFacts {
+        self.mesh
+    }
+
+    /// Takes that over.
+    pub const fn set_mesh(&mut self, mesh: MeshFacts) {
+        self.mesh = mesh;
     }
 
     /// Takes a complete list: who is new, who moved, who left. `now` stamps those who leave.
@@ -124,11 +135,11 @@ impl Directory {
 
     /// The slots of those who have one. An index in order of name, and not a map: a map would be 13 times as large.
     fn find(&self, listed: &[PeerSpec]) -> Vec<Option<SlotId>> {
-        let key = |slot: SlotId| self.peer(slot).map(|peer| (peer.node(), peer.protocol()));
+        let key = |slot: SlotId| self.peer(slot).map(|peer| (peer.node(), peer.via()));
         let mut by_name: Vec<SlotId> = self.peers().map(|(slot, _)| slot).collect();
         by_name.sort_unstable_by_key(|slot| key(*slot));
         let find = |spec: &PeerSpec| {
-            let wanted = Some((spec.node.as_str(), Protocol::of(spec.address)));
+            let wanted = Some((spec.node.as_str(), Via::to(spec.address, spec.network)));
             by_name.binary_search_by(|slot| key(*slot).cmp(&wanted)).ok().map(|at| by_name[at])
         };
         listed.iter().map(find).collect()
@@ -181,7 +192,7 @@ impl Directory {
         let Some(entry) = &mut self.slots[slot.index()] else { return };
         let known = |entry: &Entry| (entry.address(), entry.zone, entry.presence().probing());
         let before = known(entry);
-        entry.list(spec.address, spec.readiness.into(), spec.http_port);
+        entry.list(spec.address, spec.network, spec.readiness.into(), spec.http_port);
         entry.zone = zone.unwrap_or(entry.zone);
         if before != known(entry) {
             changes.push(probe(slot, entry));
@@ -199,7 +210,7 @@ impl Directory {
         let zone = spec.zone.as_deref().map_or(ZoneId::UNKNOWN, |name| self.zone_id(name));
         let Some(name) = self.names.put(&spec.node) else { return false };
         let mut entry = Entry::new(name, zone);
-        entry.list(spec.address, spec.readiness.into(), spec.http_port);
+        entry.list(spec.address, spec.network, spec.readiness.into(), spec.http_port);
         let slot = SlotId::at(*free);
         changes.extend([Change::Join { slot }, probe(slot, &entry)]);
         self.slots[*free] = Some(entry);
@@ -219,13 +230,13 @@ impl Directory {
 
 fn probe(slot: SlotId, entry: &Entry) -> Change {
     let terminating = entry.presence() == Presence::Terminating;
-    Change::Probe { slot, address: entry.address(), zone: entry.zone, terminating }
+    Change::Probe { slot, address: entry.address(), zone: entry.zone, network: entry.network(), terminating }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::Readiness;
+    use crate::discovery::{Network, Readiness};
 
     fn spec(text: &str) -> PeerSpec {
         let (node, rest) = text.split_once('=').unwrap();
@@ -236,6 +247,7 @@ mod tests {
             zone,
             readiness: Readiness::Ready,
             http_port: None,
+            network: Network::Pod,
         }
     }
 
@@ -265,7 +277,10 @@ mod tests {
         let back = d.apply(list(&["b=10.0.0.3", "a=10.0.0.9"]), &own(), second(14));
         let address = "10.0.0.9".parse().unwrap();
         let slot = SlotId(0);
-        assert_eq!(back.changes, [Change::Probe { slot, address, zone: ZoneId::UNKNOWN, terminating: false }]);
+        assert_eq!(
+            back.changes,
+            [Change::Probe { slot, address, zone: ZoneId::UNKNOWN, network: Network::Pod, terminating: false }]
+        );
         d.apply(list(&["a=10.0.0.9"]), &own(), second(20));
         assert!(d.has_forgettable(second(25), second(5)) && d.forget(second(25), second(5)));
         assert_eq!(names(&d), ["0:a=10.0.0.9 ready"]);

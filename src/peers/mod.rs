@@ -1,6 +1,6 @@
 //! Peer slots: what a node name, a family and an address mean to the rest of the program.
 //!
-//! A peer is its node name (and family): whoever comes back under the same name within `--forget-after` takes up its
+//! A peer is its node name (and family, and network): whoever comes back under the same name within `--forget-after` takes up its
 //! old slot and its counters go on, at whatever address. A slot is an index; the prober and the statistics keep their
 //! own state per slot, so that the probe path needs no lock and no name. Where many leave, those who stay move together
 //! ([`Compaction`]) and what the others held is given back. The traps: a rolled pod leaves the list
@@ -17,6 +17,8 @@ pub use directory::{Applied, Directory, Own};
 pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
+
+pub use crate::discovery::Network;
 
 /// The ICMP protocol that reaches an address; the `protocol` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +48,35 @@ impl Protocol {
             Self::Icmp => "icmp",
             Self::Icmpv6 => "icmpv6",
         }
+    }
+}
+
+/// By what a peer is reached: its protocol, on one of its node's networks. A node has a slot for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Via {
+    /// Which protocol.
+    pub protocol: Protocol,
+    /// Which network.
+    pub network: Network,
+}
+
+impl Via {
+    /// Each there is.
+    pub const ALL: [Self; 4] = [
+        Self { protocol: Protocol::Icmp, network: Network::Pod },
+        Self { protocol: Protocol::Icmp, network: Network::Node },
+        Self { protocol: Protocol::Icmpv6, network: Network::Pod },
+        Self { protocol: Protocol::Icmpv6, network: Network::Node },
+    ];
+
+    /// The way to `address` on `network`.
+    pub const fn to(address: IpAddr, network: Network) -> Self {
+        Self { protocol: Protocol::of(address), network }
+    }
+
+    /// Its place in [`Via::ALL`].
+    pub const fn index(self) -> u8 {
+        self.protocol as u8 * 2 + self.network as u8
     }
 }
 
@@ -91,6 +122,8 @@ pub enum Change {
         address: IpAddr,
         /// The peer's zone.
         zone: ZoneId,
+        /// Which network the address is on.
+        network: Network,
         /// The peer is on its way out: its losses are not to be counted as losses.
         terminating: bool,
     },

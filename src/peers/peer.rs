@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Protocol, ZoneId};
+use super::{Network, Protocol, Via, ZoneId};
 use crate::discovery::Readiness;
 use crate::units::Nanos;
 
@@ -63,7 +63,7 @@ pub(super) struct Entry {
     left_at: u32,
     /// 0: not known.
     http_port: u16,
-    protocol: Protocol,
+    via: Via,
     pub(super) zone: ZoneId,
     presence: Presence,
 }
@@ -77,9 +77,9 @@ pub(super) struct NameId {
 
 impl Entry {
     pub(super) fn new(name: NameId, zone: ZoneId) -> Self {
-        let (protocol, presence) = (Protocol::Icmp, Presence::Ready);
+        let (via, presence) = (Via::ALL[0], Presence::Ready);
         let NameId { begin: name_begin, length: name_length } = name;
-        Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, protocol, zone, presence }
+        Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, presence }
     }
 
     pub(super) const fn name(&self) -> NameId {
@@ -90,8 +90,8 @@ impl Entry {
         (self.name_begin, self.name_length) = (name.begin, name.length);
     }
 
-    pub(super) fn list(&mut self, address: IpAddr, presence: Presence, http_port: Option<u16>) {
-        self.protocol = Protocol::of(address);
+    pub(super) fn list(&mut self, address: IpAddr, network: Network, presence: Presence, http_port: Option<u16>) {
+        self.via = Via::to(address, network);
         self.address = match address {
             IpAddr::V4(v4) => {
                 let mut bytes = [0; 16];
@@ -111,13 +111,17 @@ impl Entry {
     }
 
     pub(super) const fn address(&self) -> IpAddr {
-        match self.protocol {
+        match self.via.protocol {
             Protocol::Icmp => {
                 let [a, b, c, d, ..] = self.address;
                 IpAddr::V4(Ipv4Addr::new(a, b, c, d))
             }
             Protocol::Icmpv6 => IpAddr::V6(Ipv6Addr::from_octets(self.address)),
         }
+    }
+
+    pub(super) const fn network(&self) -> Network {
+        self.via.network
     }
 
     pub(super) const fn presence(&self) -> Presence {
@@ -153,7 +157,17 @@ impl<'a> Peer<'a> {
 
     /// The protocol it is probed with.
     pub const fn protocol(self) -> Protocol {
-        self.entry.protocol
+        self.entry.via.protocol
+    }
+
+    /// The network that its address is on.
+    pub const fn network(self) -> Network {
+        self.entry.via.network
+    }
+
+    /// Both.
+    pub const fn via(self) -> Via {
+        self.entry.via
     }
 
     /// Its zone.
@@ -191,9 +205,9 @@ mod tests {
         let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
-            entry.list(address, Presence::Unready, port);
+            entry.list(address, Network::Node, Presence::Unready, port);
             let peer = Peer { entry: &entry, node: "a" };
-            assert_eq!((peer.address(), peer.protocol()), (address, Protocol::of(address)));
+            assert_eq!((peer.address(), peer.via()), (address, Via::to(address, Network::Node)));
             assert_eq!((peer.http_port(), peer.presence(), peer.zone()), (port, Presence::Unready, ZoneId(3)));
         }
     }

@@ -1,8 +1,8 @@
-//! Which of a list's entries are probed: never oneself, one per node and family, at most `max_peers` nodes.
+//! Which of a list's entries are probed: never oneself, one per node, family and network, at most `max_peers` nodes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Own, Protocol};
+use super::{Own, Via};
 use crate::discovery::{PeerList, PeerSpec, Readiness};
 
 /// The entries to probe, in the list's order. No name is copied: a list of 5,000 would leave the heap in pieces.
@@ -17,9 +17,9 @@ pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
     peers
 }
 
-/// Of two on one node and in one family (a rollout): the one that is not terminating, then the newest.
+/// Of two on one node, in one family and network (a rollout): the one that is not terminating, then the newest.
 fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
-    let key = |index: usize| (peers[index].node.as_str(), Protocol::of(peers[index].address));
+    let key = |index: usize| (peers[index].node.as_str(), Via::to(peers[index].address, peers[index].network));
     let stays = |index: usize| peers[index].readiness != Readiness::Terminating;
     let mut order: Vec<usize> = (0..peers.len()).collect();
     order.sort_unstable_by_key(|&index| (key(index), stays(index), index));
@@ -52,9 +52,17 @@ fn keep_highest(chosen: &mut Vec<PeerSpec>, own: &Own) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::Network;
 
     fn spec(node: &str, last: u8, readiness: Readiness) -> PeerSpec {
-        PeerSpec { node: node.into(), address: [10, 0, 0, last].into(), zone: None, readiness, http_port: None }
+        PeerSpec {
+            node: node.into(),
+            address: [10, 0, 0, last].into(),
+            zone: None,
+            readiness,
+            http_port: None,
+            network: Network::Pod,
+        }
     }
 
     fn own(max_peers: usize) -> Own {

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use crate::config::{PingSettings, PingTarget};
 use crate::discovery::dns::{self, ResolveError};
 use crate::limits::PING_OUTPUT_RETRY;
-use crate::peers::{Change, SlotId, ZoneId};
+use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
 use crate::stop::Stop;
@@ -150,7 +150,13 @@ impl Ping {
         for (index, &address) in addresses.iter().enumerate() {
             let slot = SlotId::at(index);
             prober.apply(Change::Join { slot });
-            prober.apply(Change::Probe { slot, address, zone: ZoneId::UNKNOWN, terminating: false });
+            prober.apply(Change::Probe {
+                slot,
+                address,
+                zone: ZoneId::UNKNOWN,
+                network: Network::Pod,
+                terminating: false,
+            });
         }
         let book = Book {
             form,

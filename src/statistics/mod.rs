@@ -29,7 +29,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, ZONES_MAX};
-use crate::peers::{Change, Compaction, Protocol, SlotId, ZoneId};
+use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
 use crate::prober::{Event, Sink, Stamp};
 use crate::region::Table;
 use crate::units::Nanos;
@@ -83,7 +83,7 @@ impl Statistics {
             bounds,
             hot: Table::new(PEER_SLOTS_MAX),
             rare: Table::new(PEER_SLOTS_MAX),
-            zones: (0..ZONES_MAX * Protocol::ALL.len()).map(|_| OnceLock::new()).collect(),
+            zones: (0..ZONES_MAX * Via::ALL.len()).map(|_| OnceLock::new()).collect(),
             send_lag: SendLag::default(),
             read_delay: SendLag::default(),
             marks: Marks::default(),
@@ -164,9 +164,9 @@ impl Statistics {
         Some(PeerStatistics { hot: self.hot.get(slot.index())?, rare: self.rare.get(slot.index())? })
     }
 
-    /// The statistics of our zone to `zone` over `protocol`, if anything was ever sent there.
-    pub fn zone(&self, zone: ZoneId, protocol: Protocol) -> Option<&ZoneStatistics> {
-        self.zones.get(zone_index(zone, protocol))?.get().map(|boxed| &**boxed)
+    /// The statistics of our zone to `zone` by `via`, if anything was ever sent there.
+    pub fn zone(&self, zone: ZoneId, via: Via) -> Option<&ZoneStatistics> {
+        self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed)
     }
 
     /// Takes over a change of the peer list. Must be called under the directory's write lock, so that no reader sees
@@ -179,12 +179,12 @@ impl Statistics {
                 }
                 self.hours.join(slot);
             }
-            Change::Probe { slot, address, zone, .. } => {
+            Change::Probe { slot, address, zone, network, .. } => {
                 if let Some(PeerStatistics { hot, .. }) = self.slot(slot) {
                     hot.zone.store(zone.0, Ordering::Relaxed);
-                    hot.protocol.store(Protocol::of(address) as u8, Ordering::Relaxed);
-                    let index = zone_index(zone, Protocol::of(address));
-                    self.zones[index].get_or_init(Box::default);
+                    let via = Via::to(address, network);
+                    hot.via.store(via.index(), Ordering::Relaxed);
+                    self.zones[zone_index(zone, via)].get_or_init(Box::default);
                 }
             }
             Change::Stop { .. } => {}
@@ -279,8 +279,8 @@ const fn modulo(window: u32) -> u16 {
     window as u16
 }
 
-const fn zone_index(zone: ZoneId, protocol: Protocol) -> usize {
-    zone.0 as usize * Protocol::ALL.len() + protocol as usize
+const fn zone_index(zone: ZoneId, via: Via) -> usize {
+    zone.0 as usize * Via::ALL.len() + via.index() as usize
 }
 
 /// The writer's handle: the probe loop's end of the statistics.
@@ -292,8 +292,8 @@ impl Sink for &Statistics {
             bump(&self.stamps[stamp as usize], 1);
         }
         if matches!(event, Event::Received { .. } | Event::Lost) {
-            let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Protocol::ALL.len();
-            let index = zone + usize::from(peer.hot.protocol.load(Ordering::Relaxed));
+            let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
+            let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
             if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
                 zone.record(event, &self.bounds);
             }
@@ -321,6 +321,7 @@ impl Sink for &Statistics {
 mod tests {
     use super::*;
     use crate::limits::{IN_FLIGHT_PER_PEER_MAX, RECENT_HALF_PROBES};
+    use crate::peers::Network;
     use std::net::IpAddr;
 
     const SLOT: SlotId = SlotId(70);
@@ -333,7 +334,13 @@ mod tests {
     fn statistics() -> Statistics {
         let s = Statistics::new(Bounds::default(), Nanos::from_millis(1_000));
         s.apply(Change::Join { slot: SLOT });
-        s.apply(Change::Probe { slot: SLOT, address: ADDRESS, zone: ZoneId(2), terminating: false });
+        s.apply(Change::Probe {
+            slot: SLOT,
+            address: ADDRESS,
+            zone: ZoneId(2),
+            network: Network::Pod,
+            terminating: false,
+        });
         s
     }
 
@@ -358,9 +365,9 @@ mod tests {
         assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
         assert_eq!((peer.duplicate, peer.reordered, peer.corrupt), (1, 1, 1));
         assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
-        let zone = s.zone(ZoneId(2), Protocol::Icmp).unwrap().read();
+        let zone = s.zone(ZoneId(2), Via::ALL[0]).unwrap().read();
         assert_eq!((zone.sent, zone.received, zone.lost, zone.rtt.count()), (2, 1, 1, 1));
-        assert!(s.zone(ZoneId(1), Protocol::Icmp).is_none() && s.slot(SlotId::at(PEER_SLOTS_MAX)).is_none());
+        assert!(s.zone(ZoneId(1), Via::ALL[0]).is_none() && s.slot(SlotId::at(PEER_SLOTS_MAX)).is_none());
         assert_eq!(s.slot(SlotId(200)).unwrap().read(), PeerReading::default());
         assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
     }
@@ -372,7 +379,7 @@ mod tests {
         (&s).event(SLOT, Event::Lost);
         s.apply(Change::Join { slot: SLOT });
         assert_eq!(s.slot(SLOT).unwrap().read().sent, 0);
-        assert_eq!(s.zone(ZoneId(2), Protocol::Icmp).unwrap().read().sent, 1);
+        assert_eq!(s.zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
     }
 
     #[test]

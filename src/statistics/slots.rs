@@ -25,7 +25,8 @@ pub(super) struct Hot {
     buckets: [AtomicU32; HISTOGRAM_BUCKETS],
     pub(super) recent: Recent,
     pub(super) zone: AtomicU8,
-    pub(super) protocol: AtomicU8,
+    /// [`crate::peers::Via::index`].
+    pub(super) via: AtomicU8,
 }
 
 /// What hardly any probe touches: 56 bytes, of which none is resident before the first such event on its page.
@@ -167,7 +168,7 @@ impl PeerStatistics<'_> {
         let (Self { hot, rare }, PeerStatistics { hot: from, rare: rare_from }) = (self, other);
         hot.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
         hot.zone.store(from.zone.load(Ordering::Relaxed), Ordering::Relaxed);
-        hot.protocol.store(from.protocol.load(Ordering::Relaxed), Ordering::Relaxed);
+        hot.via.store(from.via.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in hot.counters().zip(from.counters()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }

@@ -18,7 +18,7 @@ mod wire;
 
 use std::net::IpAddr;
 
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Applied, Directory, Own};
 use kube_canary::prober::{Clock, Prober, Wire};
 use kube_canary::statistics::Statistics;
@@ -32,6 +32,7 @@ fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList
         zone: Some(format!("zone-{}", index % 3)),
         readiness,
         http_port: None,
+        network: Network::Pod,
     };
     PeerList { peers: addresses.map(spec).collect() }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use kube_canary::allocator::finder;
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::units::Nanos;
 
@@ -31,6 +31,7 @@ fn peers_come_and_go() {
         zone: None,
         readiness: Readiness::Ready,
         http_port: None,
+        network: Network::Pod,
     };
     for _ in 0..3 {
         for peers in [(0..PEERS).map(peer).collect(), Vec::new()] {

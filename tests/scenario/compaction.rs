@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::peers::{Directory, Own, Protocol, SlotId, ZoneId};
+use kube_canary::peers::{Directory, Own, SlotId, Via, ZoneId};
 use kube_canary::prober::{Event, SendError, Sink as _, Stamp};
 use kube_canary::statistics::{Bounds, PeerReading, Statistics};
 use kube_canary::units::Nanos;
@@ -56,7 +56,7 @@ fn all_numbers_of_a_peer_move_with_it() {
     assert_eq!((directory.slot_count(), directory.compact()), (STAY.len(), None));
     assert_eq!(statistics.slot(SlotId(999)).unwrap().read(), PeerReading::default(), "given back");
     for (slot, peer) in directory.peers() {
-        let losses = |zone: ZoneId| statistics.zone(zone, Protocol::Icmp).unwrap().read().lost;
+        let losses = |zone: ZoneId| statistics.zone(zone, Via::ALL[0]).unwrap().read().lost;
         let before = losses(peer.zone());
         (&statistics).event(slot, Event::Lost);
         assert_eq!(losses(peer.zone()), before + 1, "{} is still in its zone", peer.node());

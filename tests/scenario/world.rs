@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
 use kube_canary::statistics::{Bounds, PeerReading, Statistics};
@@ -98,7 +98,14 @@ impl Sink for Tap<'_> {
 
 /// An entry of a list.
 pub fn spec(node: &str, address: IpAddr) -> PeerSpec {
-    PeerSpec { node: node.into(), address, zone: None, readiness: Readiness::Ready, http_port: None }
+    PeerSpec {
+        node: node.into(),
+        address,
+        zone: None,
+        readiness: Readiness::Ready,
+        http_port: None,
+        network: Network::Pod,
+    }
 }
 
 /// An address from its text.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::identity::Identity;
 use super::resolve::{Family, Resolved};
 use crate::discovery::random::spread;
-use crate::discovery::{PeerList, PeerSpec, Readiness};
+use crate::discovery::{Network, PeerList, PeerSpec, Readiness};
 use crate::limits;
 
 /// One address.
@@ -135,6 +135,7 @@ impl Book {
             zone: known.identity.as_ref().and_then(|i| i.zone.clone()),
             readiness: Readiness::Ready,
             http_port: None,
+            network: Network::Pod,
         });
         PeerList { peers: peers.collect() }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::api::{Conditions, Object, Port, or_empty};
-use crate::discovery::{PeerList, PeerSpec, Readiness};
+use crate::discovery::{Network, PeerList, PeerSpec, Readiness};
 use crate::limits;
 
 /// The port's name in our Service.
@@ -155,6 +155,7 @@ impl Store {
                 zone: slice.zones.get(usize::from(endpoint.zone)).map(ToString::to_string),
                 readiness: endpoint.readiness,
                 http_port: slice.port,
+                network: Network::Pod,
             })
             .collect();
         PeerList { peers }

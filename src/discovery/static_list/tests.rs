@@ -101,9 +101,9 @@ fn an_unreadable_file_is_named() {
 
 async fn next_list(updates: &mut mpsc::Receiver<Update>) -> Vec<String> {
     loop {
-        match tokio::time::timeout(Duration::from_mins(1), updates.recv()).await.unwrap().unwrap() {
-            Update::List(list) => return list.peers.into_iter().map(|p| p.node).collect(),
-            Update::Confirmed => {}
+        let update = tokio::time::timeout(Duration::from_mins(1), updates.recv()).await.unwrap().unwrap();
+        if let Update::List(list) = update {
+            return list.peers.into_iter().map(|p| p.node).collect();
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::peers::ZoneId;
+use crate::peers::{Network, ZoneId};
 use crate::prober::Clock;
 use crate::prober::clock::RealTime;
 
@@ -33,7 +33,7 @@ fn read(ms: u64) -> Moment {
 }
 
 fn aim_at(engine: &mut Engine, address: IpAddr, terminating: bool) {
-    engine.apply(Change::Probe { slot: SLOT, address, zone: ZoneId::UNKNOWN, terminating });
+    engine.apply(Change::Probe { slot: SLOT, address, zone: ZoneId::UNKNOWN, network: Network::Pod, terminating });
 }
 
 fn engine() -> Engine {
@@ -128,7 +128,16 @@ fn a_failed_send_is_never_lost() {
 fn a_probe_in_flight_when_its_peer_leaves_or_moves_is_withdrawn_and_the_sums_still_agree() {
     for (change, label) in [
         (Change::Stop { slot: SLOT }, "left"),
-        (Change::Probe { slot: SLOT, address: ELSEWHERE, zone: ZoneId::UNKNOWN, terminating: false }, "moved"),
+        (
+            Change::Probe {
+                slot: SLOT,
+                address: ELSEWHERE,
+                zone: ZoneId::UNKNOWN,
+                network: Network::Pod,
+                terminating: false,
+            },
+            "moved",
+        ),
     ] {
         let mut e = engine();
         send(&mut e, 0);
