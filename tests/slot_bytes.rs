@@ -55,7 +55,7 @@ struct Agent {
 impl Agent {
     fn new() -> Self {
         let clock = ScriptedClock::new();
-        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into() };
+        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into(), doubts: false };
         Self {
             directory: Directory::default(),
             statistics: Statistics::new(Bounds::default(), INTERVAL),
