@@ -94,6 +94,10 @@ impl Agent {
     }
 
     fn compact(&mut self) {
+        for change in self.directory.stop(self.clock.now(), INTERVAL) {
+            self.statistics.apply(change);
+            self.prober.apply(change);
+        }
         assert!(self.directory.forget(self.clock.now(), INTERVAL));
         let compaction = self.directory.compact().expect("holes");
         self.statistics.compact(&compaction);
