@@ -5,7 +5,8 @@
 //! says otherwise, a later reply of the peer itself, or the end of [`DOUBT_TIME`]. This is the book of it, in the order of
 //! asking, which is the order of that end; [`super::Engine`] keeps the peers and the probes.
 //!
-//! A doubt keeps its place for [`DOUBT_TIME`] however it ends, so that no address is asked about more often.
+//! A doubt keeps its place for [`DOUBT_TIME`] however it ends, so that no address is asked about more often than that, less
+//! the [`QUESTION_PAUSE`] for which its question was held back.
 
 use std::net::IpAddr;
 
@@ -44,8 +45,8 @@ pub struct Doubt {
     pub slot: SlotId,
     /// How it stands.
     pub standing: Standing,
-    /// Whether the question was passed on, here or of another slot at the same address.
-    pub asked: bool,
+    /// The address that was asked about, for this slot or another one there.
+    asked: Option<IpAddr>,
     /// Losses that are neither booked nor withdrawn.
     pub withheld: u8,
     /// Since when.
@@ -54,8 +55,15 @@ pub struct Doubt {
     pub probes: (u64, u64),
 }
 
-const _: () = assert!(size_of::<Doubt>() <= 40 && WITHHELD_MAX <= u8::MAX as usize);
+const _: () = assert!(size_of::<Doubt>() <= 48 && WITHHELD_MAX <= u8::MAX as usize);
 const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0 as usize);
+
+impl Doubt {
+    /// Whether the question was passed on.
+    pub const fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+}
 
 /// All of them.
 #[derive(Debug)]
@@ -124,7 +132,7 @@ impl Doubts {
             return None;
         }
         let (standing, probes) = (Standing::Open, (number, number));
-        let doubt = Doubt { slot, standing, asked: false, withheld: 1, since: now, probes };
+        let doubt = Doubt { slot, standing, asked: None, withheld: 1, since: now, probes };
         let place = self.place(self.len);
         if place == self.ring.len() {
             self.ring.push(doubt);
@@ -189,10 +197,10 @@ impl Doubts {
         Some((doubt.slot, doubt.standing != Standing::Withdrawn))
     }
 
-    /// The oldest doubt, if its time is over; at once, where it is decided and nobody was asked.
+    /// The oldest doubt, if its time is over; at once, where nobody was asked and nobody knows of it any more.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
         let (id, doubt) = (self.ids().next()?, &self.ring[self.first]);
-        let unasked = !doubt.asked && doubt.standing != Standing::Open;
+        let unasked = doubt.asked.is_none() && matches!(doubt.standing, Standing::Settled | Standing::Withdrawn);
         (unasked || now.since(doubt.since) >= DOUBT_TIME.into()).then_some(id)
     }
 
@@ -208,8 +216,8 @@ impl Doubts {
         }
     }
 
-    /// The next doubt to ask about, as long as it is open; those that are not, or whose address was asked about by
-    /// another slot, are passed by.
+    /// The next doubt to ask about, as long as it is open; those that are not, or whose address was asked about
+    /// within [`DOUBT_TIME`], are passed by.
     pub fn next_question(&mut self, now: Nanos, address: impl Fn(SlotId) -> Option<IpAddr>) -> Option<(DoubtId, IpAddr)> {
         while self.passed_on < self.len {
             let place = self.place(self.passed_on);
@@ -218,14 +226,11 @@ impl Doubts {
                 return None;
             }
             self.passed_on += 1;
-            let Some(address_asked) = address(doubt.slot).filter(|_| doubt.standing == Standing::Open) else { continue };
-            let was_asked = |other: &Doubt| {
-                other.asked && other.standing != Standing::Withdrawn && address(other.slot) == Some(address_asked)
-            };
-            let was_asked = self.iter().any(was_asked);
-            self.ring[place].asked = true;
+            let Some(address) = address(doubt.slot).filter(|_| doubt.standing == Standing::Open) else { continue };
+            let was_asked = self.iter().any(|other| other.asked == Some(address));
+            self.ring[place].asked = Some(address);
             if !was_asked {
-                return Some((DoubtId(u16::try_from(place).ok()?), address_asked));
+                return Some((DoubtId(u16::try_from(place).ok()?), address));
             }
         }
         None

@@ -50,16 +50,14 @@ impl Default for Plan {
 }
 
 /// What the source of the list says, when its time comes.
-#[derive(Clone, Debug)]
 pub enum Saying {
-    /// A new list.
-    List(Vec<PeerSpec>),
+    /// A new list, made of the one before.
+    List(Box<dyn FnOnce(&mut Vec<PeerSpec>)>),
     /// The list is right about this address.
     Sure(IpAddr),
 }
 
 /// What a source makes of a question.
-#[derive(Clone, Debug)]
 pub enum Answer {
     /// It has no room for it.
     Refused,
@@ -142,6 +140,20 @@ impl Sink for Tap<'_> {
 
 fn take_due(coming: &mut Vec<(Nanos, Saying)>, now: Nanos) -> Option<(Nanos, Saying)> {
     coming.first().is_some_and(|(at, _)| *at <= now).then(|| coming.remove(0))
+}
+
+/// The list without the peer at `address`.
+pub fn gone(address: IpAddr) -> Saying {
+    Saying::List(Box::new(move |list| list.retain(|peer| peer.address != address)))
+}
+
+/// The list with the peer at `address` in another state, or at another address.
+pub fn put(address: IpAddr, to: IpAddr, readiness: Readiness) -> Saying {
+    Saying::List(Box::new(move |list| {
+        for peer in list.iter_mut().filter(|peer| peer.address == address) {
+            (peer.address, peer.readiness) = (to, readiness);
+        }
+    }))
 }
 
 /// An entry of a list.
@@ -293,7 +305,11 @@ impl World {
         self.statistics.tick(now);
         while let Some((_, saying)) = take_due(&mut self.coming, now) {
             match saying {
-                Saying::List(list) => self.apply(list),
+                Saying::List(edit) => {
+                    let mut list = self.list.clone();
+                    edit(&mut list);
+                    self.apply(list);
+                }
                 Saying::Sure(address) => {
                     self.note(Entry::Sure(address));
                     self.prober.sure(address);

@@ -96,7 +96,7 @@ impl Engine {
         };
         // An earlier one says nothing of those that came after it.
         if number > doubt.probes.1 {
-            if !doubt.asked {
+            if !doubt.is_asked() {
                 aim.doubt = DoubtId::NONE;
             }
             self.decide(id, Standing::Settled);
