@@ -218,7 +218,11 @@ impl Doubts {
 
     /// The next doubt to ask about, as long as it is open; those that are not, or whose address was asked about
     /// within [`DOUBT_TIME`], are passed by.
-    pub fn next_question(&mut self, now: Nanos, address: impl Fn(SlotId) -> Option<IpAddr>) -> Option<(DoubtId, IpAddr)> {
+    pub fn next_question(
+        &mut self,
+        now: Nanos,
+        address: impl Fn(SlotId) -> Option<IpAddr>,
+    ) -> Option<(DoubtId, IpAddr)> {
         while self.passed_on < self.len {
             let place = self.place(self.passed_on);
             let doubt = self.ring[place];

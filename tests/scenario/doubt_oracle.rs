@@ -152,7 +152,10 @@ impl Peer {
         assert!(doubt.standing == Standing::Open && !doubt.asked && now.since(doubt.since) >= QUESTION_PAUSE.into());
         doubt.asked = true;
         if let Some(before) = self.asked_at.insert(address, now) {
-            assert!(now.since(before) >= Nanos::from(DOUBT_TIME - QUESTION_PAUSE), "{address} is asked about too often");
+            assert!(
+                now.since(before) >= Nanos::from(DOUBT_TIME - QUESTION_PAUSE),
+                "{address} is asked about too often"
+            );
         }
         if !taken {
             self.ends.refused += self.settle(State::Lost, Standing::Settled);
