@@ -197,6 +197,7 @@ impl ProbeLoop {
                     // probe answered, or lost.
                     self.view.health.stop();
                     self.prober.finish();
+                    log::info!("{}: stopping", self.own.node);
                     end = Some(now.plus(PROBES_FINISH_TIME.into()));
                 }
             }
