@@ -106,7 +106,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
-    let (asked, questions) = mpsc::channel(DOUBTS_MAX);
+    let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),

@@ -80,7 +80,7 @@ impl Agent {
             self.turns += 1;
             self.prober.ask(|address| self.asked.try_send(address).is_ok());
             // By turns sure, too late to be sure, and nothing; and for a second of ten, nobody is there.
-            while now.0 / 1_000_000_000 % 10 > 0
+            while !(now.0 / 1_000_000_000).is_multiple_of(10)
                 && let Ok(address) = self.questions.try_recv()
             {
                 self.answered += 1;

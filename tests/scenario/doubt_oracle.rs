@@ -105,10 +105,8 @@ pub fn peer(slot: SlotId, mut log: Vec<(IpAddr, Probe)>, journal: &[(Nanos, Entr
                 peer.address = None;
                 peer.withdraw();
             }
-            Entry::Sure(address) if peer.address == Some(*address) => {
-                if peer.is_open() {
-                    peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
-                }
+            Entry::Sure(address) if peer.address == Some(*address) && peer.is_open() => {
+                peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
             }
             Entry::Question(address, taken) if peer.address == Some(*address) => peer.asked(*now, *address, *taken),
             _ => {}
@@ -153,7 +151,7 @@ impl Peer {
         doubt.asked = true;
         if let Some(before) = self.asked_at.insert(address, now) {
             assert!(
-                now.since(before) >= Nanos::from(DOUBT_TIME - QUESTION_PAUSE),
+                now.since(before).plus(QUESTION_PAUSE.into()) >= DOUBT_TIME.into(),
                 "{address} is asked about too often"
             );
         }

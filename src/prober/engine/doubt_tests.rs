@@ -47,7 +47,6 @@ fn questions(engine: &mut Engine, ms: u64) -> Vec<IpAddr> {
 }
 
 const LOST: (SlotId, Event) = (SlotId(0), Event::Lost);
-const PAUSE: u64 = QUESTION_PAUSE.as_millis() as u64;
 
 #[test]
 fn a_new_holder_of_a_slot_inherits_no_withheld_loss_decided_or_not() {
@@ -93,8 +92,9 @@ fn one_question_serves_all_slots_at_an_address() {
     }
     // Those sent before the move are withdrawn.
     assert_eq!(told(&mut e, 1_011).len(), 2);
-    assert_eq!(questions(&mut e, 1_011 + PAUSE - 1), [] as [IpAddr; 0]);
-    assert_eq!(questions(&mut e, 1_011 + PAUSE), [address(9)]);
+    let due = 1_011 + u64::try_from(QUESTION_PAUSE.as_millis()).unwrap();
+    assert_eq!(questions(&mut e, due - 1), [] as [IpAddr; 0]);
+    assert_eq!(questions(&mut e, due), [address(9)]);
     e.sure(address(8));
     assert_eq!(told(&mut e, 1_100), []);
     e.sure(address(9));
@@ -103,13 +103,13 @@ fn one_question_serves_all_slots_at_an_address() {
 
 #[test]
 fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_booked_at_once() {
-    let (mut e, _) = silent(DOUBTS_MAX + 3);
+    let (mut e, _) = silent(usize::from(DOUBTS_MAX) + 3);
     let lost = told(&mut e, 1_001);
     assert_eq!(lost.iter().map(|(slot, _)| slot.index()).collect::<Vec<_>>(), [128, 129, 130]);
-    assert_eq!(questions(&mut e, 1_100).len(), DOUBTS_MAX);
+    assert_eq!(questions(&mut e, 1_100).len(), usize::from(DOUBTS_MAX));
     // Their time is over: all are lost, and the places are free again.
     let over = 1_001 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
-    assert_eq!((told(&mut e, over - 1).len(), told(&mut e, over).len()), (0, DOUBTS_MAX));
+    assert_eq!((told(&mut e, over - 1).len(), told(&mut e, over).len()), (0, DOUBTS_MAX.into()));
     assert_eq!((e.awaits_any(), e.next_doubt()), (false, None));
 
     let (mut e, _) = silent(1);
@@ -117,7 +117,7 @@ fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_book
     (0..WITHHELD_MAX + 4).for_each(|_| _ = send(&mut e, 0, 1));
     assert_eq!(told(&mut e, 1_002), [LOST; 5]);
     e.sure(address(0));
-    assert_eq!(told(&mut e, 1_003), [LOST; WITHHELD_MAX]);
+    assert_eq!(told(&mut e, 1_003), [LOST; WITHHELD_MAX as usize]);
 }
 
 #[test]
