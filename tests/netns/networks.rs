@@ -1,7 +1,10 @@
 //! Both networks of each node: its first addresses are its pod's, the others its own, which the canaries tell each other.
 
+use std::path::PathBuf;
+
+use crate::common::process::replace;
 use crate::common::scrape::{Link, is_zero};
-use crate::common::until::until;
+use crate::common::until::{until, until_so};
 use crate::faults::Faults;
 use crate::mesh::{Canary, Mesh, Node, SETTLED, Socket, pairs};
 
@@ -15,19 +18,19 @@ type Via = (&'static str, &'static str);
 const IPV4: [Via; 2] = [("icmp", "node"), ("icmp", "pod")];
 const DUAL_STACK: [Via; 4] = [("icmp", "node"), ("icmp", "pod"), ("icmpv6", "node"), ("icmpv6", "pod")];
 
-/// A canary on every node, which is listed at its pod's addresses and knows its node's.
+/// A canary on every node, which is listed at its pod's addresses and knows its node's; and the list of them.
 fn canaries<'a>(
     mesh: &'a Mesh,
     pods: impl Fn(&Node) -> Vec<String>,
     nodes: impl Fn(&Node) -> Vec<String>,
-) -> Vec<Canary<'a>> {
+) -> (Vec<Canary<'a>>, PathBuf) {
     let peers = mesh.peers_file(&pods);
     let start = |node| {
         let (pods, nodes) = (pods(node).join(","), nodes(node).join(","));
         let flags = ["--network", "pod,node", "--listen", LISTEN, "--node-addresses", &nodes, "--pod-addresses", &pods];
         Canary::start(node, Socket::Ping, &peers, PORT, &flags)
     };
-    mesh.nodes.iter().map(start).collect()
+    (mesh.nodes.iter().map(start).collect(), peers)
 }
 
 /// What a canary says of a peer by one way.
@@ -87,7 +90,7 @@ fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
 #[test]
 fn a_dead_overlay_is_told_from_a_dead_node() {
     let mesh = Mesh::new();
-    let canaries = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
+    let (canaries, _) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
     all_clean(&canaries, &IPV4);
     series_are(&canaries, &IPV4);
     let to_c = &canaries[..2];
@@ -126,9 +129,42 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
 }
 
 #[test]
+fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
+    let mesh = Mesh::new();
+    // A third address of each, for the successors of the pods are at the second.
+    let of_node = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
+    for node in &mesh.nodes {
+        node.namespace.ip(&format!("address add {}/24 dev eth0\n", of_node(node)));
+    }
+    let (canaries, list) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![of_node(node)]);
+    all_clean(&canaries, &IPV4);
+    let [on_node, on_pod] = IPV4;
+    let (a, b) = (&canaries[0], mesh.node("b"));
+    let before = link(a, "b", on_node);
+
+    // What a list says of a rollout: the old pod is gone, some time later there is another.
+    let others = format!("{}{}", a.node.line(&a.node.ipv4()), mesh.node("c").line(&mesh.node("c").ipv4()));
+    replace(&list, &others);
+    until_so("b has left", || {
+        let rows = a.json("/api/v1/peers");
+        let of_b = rows["peers"].as_array().expect("peers").iter().filter(|row| row["node"] == "b");
+        of_b.map(|row| &row["state"]).eq(["left", "left"])
+    });
+    let old_pod = format!("{}/24", b.ipv4());
+    b.namespace.ip(&format!("address delete {old_pod} dev eth0\naddress replace {}/24 dev eth0\n", b.other_ipv4()));
+    replace(&list, &format!("{others}{}", b.line(&b.other_ipv4())));
+
+    for via in [on_pod, on_node] {
+        is_alive(a, "b", via);
+    }
+    let after = link(a, "b", on_node).since(before);
+    assert!(after.is_clean() && after.received >= SETTLED, "{after:?}");
+}
+
+#[test]
 fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary() {
     let mesh = Mesh::new();
-    let canaries =
+    let (canaries, _) =
         canaries(&mesh, |node| vec![node.ipv4(), node.ipv6()], |node| vec![node.other_ipv6(), node.other_ipv4()]);
     all_clean(&canaries, &DUAL_STACK);
     series_are(&canaries, &DUAL_STACK);
