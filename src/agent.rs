@@ -110,18 +110,19 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
-    let (updates, received) = mpsc::channel(1);
     let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
+    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view), asked);
+    let (updates, received) = mpsc::channel(1);
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
         max_peers: settings.max_peers,
         forget_after: settings.forget_after,
         node_network: settings.node_network,
+        addresses: probing.own.addresses.clone(),
         http_port,
     };
     let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
-    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view), asked);
     let done = probing.run(received, stop, &mut profiling).await;
     profiling.write_last();
 
@@ -209,6 +210,7 @@ impl ProbeLoop {
         match update {
             Update::List(list) => self.pending = Some(list),
             Update::Confirmed => {}
+            Update::Amended(list) => return self.pending = Some(list),
             Update::Mesh(mesh) => return self.mesh = mesh,
             Update::Sure(address) => return self.prober.sure(address),
         }
@@ -250,7 +252,7 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }
-        let peers = directory.peers().count();
+        let peers = directory.nodes().iter().sum::<usize>();
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
@@ -286,7 +288,7 @@ impl ProbeLoop {
     }
 }
 
-/// What must never be probed: as configured, else the interfaces' addresses; and where we listen.
+/// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.
 fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     let mut own = settings.pod_addresses.clone();
     if own.is_empty() {
@@ -298,5 +300,6 @@ fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     if !settings.listen.ip().is_unspecified() {
         own.push(settings.listen.ip());
     }
+    own.extend_from_slice(&settings.node_addresses);
     own
 }

@@ -202,6 +202,14 @@ pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
 pub const IDENTITY_REFRESH: Duration = Duration::from_mins(10);
 /// How long after a failed identity request the next, ± 50 %.
 pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
+/// Node addresses of one identity that are looked at: two families on a few networks.
+pub const NODE_ADDRESSES_MAX: usize = 8;
+/// How long the node addresses of a peer are kept that has left the list. A pod that is replaced is away for less, its image's
+/// pull included; a machine that is made anew under its old name, perhaps at another address, is away for longer.
+pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
+/// Questions of node addresses that wait for the answer on their pods; the oldest gives way. Two families of the peers that
+/// are probed by default.
+pub const NODE_DOUBTS_MAX: usize = 64;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 

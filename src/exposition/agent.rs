@@ -131,7 +131,7 @@ impl AgentMetrics {
             stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
             throttle: ThrottleMetrics::find(&registry)?,
             allocator: AllocatorMetrics::register(&registry, build.stats)?,
-            peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
+            peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Other nodes in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",
                 "Time since discovery last gave or confirmed the peer list.",
@@ -237,17 +237,9 @@ impl AgentMetrics {
     }
 
     fn update(&self, now: Nanos, view: &View) {
-        let mut counts = [(Presence::Ready, 0), (Presence::Unready, 0), (Presence::Terminating, 0)];
-        {
-            let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-            for (_, peer) in directory.peers() {
-                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence()) {
-                    *count += 1;
-                }
-            }
-        }
-        for (presence, count) in counts {
-            self.peers.with_label_values(&[presence.label()]).set(count);
+        let nodes = view.directory.read().unwrap_or_else(PoisonError::into_inner).nodes();
+        for (presence, count) in [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(nodes) {
+            self.peers.with_label_values(&[presence.label()]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         // No list yet is as old as can be; +Inf makes any threshold fire.
         self.peer_list_age.set(view.health.list_age(now).map_or(f64::INFINITY, Nanos::as_secs_f64));

@@ -38,6 +38,7 @@ pub struct Directory {
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
     mesh: MeshFacts,
+    nodes: [usize; 3],
 }
 
 impl Default for Directory {
@@ -50,7 +51,8 @@ impl Directory {
     /// An empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
-        Self { slots, names, zones: vec!["unknown".into()], own_zone: None, mesh: MeshFacts::default() }
+        let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 3]);
+        Self { slots, names, zones, own_zone: None, mesh, nodes }
     }
 
     /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
@@ -87,6 +89,12 @@ impl Directory {
         self.own_zone.as_deref().unwrap_or("unknown")
     }
 
+    /// Other nodes of the list: those that are ready, unready, terminating. Each counts once, at however many addresses it is
+    /// probed, and as the best of them.
+    pub const fn nodes(&self) -> [usize; 3] {
+        self.nodes
+    }
+
     /// What discovery said last of the mesh as a whole.
     pub const fn mesh(&self) -> MeshFacts {
         self.mesh
@@ -105,6 +113,7 @@ impl Directory {
             self.own_zone = Some(zone.into());
         }
         let listed = select::probed(list, own);
+        self.nodes = select::nodes(&listed);
         let known = self.find(&listed);
         let mut stays = vec![false; self.slots.len()];
         known.iter().flatten().for_each(|slot| stays[slot.index()] = true);
@@ -354,6 +363,22 @@ mod tests {
         let mut d = Directory::default();
         d.apply(list(&["a=10.0.0.2", "a=fd00::2"]), &own(), Nanos(0));
         assert_eq!(names(&d), ["0:a=10.0.0.2 ready", "1:a=fd00::2 ready"]);
+    }
+
+    #[test]
+    fn networks_of_one_node_are_two_peers_and_one_node() {
+        let mut d = Directory::default();
+        let node = |text: &str, readiness| PeerSpec { network: Network::Node, readiness, ..spec(text) };
+        let mut peers = list(&["self=10.0.0.1", "a=10.0.0.2", "a=fd00::2", "b=10.0.0.3"]).peers;
+        peers.extend([node("a=192.168.0.2", Readiness::Ready), node("b=192.168.0.3", Readiness::Terminating)]);
+        peers[3].readiness = Readiness::Terminating;
+        peers.push(PeerSpec { readiness: Readiness::Unready, ..spec("c=10.0.0.4") });
+        d.apply(PeerList { peers }, &own(), Nanos(0));
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 1, 1]));
+        let networks: Vec<_> = d.peers().filter(|(_, p)| p.node() == "a").map(|(_, p)| p.via()).collect();
+        assert_eq!(networks, [Via::ALL[0], Via::ALL[2], Via::ALL[1]]);
+        d.apply(list(&["a=10.0.0.2"]), &own(), Nanos(0));
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 0, 0]), "who has left is not counted");
     }
 
     #[test]

@@ -133,6 +133,15 @@ fn the_documents_have_the_fields_of_the_contract() {
 }
 
 #[test]
+fn our_own_node_is_no_peer_at_any_of_its_addresses() {
+    // Under another name: a list may hold what a peer has told of itself.
+    let flags = ["--node-addresses", "127.0.0.8,127.0.0.9", "--peer", "me=127.0.0.9"];
+    let canary = Canary::start(&[&PEERS[..], &flags].concat());
+    canary.wait_for_answers(&["a", "b"]);
+    assert_eq!(canary.metrics().peers(), [("a", "icmp"), ("b", "icmp")]);
+}
+
+#[test]
 fn unknown_paths_are_404_and_other_methods_405() {
     let canary = Canary::start(&PEERS);
     for path in ["/", "/metric", "/metrics/", "/api/v1/none"] {

@@ -28,6 +28,7 @@ mod links;
 mod loss;
 mod mesh;
 mod namespace;
+mod networks;
 mod oracle;
 mod peers_file;
 mod ping;

@@ -75,6 +75,11 @@ impl Node {
         format!("fd00:198:18::{}", 11 + self.index)
     }
 
+    /// A second one of that family.
+    pub fn other_ipv6(&self) -> String {
+        format!("fd00:198:18::{}", 111 + self.index)
+    }
+
     pub fn zone(&self) -> String {
         format!("zone-{}", self.name)
     }
@@ -113,13 +118,13 @@ impl Mesh {
         }
         hub.ip(&lines);
         for node in &nodes {
-            let (ipv4, other, ipv6) = (node.ipv4(), node.other_ipv4(), node.ipv6());
+            let (ipv4, other, ipv6, other_ipv6) = (node.ipv4(), node.other_ipv4(), node.ipv6(), node.other_ipv6());
             let mut lines = format!(
                 "link set lo up\naddress add {ipv4}/24 dev eth0\naddress add {other}/24 dev eth0\n\
-                 address add {ipv6}/64 dev eth0 nodad\nlink set eth0 up\n"
+                 address add {ipv6}/64 dev eth0 nodad\naddress add {other_ipv6}/64 dev eth0 nodad\nlink set eth0 up\n"
             );
             for other in nodes.iter().filter(|other| other.name != node.name) {
-                for address in [other.ipv4(), other.other_ipv4(), other.ipv6()] {
+                for address in [other.ipv4(), other.other_ipv4(), other.ipv6(), other.other_ipv6()] {
                     let mac = other.mac();
                     let _ = writeln!(lines, "neighbour replace {address} lladdr {mac} dev eth0 nud permanent");
                 }
