@@ -264,7 +264,7 @@ fn a_stop_awaits_what_is_under_way_and_sends_no_more() {
     }
 }
 
-const SCRIPTS: u64 = 3_000;
+const SCRIPTS: u64 = 2_000;
 const PEERS: [&str; 3] = ["a", "b", "c"];
 
 /// Where the peers of a script may be.
