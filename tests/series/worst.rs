@@ -8,7 +8,7 @@ use kube_canary::prober::{Event, Stamp};
 use kube_canary::units::Nanos;
 
 use crate::leaks::NoLeaks;
-use crate::mesh::{Agent, SECOND, Way, name};
+use crate::mesh::{Agent, SECOND, Way, name, series};
 
 const NODES: u16 = 300;
 
@@ -93,4 +93,30 @@ fn peers_that_move_to_other_slots_go_on_and_newcomers_do_not_come_with_them() {
     after.sort_unstable();
     assert!(before.len() >= 15);
     assert!(before.iter().all(|labels| after.contains(labels)), "{before:?}\n{after:?}");
+}
+
+#[test]
+fn who_comes_during_a_scrape_is_not_in_it() {
+    let _no_leaks = NoLeaks::here();
+    let way = |node| Way { node, v6: false, network: Network::Pod };
+    let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
+    // All peers are exported, or the worst alone: then a newcomer gets the slot of one of them.
+    for (nodes, takes_a_slot) in [(24, false), (NODES, true)] {
+        let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+        let ways: Vec<Way> = (1..=nodes).map(way).collect();
+        agent.list(&ways, at(0));
+        second(&agent, at(0), Some(1));
+        let mut under_way = agent.scrape(at(1), Format::Text);
+        under_way.go_on();
+        let (slot, newcomer) = (slot_of(&agent, 1), nodes + 1);
+        let rest = &ways[usize::from(takes_a_slot)..];
+        agent.list(rest, at(1));
+        assert!(!agent.forget(at(2), Nanos(0)), "nobody moves while one is on the way");
+        agent.list(&[rest, &[way(newcomer)]].concat(), at(2));
+        assert_eq!(slot_of(&agent, newcomer) == slot, takes_a_slot);
+        let (text, next) = (under_way.text(), agent.scrape(at(3), Format::Text).text());
+        assert_eq!((text.contains(&name(1)), text.contains(&name(newcomer))), (!takes_a_slot, false));
+        assert_eq!(next.contains(&name(newcomer)), !takes_a_slot);
+        assert!(series(&text) <= SERIES_BUDGET_DEFAULT);
+    }
 }
