@@ -164,7 +164,7 @@ pub enum DiscoveryError {
 impl Source {
     /// Whether it answers [`Questions`]: one that is told of changes late, and can look them up.
     pub const fn answers(&self) -> bool {
-        false
+        matches!(self, Self::Kubernetes(_))
     }
 
     /// What must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS cannot carry.
@@ -185,11 +185,10 @@ impl Source {
 /// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
 /// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
 pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
-    drop((ourselves, questions));
     match source {
         Source::Static(config) => static_list::run(config, updates).await,
         Source::Dns(config) => dns::run(config, updates).await,
         // Boxed: else each source would pay for the largest state machine.
-        Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, updates)).await,
+        Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }
 }

@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::account::{Account, credentials};
 use super::failure::Failure;
+use super::traffic::Counted;
 use crate::discovery::dns;
 use crate::http::client::{Link, chain};
 
@@ -54,7 +55,7 @@ pub async fn connect(server: &Server, account: &Account) -> Result<Link, Failure
     keep_alive(&stream).map_err(|e| refused(e.to_string()))?;
     let tls_refused = |reason: String| Failure::Tls { host: server.to_string(), reason };
     let stream =
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|e| tls_refused(chain(&e)))?;
+        TlsConnector::from(Arc::new(config)).connect(name, Counted(stream)).await.map_err(|e| tls_refused(chain(&e)))?;
     Link::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
 }
 

@@ -250,8 +250,8 @@ impl Store {
                 limits::PEER_SLOTS_MAX,
             );
         }
-        self.inherit(metadata.name, &before);
         if numbered {
+            self.inherit(metadata.name, &before);
             self.number();
         }
         Ok(())
@@ -310,6 +310,16 @@ impl Store {
         self.members.listed(present, now);
     }
 
+    /// Whether the content of that slice is wanted: it is known, and not deleted.
+    pub fn awaits(&self, name: &str) -> bool {
+        self.slices.get(name).is_some_and(|slice| slice.gone.is_none())
+    }
+
+    /// Whether there is a slice that has changed since it was read.
+    pub fn has_stale(&self) -> bool {
+        self.slices.values().any(|slice| slice.stale.is_some())
+    }
+
     /// Whether there is a slice that has never been read.
     pub fn has_unread(&self) -> bool {
         self.slices.values().any(|slice| slice.version == 0)
@@ -364,10 +374,9 @@ impl Store {
 
     /// The endpoints of those members, each once, the newest last.
     pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<Listed> {
-        let of_slice = |slice: &'_ Slice| slice.port;
         let mut all: Vec<Listed> = Vec::new();
         for slice in self.slices.values() {
-            let port = of_slice(slice);
+            let port = slice.port;
             let ours = slice.endpoints.iter().filter(|(_, member, ..)| wanted(*member));
             all.extend(ours.map(|(number, member, address, readiness)| Listed { number, member, address, readiness, port }));
         }
