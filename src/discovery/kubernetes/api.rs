@@ -41,9 +41,9 @@ impl Kind {
     pub fn check(self, type_meta: &[u8]) -> Result<(), String> {
         let (mut group_version, mut name) = ("", "");
         for field in Fields::of(type_meta) {
-            match field.map_err(told)? {
-                (1, value) => group_version = value.text().map_err(told)?,
-                (2, value) => name = value.text().map_err(told)?,
+            match field? {
+                (1, value) => group_version = value.text()?,
+                (2, value) => name = value.text()?,
                 _ => {}
             }
         }
@@ -55,10 +55,6 @@ impl Kind {
     }
 }
 
-fn told(broken: Broken) -> String {
-    broken.to_string()
-}
-
 /// The message in an envelope.
 ///
 /// # Errors
@@ -67,9 +63,9 @@ pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
     let envelope = body.strip_prefix(&MAGIC).ok_or("not an object in protobuf")?;
     let (mut type_meta, mut raw) = (&[][..], None);
     for field in Fields::of(envelope) {
-        match field.map_err(told)? {
-            (1, value) => type_meta = value.bytes().map_err(told)?,
-            (2, value) => raw = Some(value.bytes().map_err(told)?),
+        match field? {
+            (1, value) => type_meta = value.bytes()?,
+            (2, value) => raw = Some(value.bytes()?),
             (3, Value::Bytes(encoding)) if !encoding.is_empty() => return Err("an object in another encoding".into()),
             _ => {}
         }
@@ -80,7 +76,7 @@ pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
 
 /// A resource version. An unsigned number since ever, and by contract since Kubernetes 1.35 (KEP-5504).
 fn version(value: Value) -> Result<u64, String> {
-    let text = value.text().map_err(told)?;
+    let text = value.text()?;
     text.parse().map_err(|_| format!("resourceVersion {:?}", text.chars().take(64).collect::<String>()))
 }
 
@@ -100,12 +96,13 @@ impl<'a> Metadata<'a> {
     fn read(message: &'a [u8]) -> Result<Self, String> {
         let mut read = Self::default();
         for field in Fields::of(message) {
-            match field.map_err(told)? {
-                (1, value) => read.name = value.text().map_err(told)?,
+            match field? {
+                (1, value) => read.name = value.text()?,
                 (6, value) => read.version = version(value)?,
                 (8, value) => {
-                    let time = Fields::of(value.bytes().map_err(told)?);
-                    read.created = time.filter_map(Result::ok).find(|(n, _)| *n == 1).map_or(Ok(0), |(_, s)| s.number()).map_err(told)?;
+                    let time = Fields::of(value.bytes()?);
+                    read.created =
+                        time.filter_map(Result::ok).find(|(n, _)| *n == 1).map_or(Ok(0), |(_, s)| s.number())?;
                 }
                 _ => {}
             }
@@ -127,9 +124,9 @@ impl<'a> Metadata<'a> {
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::of(message) {
-        let (at, value) = field.map_err(told)?;
+        let (at, value) = field?;
         if at == number {
-            found = Some(value.bytes().map_err(told)?);
+            found = Some(value.bytes()?);
         }
     }
     Ok(found)
@@ -142,9 +139,9 @@ fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
 pub fn list_version(message: &[u8]) -> Result<u64, String> {
     let mut at = 0;
     for field in Fields::of(message) {
-        match field.map_err(told)? {
+        match field? {
             (2, value) => at = version(value)?,
-            (3, value) if !value.bytes().map_err(told)?.is_empty() => return Err("a part of a list".into()),
+            (3, value) if !value.bytes()?.is_empty() => return Err("a part of a list".into()),
             _ => {}
         }
     }
@@ -182,16 +179,16 @@ impl<'a> Slice<'a> {
         let mut slice = Self { metadata: Metadata::of_item(message)?, family: None, port: None, message };
         let (mut ports, mut named) = (0, None);
         for field in Fields::of(message) {
-            match field.map_err(told)? {
-                (2, value) => drop(Endpoint::read(value.bytes().map_err(told)?).map_err(told)?),
+            match field? {
+                (2, value) => drop(Endpoint::read(value.bytes()?)?),
                 (3, value) => {
-                    let (name, port) = read_port(value.bytes().map_err(told)?).map_err(told)?;
+                    let (name, port) = read_port(value.bytes()?)?;
                     ports += 1;
                     slice.port = if ports == 1 { port } else { None };
                     named = named.or((name == PORT_NAME).then_some(port));
                 }
                 (4, value) => {
-                    slice.family = match value.text().map_err(told)? {
+                    slice.family = match value.text()? {
                         "IPv4" => Some(Family::V4),
                         "IPv6" => Some(Family::V6),
                         _ => None,
@@ -309,7 +306,7 @@ impl<'a> Event<'a> {
     /// # Errors
     /// What is wrong with it.
     pub fn read(frame: &'a [u8]) -> Result<Self, String> {
-        let kind = std::str::from_utf8(last(frame, 1)?.unwrap_or_default()).map_err(|_| told(Broken))?;
+        let kind = std::str::from_utf8(last(frame, 1)?.unwrap_or_default()).map_err(|_| Broken)?;
         let object = last(frame, 2)?.ok_or("a watch event without an object")?;
         let body = last(object, 1)?.ok_or("a watch event with an empty object")?;
         let metadata = || Metadata::of_item(open(body, Kind::METADATA)?);
@@ -344,14 +341,14 @@ impl<'a> Status<'a> {
     fn read(body: &'a [u8]) -> Result<Self, String> {
         let mut status = Self::default();
         for field in Fields::of(open(body, Kind::STATUS)?) {
-            match field.map_err(told)? {
-                (3, value) => status.message = value.text().map_err(told)?,
-                (4, value) => status.reason = value.text().map_err(told)?,
+            match field? {
+                (3, value) => status.message = value.text()?,
+                (4, value) => status.reason = value.text()?,
                 (5, value) => {
-                    let name = last(value.bytes().map_err(told)?, 1)?.unwrap_or_default();
-                    status.name = std::str::from_utf8(name).map_err(|_| told(Broken))?;
+                    let name = last(value.bytes()?, 1)?.unwrap_or_default();
+                    status.name = std::str::from_utf8(name).map_err(|_| Broken)?;
                 }
-                (6, value) => status.code = u16::try_from(value.number().map_err(told)?).unwrap_or(0),
+                (6, value) => status.code = u16::try_from(value.number()?).unwrap_or(0),
                 _ => {}
             }
         }

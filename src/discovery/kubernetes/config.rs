@@ -56,6 +56,8 @@ pub struct Timing {
     pub coalesce: Duration,
     /// By how much later a slice is read for each further one.
     pub read_spacing: Duration,
+    /// The most that this makes, before it is spread by ± 50 %.
+    pub read_pause: Duration,
     /// How long the connection for reading stays open unused.
     pub read_idle: Duration,
     /// By how much later agents come back after a failure, for each further slice.
@@ -76,6 +78,7 @@ impl Default for Timing {
             backoff_max: limits::API_BACKOFF_MAX,
             coalesce: limits::EVENTS_COALESCE,
             read_spacing: limits::READ_SPACING,
+            read_pause: limits::READ_PAUSE_MIDDLE_MAX,
             read_idle: limits::READ_LINK_IDLE,
             return_spacing: limits::RETURN_SPACING,
             second_look: limits::SECOND_LOOK,

@@ -158,11 +158,11 @@ impl Items {
                         }
                         self.list_seen = true;
                         self.place = Place::List(field.length);
-                        self.inbox.take(field.head);
+                        self.inbox.take(field.before);
                         continue;
                     }
                     let Some(whole) = self.whole(&field)? else { return Ok(None) };
-                    let content = &self.inbox.take(whole)[field.head..];
+                    let content = &self.inbox.take(whole)[field.before..];
                     if field.number == 1 {
                         self.kind.check(content).map_err(Unreadable::Malformed)?;
                         self.kind_seen = true;
@@ -171,14 +171,15 @@ impl Items {
                 Place::List(0) => self.place = Place::Envelope,
                 Place::List(left) => {
                     let Some(field) = head(self.inbox.rest())? else { return Ok(None) };
-                    let Some(rest) = left.checked_sub(field.head as u64).and_then(|l| l.checked_sub(field.length)) else {
+                    let Some(rest) = left.checked_sub(field.before as u64).and_then(|l| l.checked_sub(field.length))
+                    else {
                         return Err(Broken.into());
                     };
                     let Some(whole) = self.whole(&field)? else { return Ok(None) };
                     self.place = Place::List(rest);
                     match (field.number, field.has_length) {
-                        (1, true) => return Ok(Some(Piece::Metadata(&self.inbox.take(whole)[field.head..]))),
-                        (2, true) => return Ok(Some(Piece::Item(&self.inbox.take(whole)[field.head..]))),
+                        (1, true) => return Ok(Some(Piece::Metadata(&self.inbox.take(whole)[field.before..]))),
+                        (2, true) => return Ok(Some(Piece::Item(&self.inbox.take(whole)[field.before..]))),
                         _ => _ = self.inbox.take(whole),
                     }
                 }
@@ -202,7 +203,7 @@ impl Items {
     /// The length of a field that has arrived whole.
     fn whole(&self, field: &Head) -> Result<Option<usize>, Unreadable> {
         let length = usize::try_from(field.length).ok().filter(|length| *length <= self.limit);
-        let whole = field.head + length.ok_or(Unreadable::TooLarge(self.limit))?;
+        let whole = field.before + length.ok_or(Unreadable::TooLarge(self.limit))?;
         Ok((self.inbox.rest().len() >= whole).then_some(whole))
     }
 }
@@ -211,7 +212,7 @@ impl Items {
 struct Head {
     number: u64,
     /// Bytes before its content.
-    head: usize,
+    before: usize,
     /// Bytes of its content.
     length: u64,
     /// It is bytes, and not a number.
@@ -226,7 +227,7 @@ fn head(bytes: &[u8]) -> Result<Option<Head>, Broken> {
         read => Ok(read),
     };
     let Some((tag, at)) = read(0)? else { return Ok(None) };
-    let field = |head, length, has_length| Ok(Some(Head { number: tag >> 3, head, length, has_length }));
+    let field = |before, length, has_length| Ok(Some(Head { number: tag >> 3, before, length, has_length }));
     match tag & 7 {
         0 => match read(at)? {
             Some((_, length)) => field(at, length as u64, false),

@@ -24,9 +24,7 @@ use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
 use super::slices::{Known, Listed, Store};
-use crate::discovery::{
-    MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select,
-};
+use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
 /// What to ask the API server next.
@@ -67,8 +65,13 @@ pub struct News {
 #[derive(Clone, Copy)]
 enum Phase {
     /// 0: its version has not come yet.
-    List { version: u64, trusted: bool },
-    Watch { version: u64 },
+    List {
+        version: u64,
+        trusted: bool,
+    },
+    Watch {
+        version: u64,
+    },
 }
 
 const NEW_LIST: Phase = Phase::List { version: 0, trusted: true };
@@ -262,7 +265,7 @@ impl Machine {
     /// What has changed since it was last asked for. None before everything has been read once, or while an empty list is
     /// not believed.
     pub fn news(&mut self) -> News {
-        if !self.synced || (self.store.is_empty() && !self.empty_in_force) {
+        if !self.synced || !self.is_believed() {
             return News::default();
         }
         let members = self.store.members();
@@ -308,15 +311,17 @@ impl Machine {
         PeerList { peers: endpoints.iter().map(spec).collect() }
     }
 
+    fn is_believed(&self) -> bool {
+        !self.store.is_empty() || self.empty_in_force
+    }
+
     fn is_ours(&self, id: MemberId) -> bool {
         self.selection.as_ref().is_some_and(|selection| selection.contains(id))
     }
 
     /// Whether what was told is right, as far as it is to be: nothing that we need is overdue.
     pub fn is_sure(&self, now: Instant) -> bool {
-        self.told.is_some()
-            && !(self.store.is_empty() && !self.empty_in_force)
-            && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
+        self.told.is_some() && self.is_believed() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
     }
 
     /// Whether time alone may change something.

@@ -22,6 +22,11 @@ mod slices;
 pub mod traffic;
 mod watcher;
 
+// The other side, which tests share.
+#[cfg(test)]
+#[path = "../../../tests/discovery/encode.rs"]
+mod encode;
+
 pub use account::DIRECTORY;
 pub use config::{ConfigError, KubernetesConfig, Timing};
 pub use connect::Server;

@@ -89,7 +89,7 @@ impl Stale {
 fn pause(need: Need, slices: usize, random: f64, timing: &Timing) -> Duration {
     let others = u32::try_from(slices.saturating_sub(1)).unwrap_or(u32::MAX);
     // The middle is what is bounded, and not the sum: else those above the bound would all come at the same moment.
-    let middle = timing.read_spacing.saturating_mul(others).min(limits::READ_PAUSE_MIDDLE_MAX);
+    let middle = timing.read_spacing.saturating_mul(others).min(timing.read_pause);
     let jittered = middle.mul_f64(0.5 + random);
     let pause = match need {
         Need::Ours => jittered,
@@ -131,7 +131,10 @@ mod tests {
 
     #[test]
     fn the_pause_grows_with_the_slices_up_to_its_bound_and_others_wait_four_times_as_long() {
-        assert_eq!([2, 11, 41, 50, 4_096].map(|n| due(Need::Ours, n, 0.5)), [500, 5_000, 20_000, 20_000, 20_000].map(|ms| ms * MILLI));
+        assert_eq!(
+            [2, 11, 41, 50, 4_096].map(|n| due(Need::Ours, n, 0.5)),
+            [500, 5_000, 20_000, 20_000, 20_000].map(|ms| ms * MILLI)
+        );
         assert_eq!([2, 11, 50].map(|n| due(Need::Others, n, 0.5)), [2_000, 20_000, 80_000].map(|ms| ms * MILLI));
         assert_eq!((due(Need::Ours, 50, 0.0), due(Need::Ours, 50, 1.0)), (10_000 * MILLI, 30_000 * MILLI));
     }

@@ -10,6 +10,12 @@
 #[error("not a protobuf message")]
 pub struct Broken;
 
+impl From<Broken> for String {
+    fn from(broken: Broken) -> Self {
+        broken.to_string()
+    }
+}
+
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -131,8 +137,13 @@ mod tests {
     fn fields_of_every_width_are_told_apart() {
         let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 0];
         let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
-        let expected =
-            [(1, Value::Number(150)), (2, Value::Bytes(b"hi")), (3, Value::Fixed), (4, Value::Fixed), (5, Value::Bytes(b""))];
+        let expected = [
+            (1, Value::Number(150)),
+            (2, Value::Bytes(b"hi")),
+            (3, Value::Fixed),
+            (4, Value::Fixed),
+            (5, Value::Bytes(b"")),
+        ];
         assert_eq!(fields.unwrap(), expected);
     }
 
@@ -147,7 +158,9 @@ mod tests {
 
     #[test]
     fn nonsense_ends_with_an_error_and_never_runs_on() {
-        for message in [&[0x0b][..], &[0x0f], &[0xff; 20], &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]] {
+        for message in
+            [&[0x0b][..], &[0x0f], &[0xff; 20], &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]]
+        {
             let fields: Vec<_> = Fields::of(message).collect();
             assert_eq!(fields, [Err(Broken)], "{message:?}");
         }

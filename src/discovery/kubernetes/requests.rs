@@ -20,8 +20,7 @@ use crate::limits;
 /// Whole objects.
 const WHOLE: &str = "application/vnd.kubernetes.protobuf";
 /// Of each object of a list its metadata alone.
-const METADATA_LIST: &str =
-    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The same in a watch's events.
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -130,14 +129,11 @@ impl Connection {
         let failure = Failure::of_status(response.status().as_u16(), retry_after);
         let Some(link) = &mut self.link else { return (failure, Vec::new()) };
         let collecting = link.collect(response.into_body(), limits::API_ERROR_BYTES_MAX);
-        let body = match timeout(self.config.timing.connect, collecting).await {
-            Ok(Ok(body)) => body,
-            _ => {
-                self.close();
-                Vec::new()
-            }
-        };
-        (failure, body)
+        if let Ok(Ok(body)) = timeout(self.config.timing.connect, collecting).await {
+            return (failure, body);
+        }
+        self.close();
+        (failure, Vec::new())
     }
 
     /// One request and the head of its answer.

@@ -28,7 +28,8 @@ struct Endpoint<const N: usize> {
     address: [u8; N],
 }
 
-const _: () = assert!(size_of::<Endpoint<4>>() == 10 && size_of::<Endpoint<16>>() == 22, "as the head of this file says");
+const _: () =
+    assert!(size_of::<Endpoint<4>>() == 10 && size_of::<Endpoint<16>>() == 22, "as the head of this file says");
 
 impl<const N: usize> Endpoint<N> {
     const fn new(member: MemberId, address: [u8; N], readiness: Readiness) -> Self {
@@ -96,6 +97,14 @@ impl Endpoints {
         match self {
             Self::V4(all) => all.len(),
             Self::V6(all) => all.len(),
+        }
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        match self {
+            Self::V4(all) => size_of_val(&**all),
+            Self::V6(all) => size_of_val(&**all),
         }
     }
 }
@@ -325,9 +334,9 @@ impl Store {
         self.slices.values().any(|slice| slice.version == 0)
     }
 
-    /// Whether there is no endpoint at all.
+    /// Whether there is no endpoint at all, not even in a deleted slice that is still kept.
     pub fn is_empty(&self) -> bool {
-        self.slices.values().all(|slice| slice.gone.is_some() || slice.endpoints.len() == 0)
+        self.slices.values().all(|slice| slice.endpoints.len() == 0)
     }
 
     /// The slice to read next, the version that it must have at least, and when.
@@ -378,7 +387,13 @@ impl Store {
         for slice in self.slices.values() {
             let port = slice.port;
             let ours = slice.endpoints.iter().filter(|(_, member, ..)| wanted(*member));
-            all.extend(ours.map(|(number, member, address, readiness)| Listed { number, member, address, readiness, port }));
+            all.extend(ours.map(|(number, member, address, readiness)| Listed {
+                number,
+                member,
+                address,
+                readiness,
+                port,
+            }));
         }
         // The same endpoint in two slices: the better state is the one that the controller wrote last, or will.
         all.sort_unstable_by_key(|e| (e.address, e.member, e.readiness));
@@ -391,7 +406,11 @@ impl Store {
         });
         all.sort_unstable_by_key(|e| e.number);
         if all.len() > limits::PEER_SLOTS_MAX {
-            log::warn!("{} of {} endpoints are left out: there are no more slots", all.len() - limits::PEER_SLOTS_MAX, all.len());
+            log::warn!(
+                "{} of {} endpoints are left out: there are no more slots",
+                all.len() - limits::PEER_SLOTS_MAX,
+                all.len()
+            );
             all.truncate(limits::PEER_SLOTS_MAX);
         }
         all

@@ -55,7 +55,11 @@ pub fn received_bytes() -> u64 {
 pub struct Counted<S>(pub S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.0).poll_read(context, into);
         RECEIVED.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);

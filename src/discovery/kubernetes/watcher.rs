@@ -147,8 +147,7 @@ impl Watcher {
     async fn list(&mut self, whole: bool, consistent: bool) -> Result<Outcome, Failure> {
         let timing = self.config.timing;
         let mut body = self.main.get(&Ask::list(&self.config, whole, consistent)).await?;
-        let mut items =
-            Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, limits::API_BODY_BYTES_MAX);
+        let mut items = Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, limits::API_BODY_BYTES_MAX);
         self.machine.list_begins();
         // As long as a watch may take: a server that sends a byte now and then is none.
         let end = Instant::now() + timing.watch;
