@@ -5,6 +5,9 @@
 //! says otherwise, a later reply of the peer itself, or the end of [`DOUBT_TIME`]. This is the book of it, in the order of
 //! asking, which is the order of that end; [`super::Engine`] keeps the peers and the probes.
 //!
+//! At short intervals a withheld probe falls out of the ring of flights before it is decided: what counts is kept here, and the
+//! ring only tells a late reply. To make the ring longer for it would cost every peer.
+//!
 //! A doubt keeps its place for [`DOUBT_TIME`] however it ends, so that no address is asked about more often than that, less
 //! the [`QUESTION_PAUSE`] for which its question was held back.
 
