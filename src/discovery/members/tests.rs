@@ -108,7 +108,8 @@ fn zones_that_nobody_is_in_any_more_make_room_and_further_ones_are_unknown() {
 fn a_member_takes_at_most_64_bytes_and_its_memory_comes_back() {
     let mut members = Members::new(Duration::ZERO);
     for number in 0..5_000 {
-        let (node, zone) = (format!("ip-10-100-{number:04}.eu-central-1.internal"), format!("eu-central-1{}", number % 3));
+        let (node, zone) =
+            (format!("ip-10-100-{number:04}.eu-central-1.internal"), format!("eu-central-1{}", number % 3));
         assert_eq!(node.len(), 36);
         members.put(&node, Some(&zone)).unwrap();
     }
