@@ -16,7 +16,7 @@ fn s1(version: &str) -> Slice {
 /// Until a reading gets through: the list of [`Api::synced`] and one more peer, and nothing came in between.
 async fn recovers(api: &mut Api) {
     let more = slice("s1", "150", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]);
-    api.request().await.metadata("200", &[more.clone()]);
+    api.request().await.metadata("200", std::slice::from_ref(&more));
     // No new list, and nothing to read for it: what is known is to be read once the watch is open.
     api.confirmed().await;
     let watch = api.request().await.watch();
@@ -357,7 +357,7 @@ fn an_empty_list_is_believed_at_the_second_look_which_is_at_the_latest_state() {
         assert_eq!(second.parameter("resourceVersion"), None, "not from the cache");
         api.silence();
         let back = slice("s9", "201", "IPv4", &[("n9", "10.0.0.9")]);
-        second.list("201", &[back.clone()]);
+        second.list("201", std::slice::from_ref(&back));
         assert_eq!(api.names().await, ["n9=10.0.0.9"]);
         let watch = api.request().await.watch();
         api.confirmed().await;
@@ -382,7 +382,7 @@ fn a_slice_that_becomes_empty_is_looked_at_twice_too() {
         let second = api.request().await;
         api.silence();
         let back = s1("103");
-        second.metadata("103", &[back.clone()]);
+        second.metadata("103", std::slice::from_ref(&back));
         let watch = api.request().await.watch();
         api.request().await.slice(&back);
         // As it was: nothing to tell.

@@ -164,7 +164,7 @@ mod tests {
         let waits: Vec<_> = (0..8)
             .map(|_| {
                 stale.failed(now);
-                (stale.due(Need::Ours, 1, &timing) - now - limits::EVENTS_COALESCE).as_secs()
+                (stale.due(Need::Ours, 1, &timing) - (now + limits::EVENTS_COALESCE)).as_secs()
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
