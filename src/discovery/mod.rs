@@ -6,14 +6,18 @@
 
 pub mod dns;
 pub mod kubernetes;
+pub mod members;
 mod random;
 mod report;
+pub mod selection;
 pub mod static_list;
 
 use std::net::IpAddr;
 
 pub use dns::DnsConfig;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
+pub use members::{MemberId, Members};
+pub use selection::{Scheme, Selection, select};
 pub use static_list::StaticConfig;
 
 /// What a source says about a peer's readiness.
