@@ -13,7 +13,8 @@ use kube_canary::discovery::selection::{self, Scheme};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let mut number = || arguments.next().ok_or("selected_peers MAX_PEERS SELECTED")?.parse::<usize>().map_err(|e| e.to_string());
+    let mut number =
+        || arguments.next().ok_or("selected_peers MAX_PEERS SELECTED")?.parse::<usize>().map_err(|e| e.to_string());
     let (max_peers, selected) = (number()?, number()?);
     let text = std::io::read_to_string(std::io::stdin())?;
     let nodes: Vec<_> = text.lines().filter_map(|line| line.split_once(' ')).collect();
