@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nodes that are only objects of the API: nodes.py SOCKET COUNT [--stop-seconds S] [--ready-seconds S]
+"""Nodes that are only objects of the API: nodes.py SOCKET COUNT
 
 SOCKET is that of `kubectl proxy --unix-socket`. Makes COUNT nodes in three zones of unequal sizes (1/2, 1/3, 1/6), renews
 their leases as kubelets do, and does for the pods that are bound to them what a kubelet writes to the API: Running and not ready
@@ -7,8 +7,10 @@ with an address, then ready; for one that is being deleted: not ready and Succee
 DaemonSet, scheduling and EndpointSlice controllers are the real ones. Addresses are of 198.18.0.0/15, which the slices accept.
 Ends with its stdin; the nodes stay until they are deleted by their label `kube-canary.test/node`.
 """
-import argparse, heapq, http.client, itertools, json, socket, sys, threading, time
+import heapq, http.client, itertools, json, random, socket, sys, threading, time
 
+# What a kubelet takes, as in bench/scale_mesh/plane.py: seconds, evenly distributed.
+STOP, ADDRESS, READY = (5.3, 7.3), (0.7, 2.7), (0.5, 5.5)
 LABEL, WORKERS, LEASE_SECONDS = "kube-canary.test/node", 6, 15
 PATCH = "application/strategic-merge-patch+json"
 
@@ -46,7 +48,7 @@ class Api:
 
     def watch(self, path, version):
         connection = Connection(self.path)
-        connection.request("GET", f"{path}?watch=1&resourceVersion={version}")
+        connection.request("GET", path if version is None else f"{path}?watch=1&resourceVersion={version}")
         answer = connection.getresponse()
         while line := answer.readline():
             yield json.loads(line)
@@ -78,8 +80,8 @@ def lease(k):
 
 
 class Kubelets:
-    def __init__(self, api, count, stop_seconds, ready_seconds):
-        self.api, self.count, self.stop_seconds, self.ready_seconds = api, count, stop_seconds, ready_seconds
+    def __init__(self, api, count):
+        self.api, self.count = api, count
         self.nodes = {name(k): k for k in range(count)}
         self.addresses, self.seen = itertools.count(), set()
         self.due, self.turns, self.changed = [], itertools.count(), threading.Condition()
@@ -124,7 +126,7 @@ class Kubelets:
         n = next(self.addresses)
         address = f"198.18.{n // 250 % 250}.{n % 250 + 2}" if n < 62500 else f"198.19.{n // 250 % 250}.{n % 250 + 2}"
         self.status(pod, "Running", False, address, {"running": {"startedAt": now()}})
-        self.later(self.ready_seconds, self.is_ready, pod, address)
+        self.later(random.uniform(*READY), self.is_ready, pod, address)
 
     def is_ready(self, pod, address):
         self.status(pod, "Running", True, address, {"running": {"startedAt": now()}})
@@ -140,9 +142,9 @@ class Kubelets:
             return
         self.seen.add((meta["uid"], leaving))
         if leaving:
-            self.later(self.stop_seconds, self.stopped, pod)
+            self.later(random.uniform(*STOP), self.stopped, pod)
         elif "podIP" not in pod["status"]:
-            self.later(1, self.started, pod)
+            self.later(random.uniform(*ADDRESS), self.started, pod)
 
     def run(self):
         for _ in range(WORKERS):
@@ -171,14 +173,7 @@ class Kubelets:
             time.sleep(1)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("socket")
-    parser.add_argument("count", type=int)
-    parser.add_argument("--stop-seconds", type=float, default=6)
-    parser.add_argument("--ready-seconds", type=float, default=3)
-    given = parser.parse_args()
-    Kubelets(Api(given.socket), given.count, given.stop_seconds, given.ready_seconds).run()
-
-
-main()
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
+        sys.exit("nodes.py SOCKET COUNT")
+    Kubelets(Api(sys.argv[1]), int(sys.argv[2])).run()
