@@ -147,12 +147,8 @@ impl ProbeLoop {
             payload_bytes: settings.payload_bytes,
             node: settings.node_name.clone(),
         };
-        let own = Own {
-            node: settings.node_name.clone(),
-            zone: settings.zone.clone(),
-            addresses: own_addresses(settings),
-            max_peers: settings.max_peers,
-        };
+        let own =
+            Own { node: settings.node_name.clone(), zone: settings.zone.clone(), addresses: own_addresses(settings) };
         Self {
             prober: Prober::new(sockets, MonotonicClock, &probing),
             view,

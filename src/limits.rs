@@ -7,6 +7,10 @@ use std::time::Duration;
 /// Peer slots, counting both families and the peers that have left but are not forgotten yet: a dual-stack mesh of
 /// 5,000 nodes (the largest supported Kubernetes cluster) and as many again in a rollout.
 pub const PEER_SLOTS_MAX: usize = 16_384;
+/// Other nodes that a node probes, by default. Each has 9 series without its histogram (7 counters, a round-trip time's sum
+/// and count): 24 have 216, and with the agent's own (some 120), 20 zones of 5 each, and what peers on their way out add,
+/// stay within [`SERIES_BUDGET_DEFAULT`]. Each node is then watched by 12 others at least, 6 of them in other zones.
+pub const MAX_PEERS_DEFAULT: usize = 24;
 /// Free slots between others before they are closed up: below a page of every table nothing is won.
 pub const HOLES_MIN: usize = 128;
 /// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.

@@ -124,7 +124,7 @@ impl Mesh {
             about: About::new(&allocator),
             walks: Walks::default(),
         });
-        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new(), max_peers: 0 };
+        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         let bound = bind();

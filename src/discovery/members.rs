@@ -141,21 +141,29 @@ impl Members {
     pub fn expire(&mut self, now: Instant) -> bool {
         let now = self.tenths(now);
         let after = u32::try_from(self.forget_after.as_millis().div_ceil(100)).unwrap_or(PRESENT);
-        let is_over =
-            |e: &Entry| e.length > 0 && e.absent_since != PRESENT && now.saturating_sub(e.absent_since) >= after;
-        if !self.entries.iter().any(is_over) {
-            return false;
-        }
+        self.remove(|_, entry| entry.absent_since != PRESENT && now.saturating_sub(entry.absent_since) >= after)
+    }
+
+    /// Lets go of one that is known not to come back.
+    pub fn let_go(&mut self, id: MemberId) {
+        self.remove(|other, _| other == id);
+    }
+
+    /// Returns whether there were any.
+    fn remove(&mut self, goes: impl Fn(MemberId, &Entry) -> bool) -> bool {
         let mut kept = 0;
         for at in 0..self.ring.len() {
-            let id = MemberId(self.ring[at]).index();
-            if is_over(&self.entries[id]) {
-                self.entries[id] = NOBODY;
-                self.first_free = self.first_free.min(id);
+            let id = MemberId(self.ring[at]);
+            if goes(id, &self.entries[id.index()]) {
+                self.entries[id.index()] = NOBODY;
+                self.first_free = self.first_free.min(id.index());
             } else {
-                self.ring[kept] = self.ring[at];
+                self.ring[kept] = id.0;
                 kept += 1;
             }
+        }
+        if kept == self.ring.len() {
+            return false;
         }
         self.ring.resize(kept, 0);
         let used = self.entries.iter().rposition(|entry| entry.length > 0).map_or(0, |last| last + 1);

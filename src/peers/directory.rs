@@ -19,8 +19,6 @@ pub struct Own {
     pub zone: Option<String>,
     /// Our addresses.
     pub addresses: Vec<IpAddr>,
-    /// Probe at most so many other nodes; 0: all.
-    pub max_peers: usize,
 }
 
 /// What a list brought.
@@ -256,7 +254,7 @@ mod tests {
     }
 
     fn own() -> Own {
-        Own { node: "self".into(), zone: None, addresses: vec!["10.0.0.1".parse().unwrap()], max_peers: 0 }
+        Own { node: "self".into(), zone: None, addresses: vec!["10.0.0.1".parse().unwrap()] }
     }
 
     fn names(directory: &Directory) -> Vec<String> {

@@ -34,8 +34,8 @@ impl Selection {
 
 /// The selection for a node: all others where `max_peers` is 0 or allows it, else so many as [`Scheme`] has it.
 ///
-/// The node need not be among the members: it counts as one. The zone that it has there counts, for it is what all others
-/// go by; `own_zone` where it has none.
+/// The node need not be among the members: it counts as one, in `own_zone`. Where it is one, the zone that it has there
+/// counts, for that is what all others go by.
 pub fn select(members: &Members, own_node: &str, own_zone: Option<&str>, max_peers: usize) -> Selection {
     let own = members.find(own_node);
     let nodes = members.len() + usize::from(own.is_none());
@@ -53,11 +53,11 @@ pub fn select(members: &Members, own_node: &str, own_zone: Option<&str>, max_pee
 
 /// Everybody watches us: nothing more can be had, so that nothing is missing.
 fn full_mesh(members: &Members, own: Option<MemberId>, own_zone: Option<&str>) -> MeshFacts {
-    let told = own.map_or(Members::UNKNOWN_ZONE, |id| members.zone_number(id));
     // None: a zone that nobody else is in.
-    let zone = match own_zone {
-        Some(zone) if told == Members::UNKNOWN_ZONE => members.zone_called(zone),
-        _ => Some(told),
+    let zone = match (own, own_zone) {
+        (Some(own), _) => Some(members.zone_number(own)),
+        (None, Some(zone)) => members.zone_called(zone),
+        (None, None) => Some(Members::UNKNOWN_ZONE),
     };
     let (mut in_zone, mut elsewhere) = (0, 0);
     for id in members.ring().filter(|id| Some(*id) != own) {

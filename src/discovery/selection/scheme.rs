@@ -273,18 +273,14 @@ fn narrow(place: usize) -> u16 {
 fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
     let mut nodes = List::new(members.len() + 1);
     let place = own.map(|(node, _)| members.place(node));
-    let zone_told = own.and_then(|(_, zone)| zone).filter(|zone| !zone.is_empty());
-    let zone_told = zone_told.map_or(Members::UNKNOWN_ZONE, |zone| members.zone_called(zone).unwrap_or(NEW_ZONE));
-    let extra = Node { zone: zone_told, ..NOBODY };
+    let zone = own.and_then(|(_, zone)| zone).filter(|zone| !zone.is_empty());
+    let zone = zone.map_or(Members::UNKNOWN_ZONE, |zone| members.zone_called(zone).unwrap_or(NEW_ZONE));
+    let extra = Node { zone, ..NOBODY };
     for (at, id) in members.ring().enumerate() {
         if place == Some(Err(at)) {
             let _ = nodes.push(extra);
         }
-        let mut zone = members.zone_number(id);
-        if place == Some(Ok(at)) && zone == Members::UNKNOWN_ZONE {
-            zone = zone_told;
-        }
-        let _ = nodes.push(Node { id, zone, ..NOBODY });
+        let _ = nodes.push(Node { id, zone: members.zone_number(id), ..NOBODY });
     }
     if place == Some(Err(members.len())) {
         let _ = nodes.push(extra);
