@@ -55,7 +55,7 @@ struct Agent {
 impl Agent {
     fn new() -> Self {
         let clock = ScriptedClock::new();
-        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into() };
+        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into(), doubts: false };
         Self {
             directory: Directory::default(),
             statistics: Statistics::new(Bounds::default(), INTERVAL),
@@ -94,6 +94,10 @@ impl Agent {
     }
 
     fn compact(&mut self) {
+        for change in self.directory.stop(self.clock.now(), INTERVAL) {
+            self.statistics.apply(change);
+            self.prober.apply(change);
+        }
         assert!(self.directory.forget(self.clock.now(), INTERVAL));
         let compaction = self.directory.compact().expect("holes");
         self.statistics.compact(&compaction);

@@ -40,7 +40,7 @@ impl Agent {
     fn new(kind: SocketKind) -> Self {
         let clock = ScriptedClock::new();
         let (interval, timeout) = (Nanos::from_millis(1_000), Nanos::from_millis(2_000));
-        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into() };
+        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into(), doubts: false };
         Self {
             prober: Prober::new(MixedWire::new(clock.clone(), kind), clock.clone(), &settings),
             clock,

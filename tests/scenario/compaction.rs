@@ -49,6 +49,7 @@ fn all_numbers_of_a_peer_move_with_it() {
         all
     };
     list(&mut directory, &STAY);
+    assert_eq!(directory.stop(Nanos(u64::MAX), Nanos(0)).count(), 1_000 - STAY.len());
     assert!(directory.forget(Nanos(u64::MAX), Nanos(0)) && directory.is_sparse());
     let before = all(&directory);
     statistics.compact(&directory.compact().expect("holes"));
@@ -88,7 +89,7 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
     // All but five leave with probes under way, and are forgotten; the slots are closed up in the middle of an interval.
     world.apply(STAY.iter().map(|number| peer(*number)).collect());
     world.stand_still(Nanos(2 * MS));
-    assert!(world.directory.forget(world.now(), plan.forget_after));
+    assert!(world.forget());
     assert!(world.compact() && !world.compact());
     world.run(Nanos(7 * SECOND.0));
     // Somebody comes back to the slots that were left, and is nobody's heir.
@@ -102,11 +103,17 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
         let apart: Vec<u64> = turns.windows(2).map(|pair| pair[1].since(pair[0]).0 / MS).collect();
         assert!(turns.len() >= 14 && apart.iter().all(|ms| *ms == 1_000), "{number}: its time is the same: {apart:?}");
         let address = Some(peer(number).address);
-        let place = |since, address| Place { since, address, terminating: false };
+        let name = format!("n{number}");
+        let (stopped, _) = world.stopped.iter().rev().find(|(_, node)| *node == name).cloned().expect("stopped");
+        let place = |since, address, terminating| Place { since, address, terminating };
         let log = world.wire().log(peer(number).address).to_vec();
         let probes: Vec<_> = log.iter().map(|probe| (peer(number).address, probe)).collect();
-        let expected = expected(&[place(start, address), place(end, None)], &probes, plan.timeout);
-        let got = world.read(&format!("n{number}"));
+        let expected = expected(
+            &[place(start, address, false), place(end, address, true), place(stopped, None, false)],
+            &probes,
+            plan.timeout,
+        );
+        let got = world.read(&name);
         assert_eq!(got, PeerReading { rtt: got.rtt, ..expected }, "{number}");
         assert!(got.received >= 4 && got.lost >= 7 && got.late >= 3, "{number}: {got:?}");
     }
