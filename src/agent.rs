@@ -96,7 +96,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let build = Build { allocator: &allocator, stats, http_workers: settings.http_workers };
+    let build = Build {
+        allocator: &allocator,
+        stats,
+        http_workers: settings.http_workers,
+        series_budget: settings.series_budget,
+    };
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };

@@ -84,6 +84,23 @@ pub const SERIES_BUDGET_DEFAULT: usize = 500;
 pub const SERIES_BUDGET_MIN: usize = 200;
 /// The most: no limit in practice.
 pub const SERIES_BUDGET_MAX: usize = 1_000_000;
+/// What zones' histograms may take of the budget, in percent.
+pub const SERIES_ZONES_PERCENT: usize = 40;
+/// What zones leave to the worst peers in any case, in percent of the budget: four peers of the default.
+pub const SERIES_WORST_PERCENT: usize = 10;
+/// What must have room besides, in percent, before something that was too large comes back.
+pub const SERIES_MARGIN_PERCENT: usize = 10;
+/// How long it must have had it: the longest window of usual queries, so that no series has a gap within one.
+pub const SERIES_RETURN_TIME: Duration = Duration::from_mins(5);
+/// How often the worst peers are chosen: as often as there is a new half of the recent window.
+pub const WORST_CHOICE_TIME: Duration = RECENT_HALF_MAX;
+/// How long a chosen peer stays: two windows of usual queries.
+pub const WORST_STAY_TIME: Duration = Duration::from_mins(10);
+/// Peers that are chosen at most, at 32 bytes each: whoever wants more series than these take wants those of all peers.
+pub const WORST_PEERS_MAX: usize = 1_024;
+/// One in so many of the places of the worst is kept free for peers that lose something: a healthy one that was chosen stays
+/// for minutes.
+pub const WORST_KEPT_FREE: usize = 4;
 
 // ---- HTTP --------------------------------------------------------------------------------------
 

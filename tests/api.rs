@@ -12,7 +12,7 @@ use kube_canary::clock;
 use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
-use kube_canary::limits::FRAME_BYTES;
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT};
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -37,7 +37,7 @@ impl Agent {
         let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 1 };
+        let build = Build { allocator: &allocator, stats, http_workers: 1, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
         let view = View {
             node: "self".into(),

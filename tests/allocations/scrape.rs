@@ -7,7 +7,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render, ServerStats};
-use kube_canary::limits::FRAME_BYTES;
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
@@ -59,7 +59,7 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
     let _no_leaks = NoLeaks::here();
     let (allocator, stats) = allocator::info_and_stats();
-    let build = Build { allocator: &allocator, stats, http_workers: 4 };
+    let build = Build { allocator: &allocator, stats, http_workers: 4, series_budget: SERIES_BUDGET_MAX };
     let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);
