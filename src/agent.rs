@@ -111,7 +111,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
-    let (asked, questions) = mpsc::channel(DOUBTS_MAX);
+    let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
@@ -198,6 +198,7 @@ impl ProbeLoop {
                     // probe answered, or lost.
                     self.view.health.stop();
                     self.prober.finish();
+                    log::info!("{}: stopping", self.own.node);
                     end = Some(now.plus(PROBES_FINISH_TIME.into()));
                 }
             }

@@ -39,9 +39,9 @@ pub const DOUBT_TIME: Duration = Duration::from_millis(750);
 pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
 /// Peers that are in doubt at once, and questions that may wait for their source; losses of more are booked at once. 24
 /// peers by both protocols on both networks are 96; where more vanish within a second, it is no rollout.
-pub const DOUBTS_MAX: usize = 128;
+pub const DOUBTS_MAX: u16 = 128;
 /// Losses of one peer that are withheld: at the shortest interval, as long as a doubt lasts.
-pub const WITHHELD_MAX: usize = 100;
+pub const WITHHELD_MAX: u8 = 100;
 /// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
 /// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);

@@ -55,8 +55,8 @@ pub struct Doubt {
     pub probes: (u64, u64),
 }
 
-const _: () = assert!(size_of::<Doubt>() <= 48 && WITHHELD_MAX <= u8::MAX as usize);
-const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0 as usize);
+const _: () = assert!(size_of::<Doubt>() <= 48);
+const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0);
 
 impl Doubt {
     /// Whether the question was passed on.
@@ -70,11 +70,11 @@ impl Doubt {
 pub struct Doubts {
     /// Allocated once; nothing where nobody answers questions.
     ring: Vec<Doubt>,
-    places: usize,
-    first: usize,
-    len: usize,
+    places: u16,
+    first: u16,
+    len: u16,
     /// Those from the first on that need not be asked about any more.
-    passed_on: usize,
+    passed_on: u16,
     /// Losses of decided doubts that are still to be told.
     decided: usize,
 }
@@ -83,7 +83,7 @@ impl Doubts {
     /// None yet. Where nobody answers there will be none: every loss is booked at once.
     pub fn new(answered: bool) -> Self {
         let places = if answered { DOUBTS_MAX } else { 0 };
-        Self { ring: Vec::with_capacity(places), places, first: 0, len: 0, passed_on: 0, decided: 0 }
+        Self { ring: Vec::with_capacity(places.into()), places, first: 0, len: 0, passed_on: 0, decided: 0 }
     }
 
     /// Whether there is nothing to look after.
@@ -96,9 +96,13 @@ impl Doubts {
         self.iter().any(|doubt| doubt.withheld > 0)
     }
 
-    const fn place(&self, nth: usize) -> usize {
+    const fn id(&self, nth: u16) -> DoubtId {
         let place = self.first + nth;
-        if place < self.places { place } else { place - self.places }
+        DoubtId(if place < self.places { place } else { place - self.places })
+    }
+
+    fn place(&self, nth: u16) -> usize {
+        self.id(nth).0.into()
     }
 
     fn iter(&self) -> impl Iterator<Item = &Doubt> {
@@ -108,8 +112,7 @@ impl Doubts {
     /// Every doubt's place, the oldest first.
     pub fn ids(&self) -> impl Iterator<Item = DoubtId> + use<> {
         let (first, places) = (self.first, self.places);
-        // Below DOUBTS_MAX, which has room in 16 bits.
-        (0..self.len).map(move |nth| DoubtId(((first + nth) % places) as u16))
+        (0..self.len).map(move |nth| DoubtId((first + nth) % places))
     }
 
     /// The doubt in a place; none for [`DoubtId::NONE`] and [`DoubtId::SILENT`].
@@ -121,7 +124,7 @@ impl Doubts {
     /// booked at once.
     pub fn withhold(&mut self, id: DoubtId, slot: SlotId, number: u64, now: Nanos) -> Option<DoubtId> {
         if let Some(doubt) = self.get(id) {
-            if doubt.standing != Standing::Open || usize::from(doubt.withheld) == WITHHELD_MAX {
+            if doubt.standing != Standing::Open || doubt.withheld == WITHHELD_MAX {
                 return None;
             }
             doubt.withheld += 1;
@@ -133,14 +136,14 @@ impl Doubts {
         }
         let (standing, probes) = (Standing::Open, (number, number));
         let doubt = Doubt { slot, standing, asked: None, withheld: 1, since: now, probes };
-        let place = self.place(self.len);
+        let (id, place) = (self.id(self.len), self.place(self.len));
         if place == self.ring.len() {
             self.ring.push(doubt);
         } else {
             self.ring[place] = doubt;
         }
         self.len += 1;
-        u16::try_from(place).ok().map(DoubtId)
+        Some(id)
     }
 
     /// How an open doubt ends. Gives it as it was.
@@ -189,25 +192,25 @@ impl Doubts {
             return None;
         }
         let is_told = |doubt: &Doubt| doubt.withheld > 0 && doubt.standing != Standing::Open;
-        let nth = self.iter().position(is_told)?;
-        let place = self.place(nth);
-        let doubt = &mut self.ring[place];
+        let id = self.ids().zip(self.iter()).find(|(_, doubt)| is_told(doubt))?.0;
+        let doubt = self.get(id)?;
         doubt.withheld -= 1;
+        let told = (doubt.slot, doubt.standing != Standing::Withdrawn);
         self.decided -= 1;
-        Some((doubt.slot, doubt.standing != Standing::Withdrawn))
+        Some(told)
     }
 
     /// The oldest doubt, if its time is over; at once, where nobody was asked and nobody knows of it any more.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
-        let (id, doubt) = (self.ids().next()?, &self.ring[self.first]);
+        let (id, doubt) = (self.ids().next()?, self.iter().next()?);
         let unasked = doubt.asked.is_none() && matches!(doubt.standing, Standing::Settled | Standing::Withdrawn);
         (unasked || now.since(doubt.since) >= DOUBT_TIME.into()).then_some(id)
     }
 
     /// Forgets the oldest one, of which nothing is left to tell.
     pub fn pop(&mut self) {
-        debug_assert_eq!(self.ring[self.first].withheld, 0, "all is told");
-        self.first = self.place(1);
+        debug_assert!(self.iter().next().is_some_and(|doubt| doubt.withheld == 0), "all is told");
+        self.first = self.id(1).0;
         self.len -= 1;
         self.passed_on = self.passed_on.saturating_sub(1);
         if self.len == 0 {
@@ -218,9 +221,13 @@ impl Doubts {
 
     /// The next doubt to ask about, as long as it is open; those that are not, or whose address was asked about
     /// within [`DOUBT_TIME`], are passed by.
-    pub fn next_question(&mut self, now: Nanos, address: impl Fn(SlotId) -> Option<IpAddr>) -> Option<(DoubtId, IpAddr)> {
+    pub fn next_question(
+        &mut self,
+        now: Nanos,
+        address: impl Fn(SlotId) -> Option<IpAddr>,
+    ) -> Option<(DoubtId, IpAddr)> {
         while self.passed_on < self.len {
-            let place = self.place(self.passed_on);
+            let (id, place) = (self.id(self.passed_on), self.place(self.passed_on));
             let doubt = self.ring[place];
             if now.since(doubt.since) < QUESTION_PAUSE.into() {
                 return None;
@@ -230,7 +237,7 @@ impl Doubts {
             let was_asked = self.iter().any(|other| other.asked == Some(address));
             self.ring[place].asked = Some(address);
             if !was_asked {
-                return Some((DoubtId(u16::try_from(place).ok()?), address));
+                return Some((id, address));
             }
         }
         None
@@ -242,7 +249,7 @@ impl Doubts {
             return Some(Nanos(0));
         }
         let over = self.iter().next()?.since.plus(DOUBT_TIME.into());
-        let question = self.iter().nth(self.passed_on).map(|doubt| doubt.since.plus(QUESTION_PAUSE.into()));
+        let question = self.iter().nth(self.passed_on.into()).map(|doubt| doubt.since.plus(QUESTION_PAUSE.into()));
         Some(question.map_or(over, |at| at.min(over)))
     }
 }

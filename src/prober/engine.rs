@@ -248,6 +248,8 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod doubt_tests;
 mod doubting;
 #[cfg(test)]
 mod tests;

@@ -140,6 +140,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     /// Passes on the questions that have come up since: is the peer at this address still there by the list? `ask` says
     /// whether it took one; what it did not take is booked lost. Call it after each turn.
     pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
+        // Nearly always: not even the time is needed.
+        if !self.engine.is_in_doubt() {
+            return;
+        }
         let now = self.clock.now();
         while let Some((doubt, address)) = self.engine.question(now) {
             if !ask(address) {

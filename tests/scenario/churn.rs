@@ -327,9 +327,9 @@ fn a_returning_peer_goes_on_counting_and_a_new_holder_of_its_slot_starts_at_zero
     let on_its_way = u32::try_from(world.wire().log(ip("10.0.0.2")).len() - 10).unwrap();
     assert!((9..=11).contains(&on_its_way), "{on_its_way} while it might have come back");
     let away = PeerReading { sent: 10, received: 10, terminating: [on_its_way, 0], ..PeerReading::default() };
-    world.expect("a", away.clone());
+    world.expect("a", away);
     world.run(Nanos(3 * SECOND.0));
-    world.expect("a", away.clone());
+    world.expect("a", away);
     world.apply(vec![b.clone(), spec("a", ip("10.0.0.9"))]);
     world.run_until_tried(ip("10.0.0.9"), 5);
     world.settle();

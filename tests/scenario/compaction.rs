@@ -10,7 +10,7 @@ use kube_canary::units::Nanos;
 
 use super::oracle::{Place, expected};
 use super::wire::Fate;
-use super::world::{MS, Plan, SECOND, World, spec};
+use super::world::{MS, Plan, SECOND, Saying, World, spec};
 
 const STAY: [u32; 5] = [3, 500, 777, 998, 999];
 
@@ -119,4 +119,39 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
     }
     let others = world.read("n1");
     assert!(others.sent <= 3 && others.lost == 0, "{others:?}");
+}
+
+#[test]
+fn a_peer_in_doubt_moves_with_its_withheld_loss_and_one_that_leaves_tells_of_none() {
+    let plan = Plan { forget_after: Nanos(1), doubts: true, ..Plan::default() };
+    let mut world = World::new(plan, &[]);
+    world.steady = false;
+    for dead in [7, 999] {
+        world.wire().script(peer(dead).address, |n| if n < 2 { Fate::reply(100) } else { Fate::lost() });
+    }
+    world.apply((0..1_000).map(peer).collect());
+    let in_doubt = |world: &World, number: u32| {
+        let read = world.read(&format!("n{number}"));
+        read.sent - read.received - read.lost
+    };
+    // Both at once, with nothing else under way to them.
+    while [7, 999].into_iter().any(|number| world.wire().log(peer(number).address).len() < 3) {
+        world.run(Nanos(10 * MS));
+    }
+    world.run(Nanos(500 * MS));
+    assert_eq!([7, 999].map(|number| in_doubt(&world, number)), [1, 1]);
+    assert!(world.prober.awaits_any());
+    world.apply(STAY.iter().map(|number| peer(*number)).collect());
+    world.stand_still(Nanos(2 * MS));
+    assert!(world.forget() && world.compact());
+    world.say(Nanos(0), Saying::Sure(peer(7).address));
+    world.turn();
+    assert_eq!((world.read("n999").lost, in_doubt(&world, 999)), (0, 1), "not asked about");
+    world.say(Nanos(0), Saying::Sure(peer(999).address));
+    world.turn();
+    assert_eq!((world.read("n999").lost, in_doubt(&world, 999)), (1, 0));
+    for number in STAY.into_iter().filter(|number| *number != 999) {
+        let read = world.read(&format!("n{number}"));
+        assert_eq!((read.lost, read.terminating), (0, [0, 0]), "{number}");
+    }
 }

@@ -105,10 +105,8 @@ pub fn peer(slot: SlotId, mut log: Vec<(IpAddr, Probe)>, journal: &[(Nanos, Entr
                 peer.address = None;
                 peer.withdraw();
             }
-            Entry::Sure(address) if peer.address == Some(*address) => {
-                if peer.is_open() {
-                    peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
-                }
+            Entry::Sure(address) if peer.address == Some(*address) && peer.is_open() => {
+                peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
             }
             Entry::Question(address, taken) if peer.address == Some(*address) => peer.asked(*now, *address, *taken),
             _ => {}
@@ -152,7 +150,10 @@ impl Peer {
         assert!(doubt.standing == Standing::Open && !doubt.asked && now.since(doubt.since) >= QUESTION_PAUSE.into());
         doubt.asked = true;
         if let Some(before) = self.asked_at.insert(address, now) {
-            assert!(now.since(before) >= Nanos::from(DOUBT_TIME - QUESTION_PAUSE), "{address} is asked about too often");
+            assert!(
+                now.since(before).plus(QUESTION_PAUSE.into()) >= DOUBT_TIME.into(),
+                "{address} is asked about too often"
+            );
         }
         if !taken {
             self.ends.refused += self.settle(State::Lost, Standing::Settled);

@@ -58,7 +58,8 @@ fn seen_after(world: &mut World, failed: Nanos) -> Nanos {
 
 #[test]
 fn a_crash_is_seen_within_three_intervals_whatever_the_source_says() {
-    let answers: [(&str, fn(Nanos, IpAddr) -> Answer); 4] = [
+    type Source = fn(Nanos, IpAddr) -> Answer;
+    let answers: [(&str, Source); 4] = [
         ("at once", |_, address| Answer::Sayings(vec![sure(ms(20), address)])),
         ("too late", |_, address| Answer::Sayings(vec![sure(Nanos(5 * SECOND.0), address)])),
         ("never", |_, _| Answer::Sayings(Vec::new())),
@@ -132,6 +133,14 @@ fn address(number: u8, life: u8) -> IpAddr {
 
 const NODES: u8 = 30;
 
+/// The list with this peer, and no other of its name.
+fn returned(back: PeerSpec) -> Saying {
+    Saying::List(Box::new(move |list| {
+        list.retain(|peer| peer.node != back.node);
+        list.push(back);
+    }))
+}
+
 /// All pods are replaced, one a second: each dies without a word, `late` before the list says so, and returns elsewhere
 /// after 3 s.
 fn rollout(late: Nanos, doubts: bool) -> World {
@@ -146,20 +155,15 @@ fn rollout(late: Nanos, doubts: bool) -> World {
         world.wire().script(address(number, 0), |n| Fate::reply(200 + n % 7 * 1_000));
     }
     // Whoever is asked about is looked up, which takes 30 ms: by then the list is right.
-    world.source = Box::new(move |_, address| {
-        Answer::Sayings(vec![(ms(30), gone(address)), sure(ms(31), address)])
-    });
+    world.source = Box::new(move |_, address| Answer::Sayings(vec![(ms(30), gone(address)), sure(ms(31), address)]));
     world.run(Nanos(5 * SECOND.0));
     for number in 0..NODES {
         let name = format!("n{number}");
         world.wire().silence(address(number, 0));
         world.wire().script(address(number, 0), |_| Fate::lost());
         world.say(late, gone(address(number, 0)));
-        let back = spec(&name, address(number, 1));
-        world.say(Nanos(late.0 + 3 * SECOND.0), Saying::List(Box::new(move |list| {
-            list.retain(|peer| peer.node != back.node);
-            list.push(back);
-        })));
+        let back = returned(spec(&name, address(number, 1)));
+        world.say(Nanos(late.0 + 3 * SECOND.0), back);
         world.run(Nanos(SECOND.0 + u64::from(number) * 17 * MS));
     }
     world.run(Nanos(30 * SECOND.0));
@@ -265,9 +269,9 @@ const PEERS: [&str; 3] = ["a", "b", "c"];
 
 /// Where the peers of a script may be.
 fn places() -> impl Iterator<Item = (usize, IpAddr)> {
-    (0..PEERS.len()).flat_map(|peer| (0..4u8).map(move |place| (peer, place))).map(|(peer, place)| {
-        (peer, Ipv4Addr::new(10, 2, u8::try_from(peer).unwrap(), place + 1).into())
-    })
+    (0..PEERS.len())
+        .flat_map(|peer| (0..4u8).map(move |place| (peer, place)))
+        .map(|(peer, place)| (peer, Ipv4Addr::new(10, 2, u8::try_from(peer).unwrap(), place + 1).into()))
 }
 
 /// One of the four addresses of the peer that has this one.
@@ -327,12 +331,7 @@ fn fate(random: &mut Random, dead: bool, timeout: Nanos) -> Fate {
 /// Runs the script of `seed`. Gives how its doubts ended, or where the counters are not the oracle's.
 fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
     let mut random = Random(seed);
-    let plan = Plan {
-        interval: ms(100),
-        timeout: ms(20 + random.below(330)),
-        forget_after: ms(1_000),
-        ..PLAN
-    };
+    let plan = Plan { interval: ms(100), timeout: ms(20 + random.below(330)), forget_after: ms(1_000), ..PLAN };
     let first: Vec<(usize, IpAddr)> = places().filter(|(_, address)| address.to_string().ends_with(".1")).collect();
     let mut world = World::new(plan, &[]);
     world.steady = false;
@@ -349,17 +348,12 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
     for _ in 0..12 {
         world.run(Nanos(random.below(500 * MS)));
         let (peer, mut address) = first[usize::try_from(random.below(3)).unwrap()];
-        match world.list.iter().find(|listed| listed.node == PEERS[peer]) {
-            Some(listed) => address = listed.address,
-            None => {
-                let back = spec(PEERS[peer], elsewhere(&mut random, address));
-                world.say(Nanos(0), Saying::List(Box::new(move |list| {
-                    list.retain(|peer| peer.node != back.node);
-                    list.push(back);
-                })));
-                continue;
-            }
-        }
+        let Some(listed) = world.list.iter().find(|listed| listed.node == PEERS[peer]) else {
+            let back = spec(PEERS[peer], elsewhere(&mut random, address));
+            world.say(Nanos(0), returned(back));
+            continue;
+        };
+        address = listed.address;
         if random.chance(40) {
             let change = edit(&mut random, address);
             world.say(Nanos(0), change);

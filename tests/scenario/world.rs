@@ -49,10 +49,13 @@ impl Default for Plan {
     }
 }
 
+/// What makes a list of the one before.
+pub type Edit = Box<dyn FnOnce(&mut Vec<PeerSpec>)>;
+
 /// What the source of the list says, when its time comes.
 pub enum Saying {
     /// A new list, made of the one before.
-    List(Box<dyn FnOnce(&mut Vec<PeerSpec>)>),
+    List(Edit),
     /// The list is right about this address.
     Sure(IpAddr),
 }
@@ -339,7 +342,9 @@ impl World {
         for (address, answer) in asked {
             self.note(Entry::Question(address, !matches!(answer, Answer::Refused)));
             if let Answer::Sayings(sayings) = answer {
-                sayings.into_iter().for_each(|(after, saying)| self.say(after, saying));
+                for (after, saying) in sayings {
+                    self.say(after, saying);
+                }
             }
         }
         drained

@@ -20,6 +20,11 @@ impl Engine {
         true
     }
 
+    /// Whether there may be anything to ask.
+    pub const fn is_in_doubt(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
     /// The question to pass on at `now`, if any: is the peer at this address still there? Answered by [`Engine::sure`], or by
     /// a change; asked at most once in [`crate::limits::DOUBT_TIME`] of any address.
     pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
