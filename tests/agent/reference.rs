@@ -71,11 +71,13 @@ const WITHOUT_SAMPLES: [(&str, &str); 2] =
     [("kube_canary_probe_send_errors_total", "reason"), ("kube_canary_probes_terminating_total", "result")];
 
 /// Labels with few values, all of which are always there.
-const CLOSED: [(&str, &str); 4] = [
+const CLOSED: [(&str, &str); 6] = [
     ("kube_canary_memory_bytes", "category"),
     ("kube_canary_memory_bytes", "state"),
     ("kube_canary_peers", "state"),
     ("kube_canary_rtt_stamps_total", "source"),
+    ("kube_canary_watchers", "zone"),
+    ("kube_canary_watchers_missing", "zone"),
 ];
 
 /// The values of each family's labels.

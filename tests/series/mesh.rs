@@ -107,7 +107,9 @@ impl Agent {
             return false;
         }
         let compaction = directory.compact();
-        compaction.iter().for_each(|compaction| self.view.statistics.compact(compaction));
+        if let Some(compaction) = &compaction {
+            self.view.statistics.compact(compaction);
+        }
         compaction.is_some()
     }
 

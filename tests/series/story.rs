@@ -8,15 +8,14 @@ use kube_canary::limits::SERIES_BUDGET_MIN;
 use kube_canary::prober::{Event, SendError, Stamp};
 use kube_canary::units::Nanos;
 
-use crate::exposition::{self, Sample};
 use crate::flapping::Watch;
 use crate::leaks::NoLeaks;
-use crate::mesh::{Agent, SECOND, Scrape, Way, name, series};
+use crate::mesh::{Agent, SECOND, Scrape, Way, series};
 use crate::splitmix::Random;
 
-/// Scrapes of a story, 15 seconds apart: an hour.
-const SCRAPES: u64 = 240;
-const STORIES: u64 = 24;
+/// Scrapes of a story, 15 seconds apart: 40 minutes.
+const SCRAPES: u64 = 160;
+const STORIES: usize = 18;
 
 struct Story {
     agent: Agent,
@@ -30,16 +29,18 @@ struct Story {
     forget_after: Nanos,
     /// Who is in the directory, and how often that has been somebody new.
     stays: BTreeMap<(String, String, String), (bool, u64)>,
+    /// How often peers have moved to other slots.
+    moves: usize,
 }
 
 impl Story {
-    fn new(seed: u64, budget: usize) -> Self {
-        let mut random = Random(seed);
+    /// Numbers that follow each other meet all shapes with all budgets.
+    fn new(seed: usize, budget: usize) -> Self {
+        let mut random = Random(seed as u64);
         let mut below = |n: u64| random.next() % n;
-        let nodes = [8, 14, 30, 60, 300][usize::try_from(below(5)).unwrap()];
-        let zones = [1, 3, 8, 20][usize::try_from(below(4)).unwrap()];
-        let (families, networks) = (below(4) == 0, below(4) == 0);
-        let forget_after = Nanos([30, 300][usize::try_from(below(2)).unwrap()] * SECOND);
+        let (nodes, zones) = ([12, 8, 30, 60, 220][seed % 5], [1, 3, 8, 20][seed % 4]);
+        let (families, networks) = (seed % 4 == 2, seed % 7 == 4);
+        let forget_after = Nanos(if below(2) == 0 { 30 } else { 300 } * SECOND);
         Self {
             agent: Agent::new(budget, zones),
             now: Nanos(1_000 * SECOND),
@@ -49,6 +50,7 @@ impl Story {
             networks,
             forget_after,
             stays: BTreeMap::new(),
+            moves: 0,
             random,
         }
     }
@@ -80,6 +82,11 @@ impl Story {
             9..=10 => self.below(4),
             _ => self.below(u64::from(self.nodes)),
         };
+        if self.below(30) == 0 {
+            // Most of the cluster is scaled away.
+            let stays = self.node();
+            self.listed.retain(|way| way.node.abs_diff(stays) < 6);
+        }
         for _ in 0..count {
             let node = self.node();
             let ways = self.ways(node);
@@ -95,7 +102,7 @@ impl Story {
         let listed: Vec<Way> = self.listed.iter().copied().collect();
         self.agent.list(&listed, self.now);
         self.note();
-        self.agent.forget(self.now, self.forget_after);
+        self.moves += usize::from(self.agent.forget(self.now, self.forget_after));
         self.note();
     }
 
@@ -116,9 +123,13 @@ impl Story {
         }
     }
 
-    fn stay(&self, sample: &Sample) -> u64 {
-        let peer = ["peer_node", "protocol", "network"].map(|label| sample.label(label).to_owned());
-        self.stays.get(&peer.into()).map_or(0, |(_, stays)| *stays)
+    fn stay(&self, series: &str) -> u64 {
+        let peer = ["peer_node", "protocol", "network"].map(|label| {
+            let (_, value) = series.split_once(&format!(",{label}=\""))?;
+            value.split('"').next().map(str::to_owned)
+        });
+        let [Some(node), Some(protocol), Some(network)] = peer else { return 0 };
+        self.stays.get(&(node, protocol, network)).map_or(0, |(_, stays)| *stays)
     }
 
     /// Some seconds of probes: mostly answers.
@@ -146,8 +157,9 @@ impl Story {
         }
     }
 
-    /// A scrape, or two at once; in one of three, something happens between the frames.
-    fn scrape(&mut self, watch: &mut Watch, budget: usize) -> (usize, usize) {
+    /// A scrape, or two at once; in one of three, something happens between the frames. Gives its text, and how many series
+    /// it says that it leaves out.
+    fn scrape(&mut self, watch: &mut Watch, budget: usize) -> (String, usize) {
         let format = if self.below(2) == 0 { Format::Text } else { Format::OpenMetrics };
         let mut first = self.agent.scrape(self.now, format);
         let is_disturbed = self.below(3) == 0;
@@ -161,41 +173,37 @@ impl Story {
         let second = (self.below(3) == 0).then(|| self.agent.scrape(self.now, Format::Text));
         let first = first.text();
         assert!(series(&first) <= budget, "{} of {budget} series at {:?}", series(&first), self.now);
-        watch.look(self.now, &first, |sample| self.stay(sample));
+        watch.look(self.now, &first, |series| self.stay(series));
         if let Some(second) = second.map(Scrape::text) {
             assert!(series(&second) <= budget);
-            if !is_disturbed {
-                assert_eq!(names(&first), names(&second), "two at one time export the same");
-            }
+            assert!(is_disturbed || names(&first) == names(&second), "two at one time export the same");
         }
-        let suppressed = exposition::parse(&first).expect("it can be read");
-        let suppressed = suppressed.iter().find(|sample| sample.name == "kube_canary_suppressed_series").expect("it");
-        let (shown, suppressed) = (series(&first), format!("{}", suppressed.value).parse().expect("a number"));
-        if !is_disturbed {
+        let left_out = first.lines().find_map(|line| line.strip_prefix("kube_canary_suppressed_series "));
+        let left_out = left_out.expect("it is there").parse().expect("a number");
+        if !is_disturbed && self.below(4) == 0 {
             let whole = series(&self.agent.whole(self.now, format));
-            assert_eq!(whole - shown, suppressed, "what is left out is counted");
+            assert_eq!(whole - series(&first), left_out, "what is left out is counted");
         }
-        (shown, suppressed)
+        (first, left_out)
     }
 }
 
-fn names(text: &str) -> BTreeSet<String> {
-    let samples = exposition::parse(text).expect("what we expose can be read");
-    samples.into_iter().map(|sample| format!("{} {:?}", sample.name, sample.labels)).collect()
+fn names(text: &str) -> BTreeSet<&str> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
 }
 
-/// What a scrape's peers and zones look like, to know that the stories have seen it all.
-fn kind(text: &str) -> (bool, bool, bool) {
-    let is_a = |family: &str, kind: &str| text.contains(&format!("# TYPE kube_canary_{family} {kind}\n"));
-    (is_a("probe_rtt_seconds", "histogram"), is_a("zone_probe_rtt_seconds", "histogram"), text.contains(&name(0)))
+/// Whether peers and zones have histograms: to know that the stories have seen it all.
+fn kind(text: &str) -> (bool, bool) {
+    let has_histogram = |family: &str| text.contains(&format!("# TYPE kube_canary_{family} histogram\n"));
+    (has_histogram("probe_rtt_seconds"), has_histogram("zone_probe_rtt_seconds"))
 }
 
 #[test]
 fn the_budget_holds_at_every_scrape_and_no_series_flaps() {
     let _no_leaks = NoLeaks::here();
-    let (mut kinds, mut returned, mut suppressed) = (BTreeMap::new(), 0, 0);
+    let (mut kinds, mut returned, mut suppressed, mut moves) = (BTreeMap::new(), 0, 0, 0);
     for seed in 0..STORIES {
-        let budget = [SERIES_BUDGET_MIN, 260, 500, 500, 900, 3_000][usize::try_from(seed % 6).unwrap()];
+        let budget = [SERIES_BUDGET_MIN, 260, 500, 500, 900, 3_000][seed % 6];
         let mut story = Story::new(seed, budget);
         let mut watch = Watch::default();
         let mut most = 0;
@@ -203,20 +211,20 @@ fn the_budget_holds_at_every_scrape_and_no_series_flaps() {
             story.now = story.now.plus(Nanos(15 * SECOND));
             story.churn();
             story.live();
-            let (shown, left_out) = story.scrape(&mut watch, budget);
-            most = most.max(shown);
+            let (text, left_out) = story.scrape(&mut watch, budget);
+            most = most.max(series(&text));
             suppressed += usize::from(left_out > 0);
-            *kinds.entry(kind(&story.agent.scrape(story.now, Format::Text).text())).or_insert(0) += 1;
+            *kinds.entry(kind(&text)).or_insert(0) += 1;
         }
         returned += watch.returned;
-        assert!(most <= budget);
+        moves += story.moves;
+        kube_canary::allocator::finder::unfollowed(|| println!("{seed}: at most {most} of {budget} series"));
     }
     kube_canary::allocator::finder::unfollowed(|| {
-        println!("{kinds:?}; {suppressed} scrapes left something out, {returned} series came back");
+        println!("{kinds:?}; {suppressed} scrapes left something out, {returned} series came back, {moves} moves");
     });
-    // All, counters with zones' histograms and without, and they came back.
-    for kind in [(true, true, true), (true, false, true), (false, true, true), (false, false, true)] {
-        assert!(kinds.get(&kind).is_some_and(|scrapes| *scrapes > 50), "{kind:?} in {kinds:?}");
+    for kind in [(true, true), (true, false), (false, true), (false, false)] {
+        assert!(kinds.get(&kind).is_some_and(|scrapes| *scrapes > 20), "{kind:?} in {kinds:?}");
     }
-    assert!(suppressed > 1_000 && returned > 1_000, "{suppressed} {returned}");
+    assert!(suppressed > 500 && returned > 500 && moves > 3, "{suppressed} {returned} {moves}");
 }

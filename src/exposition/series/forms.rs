@@ -189,27 +189,43 @@ impl Ladder {
 pub struct Extra {
     shown: bool,
     roomy: Option<Nanos>,
+    fingerprint: u64,
 }
 
 impl Default for Extra {
     fn default() -> Self {
-        Self { shown: true, roomy: None }
+        Self { shown: true, roomy: None, fingerprint: 0 }
     }
 }
 
+/// What there is of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraDemand {
+    /// Series.
+    pub series: usize,
+    /// Room for them.
+    pub room: usize,
+    /// Whether they did not fit the last time.
+    pub has_overflown: bool,
+    /// Another where something may have become one of those series that was exported in its own right.
+    pub fingerprint: u64,
+}
+
 impl Extra {
-    /// Whether so many series are exported in this room as of `now`; not where they did not fit the last time
-    /// (`overflown`).
-    pub fn decide(&mut self, now: Nanos, series: usize, room: usize, overflown: bool) -> bool {
+    /// Whether it is exported as of `now`.
+    pub fn decide(&mut self, now: Nanos, demand: ExtraDemand) -> bool {
+        let ExtraDemand { series, room, has_overflown, fingerprint } = demand;
         if self.shown {
-            self.shown = series <= room && !overflown;
+            self.shown = series <= room && !has_overflown;
             self.roomy = None;
         } else if percent(series, 100 + SERIES_MARGIN_PERCENT) > room {
             self.roomy = None;
         } else {
+            self.roomy = self.roomy.filter(|_| self.fingerprint == fingerprint);
             let since = *self.roomy.get_or_insert(now);
             self.shown = now.since(since) >= SERIES_RETURN_TIME.into();
         }
+        self.fingerprint = fingerprint;
         self.shown
     }
 }
@@ -315,12 +331,18 @@ mod tests {
     #[test]
     fn an_extra_goes_at_once_and_comes_back_late() {
         let mut extra = Extra::default();
-        assert!(extra.decide(minutes(0), 20, 20, false));
-        assert!(!extra.decide(minutes(1), 21, 20, false));
-        assert!(!extra.decide(minutes(2), 18, 20, false));
-        assert!(!extra.decide(minutes(6), 19, 20, false), "no margin");
-        assert!(!extra.decide(minutes(8), 18, 20, false));
-        assert!(extra.decide(minutes(13), 18, 20, false));
-        assert!(!extra.decide(minutes(14), 18, 20, true), "it did not fit");
+        let mut at = |minute, series, fingerprint| {
+            extra.decide(minutes(minute), ExtraDemand { series, room: 20, fingerprint, has_overflown: false })
+        };
+        assert!(at(0, 20, 0));
+        assert!(!at(1, 21, 0));
+        assert!(!at(2, 18, 0));
+        assert!(!at(6, 19, 0), "no margin");
+        assert!(!at(8, 18, 0));
+        assert!(!at(12, 18, 1), "something has just been hidden");
+        assert!(!at(16, 18, 1));
+        assert!(at(17, 18, 1));
+        let overflown = ExtraDemand { series: 18, room: 20, fingerprint: 1, has_overflown: true };
+        assert!(!extra.decide(minutes(18), overflown));
     }
 }

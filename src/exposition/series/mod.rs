@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use forms::{Costs, Peers, Zones};
-use forms::{Demand, Extra, Forms, Ladder, PEER_COUNTERS, SEND_ERRORS_RESERVE, SUMS, WORST_COST};
+use forms::{Demand, Extra, ExtraDemand, Forms, Ladder, PEER_COUNTERS, SEND_ERRORS_RESERVE, SUMS, WORST_COST};
 use worst::{Badness, Candidate, Worst};
 
 use crate::limits::{HEAD_SHARED_TIME, WORST_PEERS_MAX, ZONES_MAX};
@@ -114,16 +114,29 @@ struct Rare {
     send_errors: usize,
     /// Of those, what is beyond the reserve of their peers.
     further: usize,
+    /// Of who has which for the reserve.
+    fingerprint: u64,
 }
 
 impl Rare {
-    fn count(&mut self, reading: &PeerReading) {
+    fn count(&mut self, slot: SlotId, reading: &PeerReading) {
         let above_zero = |counts: &[u32]| counts.iter().filter(|count| **count > 0).count();
         let send_errors = above_zero(&reading.send_errors);
         self.peers += 1;
         self.terminating += above_zero(&reading.terminating);
         self.send_errors += send_errors;
         self.further += send_errors.saturating_sub(SEND_ERRORS_RESERVE);
+        if let Some(first) = reading.send_errors.iter().position(|count| *count > 0) {
+            let mut hasher = DefaultHasher::new();
+            (slot, first).hash(&mut hasher);
+            self.fingerprint = self.fingerprint.wrapping_add(hasher.finish());
+        }
+    }
+
+    fn count_all(&mut self, slots: impl Iterator<Item = SlotId>, statistics: &Statistics) {
+        for (slot, peer) in slots.filter_map(|slot| Some((slot, statistics.slot(slot)?))) {
+            self.count(slot, &peer.read());
+        }
     }
 }
 
@@ -158,7 +171,7 @@ impl Planner {
 
     fn renew(&mut self, plan: &mut Plan, now: Nanos, costs: &Costs, directory: &Directory, statistics: &Statistics) {
         let mut all = Rare::default();
-        readings(directory, statistics).for_each(|(_, _, reading)| all.count(&reading));
+        all.count_all(directory.peers().map(|(slot, _)| slot), statistics);
         let zones = zone_pairs(statistics).count();
         let showed_all = plan.forms.peers != Peers::Worst && plan.slots.len() > 0;
         plan.forms = self.ladder.decide(now, costs, Demand { peers: all.peers, zones });
@@ -191,8 +204,10 @@ impl Planner {
         };
 
         let left = room.saturating_sub(shown.peers * costs.peer(plan.forms.peers));
-        let overflown = plan.overflown.swap(false, Ordering::Relaxed);
-        let are_shown = self.further.decide(now, shown.further, left, overflown);
+        let has_overflown = plan.overflown.swap(false, Ordering::Relaxed);
+        let Rare { further: series, fingerprint, .. } = shown;
+        let demand = ExtraDemand { series, room: left, has_overflown, fingerprint };
+        let are_shown = self.further.decide(now, demand);
         plan.further = if are_shown { left } else { 0 };
 
         let rtt = if plan.forms.peers == Peers::Histograms { costs.histogram } else { SUMS };
@@ -236,17 +251,9 @@ impl Planner {
         plan.chosen.extend(self.worst.chosen().iter().map(|chosen| (chosen.slot, chosen.identity)));
         plan.chosen.sort_unstable();
         let mut shown = Rare::default();
-        let slots = self.worst.chosen().iter().filter_map(|chosen| statistics.slot(chosen.slot));
-        slots.for_each(|statistics| shown.count(&statistics.read()));
+        shown.count_all(self.worst.chosen().iter().map(|chosen| chosen.slot), statistics);
         shown
     }
-}
-
-fn readings<'a>(
-    directory: &'a Directory,
-    statistics: &'a Statistics,
-) -> impl Iterator<Item = (SlotId, Peer<'a>, PeerReading)> {
-    directory.peers().filter_map(|(slot, peer)| Some((slot, peer, statistics.slot(slot)?.read())))
 }
 
 fn zone_pairs(statistics: &Statistics) -> impl Iterator<Item = usize> {
