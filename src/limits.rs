@@ -153,12 +153,14 @@ pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 
 // ---- discovery ---------------------------------------------------------------------------------
 
-/// Bytes of one response body of the API server or of a peer, or of one watch event.
+/// Bytes of one EndpointSlice, or of one watch event. A slice of 1,000 endpoints has some 170 KB.
 pub const API_BODY_BYTES_MAX: usize = 4 << 20;
+/// Bytes of an error's body that are read, so that its connection can be used again.
+pub const API_ERROR_BYTES_MAX: usize = 16 << 10;
 /// Endpoints of one EndpointSlice that are read. The API allows 1,000.
 pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
-/// EndpointSlices of our Service that are kept, and pages of one list: 16,384 endpoints in slices that are mostly a
-/// quarter full (the controller fills them to 100 but does not rebalance).
+/// EndpointSlices of our Service that are kept: 16,384 endpoints in slices that are mostly a quarter full (the controller fills
+/// them to 100 but does not rebalance).
 pub const SLICES_MAX: usize = 4_096;
 /// Capacity that a read buffer keeps between two watch events; a larger one is given back after its event.
 pub const EVENT_BUFFER_KEPT_BYTES: usize = 8_192;
@@ -180,8 +182,36 @@ pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
 pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
 /// The longest `Retry-After` that is honoured.
 pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
-/// Watch events that follow each other within this become one list: a rollout touches a slice several times a second.
+/// A slice is not read sooner than this after it has changed: changes that follow each other within it are one reading. A rollout
+/// touches a slice several times a second.
 pub const EVENTS_COALESCE: Duration = Duration::from_millis(100);
+/// For each further slice of the Service, a slice that holds peers of ours is read so much later after a change, ± 50 %: an agent
+/// then reads some two slices per second at most, whatever their number.
+pub const READ_SPACING: Duration = Duration::from_millis(500);
+/// The middle of that pause at most, so that its end is 30 s: what a list may lag behind where nobody doubts it.
+pub const READ_PAUSE_MIDDLE_MAX: Duration = Duration::from_secs(20);
+/// A slice that holds none of ours is read so many times later: it matters for who joins and leaves the mesh.
+pub const READ_OTHERS_FACTOR: u32 = 4;
+/// A slice that is not read so long after it was due leaves the list unconfirmed, so that its age rises.
+pub const READ_OVERDUE: Duration = Duration::from_secs(30);
+/// How long the connection for reading slices stays open unused: a rollout needs it every second, a quiet cluster never, and it
+/// costs 35 to 50 KB.
+pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
+/// Readings of doubted slices are spread over so much for each further slice …
+pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
+/// … and this at most: a tenth of the time that the asker waits.
+pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Doubts that wait for a slice's reading; more are answered at once. An agent has 24 peers by default.
+pub const SLICE_DOUBTS_MAX: usize = 256;
+/// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
+/// server has sent away come back over 10 s, not over one …
+pub const RETURN_SPACING: Duration = Duration::from_millis(200);
+/// … and of this at most.
+pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A watch that brings nothing for so long is given up, and what there is compared anew. A bookmark comes about once a minute,
+/// where anything changes in the cluster; after a restore of etcd to an older version, a watch from a newer one brings nothing
+/// for ever.
+pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
 /// Between the first look at an empty list and the second, which makes it true.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// How often the peers file is looked at (one stat).

@@ -168,7 +168,7 @@ pub enum DiscoveryError {
 impl Source {
     /// Whether it answers [`Questions`]: one that is told of changes late, and can look them up.
     pub const fn answers(&self) -> bool {
-        false
+        matches!(self, Self::Kubernetes(_))
     }
 
     /// What must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS cannot carry.
@@ -189,13 +189,16 @@ impl Source {
 /// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
 /// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
 pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
-    drop(questions);
     match source {
-        Source::Static(config) => narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await,
-        Source::Dns(config) => narrow::run(|lists| dns::run(config, lists), ourselves, updates).await,
-        // Boxed: else each source would pay for the largest state machine.
-        Source::Kubernetes(config) => {
-            Box::pin(narrow::run(|lists| kubernetes::run(*config, lists), ourselves, updates)).await;
+        Source::Static(config) => {
+            drop(questions);
+            narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await;
         }
+        Source::Dns(config) => {
+            drop(questions);
+            narrow::run(|lists| dns::run(config, lists), ourselves, updates).await;
+        }
+        // Boxed: else each source would pay for the largest state machine.
+        Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }
 }
