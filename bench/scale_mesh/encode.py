@@ -107,6 +107,11 @@ def is_bookmark(item):
     return "name" not in item["metadata"]
 
 
+def answer(form, body):
+    """The body of an answer: one of JSON ends with a line's end."""
+    return body + b"\n" if CONTENT_TYPES[form] == "application/json" else body
+
+
 def one(form, item):
     """An object, as an answer to a GET or inside an event."""
     if form == JSON:

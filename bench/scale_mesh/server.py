@@ -114,6 +114,7 @@ class Server:
         self.send(connection, kind, code, form, body)
 
     def send(self, connection, kind, code, form, body):
+        body = encode.answer(form, body)
         head = (f"HTTP/1.1 {code} {REASONS[code]}\r\nAudit-Id: 3e1a5f6e-7b61-4d3c-9b0e-6a3f1f0f5d11\r\nCache-Control: no-cache, private\r\n"
                 f"Content-Type: {encode.CONTENT_TYPES[form]}\r\nX-Kubernetes-Pf-Flowschema-Uid: 0b9f3a0e-9c68-4b71-b7b3-0f9d6f2a8f10\r\n"
                 f"X-Kubernetes-Pf-Prioritylevel-Uid: 5d4b1e52-0f8e-4f0b-8a57-6d0e3c9f7b21\r\nDate: Sat, 21 Nov 2026 16:12:00 GMT\r\n"
