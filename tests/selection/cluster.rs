@@ -26,11 +26,11 @@ pub struct Cluster {
 impl Cluster {
     /// So many nodes, in 1 to 20 zones whose sizes are powers of chance; the first may be unknown.
     pub fn random(random: &mut Random, nodes: usize) -> Self {
-        let (zones, power) = (between(random, 1, 20), between(random, 0, 5));
-        let mut weight = || (0..power).map(|_| between(random, 1, 1_000)).product::<usize>().max(1);
+        let (zones, power) = (between(random, 1, 20), between(random, 0, 9));
+        let mut weight = || (0..power).map(|_| between(random, 1, 64)).product::<usize>() >> (4 * power);
         let weights: Vec<usize> = (0..zones).map(|_| weight()).collect();
-        let total: usize = weights.iter().sum();
-        let mut sizes: Vec<usize> = weights.iter().map(|weight| nodes * (weight >> 8) / (total >> 8).max(1)).collect();
+        let total = weights.iter().sum::<usize>().max(1);
+        let mut sizes: Vec<usize> = weights.iter().map(|weight| nodes * weight / total).collect();
         let placed: usize = sizes.iter().sum();
         sizes[between(random, 0, zones - 1)] += nodes.saturating_sub(placed);
         Self::of(&sizes, between(random, 4, 64), random.next() % 2 == 0, random.next())

@@ -10,8 +10,9 @@
 //! distances are taken at once, the shortest first, as each node occurs once at each distance.
 //!
 //! Where one zone has most of the nodes, the watchers of the others are scarce: each can give k, and all there need ⌈k/4⌉ of
-//! them. So they give to that zone first, the more of them the larger it is: a node's lot says from when on it does, since a
-//! threshold for all would move thousands of pairs at once. What cannot be had is missing, and said to be.
+//! them. So they keep what they give for that zone, and are watched from there, the more of them the larger it is: a node's
+//! lot says from when on it does, since a threshold for all would move thousands of pairs at once. What cannot be had is
+//! missing, and said to be.
 
 use super::hash;
 use crate::discovery::MeshFacts;
@@ -29,6 +30,8 @@ const NEW_ZONE: ZoneNumber = {
 /// Shares of the largest zone between which ever more of the others' watchers give to it first: below they are not scarce,
 /// above they cannot do otherwise.
 const SCARCE: (usize, usize) = (50, 75);
+/// Nodes of its own zone, and of others, that are tried for an exchange in favour of one target: the first will do mostly.
+const STAND_INS: usize = 8;
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -51,8 +54,8 @@ enum Zones {
     OthersKeeping,
     /// Of other zones.
     Others,
-    /// All on the circle.
-    Any,
+    /// Of the same zone, but those that keep.
+    Same,
 }
 
 /// The choices of all nodes of a mesh of more than k + 1.
@@ -72,6 +75,8 @@ pub struct Scheme {
     largest: ZoneNumber,
     /// How many nodes of each zone can watch more.
     spare: [u16; ZONES_MAX + 1],
+    /// Those of them that may watch nodes of their zone.
+    spare_within: [u16; ZONES_MAX + 1],
     /// And of all.
     spare_all: u16,
 }
@@ -94,11 +99,10 @@ impl Scheme {
             second_ring(&nodes, |id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
         let mut watchers = List::new(n * owed.0);
         watchers.resize(n * owed.0, 0);
-        let mut scheme = Self { k, owed, nodes, watchers, second, largest: 0, spare: [0; ZONES_MAX + 1], spare_all: 0 };
-        for node in &*scheme.nodes {
-            scheme.spare[usize::from(node.zone)] += 1;
-            scheme.spare_all += 1;
-        }
+        let none = [0; ZONES_MAX + 1];
+        let mut scheme =
+            Self { k, owed, nodes, watchers, second, largest: 0, spare: none, spare_within: none, spare_all: 0 };
+        scheme.count_spare();
         scheme.keep_for_the_largest(|id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
         scheme.match_all();
         scheme
@@ -182,6 +186,15 @@ impl Scheme {
         before.filter(takes).map(|at| usize::from(self.second[at]))
     }
 
+    /// Before anybody watches.
+    fn count_spare(&mut self) {
+        for node in &*self.nodes {
+            self.spare[usize::from(node.zone)] += 1;
+            self.spare_all += 1;
+        }
+        self.spare_within = self.spare;
+    }
+
     fn keep_for_the_largest<'a>(&mut self, name: impl Fn(MemberId) -> &'a str) {
         let n = self.nodes.len();
         let largest = (0_u8..).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
@@ -195,29 +208,35 @@ impl Scheme {
         self.largest = largest;
         for node in self.nodes.iter_mut().filter(|node| node.zone != largest) {
             node.keeps = hash::lot(name(node.id)) < part as u64;
+            self.spare_within[usize::from(node.zone)] -= u16::from(node.keeps);
         }
     }
 
     fn match_all(&mut self) {
         let n = self.nodes.len();
+        let (any, others) = self.owed;
+        // Near by at first, and then near by on the second ring: where watchers are scarce, a queue for them would grow long
+        // in one part of the ring, and every node that joins would move all of it.
         let mut circle = List::new(n);
         (0..n).for_each(|place| _ = circle.push(narrow(place)));
-        let (any, others) = self.owed;
-        self.pass(&circle, others, Zones::OthersKeeping);
-        circle.sort_by_key(|place| self.nodes[usize::from(*place)].zone);
+        self.pass(&circle, others, Zones::OthersKeeping, self.k);
+        circle.copy_from_slice(&self.second);
+        self.pass(&circle, others, Zones::OthersKeeping, n);
+        (0..n).all(|target| self.mend(target, others));
+        circle.sort_unstable_by_key(|place| (self.nodes[usize::from(*place)].zone, *place));
         let mut begin = 0;
         while begin < n {
             let zone = self.nodes[usize::from(circle[begin])].zone;
-            let end = begin + circle[begin..].iter().take_while(|p| self.nodes[usize::from(**p)].zone == zone).count();
-            self.pass(&circle[begin..end], any, Zones::Any);
+            let end = begin + circle[begin..].partition_point(|place| self.nodes[usize::from(*place)].zone == zone);
+            self.pass(&circle[begin..end], any, Zones::Same, n);
             begin = end;
         }
         circle.sort_unstable();
-        self.pass(&circle, any, Zones::Others);
+        self.pass(&circle, any, Zones::Others, n);
     }
 
-    /// Gives every node on the circle that has fewer than `wanted` watchers the nearest behind it.
-    fn pass(&mut self, circle: &[u16], wanted: usize, zones: Zones) {
+    /// Gives every node on the circle that has fewer than `wanted` watchers the nearest behind it, at most `far` away.
+    fn pass(&mut self, circle: &[u16], wanted: usize, zones: Zones, far: usize) {
         let n = circle.len();
         let mut open = List::new(n);
         for at in 0..n {
@@ -226,7 +245,7 @@ impl Scheme {
             }
         }
         let mut len = open.len();
-        for distance in 1..n {
+        for distance in 1..n.min(far + 1) {
             if len == 0 {
                 break;
             }
@@ -250,7 +269,7 @@ impl Scheme {
     fn may(&self, watcher: usize, target: usize, zones: Zones) -> bool {
         let (w, t) = (&self.nodes[watcher], &self.nodes[target]);
         let allowed = match zones {
-            Zones::Any => true,
+            Zones::Same => w.zone == t.zone && !w.keeps,
             Zones::Others => w.zone != t.zone,
             Zones::OthersKeeping => w.zone != t.zone && (!w.keeps || t.zone == self.largest),
         };
@@ -258,23 +277,64 @@ impl Scheme {
     }
 
     fn watch(&mut self, watcher: usize, target: usize) {
+        self.take(watcher, target);
+        self.give(watcher);
+    }
+
+    fn take(&mut self, watcher: usize, target: usize) {
         let taken = &mut self.nodes[target].taken;
         self.watchers[target * self.owed.0 + usize::from(*taken)] = narrow(watcher);
         *taken += 1;
+    }
+
+    fn give(&mut self, watcher: usize) {
         let node = &mut self.nodes[watcher];
         node.given += 1;
         if usize::from(node.given) == self.k {
-            self.spare[usize::from(node.zone)] -= 1;
+            let zone = usize::from(node.zone);
+            self.spare_within[zone] -= u16::from(!node.keeps);
+            self.spare[zone] -= 1;
             self.spare_all -= 1;
         }
     }
 
+    /// Finds a target that nobody is left for what it lacks, by an exchange: who has something left watches it already, or is
+    /// of its zone, but can stand in with another target for one who can watch this. Needed where just enough can be given.
+    /// Returns whether nothing is lacking any more.
+    fn mend(&mut self, target: usize, wanted: usize) -> bool {
+        while usize::from(self.nodes[target].taken) < wanted {
+            let (nodes, k) = (&self.nodes, self.k);
+            let zone = nodes[target].zone;
+            let has_left = |own: bool, node: &Node| (node.zone == zone) == own && usize::from(node.given) < k;
+            let left = |own| (0..nodes.len()).filter(move |place| has_left(own, &nodes[*place])).take(STAND_INS);
+            let exchange = left(false).chain(left(true)).find_map(|stand_in| self.exchange(stand_in, target));
+            let Some((stand_in, slot)) = exchange else { return false };
+            let watcher = usize::from(std::mem::replace(&mut self.watchers[slot], narrow(stand_in)));
+            self.give(stand_in);
+            self.take(watcher, target);
+        }
+        true
+    }
+
+    /// For which entry among all watchers one may stand in, so that who is there can watch the target.
+    fn exchange(&self, stand_in: usize, target: usize) -> Option<(usize, usize)> {
+        let zone = |place: usize| self.nodes[place].zone;
+        (0..self.nodes.len()).find_map(|other| {
+            if other == target || zone(other) == zone(stand_in) || self.watches(stand_in, other) {
+                return None;
+            }
+            let free = |watcher: usize| zone(watcher) != zone(target) && !self.watches(watcher, target);
+            let entry = self.watchers_of(other).position(free)?;
+            Some((stand_in, other * self.owed.0 + entry))
+        })
+    }
+
     /// Whether anybody can watch the target at all.
     fn has_spare(&self, target: usize, zones: Zones) -> bool {
-        let own = self.spare[usize::from(self.nodes[target].zone)];
+        let zone = usize::from(self.nodes[target].zone);
         match zones {
-            Zones::Any => own > 0,
-            Zones::Others | Zones::OthersKeeping => self.spare_all > own,
+            Zones::Same => self.spare_within[zone] > 0,
+            Zones::Others | Zones::OthersKeeping => self.spare_all > self.spare[zone],
         }
     }
 }
