@@ -172,7 +172,7 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 let reordered = self.aims[slot.index()].answer(label.sequence);
                 if aim.doubt != DoubtId::NONE {
-                    self.vouch(slot, label.number);
+                    self.vouch(slot);
                 }
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);

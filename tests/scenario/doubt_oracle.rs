@@ -264,7 +264,8 @@ impl Peer {
 
     fn vouch(&mut self, index: usize) {
         self.silent = false;
-        let Some(doubt) = self.doubt.as_ref().filter(|doubt| index > doubt.last) else { return };
+        let Some(doubt) = &self.doubt else { return };
+        assert!(index > doubt.last, "what was sent before has expired");
         let asked = doubt.asked;
         let settled = self.settle(State::Lost, Standing::Settled);
         self.ends.vouched += settled;

@@ -90,22 +90,20 @@ impl Engine {
         }
     }
 
-    /// The peer has answered this probe in time, and is in doubt.
+    /// The peer, which is in doubt, has answered a probe in time. It was sent after all that are withheld, for probes expire in
+    /// the order of sending.
     #[cold]
-    pub(super) fn vouch(&mut self, slot: SlotId, number: u64) {
+    pub(super) fn vouch(&mut self, slot: SlotId) {
         let aim = &mut self.aims[slot.index()];
         let id = aim.doubt;
         let Some(doubt) = self.doubts.get(id).copied() else {
             aim.doubt = DoubtId::NONE;
             return;
         };
-        // An earlier one says nothing of those that came after it.
-        if number > doubt.probes.1 {
-            if !doubt.is_asked() {
-                aim.doubt = DoubtId::NONE;
-            }
-            self.decide(id, Standing::Settled);
+        if !doubt.is_asked() {
+            aim.doubt = DoubtId::NONE;
         }
+        self.decide(id, Standing::Settled);
     }
 
     /// The next withheld loss that is decided, or whose time is over, at `now`.
