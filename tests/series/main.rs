@@ -10,3 +10,4 @@ mod size;
 #[path = "../common/splitmix.rs"]
 mod splitmix;
 mod story;
+mod worst;

@@ -11,6 +11,7 @@ use kube_canary::units::Nanos;
 
 use crate::leaks::NoLeaks;
 use crate::mesh::{Agent, SECOND, Way, series};
+use crate::story::names;
 
 /// What a scrape may have at the default budget.
 const BYTES_MAX: usize = 100 * 1_024;
@@ -58,6 +59,7 @@ fn a_scrape_at_the_default_budget_has_at_most_100_kb() {
                     if families { "both" } else { "one" },
                     if networks { "both" } else { "pod" }
                 );
+                let mut before = String::new();
                 for drained in [false, true] {
                     live(&agent, drained);
                     now = now.plus(Nanos(SECOND));
@@ -66,7 +68,9 @@ fn a_scrape_at_the_default_budget_has_at_most_100_kb() {
                     let (shown, bytes) = (series(&text), text.len().max(open.len()));
                     assert!(shown <= SERIES_BUDGET_DEFAULT && shown == series(&open), "{shown}: {row}");
                     assert!(bytes + DIGITS * shown <= BYTES_MAX, "{bytes} bytes: {row}");
+                    assert!(names(&before).is_subset(&names(&text)), "what is rare costs others their series: {row}");
                     let _ = write!(row, " {shown} | {bytes} | {} |", suppressed(&text));
+                    before = text;
                 }
                 unfollowed(|| println!("{row}"));
             }

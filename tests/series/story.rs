@@ -188,7 +188,8 @@ impl Story {
     }
 }
 
-fn names(text: &str) -> BTreeSet<&str> {
+/// Name and labels of every series of a scrape.
+pub fn names(text: &str) -> BTreeSet<&str> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
 }
 
