@@ -5,6 +5,7 @@ use prometheus::{
     Counter, Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use super::api_server::ApiServerCollector;
 use super::books::AllocatorMetrics;
 use super::families::histogram_series;
 use super::memory::{self, Memory};
@@ -186,6 +187,7 @@ impl AgentMetrics {
             this.registry.register(Box::new(this.run_delay.clone()))?;
         }
         this.registry.register(Box::new(ProcessCollector::new()?))?;
+        this.registry.register(Box::new(ApiServerCollector::new()?))?;
         Ok(this)
     }
 

@@ -7,6 +7,7 @@
 mod about;
 mod agent;
 mod api;
+mod api_server;
 mod books;
 mod families;
 mod hour;

@@ -41,13 +41,27 @@ const SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// Families that not every scrape has: name, type, labels, help, when.
-const SOMETIMES: [[&str; 5]; 4] = [
+const SOMETIMES: [[&str; 5]; 6] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
         "stat",
         "Memory by the allocator's own figures, named as jemalloc names them; those that it keeps.",
         "with jemalloc and glibc",
+    ],
+    [
+        "kube_canary_api_received_bytes_total",
+        "counter",
+        "",
+        "Bytes received from the Kubernetes API server, TLS included.",
+        "with peers from Kubernetes",
+    ],
+    [
+        "kube_canary_api_requests_total",
+        "counter",
+        "verb",
+        "Requests sent to the Kubernetes API server.",
+        "with peers from Kubernetes",
     ],
     [
         "kube_canary_cgroup_throttled_periods_total",

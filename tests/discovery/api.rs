@@ -231,6 +231,12 @@ impl Default for Setup<'_> {
     }
 }
 
+/// What comes first.
+pub enum Next {
+    Request(Exchange),
+    Update(Update),
+}
+
 /// The server and a client that follows it.
 pub struct Api {
     pub address: SocketAddr,
@@ -289,6 +295,17 @@ impl Api {
 
     pub async fn request(&mut self) -> Exchange {
         soon("a request", self.requests.recv()).await.unwrap()
+    }
+
+    /// Whichever of both comes first.
+    pub async fn next(&mut self) -> Next {
+        let both = async {
+            tokio::select! {
+                request = self.requests.recv() => Next::Request(request.unwrap()),
+                update = self.updates.recv() => Next::Update(update.unwrap()),
+            }
+        };
+        soon("a request or an update", both).await
     }
 
     /// Nothing has been asked that was not answered.

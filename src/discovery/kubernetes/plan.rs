@@ -133,10 +133,10 @@ mod tests {
     fn the_pause_grows_with_the_slices_up_to_its_bound_and_others_wait_four_times_as_long() {
         assert_eq!(
             [2, 11, 41, 50, 4_096].map(|n| due(Need::Ours, n, 0.5)),
-            [500, 5_000, 20_000, 20_000, 20_000].map(|ms| ms * MILLI)
+            [800, 8_000, 32_000, 39_200, 40_000].map(|ms| ms * MILLI)
         );
-        assert_eq!([2, 11, 50].map(|n| due(Need::Others, n, 0.5)), [2_000, 20_000, 80_000].map(|ms| ms * MILLI));
-        assert_eq!((due(Need::Ours, 50, 0.0), due(Need::Ours, 50, 1.0)), (10_000 * MILLI, 30_000 * MILLI));
+        assert_eq!([2, 11, 50].map(|n| due(Need::Others, n, 0.5)), [3_200, 32_000, 156_800].map(|ms| ms * MILLI));
+        assert_eq!((due(Need::Ours, 50, 0.0), due(Need::Ours, 50, 1.0)), (19_600 * MILLI, 58_800 * MILLI));
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(stale.due(Need::Ours, 1, &timing), now);
         let mut stale = Stale::new(now, 0.0);
         stale.doubt(now + 3_000 * MILLI);
-        assert_eq!(stale.due(Need::Ours, 2, &timing) - now, 250 * MILLI);
+        assert_eq!(stale.due(Need::Ours, 2, &timing) - now, 400 * MILLI);
     }
 
     #[test]

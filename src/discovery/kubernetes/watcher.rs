@@ -4,6 +4,7 @@
 //! due and closed when none has been for some seconds. Whatever goes wrong on that one, the watch goes on.
 
 use std::future::pending;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,9 +190,7 @@ impl Watcher {
         self.confirm().await;
         let end = started + lasting + timing.watch_grace;
         let done = self.follow(&mut body, end, questions).await;
-        for address in self.machine.give_up_doubts() {
-            self.send(Update::Sure(address)).await;
-        }
+        self.give_up_doubts().await;
         if started.elapsed() >= timing.backoff_max.min(lasting / 2) {
             self.machine.healthy();
         }
@@ -240,8 +239,7 @@ impl Watcher {
                 }
                 question = questions.recv(), if asked => {
                     match question {
-                        Some(address) if self.machine.doubt(address, Instant::now()) => self.tell().await,
-                        Some(address) => self.send(Update::Sure(address)).await,
+                        Some(address) => self.doubt(address).await,
                         None => asked = false,
                     }
                     continue;
@@ -301,12 +299,29 @@ impl Watcher {
                 self.read_reporter.failed(failure.kind(), &format_args!("EndpointSlice {name}: {failure}"));
                 self.machine.reading_failed(&name, now);
                 self.reader.not_before = now + self.reader.backoff.next(random::unit()) + failure.retry_after();
-                // What cannot be looked up now is not waited for.
-                for address in self.machine.give_up_doubts() {
-                    self.send(Update::Sure(address)).await;
-                }
+                self.give_up_doubts().await;
                 Outcome::Settled
             }
+        }
+    }
+
+    /// Has a doubted address looked up, where that is possible now.
+    async fn doubt(&mut self, address: IpAddr) {
+        let now = Instant::now();
+        if !self.machine.doubt(address, now) {
+            return self.send(Update::Sure(address)).await;
+        }
+        self.tell().await;
+        if now < self.reader.not_before {
+            // It is read when the back-off is over, and that is not waited for.
+            self.give_up_doubts().await;
+        }
+    }
+
+    /// What cannot be looked up now is not waited for.
+    async fn give_up_doubts(&mut self) {
+        for address in self.machine.give_up_doubts() {
+            self.send(Update::Sure(address)).await;
         }
     }
 
