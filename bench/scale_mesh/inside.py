@@ -150,6 +150,7 @@ def agent(nodes, binary):
             time.sleep(2)
             found["rss_kb"] = rollup(process.pid)
             found.update(exposed(text))
+            found["heard_of_api"] = total(text, "api_received_bytes_total")
             row = json.loads(get("127.0.0.1", "/api/v1/peers"))
             peers = sorted({peer["node"] for peer in row["peers"]})
             found["peers"] = len(peers)
@@ -185,6 +186,7 @@ def agent(nodes, binary):
             text = get("127.0.0.1", "/metrics")
             found["rss_most_kb"], found["rss_after_kb"] = most.most, rollup(process.pid)
             found["after"] = exposed(text)
+            found["heard_of_api_after"] = total(text, "api_received_bytes_total")
             found["lost"] = total(text, "probes_lost_total") - lost_before
             found["terminating_probes"] = total(text, "probes_terminating_total")
             found["sent"] = total(text, "probes_sent_total")
@@ -243,13 +245,13 @@ def failing(nodes, binary):
                 took = time.monotonic() - began
                 seen = sum(after[s].get(victim, 0) > before[s].get(victim, 0) for s in asked)
                 elsewhere = sum(after[s][peer] - before[s].get(peer, 0) for s in asked for peer in after[s] if peer != victim)
-                time.sleep(30)
+                time.sleep(12)
                 later = traffic(requests, api.counts.now())
                 alive.started(addresses[victim])
                 alive.flush()
                 found["victims"].append({"watchers": len(asked), "seen": seen, "seconds": took, "lost_elsewhere": elsewhere,
-                                         "gets_in_33_s": later.get("get", {}).get("requests", 0), "api_bytes_in_33_s": later["bytes"]})
-                time.sleep(15)
+                                         "gets_in_15_s": later.get("get", {}).get("requests", 0), "api_bytes_in_15_s": later["bytes"]})
+                time.sleep(10)
         finally:
             stop(processes)
             log.seek(0)
