@@ -214,8 +214,14 @@ pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, upd
 /// The same of the addresses that the source knows.
 async fn follow(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
     match source {
-        Source::Static(config) => narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await,
-        Source::Dns(config) => narrow::run(|lists| dns::run(config, lists), ourselves, updates).await,
+        Source::Static(config) => {
+            drop(questions);
+            narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await;
+        }
+        Source::Dns(config) => {
+            drop(questions);
+            narrow::run(|lists| dns::run(config, lists), ourselves, updates).await;
+        }
         // Boxed: else each source would pay for the largest state machine.
         Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }
