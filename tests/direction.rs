@@ -16,6 +16,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     (
         "exposition",
         &[
+            "discovery::kubernetes::traffic",
             "peers",
             "prober",
             "statistics",

@@ -1,48 +1,56 @@
-//! List and watch against a fake API server over real TLS on loopback: what goes wrong there must not reach the peers.
+//! Lists, a watch and readings against a fake API server over real TLS on loopback: what goes wrong there must not reach the
+//! peers.
 
 #[path = "discovery/api.rs"]
 mod api;
+#[path = "discovery/encode.rs"]
+mod encode;
 #[path = "common/leaks.rs"]
 mod leaks;
 #[path = "discovery/logged.rs"]
 mod logged;
 
-use std::time::{Duration, Instant};
+#[path = "discovery/doubts.rs"]
+mod doubts;
+#[path = "discovery/outage.rs"]
+mod outage;
 
-use api::{Api, Authority, slice, timing};
-use kube_canary::discovery::{Readiness, Update};
-use serde_json::json;
+use std::time::Duration;
 
-/// Where the list must be that of [`Api::synced`] and one more peer, and nothing came in between.
-async fn recovers(api: &mut Api) {
-    api.request().await.page("200", "", &[slice("s1", "150", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")])]);
-    assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
-}
+use api::{Api, Authority, Setup, timing};
+use encode::{Endpoint, slice};
+use kube_canary::discovery::kubernetes::Timing;
+use kube_canary::discovery::{MeshFacts, Ourselves, Readiness, Update};
 
 #[test]
-fn a_list_in_pages_of_both_families_is_one_list() {
+fn slices_of_both_families_are_one_list() {
     leaks::run(async {
         let mut api = Api::start().await;
         let first = api.request().await;
         let (path, _) = first.target.split_once('?').unwrap();
         assert_eq!(path, "/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices");
         assert_eq!(first.parameter("labelSelector"), Some("kubernetes.io%2Fservice-name%3Dkube-canary"));
-        assert_eq!((first.parameter("limit"), first.parameter("continue")), (Some("1"), None));
+        assert_eq!((first.parameter("resourceVersion"), first.parameter("limit")), (Some("0"), None), "from the cache");
         assert_eq!(first.token, "token-1");
-        first.page("100", "to/ken=", &[slice("s-v4", "90", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")])]);
-        let second = api.request().await;
-        assert_eq!(second.parameter("continue"), Some("to%2Fken%3D"));
-        second.page("100", "more", &[slice("s-v6", "91", "IPv6", &[("n1", "fd00::1")])]);
-        api.request().await.page("100", "", &[slice("s-v4-b", "92", "IPv4", &[("n3", "10.0.0.3")])]);
-
+        first.list(
+            "100",
+            &[
+                slice("s-v4", "90", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]),
+                slice("s-v4-b", "92", "IPv4", &[("n3", "10.0.0.3")]),
+                slice("s-v6", "91", "IPv6", &[("n1", "fd00::1"), ("n3", "fd00::3")]),
+            ],
+        );
+        let mesh = api.update().await;
+        assert!(matches!(mesh, Update::Mesh(MeshFacts { members: 4, .. })), "three, and we: {mesh:?}");
         let list = api.list().await;
         let mut names: Vec<String> = list.iter().map(|p| format!("{}={}", p.node, p.address)).collect();
         names.sort();
-        assert_eq!(names, ["n1=10.0.0.1", "n1=fd00::1", "n2=10.0.0.2", "n3=10.0.0.3"]);
+        assert_eq!(names, ["n1=10.0.0.1", "n1=fd00::1", "n2=10.0.0.2", "n3=10.0.0.3", "n3=fd00::3"]);
         assert!(list.iter().all(|p| p.zone.as_deref() == Some("z1") && p.http_port == Some(9877)));
         assert!(list.iter().all(|p| p.readiness == Readiness::Ready));
 
         let watch = api.request().await;
+        assert_eq!(watch.accept, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
         assert_eq!(watch.parameter("resourceVersion"), Some("100"));
         assert_eq!(watch.parameter("allowWatchBookmarks"), Some("true"));
         let seconds: u64 = watch.parameter("timeoutSeconds").unwrap().parse().unwrap();
@@ -53,218 +61,210 @@ fn a_list_in_pages_of_both_families_is_one_list() {
 }
 
 #[test]
-fn events_add_change_and_delete_and_a_burst_is_one_list() {
+fn a_slice_that_changes_is_read_and_no_other() {
     leaks::run(async {
         let mut api = Api::start().await;
-        let watch = api.synced().await;
-        watch.events(&[("ADDED", slice("s2", "101", "IPv6", &[("n1", "fd00::1")]))]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1", "n1=fd00::1"]);
-
+        let both = [slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")]), slice("s2", "91", "IPv6", &[("n1", "fd00::1")])];
+        let watch = api.synced_with(&both).await;
         // n1 is on its way out, n2 has come but is not serving.
-        let mut rolled = slice("s1", "102", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]);
-        rolled["endpoints"][0]["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
-        rolled["endpoints"][1]["conditions"] = json!({"ready": true, "serving": false, "terminating": false});
-        watch.events(&[("MODIFIED", rolled)]);
+        let mut rolled = slice("s1", "102", "IPv4", &[]);
+        rolled.endpoints = vec![
+            Endpoint::terminating("n1", "10.0.0.1"),
+            Endpoint { serving: Some(false), ..Endpoint::new("n2", "10.0.0.2") },
+        ];
+        watch.changed(&rolled);
+        let reading = api.request().await;
+        assert_eq!(
+            reading.target,
+            "/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices/s1?resourceVersion=102"
+        );
+        reading.slice(&rolled);
         let states: Vec<_> =
             api.list().await.into_iter().map(|p| (p.node, p.address.to_string(), p.readiness)).collect();
-        assert!(states.contains(&("n1".into(), "10.0.0.1".into(), Readiness::Terminating)), "{states:?}");
-        assert!(states.contains(&("n2".into(), "10.0.0.2".into(), Readiness::Unready)), "{states:?}");
-        assert!(states.contains(&("n1".into(), "fd00::1".into(), Readiness::Ready)), "{states:?}");
-
-        watch.events(&[
-            ("ADDED", slice("s3", "103", "IPv4", &[("n3", "10.0.0.3")])),
-            ("MODIFIED", slice("s1", "104", "IPv4", &[("n2", "10.0.0.2")])),
-            ("DELETED", slice("s2", "105", "IPv6", &[("n1", "fd00::1")])),
-        ]);
-        assert_eq!(api.names().await, ["n2=10.0.0.2", "n3=10.0.0.3"]);
+        assert_eq!(states.len(), 3);
+        for (node, address, readiness) in [
+            ("n1", "10.0.0.1", Readiness::Terminating),
+            ("n2", "10.0.0.2", Readiness::Unready),
+            ("n1", "fd00::1", Readiness::Ready),
+        ] {
+            assert!(states.contains(&(node.into(), address.into(), readiness)), "{states:?}");
+        }
+        // One that is new, one that goes.
+        let added = slice("s3", "103", "IPv4", &[("n3", "10.0.0.3")]);
+        watch.events(&[("ADDED", &added)]);
+        api.request().await.slice(&added);
+        assert_eq!(api.names().await, ["n1=10.0.0.1", "n1=fd00::1", "n2=10.0.0.2", "n3=10.0.0.3"]);
+        watch.events(&[("DELETED", &slice("s2", "104", "IPv6", &[]))]);
+        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2", "n3=10.0.0.3"]);
         watch.bookmark("106");
         api.confirmed().await;
+        api.nothing_asked();
     });
 }
 
 #[test]
-fn an_event_may_come_in_pieces() {
+fn a_burst_of_changes_is_one_reading() {
+    leaks::run(async {
+        let mut api = Api::timed(Timing { coalesce: Duration::from_millis(100), ..timing() }).await;
+        let watch = api.synced().await;
+        let last = slice("s1", "109", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]);
+        for version in ["101", "102", "103"] {
+            watch.changed(&slice("s1", version, "IPv4", &[]));
+        }
+        watch.changed(&last);
+        api.request().await.slice(&last);
+        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
+        // What was read was as new as what is heard of later.
+        watch.changed(&slice("s1", "109", "IPv4", &[]));
+        watch.bookmark("110");
+        api.confirmed().await;
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn a_slice_that_changes_while_it_is_read_is_read_again() {
     leaks::run(async {
         let mut api = Api::start().await;
         let watch = api.synced().await;
-        let text =
-            json!({"type": "ADDED", "object": slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")])}).to_string() + "\n";
-        let (head, tail) = text.split_at(text.len() / 2);
+        watch.changed(&slice("s1", "101", "IPv4", &[]));
+        let reading = api.request().await;
+        watch.changed(&slice("s1", "102", "IPv4", &[]));
+        watch.bookmark("103");
+        api.confirmed().await;
+        reading.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
+        api.request().await.slice(&slice("s1", "102", "IPv4", &[("n1", "10.0.0.1")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
+    });
+}
+
+#[test]
+fn a_change_that_changes_no_peer_of_ours_is_no_new_list() {
+    leaks::run(async {
+        let mut api = Api::start().await;
+        let watch = api.synced().await;
+        let same = slice("s1", "101", "IPv4", &[("n1", "10.0.0.1")]);
+        watch.changed(&same);
+        api.request().await.slice(&same);
+        api.confirmed().await;
+    });
+}
+
+#[test]
+fn an_event_and_a_list_may_come_in_pieces() {
+    leaks::run(async {
+        let mut api = Api::start().await;
+        let list = encode::slice_list("100", &[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]);
+        let watch = {
+            let request = api.request().await;
+            request.chunks(&list, 7);
+            api.list().await;
+            let watch = api.request().await.watch();
+            api.confirmed().await;
+            watch
+        };
+        let added = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
+        let frame = encode::change("ADDED", &added);
+        let (head, tail) = frame.split_at(frame.len() / 2);
         watch.raw(head);
         watch.raw(tail);
+        api.request().await.slice(&added);
         assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
     });
 }
 
 #[test]
-fn a_watch_goes_on_from_its_last_bookmark() {
+fn the_connection_for_reading_is_closed_when_it_is_idle() {
     leaks::run(async {
-        let mut api = Api::start().await;
+        let mut api = Api::timed(Timing { read_idle: Duration::from_millis(20), ..timing() }).await;
         let watch = api.synced().await;
-        watch.bookmark("150");
-        api.confirmed().await;
-        watch.end();
-        let again = api.request().await;
-        assert_eq!(again.parameter("resourceVersion"), Some("150"));
-        let watch = again.watch();
-        api.confirmed().await;
-        // Cut in the middle of an event: what was whole counts, and the rest is asked for again.
-        watch.events(&[("ADDED", slice("s2", "151", "IPv4", &[("n2", "10.0.0.2")]))]);
-        watch.raw("{\"type\":\"DELETED\",\"obj");
-        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
-        watch.cut();
-        assert_eq!(api.request().await.parameter("resourceVersion"), Some("151"));
-    });
-}
-
-#[test]
-fn gone_means_a_new_list_and_the_old_one_until_then() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
-        api.synced().await.events(&[("ERROR", gone.clone())]);
-        let list = api.request().await;
-        assert_eq!((list.parameter("limit"), list.parameter("continue")), (Some("1"), None));
-        list.page("200", "next", &[slice("s1", "150", "IPv4", &[("n1", "10.0.0.1")])]);
-        // The continue token has expired too: the list starts over.
-        api.request().await.answer(410, "", &gone.to_string());
-        let list = api.request().await;
-        assert_eq!((list.parameter("watch"), list.parameter("continue")), (None, None));
-        list.page("201", "", &[slice("s9", "160", "IPv4", &[("n9", "10.0.0.9")])]);
-        assert_eq!(api.names().await, ["n9=10.0.0.9"], "the first list since, and nothing of the one given up");
-        // As a status, in answer to the watch itself.
-        api.request().await.answer(410, "", &gone.to_string());
-        recovers(&mut api).await;
-    });
-}
-
-#[test]
-fn no_failure_of_a_list_empties_the_peers() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        api.synced().await.events(&[("ERROR", json!({"code": 410}))]);
-        let ok = "Content-Type: application/json\r\n";
-        for _ in 0..2 {
-            api.request().await.answer(500, "", "oops");
-            api.request().await.answer(403, ok, &json!({"kind": "Status", "code": 403}).to_string());
-            api.request().await.answer(503, "", "");
-            api.request().await.answer(404, "", "404 page not found");
-            for body in
-                ["", "{}", "<html></html>", r#"{"kind":"Status","items":[]}"#, r#"{"kind":"EndpointSliceList"}"#]
-            {
-                api.request().await.answer(200, ok, body);
-            }
-            api.request().await.cut();
-            api.request().await.flood(5 << 20);
+        for version in ["101", "102"] {
+            api.connections(1).await;
+            let new = slice("s1", version, "IPv4", &[("n1", "10.0.0.1"), (version, "10.0.0.2")]);
+            watch.changed(&new);
+            api.request().await.slice(&new);
+            assert_eq!(api.list().await.len(), 2);
         }
-        recovers(&mut api).await;
+        api.connections(1).await;
+        watch.bookmark("103");
+        api.confirmed().await;
     });
 }
 
 #[test]
-fn a_kind_of_failure_is_logged_once_until_all_is_well() {
+fn only_those_that_are_selected_become_peers_and_our_own_entry() {
     leaks::run(async {
-        let mut api = Api::start().await;
-        let port = api.address.port().to_string();
-        let watch = api.synced().await;
-        api.stop().await;
-        drop(watch);
-        logged::wait(&["connecting to", &port]).await;
-        api.resume().await;
-        let watch = api.request().await;
-        assert_eq!(watch.parameter("resourceVersion"), Some("100"), "a refused connection costs no new list");
-        let watch = watch.watch();
-        api.confirmed().await;
-        watch.events(&[("ADDED", slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]))]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
-        assert_eq!(logged::count(&["connecting to", &port]), 1);
-    });
-}
-
-#[test]
-fn no_failure_of_a_watch_empties_the_peers() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        let watch = api.synced().await;
-        watch.cut();
-        for status in [500, 403, 503] {
-            let watch = api.request().await;
-            assert_eq!(watch.parameter("resourceVersion"), Some("100"));
-            watch.answer(status, "", "");
-        }
-        // An empty watch that ends at once is no reason to hurry, nor to list.
-        api.request().await.watch().end();
-        api.confirmed().await;
-        let watch = api.request().await;
-        assert_eq!(watch.parameter("resourceVersion"), Some("100"));
-        // Nonsense leaves the version in doubt: a new list.
-        watch.watch().raw("surprise\n");
-        api.confirmed().await;
-        let list = api.request().await;
-        assert_eq!(list.parameter("watch"), None);
-        list.page("120", "", &[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
+        let ourselves = Ourselves {
+            node: "n07".into(),
+            max_peers: 8,
+            forget_after: Duration::from_mins(5),
+            ..Ourselves::default()
+        };
+        let mut api = Api::with(Setup { ourselves, ..Setup::default() }).await;
+        let nodes: Vec<(String, String)> = (0..60).map(|n| (format!("n{n:02}"), format!("10.0.0.{n}"))).collect();
+        let part = |from: usize| {
+            let part: Vec<_> = nodes[from..from + 20].iter().map(|(n, a)| (n.as_str(), a.as_str())).collect();
+            slice(&format!("s{from}"), "90", "IPv4", &part)
+        };
+        api.request().await.list("100", &[part(0), part(20), part(40)]);
+        let mesh = api.update().await;
+        let Update::Mesh(facts) = mesh else { panic!("first of the mesh, not {mesh:?}") };
+        assert_eq!((facts.members, facts.watchers_missing), (60, 0));
+        assert!(facts.watchers_in_zone >= 4, "{facts:?}");
+        let list = api.list().await;
+        assert_eq!((list.len(), list.iter().filter(|p| p.node == "n07").count()), (9, 1));
         let watch = api.request().await.watch();
         api.confirmed().await;
-        watch.raw(&"x".repeat(5 << 20));
-        recovers(&mut api).await;
+        // Who leaves stays a member: no other takes its place.
+        let left = &list.iter().find(|p| p.node != "n07").unwrap().node;
+        let at = nodes.iter().position(|(node, _)| node == left).unwrap() / 20 * 20;
+        let mut without = part(at);
+        without.version = "101".into();
+        without.endpoints.retain(|e| e.node.as_ref() != Some(left));
+        watch.changed(&without);
+        api.request().await.slice(&without);
+        let after = api.list().await;
+        assert_eq!(after.len(), 8);
+        assert!(after.iter().all(|p| list.iter().any(|before| before.node == p.node)), "{after:?}");
     });
 }
 
 #[test]
-fn a_rotated_token_is_used_at_once_after_401() {
+fn a_slice_of_others_is_read_later_than_one_of_ours() {
     leaks::run(async {
-        // A back-off that would outlast the test: only a retry without one gets through.
-        let hour = Duration::from_hours(1);
-        let mut api =
-            Api::with(kube_canary::discovery::kubernetes::Timing { backoff_min: hour, ..timing() }, None).await;
-        let refused = api.request().await;
-        assert_eq!(refused.token, "token-1");
-        api.account.write("token", "token-2");
-        refused.answer(401, "", "");
-        let accepted = api.request().await;
-        assert_eq!(accepted.token, "token-2");
-        accepted.page("100", "", &[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
-        // And each request reads it anew.
-        api.account.write("token", "token-3");
+        let ourselves = Ourselves {
+            node: "n00".into(),
+            max_peers: 2,
+            forget_after: Duration::from_mins(5),
+            ..Ourselves::default()
+        };
+        // By 250 to 750 ms, and four times as much.
+        let timing = Timing { read_spacing: Duration::from_millis(50), ..timing() };
+        let mut api = Api::with(Setup { timing, ourselves, ..Setup::default() }).await;
+        let nodes: Vec<(String, String)> = (0..11).map(|n| (format!("n{n:02}"), format!("10.0.0.{n}"))).collect();
+        let one = |n: usize, version: &str| {
+            slice(&format!("s{n:02}"), version, "IPv4", &[(nodes[n].0.as_str(), nodes[n].1.as_str())])
+        };
+        api.request().await.list("100", &(0..11).map(|n| one(n, "90")).collect::<Vec<_>>());
+        let ours: Vec<String> = api.list().await.iter().map(|p| p.node.clone()).filter(|n| n != "n00").collect();
+        let (ours, others): (Vec<usize>, Vec<usize>) = (1..11).partition(|n| ours.contains(&nodes[*n].0));
+        assert_eq!((ours.len(), others.len()), (2, 8));
         let watch = api.request().await.watch();
         api.confirmed().await;
-        api.account.write("token", "token-4");
-        watch.bookmark("101");
-        api.confirmed().await;
-        watch.end();
-        assert_eq!(api.request().await.token, "token-4");
-    });
-}
-
-#[test]
-fn a_token_that_stays_refused_is_tried_again_and_empties_nothing() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        api.synced().await.cut();
-        for _ in 0..3 {
-            api.request().await.answer(401, "", "");
+        let changes: Vec<_> = others.iter().chain(&ours).map(|n| one(*n, "101")).collect();
+        watch.events(&changes.iter().map(|slice| ("MODIFIED", slice)).collect::<Vec<_>>());
+        let mut read = Vec::new();
+        for _ in 0..10 {
+            let request = api.request().await;
+            let n: usize = request.name()[1..].parse().unwrap();
+            read.push(n);
+            request.slice(&one(n, "101"));
+            api.confirmed().await;
         }
-        let watch = api.request().await.watch();
-        api.confirmed().await;
-        watch.events(&[("ADDED", slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]))]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
-    });
-}
-
-#[test]
-fn retry_after_is_waited_for() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        for status in [429, 503] {
-            let busy = api.request().await;
-            let told = Instant::now();
-            busy.answer(status, "Retry-After: 1\r\n", "");
-            let again = api.request().await;
-            assert!(told.elapsed() >= Duration::from_secs(1), "{:?}", told.elapsed());
-            again.cut();
-        }
+        let last_of_ours = ours.iter().filter_map(|n| read.iter().position(|r| r == n)).max().unwrap();
+        // The pauses of both overlap where ours is long and theirs short: 750 ms against 1,000 at least.
+        assert_eq!(last_of_ours, 1, "{read:?}, ours {ours:?}");
     });
 }
 
@@ -272,69 +272,13 @@ fn retry_after_is_waited_for() {
 fn a_server_of_another_authority_is_refused_until_the_bundle_is_right() {
     leaks::run(async {
         let other = Authority::new();
-        let mut api = Api::with(timing(), Some(&other.pem)).await;
+        let mut api = Api::with(Setup { other_ca: Some(&other.pem), ..Setup::default() }).await;
         let port = api.address.port().to_string();
         logged::wait(&["TLS with", &port, "UnknownIssuer"]).await;
-        assert!(api.updates.try_recv().is_err(), "nothing may be sent");
+        api.silence();
         let right = api.authority_pem().to_owned();
         api.account.write("ca.crt", &(other.pem + &right));
         api.synced().await;
-    });
-}
-
-#[test]
-fn an_empty_list_is_believed_at_the_second_look() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        api.synced().await.events(&[("ERROR", json!({"code": 410}))]);
-        api.request().await.page("200", "", &[]);
-        // Not twice in a row: not believed.
-        recovers(&mut api).await;
-        let watch = api.request().await.watch();
-        api.confirmed().await;
-        // The slice is deleted: a first look. The list is the second.
-        watch.events(&[("DELETED", slice("s1", "201", "IPv4", &[]))]);
-        api.request().await.page("202", "", &[slice("s2", "202", "IPv4", &[])]);
-        let update = api.update().await;
-        assert!(matches!(&update, Update::List(list) if list.peers.is_empty()), "{update:?}");
-    });
-}
-
-#[test]
-fn an_empty_list_at_the_start_is_believed_at_the_second_look_too() {
-    leaks::run(async {
-        let mut api = Api::start().await;
-        api.request().await.page("100", "", &[]);
-        let second = api.request().await;
-        assert!(api.updates.try_recv().is_err());
-        second.page("101", "", &[]);
-        assert!(api.names().await.is_empty());
-        let watch = api.request().await.watch();
-        api.confirmed().await;
-        watch.events(&[("ADDED", slice("s1", "102", "IPv4", &[("n1", "10.0.0.1")]))]);
-        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
-    });
-}
-
-#[test]
-fn a_watch_that_says_nothing_beyond_its_time_is_dropped() {
-    leaks::run(async {
-        let short = Duration::from_secs(1);
-        let timing = kube_canary::discovery::kubernetes::Timing { watch: short, watch_grace: short / 20, ..timing() };
-        let mut api = Api::with(timing, None).await;
-        let _silent = api.synced().await;
-        assert_eq!(api.request().await.parameter("resourceVersion"), Some("100"));
-        assert!(api.updates.try_recv().is_err());
-    });
-}
-
-#[test]
-fn a_request_that_is_never_answered_is_given_up() {
-    leaks::run(async {
-        let timing = kube_canary::discovery::kubernetes::Timing { request: Duration::from_millis(50), ..timing() };
-        let mut api = Api::with(timing, None).await;
-        let _unanswered = api.request().await;
-        let _again = api.request().await;
     });
 }
 

@@ -3,7 +3,7 @@
 
 mod http_support;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use kube_canary::clock;
 use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
-use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
 use kube_canary::mesh::MeshRoutes;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -128,7 +128,7 @@ impl Mesh {
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         let bound = bind();
-        let build = Build { allocator: &allocator, stats, http_workers: 2 };
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());
@@ -250,6 +250,35 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     for ((node, error), (expected_node, begins)) in errors.iter().zip(expected) {
         assert!(*node == expected_node && error.starts_with(begins), "{node}: {error}; expected {begins}");
     }
+}
+
+#[test]
+fn a_canary_of_several_addresses_is_asked_once_and_never_at_its_node_s() {
+    let node_entry = |node: &str, address: IpAddr, port: Option<u16>| PeerSpec {
+        address,
+        http_port: port,
+        network: Network::Node,
+        ..spec(node, 1)
+    };
+    let loopback = |last: u8| IpAddr::from([127, 0, 0, last]);
+    // Before their pods' entries in the list, and so in the directory: whoever takes the first of a node's takes these.
+    let further = vec![
+        node_entry("a", loopback(9), None),
+        node_entry("b", loopback(9), Some(9)),
+        node_entry("a", IpAddr::V6(Ipv6Addr::LOCALHOST), None),
+        // Nobody has told its pod's address.
+        node_entry("only-a-node", loopback(10), None),
+    ];
+    let answers = [("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))];
+    let mesh = Mesh::with_further(&answers, further);
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!((found, errors(&document)), (vec!["a", "b", "me"], vec![]));
+    assert_eq!(mesh.asked(), 2);
+    let hour = get(mesh.address(), "/api/v1/hour/b/c").expect("an answer");
+    assert_eq!((hour.status, hour.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+    assert_eq!(get(mesh.address(), "/api/v1/hour/only-a-node/c").expect("an answer").status, 404);
 }
 
 #[test]

@@ -7,14 +7,17 @@
 mod about;
 mod agent;
 mod api;
+mod api_server;
 mod books;
 mod families;
 mod hour;
 mod memory;
+mod mesh;
 mod metrics;
 mod process;
 mod routes;
 mod row;
+mod series;
 mod short;
 mod text;
 mod throttle;

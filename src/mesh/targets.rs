@@ -1,11 +1,11 @@
-//! Whom to ask for rows: every listed node once, up to a limit.
+//! Whom to ask for rows: every listed node once, up to a limit. At its pod's address: the node's own is nobody's HTTP server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
 
 use crate::exposition::View;
 use crate::limits::MESH_ROWS_MAX;
-use crate::peers::{Peer, Presence, Protocol};
+use crate::peers::{Directory, Network, Peer, Presence, Protocol};
 
 /// A canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +42,7 @@ impl Targets {
     /// All of the list; `port` is ours, and a peer's where the list does not tell.
     pub fn of(view: &View, port: u16) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = |protocol| {
-            let peers = directory.peers().map(|(_, peer)| peer);
-            peers.filter(move |peer| peer.presence() != Presence::Left && peer.protocol() == protocol)
-        };
+        let listed = |protocol| canaries(&directory).filter(move |peer| peer.protocol() == protocol);
         // A node of two families is asked at its IPv4 address.
         let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
         names.sort_unstable();
@@ -65,8 +62,13 @@ impl Targets {
     /// The canary of `node`, where it is listed.
     pub fn find(view: &View, port: u16, node: &str) -> Option<Target> {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = directory.peers().map(|(_, peer)| peer);
-        let peer = listed.find(|peer| peer.node() == node && peer.presence() != Presence::Left)?;
+        let peer = canaries(&directory).find(|peer| peer.node() == node)?;
         Some(Target::of(peer, port))
     }
+}
+
+/// Those who are listed, as pods: once for each family.
+fn canaries(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
+    let peers = directory.peers().map(|(_, peer)| peer);
+    peers.filter(|peer| peer.presence() != Presence::Left && peer.network() == Network::Pod)
 }

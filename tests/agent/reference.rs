@@ -27,21 +27,41 @@ is not known is `unknown`. `le` bounds are those of `--rtt-buckets`. Where no un
 const SECTIONS: [(&str, &str); 4] = [
     (
         "Per peer",
-        "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node`, `protocol` `icmp` or `icmpv6`.",
+        "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node`, `protocol` `icmp` or `icmpv6`. Where histograms \
+         do not fit into `--series-budget`, `probe_rtt_seconds` is a summary of sum and count; where that does not fit either, the worst \
+         peers alone have series (docs/adr/0014-series-budget.md).",
     ),
-    ("Per pair of zones", "All peers of a zone together, always there whatever the number of peers."),
+    (
+        "Per pair of zones",
+        "All peers of a zone together, there whatever the number of peers. Where histograms would take more than their share of \
+         `--series-budget`, `zone_probe_rtt_seconds` is a summary of sum and count, or left out where there are very many pairs.",
+    ),
     ("The agent", "No label says which agent: the scraper's `instance` does."),
     ("The process", "The standard names."),
 ];
 
 /// Families that not every scrape has: name, type, labels, help, when.
-const SOMETIMES: [[&str; 5]; 4] = [
+const SOMETIMES: [[&str; 5]; 6] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
         "stat",
         "Memory by the allocator's own figures, named as jemalloc names them; those that it keeps.",
         "with jemalloc and glibc",
+    ],
+    [
+        "kube_canary_api_received_bytes_total",
+        "counter",
+        "",
+        "Bytes received from the Kubernetes API server, TLS included.",
+        "with peers from Kubernetes",
+    ],
+    [
+        "kube_canary_api_requests_total",
+        "counter",
+        "verb",
+        "Requests sent to the Kubernetes API server.",
+        "with peers from Kubernetes",
     ],
     [
         "kube_canary_cgroup_throttled_periods_total",
@@ -71,11 +91,13 @@ const WITHOUT_SAMPLES: [(&str, &str); 2] =
     [("kube_canary_probe_send_errors_total", "reason"), ("kube_canary_probes_terminating_total", "result")];
 
 /// Labels with few values, all of which are always there.
-const CLOSED: [(&str, &str); 4] = [
+const CLOSED: [(&str, &str); 6] = [
     ("kube_canary_memory_bytes", "category"),
     ("kube_canary_memory_bytes", "state"),
     ("kube_canary_peers", "state"),
     ("kube_canary_rtt_stamps_total", "source"),
+    ("kube_canary_watchers", "zone"),
+    ("kube_canary_watchers_missing", "zone"),
 ];
 
 /// The values of each family's labels.

@@ -1,22 +1,23 @@
-//! A fake API server: real TLS on loopback, every answer given by the test, one request at a time.
+//! A fake API server: real TLS on loopback, every answer given by the test, one request at a time on each connection.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube_canary::discovery::kubernetes::{KubernetesConfig, Server, Timing, run};
-use kube_canary::discovery::{PeerSpec, Update};
+use kube_canary::discovery::{Ourselves, PeerSpec, Update};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+
+use super::encode::{self, Slice, slice};
 
 /// Nothing here takes long; this only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +32,9 @@ pub fn timing() -> Timing {
     Timing {
         backoff_min: Duration::from_millis(2),
         backoff_max: Duration::from_millis(10),
-        coalesce: Duration::from_millis(30),
+        coalesce: Duration::from_millis(2),
+        read_spacing: Duration::ZERO,
+        return_spacing: Duration::ZERO,
         second_look: Duration::from_millis(2),
         ..Timing::default()
     }
@@ -104,8 +107,11 @@ pub struct Exchange {
     /// Path and query.
     pub target: String,
     pub token: String,
+    pub accept: String,
     actions: mpsc::UnboundedSender<Action>,
 }
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 impl Exchange {
     /// The value of a query parameter, as written.
@@ -113,35 +119,69 @@ impl Exchange {
         let (_, query) = self.target.split_once('?')?;
         query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
     }
+    /// The last part of the path: a slice's name, or that of the resource.
+    pub fn name(&self) -> &str {
+        let path = self.target.split('?').next().unwrap();
+        path.rsplit('/').next().unwrap()
+    }
     fn act(&self, action: Action) {
         // A client that has gone is for the test's next expectation to find out.
         let _ = self.actions.send(action);
     }
-    pub fn answer(self, status: u16, headers: &str, body: &str) {
-        let length = body.len();
-        let text = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
-        self.act(Action::Bytes(text.into()));
+    pub fn answer(self, status: u16, headers: &str, body: &[u8]) {
+        let head = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+        self.act(Action::Bytes([head.as_bytes(), body].concat()));
     }
-    /// One page of a list; an empty token ends it.
-    pub fn page(self, version: &str, token: &str, slices: &[Value]) {
-        assert_eq!(self.parameter("watch"), None, "a list was expected, not {}", self.target);
-        let body = json!({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "items": slices,
-                          "metadata": {"resourceVersion": version, "continue": token}});
-        self.answer(200, "Content-Type: application/json\r\n", &body.to_string());
+    fn is_list(&self) {
+        assert_eq!((self.parameter("watch"), self.name()), (None, "endpointslices"), "a list was expected");
+    }
+    /// The list of all slices.
+    pub fn list(self, version: &str, slices: &[Slice]) {
+        self.is_list();
+        assert_eq!(self.accept, "application/vnd.kubernetes.protobuf");
+        self.answer(200, "", &encode::slice_list(version, slices));
+    }
+    /// The list of their metadata.
+    pub fn metadata(self, version: &str, slices: &[Slice]) {
+        self.is_list();
+        let expected = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(self.accept, expected);
+        self.answer(200, "", &encode::metadata_list(version, slices));
+    }
+    /// One slice, which must be the one that is asked for, at that version or before.
+    pub fn slice(self, slice: &Slice) {
+        assert_eq!(self.name(), slice.name, "{}", self.target);
+        assert_eq!(self.accept, "application/vnd.kubernetes.protobuf");
+        let asked: u64 = self.parameter("resourceVersion").unwrap().parse().unwrap();
+        assert!(asked <= slice.version.parse().unwrap(), "{asked}");
+        self.answer(200, "", &slice.body());
     }
     /// Opens a watch.
     pub fn watch(self) -> Watch {
         assert_eq!(self.parameter("watch"), Some("1"), "a watch was expected, not {}", self.target);
-        self.act(Action::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()));
+        self.act(Action::Bytes(HEAD.to_vec()));
         Watch(self)
     }
     pub fn cut(self) {
         self.act(Action::Cut);
     }
-    /// A head and a body that goes on and on.
-    pub fn flood(self, bytes: usize) {
-        self.act(Action::Bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()));
-        Watch(self).raw(&" ".repeat(bytes));
+    /// A body that goes on and on.
+    pub fn flood(self, body: &[u8]) {
+        self.act(Action::Bytes(HEAD.to_vec()));
+        Watch(self).raw(body);
+    }
+    /// A body in chunks of that size.
+    pub fn chunks(self, bytes: &[u8], size: usize) {
+        self.act(Action::Bytes(HEAD.to_vec()));
+        let body = Watch(self);
+        bytes.chunks(size).for_each(|chunk| body.raw(chunk));
+        body.end();
+    }
+    /// A body that breaks off, though its head promises more.
+    pub fn part(self, body: &[u8], length: usize) {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        self.act(Action::Bytes([head.as_bytes(), &body[..length]].concat()));
+        self.cut();
     }
 }
 
@@ -150,15 +190,22 @@ pub struct Watch(Exchange);
 
 impl Watch {
     /// Sends these bytes as one chunk.
-    pub fn raw(&self, text: &str) {
-        self.0.act(Action::Bytes(format!("{:x}\r\n{text}\r\n", text.len()).into()));
+    pub fn raw(&self, bytes: &[u8]) {
+        let head = format!("{:x}\r\n", bytes.len());
+        self.0.act(Action::Bytes([head.as_bytes(), bytes, b"\r\n"].concat()));
     }
-    pub fn events(&self, events: &[(&str, Value)]) {
-        let lines = events.iter().map(|(kind, object)| format!("{}\n", json!({"type": kind, "object": object})));
-        self.raw(&lines.collect::<String>());
+    /// Slices that were added, changed or deleted.
+    pub fn events(&self, events: &[(&str, &Slice)]) {
+        self.raw(&events.iter().flat_map(|(kind, slice)| encode::change(kind, slice)).collect::<Vec<_>>());
+    }
+    pub fn changed(&self, slice: &Slice) {
+        self.events(&[("MODIFIED", slice)]);
+    }
+    pub fn gone(&self) {
+        self.raw(&encode::error(410));
     }
     pub fn bookmark(&self, version: &str) {
-        self.events(&[("BOOKMARK", json!({"kind": "EndpointSlice", "metadata": {"resourceVersion": version}}))]);
+        self.raw(&encode::bookmark(version));
     }
     /// As the server does at the end of `timeoutSeconds`.
     pub fn end(self) {
@@ -169,6 +216,27 @@ impl Watch {
     }
 }
 
+/// How a client is started.
+pub struct Setup<'a> {
+    pub timing: Timing,
+    /// In the client's bundle, instead of the server's.
+    pub other_ca: Option<&'a str>,
+    pub ourselves: Ourselves,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        let ourselves = Ourselves { forget_after: Duration::from_mins(5), ..Ourselves::default() };
+        Self { timing: timing(), other_ca: None, ourselves }
+    }
+}
+
+/// What comes first.
+pub enum Next {
+    Request(Exchange),
+    Update(Update),
+}
+
 /// The server and a client that follows it.
 pub struct Api {
     pub address: SocketAddr,
@@ -177,6 +245,8 @@ pub struct Api {
     requests: mpsc::UnboundedReceiver<Exchange>,
     sender: mpsc::UnboundedSender<Exchange>,
     pub updates: mpsc::Receiver<Update>,
+    questions: mpsc::Sender<IpAddr>,
+    connections: watch::Sender<usize>,
     server: JoinHandle<()>,
     client: JoinHandle<()>,
 }
@@ -190,28 +260,33 @@ impl Drop for Api {
 
 impl Api {
     pub async fn start() -> Self {
-        Self::with(timing(), None).await
+        Self::with(Setup::default()).await
     }
 
-    /// With another CA in the client's bundle, if one is given.
-    pub async fn with(timing: Timing, other_ca: Option<&str>) -> Self {
+    pub async fn timed(timing: Timing) -> Self {
+        Self::with(Setup { timing, ..Setup::default() }).await
+    }
+
+    pub async fn with(setup: Setup<'_>) -> Self {
         super::logged::start();
         let authority = Arc::new(Authority::new());
-        let account = Account::new(other_ca.unwrap_or(&authority.pem), "token-1\n");
+        let account = Account::new(setup.other_ca.unwrap_or(&authority.pem), "token-1\n");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
-        let server = tokio::spawn(serve(listener, authority.clone(), sender.clone()));
+        let connections = watch::Sender::new(0);
+        let server = tokio::spawn(serve(listener, authority.clone(), sender.clone(), connections.clone()));
         let config = KubernetesConfig {
             server: Server { host: "127.0.0.1".into(), port: address.port() },
             account: account.0.clone(),
             namespace: "monitoring".into(),
             service: "kube-canary".into(),
-            timing,
+            timing: setup.timing,
         };
         let (updates_sender, updates) = mpsc::channel(1);
-        let client = tokio::spawn(run(config, updates_sender));
-        Self { address, account, authority, requests, sender, updates, server, client }
+        let (questions, asked) = mpsc::channel(4);
+        let client = tokio::spawn(run(config, setup.ourselves, asked, updates_sender));
+        Self { address, account, authority, requests, sender, updates, questions, connections, server, client }
     }
 
     pub fn authority_pem(&self) -> &str {
@@ -222,11 +297,37 @@ impl Api {
         soon("a request", self.requests.recv()).await.unwrap()
     }
 
+    /// Whichever of both comes first.
+    pub async fn next(&mut self) -> Next {
+        let both = async {
+            tokio::select! {
+                request = self.requests.recv() => Next::Request(request.unwrap()),
+                update = self.updates.recv() => Next::Update(update.unwrap()),
+            }
+        };
+        soon("a request or an update", both).await
+    }
+
+    /// Nothing has been asked that was not answered.
+    pub fn nothing_asked(&mut self) {
+        assert!(self.requests.try_recv().is_err());
+    }
+
+    pub async fn doubt(&self, address: &str) {
+        self.questions.send(address.parse().unwrap()).await.unwrap();
+    }
+
+    /// Until so many connections are open.
+    pub async fn connections(&self, count: usize) {
+        let mut open = self.connections.subscribe();
+        soon("connections to open or close", open.wait_for(|open| *open == count)).await.unwrap();
+    }
+
     pub async fn update(&mut self) -> Update {
         soon("an update", self.updates.recv()).await.unwrap()
     }
 
-    /// The next list, past confirmations.
+    /// The next list, past what else is said.
     pub async fn list(&mut self) -> Vec<PeerSpec> {
         loop {
             if let Update::List(list) = self.update().await {
@@ -235,9 +336,11 @@ impl Api {
         }
     }
 
-    /// The next list as `node=address`.
+    /// The next list as `node=address`, in order.
     pub async fn names(&mut self) -> Vec<String> {
-        self.list().await.iter().map(|p| format!("{}={}", p.node, p.address)).collect()
+        let mut names: Vec<_> = self.list().await.iter().map(|p| format!("{}={}", p.node, p.address)).collect();
+        names.sort();
+        names
     }
 
     /// The next update must be a confirmation.
@@ -246,10 +349,37 @@ impl Api {
         assert!(matches!(update, Update::Confirmed), "{update:?}");
     }
 
+    /// The next update must be that answer, past confirmations.
+    pub async fn sure(&mut self, address: &str) {
+        assert_eq!(self.answer().await, address);
+    }
+
+    /// The address of the next answer, past confirmations.
+    pub async fn answer(&mut self) -> String {
+        loop {
+            match self.update().await {
+                Update::Confirmed => {}
+                Update::Sure(sure) => return sure.to_string(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Nothing has been said.
+    pub fn silence(&mut self) {
+        assert!(self.updates.try_recv().is_err());
+    }
+
     /// Answers a list of one slice with one peer, and opens the watch that follows.
     pub async fn synced(&mut self) -> Watch {
-        self.request().await.page("100", "", &[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]);
-        assert_eq!(self.names().await, ["n1=10.0.0.1"]);
+        self.synced_with(&[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]).await
+    }
+
+    /// The same with those slices.
+    pub async fn synced_with(&mut self, slices: &[Slice]) -> Watch {
+        self.request().await.list("100", slices);
+        let count: usize = slices.iter().map(|slice| slice.endpoints.len()).sum();
+        assert_eq!(self.list().await.len(), count);
         let watch = self.request().await.watch();
         self.confirmed().await;
         watch
@@ -269,16 +399,36 @@ impl Api {
     /// It is back, at the same address.
     pub async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
-        self.server = tokio::spawn(serve(listener, self.authority.clone(), self.sender.clone()));
+        let connections = self.connections.clone();
+        self.server = tokio::spawn(serve(listener, self.authority.clone(), self.sender.clone(), connections));
     }
 }
 
-async fn serve(listener: TcpListener, authority: Arc<Authority>, requests: mpsc::UnboundedSender<Exchange>) {
+/// A connection that is open.
+struct Open(watch::Sender<usize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    authority: Arc<Authority>,
+    requests: mpsc::UnboundedSender<Exchange>,
+    open: watch::Sender<usize>,
+) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let (acceptor, requests) = (authority.acceptor.clone(), requests.clone());
-        connections.spawn(async move { drop(converse(stream, acceptor, requests).await) });
+        open.send_modify(|open| *open += 1);
+        let open = Open(open.clone());
+        connections.spawn(async move {
+            let _open = open;
+            drop(converse(stream, acceptor, requests).await);
+        });
     }
 }
 
@@ -296,9 +446,10 @@ async fn converse(
         }
         let head = String::from_utf8(head).unwrap();
         let target = head.split(' ').nth(1).unwrap().to_owned();
-        let token = head.lines().find_map(|l| l.strip_prefix("authorization: Bearer ")).unwrap_or_default().to_owned();
+        let header = |name: &str| head.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().to_owned();
+        let (token, accept) = (header("authorization: Bearer "), header("accept: "));
         let (sender, mut actions) = mpsc::unbounded_channel();
-        drop(requests.send(Exchange { target, token, actions: sender }));
+        drop(requests.send(Exchange { target, token, accept, actions: sender }));
         // Until the test lets go of the exchange.
         while let Some(action) = actions.recv().await {
             match action {
@@ -308,22 +459,4 @@ async fn converse(
             stream.flush().await?;
         }
     }
-}
-
-/// A slice in JSON, all endpoints serving, with the clutter of a real one.
-pub fn slice(name: &str, version: &str, family: &str, endpoints: &[(&str, &str)]) -> Value {
-    let endpoints: Vec<Value> = endpoints
-        .iter()
-        .map(|(node, address)| {
-            json!({"addresses": [address], "nodeName": node, "zone": "z1",
-                   "conditions": {"ready": true, "serving": true, "terminating": false},
-                   "targetRef": {"kind": "Pod", "name": format!("canary-{node}"), "namespace": "monitoring"}})
-        })
-        .collect();
-    json!({"metadata": {"name": name, "namespace": "monitoring", "resourceVersion": version,
-                        "creationTimestamp": "2025-01-01T00:00:00Z", "generation": 3,
-                        "labels": {"kubernetes.io/service-name": "kube-canary"},
-                        "managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}]},
-           "addressType": family, "endpoints": endpoints,
-           "ports": [{"name": "http", "port": 9877, "protocol": "TCP"}]})
 }

@@ -1,260 +1,366 @@
-//! What we read of the API's JSON (`discovery.k8s.io/v1`), and nothing else of it: serde skips `managedFields`, labels
-//! and hints without keeping a byte. Strings borrow from the body.
+//! What we read of the API's protobuf, and nothing else of it: labels, owners, `managedFields` and hints are passed over.
+//! Everything borrows from the body.
 //!
-//! The trap: a body that parses but is not what was asked for. `{}` with status 200 from some proxy must not read as an
-//! empty list, so kind and resource version are required.
+//! Field numbers are those of `generated.proto` in k8s.io/api/discovery/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and
+//! k8s.io/apimachinery/pkg/runtime; they never change. An object comes in an envelope: `k8s\0` and a `runtime.Unknown`, which
+//! says what it is.
+//!
+//! The trap: a body that parses but is not what was asked for. Almost any bytes are some protobuf message, and an empty body
+//! is an empty one; so the envelope's kind is checked, and a resource version is required.
 
-use std::borrow::Cow;
+use super::protobuf::{Broken, Fields, Value};
+use crate::discovery::Readiness;
 
-use serde::Deserialize;
+/// What every body begins with.
+pub const MAGIC: [u8; 4] = *b"k8s\0";
+/// The port's name in our Service.
+const PORT_NAME: &str = "http";
 
-/// A string of the body; owned only where JSON escaped something in it.
-#[derive(Debug, Deserialize, PartialEq, Eq)]
-#[serde(transparent)]
-pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+/// What an object can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    group_version: &'static str,
+    name: &'static str,
+}
 
-impl Text<'_> {
-    /// The string.
-    pub fn get(&self) -> &str {
-        &self.0
+impl Kind {
+    /// One slice, or an item of [`Kind::SLICES`].
+    pub const SLICE: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSlice" };
+    /// A list of slices.
+    pub const SLICES: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSliceList" };
+    /// An object's metadata alone.
+    pub const METADATA: Self = Self { group_version: "meta.k8s.io/v1", name: "PartialObjectMetadata" };
+    /// A list of those.
+    pub const METADATA_LIST: Self = Self { group_version: "meta.k8s.io/v1", name: "PartialObjectMetadataList" };
+    const STATUS: Self = Self { group_version: "v1", name: "Status" };
+
+    /// Whether that `TypeMeta` says so.
+    ///
+    /// # Errors
+    /// What it is instead.
+    pub fn check(self, type_meta: &[u8]) -> Result<(), String> {
+        let (mut group_version, mut name) = ("", "");
+        for field in Fields::of(type_meta) {
+            match field? {
+                (1, value) => group_version = value.text()?,
+                (2, value) => name = value.text()?,
+                _ => {}
+            }
+        }
+        if (group_version, name) == (self.group_version, self.name) {
+            return Ok(());
+        }
+        let short = |text: &str| text.chars().take(64).collect::<String>();
+        Err(format!("not {} {} but {:?} {:?}", self.group_version, self.name, short(group_version), short(name)))
     }
 }
 
-/// The string, or empty.
-pub fn or_empty<'t>(text: Option<&'t Text<'_>>) -> &'t str {
-    text.map_or("", Text::get)
+/// The message in an envelope.
+///
+/// # Errors
+/// It is none, or of something else than `kind`.
+pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
+    let envelope = body.strip_prefix(&MAGIC).ok_or("not an object in protobuf")?;
+    let (mut type_meta, mut raw) = (&[][..], None);
+    for field in Fields::of(envelope) {
+        match field? {
+            (1, value) => type_meta = value.bytes()?,
+            (2, value) => raw = Some(value.bytes()?),
+            (3, Value::Bytes(encoding)) if !encoding.is_empty() => return Err("an object in another encoding".into()),
+            _ => {}
+        }
+    }
+    kind.check(type_meta)?;
+    raw.ok_or_else(|| "an empty envelope".into())
 }
 
-/// One page of an EndpointSliceList.
-#[derive(Debug, Deserialize)]
-struct List<'a> {
-    #[serde(borrow)]
-    kind: Option<Text<'a>>,
-    #[serde(borrow)]
-    metadata: Option<ListMetadata<'a>>,
-    #[serde(borrow)]
-    items: Option<Vec<Object<'a>>>,
+/// A resource version. An unsigned number since ever, and by contract since Kubernetes 1.35 (KEP-5504).
+fn version(value: Value) -> Result<u64, String> {
+    let text = value.text()?;
+    text.parse().map_err(|_| format!("resourceVersion {:?}", text.chars().take(64).collect::<String>()))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata<'a> {
-    #[serde(borrow)]
-    resource_version: Option<Text<'a>>,
-    #[serde(borrow, rename = "continue")]
-    continue_token: Option<Text<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RawEvent<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    object: Object<'a>,
-}
-
-/// An EndpointSlice, or the Status of an ERROR event: one shape with everything optional spares a second pass.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Object<'a> {
-    /// Name and versions.
-    #[serde(borrow)]
-    pub metadata: Option<Metadata<'a>>,
-    /// `IPv4`, `IPv6` or `FQDN`.
-    #[serde(borrow)]
-    pub address_type: Option<Text<'a>>,
-    /// May be null.
-    #[serde(borrow)]
-    pub endpoints: Option<Vec<Endpoint<'a>>>,
-    /// May be null.
-    #[serde(borrow)]
-    pub ports: Option<Vec<Port<'a>>>,
-    code: Option<u16>,
-    #[serde(borrow)]
-    message: Option<Text<'a>>,
-}
-
-/// ObjectMeta.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Of an object's metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a> {
-    /// Of the object, unique in its namespace.
-    #[serde(borrow)]
-    pub name: Option<Text<'a>>,
-    /// RFC 3339 in UTC, so that text order is time order.
-    #[serde(borrow)]
-    pub creation_timestamp: Option<Text<'a>>,
-    #[serde(borrow)]
-    resource_version: Option<Text<'a>>,
+    /// Unique in its namespace. Never empty, except in a bookmark.
+    pub name: &'a str,
+    /// Grows with every change. Never 0.
+    pub version: u64,
+    /// In seconds since the epoch.
+    pub created: u64,
 }
 
-/// One endpoint of a slice.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+impl<'a> Metadata<'a> {
+    /// Reads an ObjectMeta.
+    fn read(message: &'a [u8]) -> Result<Self, String> {
+        let mut read = Self::default();
+        for field in Fields::of(message) {
+            match field? {
+                (1, value) => read.name = value.text()?,
+                (6, value) => read.version = version(value)?,
+                (8, value) => {
+                    let time = Fields::of(value.bytes()?);
+                    read.created =
+                        time.filter_map(Result::ok).find(|(n, _)| *n == 1).map_or(Ok(0), |(_, s)| s.number())?;
+                }
+                _ => {}
+            }
+        }
+        if read.version == 0 { Err("an object without resourceVersion".into()) } else { Ok(read) }
+    }
+
+    /// Of an item of a list of metadata, or of the message of one object's.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_item(item: &'a [u8]) -> Result<Self, String> {
+        let read = Self::read(last(item, 1)?.ok_or("an object without metadata")?)?;
+        if read.name.is_empty() { Err("an object without a name".into()) } else { Ok(read) }
+    }
+}
+
+/// The last field of that number that has bytes.
+fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
+    let mut found = None;
+    for field in Fields::of(message) {
+        let (at, value) = field?;
+        if at == number {
+            found = Some(value.bytes()?);
+        }
+    }
+    Ok(found)
+}
+
+/// The resource version of a list, from its ListMeta; a list that is one of several pages is refused, for we ask for none.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn list_version(message: &[u8]) -> Result<u64, String> {
+    let mut at = 0;
+    for field in Fields::of(message) {
+        match field? {
+            (2, value) => at = version(value)?,
+            (3, value) if !value.bytes()?.is_empty() => return Err("a part of a list".into()),
+            _ => {}
+        }
+    }
+    if at == 0 { Err("a list without resourceVersion".into()) } else { Ok(at) }
+}
+
+/// The family of a slice's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// 4 bytes each.
+    V4,
+    /// 16 bytes each.
+    V6,
+}
+
+/// An EndpointSlice.
+#[derive(Clone, Debug)]
+pub struct Slice<'a> {
+    /// Name and versions.
+    pub metadata: Metadata<'a>,
+    /// None where its addresses are not IP addresses (FQDN).
+    pub family: Option<Family>,
+    /// The port named `http`, else the only one.
+    pub port: Option<u16>,
+    message: &'a [u8],
+}
+
+impl<'a> Slice<'a> {
+    /// Reads an item of a list, or the message of one object. All of it is looked through once, so that its endpoints cannot
+    /// turn out to be broken later.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(message: &'a [u8]) -> Result<Self, String> {
+        let mut slice = Self { metadata: Metadata::of_item(message)?, family: None, port: None, message };
+        let (mut ports, mut named) = (0, None);
+        for field in Fields::of(message) {
+            match field? {
+                (2, value) => drop(Endpoint::read(value.bytes()?)?),
+                (3, value) => {
+                    let (name, port) = read_port(value.bytes()?)?;
+                    ports += 1;
+                    slice.port = if ports == 1 { port } else { None };
+                    named = named.or((name == PORT_NAME).then_some(port));
+                }
+                (4, value) => {
+                    slice.family = match value.text()? {
+                        "IPv4" => Some(Family::V4),
+                        "IPv6" => Some(Family::V6),
+                        _ => None,
+                    }
+                }
+                _ => {}
+            }
+        }
+        if ports > 1 {
+            slice.port = named.flatten();
+        }
+        Ok(slice)
+    }
+
+    /// Its endpoints.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint<'a>> {
+        Fields::of(self.message).filter_map(|field| match field {
+            Ok((2, Value::Bytes(endpoint))) => Endpoint::read(endpoint).ok(),
+            _ => None,
+        })
+    }
+}
+
+/// Name and number of an EndpointPort; no number where it has none, or one that is no port.
+fn read_port(message: &[u8]) -> Result<(&str, Option<u16>), Broken> {
+    let (mut name, mut number) = ("", None);
+    for field in Fields::of(message) {
+        match field? {
+            (1, value) => name = value.text()?,
+            (3, value) => number = u16::try_from(value.number()?).ok().filter(|port| *port != 0),
+            _ => {}
+        }
+    }
+    Ok((name, number))
+}
+
+/// One endpoint of a slice. What is absent is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'a> {
-    /// Interchangeable, says the API; the first is the one to use.
-    #[serde(borrow)]
-    pub addresses: Option<Vec<Text<'a>>>,
-    /// May be absent.
-    pub conditions: Option<Conditions>,
-    /// The node that the pod is on.
-    #[serde(borrow)]
-    pub node_name: Option<Text<'a>>,
-    /// The node's zone.
-    #[serde(borrow)]
-    pub zone: Option<Text<'a>>,
+    /// The first of its addresses: they are interchangeable, says the API, and the first is the one to use.
+    pub address: &'a str,
+    /// The node that its pod is on.
+    pub node: &'a str,
     /// The pod.
-    #[serde(borrow)]
-    pub target_ref: Option<TargetRef<'a>>,
+    pub pod: &'a str,
+    /// The node's zone.
+    pub zone: &'a str,
+    /// By its conditions.
+    pub readiness: Readiness,
 }
 
-/// An endpoint's conditions; absent means unknown, which is to be read as its default.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct Conditions {
-    /// Always true with `publishNotReadyAddresses`.
-    pub ready: Option<bool>,
-    /// The readiness of the pod, whatever else.
-    pub serving: Option<bool>,
-    /// The pod is being deleted.
-    pub terminating: Option<bool>,
+impl<'a> Endpoint<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Broken> {
+        let mut read = Self { address: "", node: "", pod: "", zone: "", readiness: Readiness::Ready };
+        for field in Fields::of(message) {
+            match field? {
+                (1, value) if read.address.is_empty() => read.address = value.text()?,
+                (2, value) => read.readiness = readiness(value.bytes()?)?,
+                (4, value) => {
+                    for field in Fields::of(value.bytes()?) {
+                        if let (3, name) = field? {
+                            read.pod = name.text()?;
+                        }
+                    }
+                }
+                (6, value) => read.node = value.text()?,
+                (7, value) => read.zone = value.text()?,
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
 }
 
-/// The object behind an endpoint.
-#[derive(Debug, Deserialize)]
-pub struct TargetRef<'a> {
-    /// Of the pod.
-    #[serde(borrow)]
-    pub name: Option<Text<'a>>,
+/// `terminating`, else `serving`. `ready` only where `serving` is absent: with `publishNotReadyAddresses` it is true for every
+/// pod. Absent means true (discovery.k8s.io/v1).
+fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
+    let (mut ready, mut serving, mut terminating) = (None, None, None);
+    for field in Fields::of(conditions) {
+        match field? {
+            (1, value) => ready = Some(value.number()? != 0),
+            (2, value) => serving = Some(value.number()? != 0),
+            (3, value) => terminating = Some(value.number()? != 0),
+            _ => {}
+        }
+    }
+    Ok(match terminating {
+        Some(true) => Readiness::Terminating,
+        _ if serving.or(ready).unwrap_or(true) => Readiness::Ready,
+        _ => Readiness::Unready,
+    })
 }
 
-/// One port of a slice.
-#[derive(Debug, Deserialize)]
-pub struct Port<'a> {
-    /// Of the Service's port.
-    #[serde(borrow)]
-    pub name: Option<Text<'a>>,
-    /// Absent means all ports.
-    pub port: Option<i64>,
-}
-
-/// A page, checked.
-#[derive(Debug)]
-pub struct Page<'a> {
-    /// Of the whole list.
-    pub resource_version: Text<'a>,
-    /// Where the next page starts; None on the last.
-    pub continue_token: Option<Text<'a>>,
-    /// The slices of this page.
-    pub slices: Vec<Object<'a>>,
-}
-
-/// A watch event, checked.
-#[derive(Debug)]
+/// An event of a metadata-only watch.
+#[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// ADDED or MODIFIED; with the version to resume from.
-    Put(Object<'a>, String),
-    /// DELETED; with the version to resume from.
-    Delete(Object<'a>, String),
+    /// ADDED or MODIFIED.
+    Changed(Metadata<'a>),
+    /// DELETED.
+    Deleted(Metadata<'a>),
     /// Nothing new up to this version.
-    Bookmark(String),
+    Bookmark(u64),
     /// The watch is over.
     Error {
         /// HTTP status; 410 is Gone.
         code: u16,
         /// The server's words.
-        message: String,
+        message: &'a str,
     },
 }
 
-/// Reads one page of a list.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse_page(body: &[u8]) -> Result<Page<'_>, String> {
-    let list: List = serde_json::from_slice(body).map_err(|e| format!("not an EndpointSliceList: {e}"))?;
-    if or_empty(list.kind.as_ref()) != "EndpointSliceList" {
-        return Err(format!("not an EndpointSliceList but {:?}", or_empty(list.kind.as_ref())));
+impl<'a> Event<'a> {
+    /// Reads a `WatchEvent`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(frame: &'a [u8]) -> Result<Self, String> {
+        let kind = std::str::from_utf8(last(frame, 1)?.unwrap_or_default()).map_err(|_| Broken)?;
+        let object = last(frame, 2)?.ok_or("a watch event without an object")?;
+        let body = last(object, 1)?.ok_or("a watch event with an empty object")?;
+        let metadata = || Metadata::of_item(open(body, Kind::METADATA)?);
+        match kind {
+            "ADDED" | "MODIFIED" => Ok(Self::Changed(metadata()?)),
+            "DELETED" => Ok(Self::Deleted(metadata()?)),
+            "BOOKMARK" => {
+                // It has no name.
+                let message = last(open(body, Kind::METADATA)?, 1)?.ok_or("a bookmark without metadata")?;
+                Ok(Self::Bookmark(Metadata::read(message)?.version))
+            }
+            "ERROR" => {
+                let status = Status::read(body)?;
+                Ok(Self::Error { code: status.code, message: status.message })
+            }
+            other => Err(format!("a watch event of type {:?}", other.chars().take(64).collect::<String>())),
+        }
     }
-    let metadata = list.metadata.ok_or("an EndpointSliceList without metadata")?;
-    let present = |text: &Text| !text.get().is_empty();
-    Ok(Page {
-        resource_version: metadata.resource_version.filter(present).ok_or("a list without resourceVersion")?,
-        continue_token: metadata.continue_token.filter(present),
-        slices: list.items.unwrap_or_default(),
-    })
 }
 
-/// Reads one line of a watch.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse_event(line: &[u8]) -> Result<Event<'_>, String> {
-    let RawEvent { kind, object } = serde_json::from_slice(line).map_err(|e| format!("not a watch event: {e}"))?;
-    if kind.get() == "ERROR" {
-        let message = or_empty(object.message.as_ref()).to_owned();
-        return Ok(Event::Error { code: object.code.unwrap_or(0), message });
+/// What the API server says instead of an object.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Status<'a> {
+    code: u16,
+    message: &'a str,
+    reason: &'a str,
+    /// Of what object.
+    name: &'a str,
+}
+
+impl<'a> Status<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, String> {
+        let mut status = Self::default();
+        for field in Fields::of(open(body, Kind::STATUS)?) {
+            match field? {
+                (3, value) => status.message = value.text()?,
+                (4, value) => status.reason = value.text()?,
+                (5, value) => {
+                    let name = last(value.bytes()?, 1)?.unwrap_or_default();
+                    status.name = std::str::from_utf8(name).map_err(|_| Broken)?;
+                }
+                (6, value) => status.code = u16::try_from(value.number()?).unwrap_or(0),
+                _ => {}
+            }
+        }
+        Ok(status)
     }
-    let version = object.metadata.as_ref().map_or("", |m| or_empty(m.resource_version.as_ref())).to_owned();
-    if version.is_empty() {
-        return Err(format!("a {} event without resourceVersion", kind.get()));
-    }
-    match kind.get() {
-        "ADDED" | "MODIFIED" => Ok(Event::Put(object, version)),
-        "DELETED" => Ok(Event::Delete(object, version)),
-        "BOOKMARK" => Ok(Event::Bookmark(version)),
-        other => Err(format!("unknown event type {other:?}")),
-    }
+}
+
+/// Whether the body of a 404 says that there is no object of that name: a 404 of anything else than the API server, or of a
+/// path that it does not serve (yet), is no such answer.
+pub fn is_not_found(body: &[u8], name: &str) -> bool {
+    Status::read(body).is_ok_and(|s| (s.code, s.reason, s.name) == (404, "NotFound", name))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_gives_its_version_and_where_to_go_on() {
-        let body = br#"{"kind":"EndpointSliceList","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{}]}"#;
-        let page = parse_page(body).unwrap();
-        assert_eq!((page.resource_version.get(), or_empty(page.continue_token.as_ref())), ("7", "abc"));
-        assert_eq!(page.slices.len(), 1);
-        let last = br#"{"kind":"EndpointSliceList","metadata":{"resourceVersion":"7","continue":""},"items":null}"#;
-        assert!(parse_page(last).unwrap().continue_token.is_none());
-    }
-
-    #[test]
-    fn what_is_no_list_is_never_an_empty_list() {
-        for body in [
-            "{}",
-            "[]",
-            "",
-            r#"{"kind":"Status","metadata":{"resourceVersion":"7"},"code":200}"#,
-            r#"{"kind":"EndpointSliceList"}"#,
-            r#"{"kind":"EndpointSliceList","metadata":{},"items":[]}"#,
-            r#"{"kind":"EndpointSliceList","metadata":{"resourceVersion":""},"items":[]}"#,
-            r#"{"kind":"EndpointSliceList","metadata":{"resourceVersion":"7"},"items":[{"endpoints":7}]}"#,
-            "<html>log in</html>",
-        ] {
-            assert!(parse_page(body.as_bytes()).is_err(), "{body}");
-        }
-    }
-
-    #[test]
-    fn the_five_kinds_of_event_are_told_apart() {
-        let event = |kind: &str| format!(r#"{{"type":"{kind}","object":{{"metadata":{{"resourceVersion":"9"}}}}}}"#);
-        for kind in ["ADDED", "MODIFIED"] {
-            assert!(matches!(parse_event(event(kind).as_bytes()), Ok(Event::Put(_, v)) if v == "9"));
-        }
-        assert!(matches!(parse_event(event("DELETED").as_bytes()), Ok(Event::Delete(_, v)) if v == "9"));
-        assert!(matches!(parse_event(event("BOOKMARK").as_bytes()), Ok(Event::Bookmark(v)) if v == "9"));
-        assert!(parse_event(event("LATER").as_bytes()).is_err());
-        let gone = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
-        assert!(matches!(parse_event(gone), Ok(Event::Error { code: 410, message }) if message == "too old"));
-        assert!(parse_event(br#"{"type":"BOOKMARK","object":{}}"#).is_err());
-        assert!(parse_event(br#"{"type":"ADDED"}"#).is_err());
-    }
-
-    #[test]
-    fn escaped_strings_are_read_too() {
-        let page = br#"{"kind":"EndpointSliceList","metadata":{"resourceVersion":"\u0037"},"items":[]}"#;
-        assert_eq!(parse_page(page).unwrap().resource_version.get(), "7");
-    }
-}
+mod tests;

@@ -40,18 +40,28 @@ pub enum ConfigError {
 pub struct Timing {
     /// TCP and TLS set-up.
     pub connect: Duration,
-    /// A page, or the head of a watch.
+    /// The head of an answer, and the whole of a slice; a list may pause for as long.
     pub request: Duration,
     /// What a watch is asked to last, ± 20 %; whole seconds.
     pub watch: Duration,
     /// What it may last beyond that.
     pub watch_grace: Duration,
+    /// How long it may bring nothing at all.
+    pub watch_silence: Duration,
     /// The first ceiling of the back-off.
     pub backoff_min: Duration,
     /// The last one.
     pub backoff_max: Duration,
-    /// Events within this become one list.
+    /// Changes of a slice within this are one reading.
     pub coalesce: Duration,
+    /// By how much later a slice is read for each further one.
+    pub read_spacing: Duration,
+    /// The most that this makes, before it is spread by ± 50 %.
+    pub read_pause: Duration,
+    /// How long the connection for reading stays open unused.
+    pub read_idle: Duration,
+    /// By how much later agents come back after a failure, for each further slice.
+    pub return_spacing: Duration,
     /// Between an empty list and the next look.
     pub second_look: Duration,
 }
@@ -63,9 +73,14 @@ impl Default for Timing {
             request: limits::API_REQUEST_TIME,
             watch: limits::WATCH_TIME,
             watch_grace: limits::WATCH_GRACE,
+            watch_silence: limits::WATCH_SILENCE,
             backoff_min: limits::API_BACKOFF_MIN,
             backoff_max: limits::API_BACKOFF_MAX,
             coalesce: limits::EVENTS_COALESCE,
+            read_spacing: limits::READ_SPACING,
+            read_pause: limits::READ_PAUSE_MIDDLE_MAX,
+            read_idle: limits::READ_LINK_IDLE,
+            return_spacing: limits::RETURN_SPACING,
             second_look: limits::SECOND_LOOK,
         }
     }

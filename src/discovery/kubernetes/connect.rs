@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::account::{Account, credentials};
 use super::failure::Failure;
+use super::traffic::Counted;
 use crate::discovery::dns;
 use crate::http::client::{Link, chain};
 
@@ -53,8 +54,10 @@ pub async fn connect(server: &Server, account: &Account) -> Result<Link, Failure
     let stream = TcpStream::connect(SocketAddr::new(address, server.port)).await.map_err(|e| refused(e.to_string()))?;
     keep_alive(&stream).map_err(|e| refused(e.to_string()))?;
     let tls_refused = |reason: String| Failure::Tls { host: server.to_string(), reason };
-    let stream =
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|e| tls_refused(chain(&e)))?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, Counted(stream))
+        .await
+        .map_err(|e| tls_refused(chain(&e)))?;
     Link::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
 }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::inbox::Unreadable;
 use crate::http::client::{GetError, chain};
+use crate::limits;
 
 /// A failed request, list or watch.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,7 @@ pub enum Failure {
     #[error("401 Unauthorized: the token is not accepted")]
     Unauthorized,
     /// 403.
-    #[error("403 Forbidden: the Role must allow list and watch of endpointslices (discovery.k8s.io)")]
+    #[error("403 Forbidden: the Role must allow get, list and watch of endpointslices (discovery.k8s.io)")]
     Forbidden,
     /// 410, or an ERROR event that says so: the version that we know is too old.
     #[error("410 Gone: the resource version is too old")]
@@ -64,9 +66,12 @@ pub enum Failure {
     /// A body or an event beyond the limit.
     #[error("an answer of more than {0} bytes")]
     TooLarge(usize),
-    /// A watch that ended at once, and without an event.
-    #[error("the watch ended as soon as it began")]
+    /// A watch that ended long before its time.
+    #[error("the watch ended long before its time")]
     Ended,
+    /// A watch that brings nothing, not even a bookmark.
+    #[error("the watch brings nothing")]
+    Silent,
 }
 
 impl Failure {
@@ -86,13 +91,23 @@ impl Failure {
             Self::Malformed(_) => "malformed",
             Self::TooLarge(_) => "large",
             Self::Ended => "ended",
+            Self::Silent => "silent",
         }
     }
 
     /// Whether what we were doing cannot go on from where it was, so that only a new list helps.
     pub const fn needs_new_list(&self) -> bool {
-        // 400 is what a continue token or a version gives that the server cannot read, as after a restore of etcd.
-        matches!(self, Self::Gone | Self::Malformed(_) | Self::TooLarge(_) | Self::Status(400))
+        // 400 is what a version gives that the server cannot read, 504 one that it has not reached: after a restore of etcd.
+        matches!(self, Self::Gone | Self::Silent | Self::Malformed(_) | Self::TooLarge(_) | Self::Status(400 | 504))
+    }
+
+    /// What the server asks us to wait. On top of a back-off, so that those who were sent away together do not come back
+    /// together.
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            Self::Busy { retry_after: Some(after), .. } => (*after).min(limits::API_RETRY_AFTER_MAX),
+            _ => Duration::ZERO,
+        }
     }
 
     /// What a status other than 200 means.
@@ -117,6 +132,15 @@ impl From<GetError> for Failure {
             GetError::TooLarge(limit) => Self::TooLarge(limit),
             GetError::Status(status) => Self::of_status(status.as_u16(), None),
             other => Self::Wire(other.to_string()),
+        }
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::TooLarge(limit) => Self::TooLarge(limit),
+            Unreadable::Malformed(what) => Self::Malformed(what),
         }
     }
 }

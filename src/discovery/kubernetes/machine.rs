@@ -1,178 +1,370 @@
-//! Decides what to ask next and what an answer means. No I/O, no clock, no randomness of its own.
+//! Decides what to ask next, what an answer means, and what is told on. No I/O, no clock, no randomness of its own.
 //!
 //! ```text
-//! List(first page) ─► List(next page) … ─► Watch(version) ─► Watch(newer version) …
-//!        ▲                                       │
-//!        └── 410, malformed, empty: a new list ──┘
+//!              whole list (once) ─┐
+//! List ─►                         ├─► Watch(version) ─► Watch(newer version) …
+//!  ▲      metadata of all slices ─┘     │   each change: that slice is stale, and is read when the plan says so
+//!  └── 410, malformed, silent, empty ───┘
 //! ```
-//! The live store is replaced only by a complete list, so that nothing in between is ever published; an empty one only
-//! when a second look finds the same.
+//! After the first list, none brings more than names and versions: those that we do not hold are stale, as if the watch had
+//! said so. So an API server that restarts, and turns every watch away, is not asked for everything by everybody.
+//!
+//! What is told on is never half of something: nothing before every slice has been read once, and an empty list only when a
+//! second look, at etcd itself rather than the cache, finds the same.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use super::api::{Event, Page};
+use tokio::time::Instant;
+
+use super::api::{Event, Metadata, Slice, list_version};
 use super::backoff::Backoff;
+use super::config::Timing;
 use super::failure::Failure;
-use super::slices::Store;
-use crate::discovery::PeerList;
+use super::plan;
+use super::slices::{Known, Listed, Store};
+use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
 /// What to ask the API server next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
-    /// A page of the list; the first where there is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A list.
     List {
-        /// Where it starts.
-        continue_token: Option<&'a str>,
+        /// With the slices' content.
+        whole: bool,
+        /// Not from the cache.
+        consistent: bool,
     },
     /// A watch.
     Watch {
         /// After which version.
-        resource_version: &'a str,
+        version: u64,
     },
 }
 
-/// What a page or an event comes to.
+/// What a change comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The list has more pages.
-    More,
-    /// [`Machine::peers`] is to be published.
-    Changed,
-    /// As known.
-    Unchanged,
+    /// [`Machine::news`] may have some.
+    Settled,
     /// All peers seem to be gone: ask again before it is believed.
     LookAgain,
 }
 
-enum Phase {
-    List { continue_token: Option<String>, staging: Store, pages: usize },
-    Watch { resource_version: String },
+/// What the probe loop is to be told.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Of the mesh; before the list.
+    pub mesh: Option<MeshFacts>,
+    /// A new list.
+    pub list: Option<PeerList>,
 }
 
-impl Phase {
-    fn new_list() -> Self {
-        Self::List { continue_token: None, staging: Store::default(), pages: 0 }
-    }
+#[derive(Clone, Copy)]
+enum Phase {
+    /// 0: its version has not come yet.
+    List {
+        version: u64,
+        trusted: bool,
+    },
+    Watch {
+        version: u64,
+    },
 }
+
+const NEW_LIST: Phase = Phase::List { version: 0, trusted: true };
 
 /// The state of one list-and-watch.
 pub struct Machine {
     phase: Phase,
-    live: Store,
+    timing: Timing,
+    store: Store,
+    ourselves: Ourselves,
+    selection: Option<Selection>,
+    /// Of the members, as the selection was made.
+    selected_at: u64,
+    /// What was told last: the mesh, and the list as a hash.
+    told: Option<(MeshFacts, u64)>,
+    /// The newest version that any answer had.
+    newest: u64,
     /// The last thing seen was empty, and not believed yet.
     empty_once: bool,
     /// An empty list is in force.
     empty_in_force: bool,
+    /// Everything has been read once.
+    synced: bool,
+    /// Addresses that somebody doubts, and that wait for a reading.
+    doubts: Vec<IpAddr>,
     backoff: Backoff,
 }
 
 impl Machine {
     /// Starts with a list.
-    pub fn new(backoff: Backoff) -> Self {
-        Self { phase: Phase::new_list(), live: Store::default(), empty_once: false, empty_in_force: false, backoff }
+    pub fn new(ourselves: Ourselves, timing: Timing) -> Self {
+        Self {
+            phase: NEW_LIST,
+            timing,
+            store: Store::new(Members::new(ourselves.forget_after)),
+            ourselves,
+            selection: None,
+            selected_at: 0,
+            told: None,
+            newest: 0,
+            empty_once: false,
+            empty_in_force: false,
+            synced: false,
+            doubts: Vec::new(),
+            backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
+        }
     }
 
     /// What to ask now.
-    pub fn ask(&self) -> Ask<'_> {
-        match &self.phase {
-            Phase::List { continue_token, .. } => Ask::List { continue_token: continue_token.as_deref() },
-            Phase::Watch { resource_version } => Ask::Watch { resource_version },
+    pub fn ask(&self) -> Ask {
+        match self.phase {
+            Phase::List { .. } => Ask::List { whole: self.store.knows_none(), consistent: self.empty_once },
+            Phase::Watch { version } => Ask::Watch { version },
         }
     }
 
-    /// The merged list of the live store.
-    pub fn peers(&self) -> PeerList {
-        self.live.peers()
+    /// A list begins to come.
+    pub fn list_begins(&mut self) {
+        self.phase = NEW_LIST;
+        self.store.list_begins();
     }
 
-    /// Takes a page of the list.
+    /// Its metadata.
     ///
     /// # Errors
-    /// The list never ends, or its slices cannot be kept.
-    pub fn page(&mut self, page: Page) -> Result<Outcome, Failure> {
-        let Phase::List { continue_token, staging, pages } = &mut self.phase else {
-            return Err(Failure::Malformed("a page without a list".into()));
+    /// They are unreadable.
+    pub fn list_metadata(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let version = list_version(message).map_err(Failure::Malformed)?;
+        // Lower than one that we have seen: another history, as after a restore of etcd.
+        self.phase = Phase::List { version, trusted: version >= self.newest };
+        self.newest = version;
+        Ok(())
+    }
+
+    /// One of its items.
+    ///
+    /// # Errors
+    /// It is unreadable, comes before the list's metadata, or is one too many.
+    pub fn list_item(&mut self, item: &[u8], whole: bool, now: Instant, random: f64) -> Result<(), Failure> {
+        let Phase::List { version: 1.., trusted } = self.phase else {
+            return Err(Failure::Malformed("an item before the list's metadata".into()));
         };
-        *pages += 1;
-        if *pages > limits::SLICES_MAX {
-            return Err(Failure::Malformed(format!("a list of more than {} pages", limits::SLICES_MAX)));
-        }
-        for slice in &page.slices {
-            staging.put(slice).map_err(Failure::Malformed)?;
-        }
-        if let Some(token) = page.continue_token {
-            *continue_token = Some(token.get().to_owned());
-            return Ok(Outcome::More);
-        }
-        if staging.is_empty() && !self.empty_in_force && !self.empty_once {
-            self.empty_once = true;
-            self.phase = Phase::new_list();
-            return Ok(Outcome::LookAgain);
-        }
-        let mut synced = std::mem::take(staging);
-        synced.number(&self.live.sequences());
-        self.live = synced;
-        self.empty_once = false;
-        self.empty_in_force = self.live.is_empty();
-        self.phase = Phase::Watch { resource_version: page.resource_version.get().to_owned() };
-        Ok(Outcome::Changed)
+        let taken = if whole {
+            Slice::read(item).and_then(|slice| self.store.put(&slice, false))
+        } else {
+            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, trusted, now, random))
+        };
+        taken.map_err(Failure::Malformed)
+    }
+
+    /// It has come whole.
+    ///
+    /// # Errors
+    /// It had no metadata.
+    pub fn list_ends(&mut self, now: Instant) -> Result<Outcome, Failure> {
+        let Phase::List { version: version @ 1.., .. } = self.phase else {
+            return Err(Failure::Malformed("a list without metadata".into()));
+        };
+        self.store.list_ends(now);
+        self.phase = Phase::Watch { version };
+        Ok(self.settle(now))
     }
 
     /// Takes an event of the watch.
     ///
     /// # Errors
-    /// It was an ERROR, or a slice that cannot be kept: the watch is over.
-    pub fn event(&mut self, event: Event) -> Result<Outcome, Failure> {
-        let (resource_version, changed) = match event {
-            Event::Put(slice, version) => {
-                let before = self.live.sequences();
-                self.live.put(&slice).map_err(Failure::Malformed)?;
-                self.live.number(&before);
-                (version, true)
-            }
-            Event::Delete(slice, version) => {
-                self.live.delete(&slice).map_err(Failure::Malformed)?;
-                (version, true)
-            }
-            Event::Bookmark(version) => (version, false),
+    /// It was an ERROR, or a slice too many: the watch is over.
+    pub fn event(&mut self, event: &Event, now: Instant, random: f64) -> Result<Outcome, Failure> {
+        let Phase::Watch { version: before } = self.phase else { return Ok(Outcome::Settled) };
+        let version = match event {
+            Event::Changed(metadata) | Event::Deleted(metadata) => metadata.version,
+            Event::Bookmark(version) => *version,
             Event::Error { code: 410, .. } => return Err(Failure::Gone),
             Event::Error { code, message } => {
                 log::debug!("kubernetes discovery: ERROR event {code}: {message}");
-                return Err(Failure::of_status(code, None));
+                return Err(Failure::of_status(*code, None));
             }
         };
-        self.healthy();
-        self.phase = Phase::Watch { resource_version };
-        if !changed {
-            return Ok(Outcome::Unchanged);
+        if version < before {
+            // A watch never goes back.
+            return Err(Failure::Gone);
         }
-        if self.live.is_empty() && !self.empty_in_force {
-            // This was the first look; the list that follows is the second.
-            self.empty_once = true;
-            self.phase = Phase::new_list();
-            return Ok(Outcome::LookAgain);
+        self.phase = Phase::Watch { version };
+        self.newest = self.newest.max(version);
+        match event {
+            Event::Changed(metadata) => {
+                self.store.heard(metadata, true, now, random).map_err(Failure::Malformed)?;
+                Ok(Outcome::Settled)
+            }
+            Event::Deleted(metadata) => {
+                self.store.deleted(metadata.name, now);
+                Ok(self.settle(now))
+            }
+            Event::Bookmark(_) | Event::Error { .. } => Ok(Outcome::Settled),
         }
-        self.empty_in_force = self.live.is_empty();
-        Ok(Outcome::Changed)
     }
 
-    /// A watch has shown that it works: it brought an event, or lasted.
+    /// The slice to read next, the version that it must have at least, and when.
+    pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
+        self.store.next(|id| self.is_ours(id), &self.timing)
+    }
+
+    /// A slice was read; None: there is none of that name.
+    ///
+    /// # Errors
+    /// It is unreadable, or another; it stays stale.
+    pub fn read(&mut self, name: &str, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
+        if !self.store.awaits(name) {
+            // Deleted meanwhile.
+            return Ok(Outcome::Settled);
+        }
+        let Some(body) = body else {
+            self.store.deleted(name, now);
+            return Ok(self.settle(now));
+        };
+        let slice = super::api::open(body, super::api::Kind::SLICE).and_then(Slice::read);
+        let slice = slice.map_err(Failure::Malformed)?;
+        if slice.metadata.name != name {
+            return Err(Failure::Malformed(format!("another slice than {name}")));
+        }
+        self.newest = self.newest.max(slice.metadata.version);
+        self.store.put(&slice, true).map_err(Failure::Malformed)?;
+        Ok(self.settle(now))
+    }
+
+    /// Reading a slice failed.
+    pub fn reading_failed(&mut self, name: &str, now: Instant) {
+        self.store.failed(name, now);
+    }
+
+    /// Time has passed: members who have been away for long are let go.
+    pub fn settle(&mut self, now: Instant) -> Outcome {
+        self.store.settle(now);
+        if !self.store.is_empty() {
+            self.empty_once = false;
+            self.empty_in_force = false;
+            self.synced |= !self.store.has_unread();
+        } else if !self.empty_in_force && !self.store.has_stale() {
+            if !self.empty_once {
+                self.empty_once = true;
+                self.phase = NEW_LIST;
+                return Outcome::LookAgain;
+            }
+            self.empty_once = false;
+            self.empty_in_force = true;
+            self.synced = true;
+        }
+        Outcome::Settled
+    }
+
+    /// What has changed since it was last asked for. None before everything has been read once, or while an empty list is
+    /// not believed.
+    pub fn news(&mut self) -> News {
+        if !self.synced || !self.is_believed() {
+            return News::default();
+        }
+        let members = self.store.members();
+        if self.selection.is_none() || self.selected_at != members.version() {
+            self.selected_at = members.version();
+            let Ourselves { node, zone, max_peers, .. } = &self.ourselves;
+            let told = members.find(node).and_then(|own| members.zone(own));
+            self.selection = Some(select(members, node, zone.as_deref().or(told), *max_peers));
+        }
+        // Our own entry, too: it says our zone.
+        let own = members.find(&self.ourselves.node);
+        let endpoints = self.store.endpoints(|id| Some(id) == own || self.is_ours(id));
+        let facts = self.selection.as_ref().map(Selection::facts).unwrap_or_default();
+        let hash = self.hash(&endpoints);
+        if self.told == Some((facts, hash)) {
+            return News::default();
+        }
+        let mesh = self.told.is_none_or(|(before, _)| before != facts).then_some(facts);
+        self.told = Some((facts, hash));
+        News { mesh, list: Some(self.list(&endpoints)) }
+    }
+
+    /// Of what a list would say.
+    fn hash(&self, endpoints: &[Listed]) -> u64 {
+        let members = self.store.members();
+        let mut hasher = DefaultHasher::new();
+        for e in endpoints {
+            (members.name(e.member), members.zone(e.member), e.address, e.readiness, e.port).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn list(&self, endpoints: &[Listed]) -> PeerList {
+        let members = self.store.members();
+        let spec = |e: &Listed| PeerSpec {
+            node: members.name(e.member).to_owned(),
+            address: e.address,
+            zone: members.zone(e.member).map(str::to_owned),
+            readiness: e.readiness,
+            http_port: e.port,
+            network: Network::Pod,
+        };
+        PeerList { peers: endpoints.iter().map(spec).collect() }
+    }
+
+    fn is_believed(&self) -> bool {
+        !self.store.is_empty() || self.empty_in_force
+    }
+
+    fn is_ours(&self, id: MemberId) -> bool {
+        self.selection.as_ref().is_some_and(|selection| selection.contains(id))
+    }
+
+    /// Whether what was told is right, as far as it is to be: nothing that we need is overdue.
+    pub fn is_sure(&self, now: Instant) -> bool {
+        self.told.is_some() && self.is_believed() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
+    }
+
+    /// Whether time alone may change something.
+    pub fn has_absent(&self) -> bool {
+        self.store.members().any_absent()
+    }
+
+    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answers`] says when that is over.
+    /// Returns false where there are too many doubts for another.
+    pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
+        if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
+            return false;
+        }
+        self.store.doubt(address, now);
+        if !self.doubts.contains(&address) {
+            self.doubts.push(address);
+        }
+        true
+    }
+
+    /// The next address of which the list told so far is as new as can be had.
+    pub fn answer(&mut self) -> Option<IpAddr> {
+        let at = self.doubts.iter().position(|address| self.store.known(*address) == Known::Fresh)?;
+        Some(self.doubts.swap_remove(at))
+    }
+
+    /// Nothing can be looked up: all doubts, which are no longer ours.
+    pub fn give_up_doubts(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.doubts)
+    }
+
+    /// A watch has shown that it works: it lasted.
     pub fn healthy(&mut self) {
         self.backoff.reset();
     }
 
-    /// After a failure: where to go on, and after how long, for `random` in [0, 1).
-    pub fn failed(&mut self, failure: &Failure, random: f64) -> Duration {
+    /// After a failure: where to go on, and after how long, for two numbers in [0, 1).
+    pub fn failed(&mut self, failure: &Failure, [first, second]: [f64; 2]) -> Duration {
         if failure.needs_new_list() {
-            self.phase = Phase::new_list();
+            self.phase = NEW_LIST;
         }
-        let wait = self.backoff.next(random);
-        match failure {
-            // On top of what was asked for, so that those who were sent away together do not come back together.
-            Failure::Busy { retry_after: Some(after), .. } => wait + (*after).min(limits::API_RETRY_AFTER_MAX),
-            _ => wait,
-        }
+        let wait = self.backoff.next(first) + plan::return_pause(self.store.len(), second, &self.timing);
+        wait + failure.retry_after()
     }
 }
 

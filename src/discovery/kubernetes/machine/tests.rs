@@ -1,144 +1,209 @@
-use super::super::api::{parse_event, parse_page};
+use super::super::api::Kind;
+use super::super::api::{Event, Metadata as Meta};
+use super::super::encode::{self, Slice as Given, slice};
+use super::super::inbox::{Items, Piece};
 use super::*;
-use serde_json::json;
 
 fn machine() -> Machine {
-    Machine::new(Backoff::new(Duration::from_secs(1), Duration::from_mins(1)))
+    let ourselves = Ourselves { forget_after: Duration::from_mins(5), ..Ourselves::default() };
+    Machine::new(ourselves, Timing::default())
 }
 
-fn slice(name: &str, version: &str, addresses: &[&str]) -> serde_json::Value {
-    let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a], "nodeName": format!("n-{a}")})).collect();
-    json!({"metadata": {"name": name, "resourceVersion": version}, "addressType": "IPv4", "endpoints": endpoints})
-}
-
-fn page(machine: &mut Machine, token: &str, slices: &[serde_json::Value]) -> Result<Outcome, Failure> {
-    let body = json!({"kind": "EndpointSliceList", "metadata": {"resourceVersion": "100", "continue": token},
-                      "items": slices});
-    machine.page(parse_page(body.to_string().as_bytes()).unwrap())
-}
-
-fn event(machine: &mut Machine, kind: &str, object: &serde_json::Value) -> Result<Outcome, Failure> {
-    machine.event(parse_event(json!({"type": kind, "object": object}).to_string().as_bytes()).unwrap())
-}
-
-fn names(machine: &Machine) -> Vec<String> {
-    machine.peers().peers.into_iter().map(|p| p.node).collect()
-}
-
-const FIRST: Ask = Ask::List { continue_token: None };
-
-#[test]
-fn pages_are_gathered_and_published_only_when_complete() {
-    let mut m = machine();
-    assert_eq!(m.ask(), FIRST);
-    assert_eq!(page(&mut m, "t1", &[slice("a", "1", &["10.0.0.1"])]).unwrap(), Outcome::More);
-    assert_eq!(m.ask(), Ask::List { continue_token: Some("t1") });
-    assert!(names(&m).is_empty());
-    assert_eq!(page(&mut m, "", &[slice("b", "2", &["10.0.0.2"])]).unwrap(), Outcome::Changed);
-    assert_eq!(names(&m), ["n-10.0.0.1", "n-10.0.0.2"]);
-    assert_eq!(m.ask(), Ask::Watch { resource_version: "100" });
-}
-
-#[test]
-fn a_list_that_fails_half_way_goes_on_and_one_whose_token_is_gone_starts_again() {
-    let mut m = machine();
-    page(&mut m, "t1", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    m.failed(&Failure::Status(500), 0.5);
-    assert_eq!(m.ask(), Ask::List { continue_token: Some("t1") });
-    m.failed(&Failure::Gone, 0.5);
-    assert_eq!(m.ask(), FIRST);
-    page(&mut m, "", &[slice("b", "2", &["10.0.0.2"])]).unwrap();
-    assert_eq!(names(&m), ["n-10.0.0.2"], "nothing of the list that was given up");
-}
-
-#[test]
-fn events_move_the_version_and_only_slices_change_the_list() {
-    let mut m = machine();
-    page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    assert_eq!(event(&mut m, "ADDED", &slice("b", "101", &["10.0.0.2"])).unwrap(), Outcome::Changed);
-    assert_eq!(names(&m), ["n-10.0.0.1", "n-10.0.0.2"]);
-    let bookmark = json!({"kind": "EndpointSlice", "metadata": {"resourceVersion": "110"}});
-    assert_eq!(event(&mut m, "BOOKMARK", &bookmark).unwrap(), Outcome::Unchanged);
-    assert_eq!(m.ask(), Ask::Watch { resource_version: "110" });
-    m.failed(&Failure::Wire("cut".into()), 0.5);
-    assert_eq!(m.ask(), Ask::Watch { resource_version: "110" }, "a cut watch goes on where it was");
-    assert_eq!(event(&mut m, "DELETED", &slice("a", "111", &["10.0.0.1"])).unwrap(), Outcome::Changed);
-    assert_eq!(names(&m), ["n-10.0.0.2"]);
-}
-
-#[test]
-fn gone_asks_for_a_new_list_and_keeps_the_old_one_meanwhile() {
-    let mut m = machine();
-    page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    let gone = event(&mut m, "ERROR", &json!({"code": 410, "message": "too old resource version"})).unwrap_err();
-    assert!(matches!(gone, Failure::Gone));
-    m.failed(&gone, 0.5);
-    assert_eq!(m.ask(), FIRST);
-    assert_eq!(names(&m), ["n-10.0.0.1"]);
-    page(&mut m, "more", &[]).unwrap();
-    assert_eq!(names(&m), ["n-10.0.0.1"]);
-}
-
-#[test]
-fn an_empty_list_is_believed_at_the_second_look() {
-    let mut m = machine();
-    page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    m.failed(&Failure::Gone, 0.0);
-    assert_eq!(page(&mut m, "", &[]).unwrap(), Outcome::LookAgain);
-    assert_eq!((m.ask(), names(&m).len()), (FIRST, 1));
-    // A failure in between is no second look.
-    m.failed(&Failure::Status(500), 0.0);
-    assert_eq!(page(&mut m, "", &[slice("a", "1", &[])]).unwrap(), Outcome::Changed);
-    assert!(names(&m).is_empty());
-    // It is in force now and needs no more looks.
-    m.failed(&Failure::Gone, 0.0);
-    assert_eq!(page(&mut m, "", &[]).unwrap(), Outcome::Changed);
-}
-
-#[test]
-fn an_empty_look_is_forgotten_once_peers_are_seen() {
-    let mut m = machine();
-    assert_eq!(page(&mut m, "", &[]).unwrap(), Outcome::LookAgain);
-    assert_eq!(page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap(), Outcome::Changed);
-    m.failed(&Failure::Gone, 0.0);
-    assert_eq!(page(&mut m, "", &[]).unwrap(), Outcome::LookAgain);
-}
-
-#[test]
-fn an_event_that_empties_everything_is_checked_by_a_list() {
-    let mut m = machine();
-    page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    assert_eq!(event(&mut m, "DELETED", &slice("a", "101", &[])).unwrap(), Outcome::LookAgain);
-    assert_eq!(m.ask(), FIRST);
-    assert_eq!(page(&mut m, "", &[]).unwrap(), Outcome::Changed);
-    assert!(names(&m).is_empty());
-    assert_eq!(event(&mut m, "ADDED", &slice("b", "102", &["10.0.0.2"])).unwrap(), Outcome::Changed);
-    assert_eq!(names(&m), ["n-10.0.0.2"]);
-}
-
-#[test]
-fn waits_grow_until_a_watch_works_and_retry_after_comes_on_top() {
-    let mut m = machine();
-    let second = Duration::from_secs(1);
-    assert_eq!(m.failed(&Failure::Status(500), 1.0), second);
-    assert_eq!(m.failed(&Failure::Forbidden, 1.0), 2 * second);
-    // A list alone does not make it well: a watch that always fails would be tried without a pause.
-    page(&mut m, "", &[slice("a", "1", &["10.0.0.1"])]).unwrap();
-    assert_eq!(m.failed(&Failure::Ended, 1.0), 4 * second);
-    let busy = |seconds| Failure::Busy { status: 429, retry_after: Some(Duration::from_secs(seconds)) };
-    assert_eq!(m.failed(&busy(7), 0.5), 4 * second + 7 * second);
-    assert_eq!(m.failed(&busy(86_400), 0.0), limits::API_RETRY_AFTER_MAX);
-    event(&mut m, "BOOKMARK", &json!({"metadata": {"resourceVersion": "110"}})).unwrap();
-    assert_eq!(m.failed(&Failure::Status(500), 1.0), second);
-}
-
-#[test]
-fn a_list_without_end_is_given_up() {
-    let mut m = machine();
-    for _ in 0..limits::SLICES_MAX {
-        assert_eq!(page(&mut m, "again", &[]).unwrap(), Outcome::More);
+/// Gives it a list, as far as it goes.
+fn list(machine: &mut Machine, whole: bool, version: &str, slices: &[Given], now: Instant) -> Result<Outcome, Failure> {
+    let kind = if whole { Kind::SLICES } else { Kind::METADATA_LIST };
+    let mut items = Items::new(kind, 1 << 20);
+    items.push(&if whole { encode::slice_list(version, slices) } else { encode::metadata_list(version, slices) });
+    machine.list_begins();
+    while let Some(piece) = items.next_piece().unwrap() {
+        match piece {
+            Piece::Metadata(metadata) => machine.list_metadata(metadata)?,
+            Piece::Item(item) => machine.list_item(item, whole, now, 0.5)?,
+        }
     }
-    let failure = page(&mut m, "again", &[]).unwrap_err();
-    m.failed(&failure, 0.0);
-    assert_eq!(m.ask(), FIRST);
+    machine.list_ends(now)
+}
+
+fn one(version: &str) -> Given {
+    slice("s1", version, "IPv4", &[("n1", "10.0.0.1")])
+}
+
+fn synced(now: Instant) -> Machine {
+    let mut machine = machine();
+    assert_eq!(list(&mut machine, true, "100", &[one("90")], now).unwrap(), Outcome::Settled);
+    assert_eq!(machine.news().list.unwrap().peers.len(), 1);
+    machine
+}
+
+fn changed(name: &str, version: u64) -> Event<'_> {
+    Event::Changed(Meta { name, version, created: 0 })
+}
+
+#[test]
+fn a_whole_list_comes_once_and_a_watch_after_it() {
+    let now = Instant::now();
+    let mut machine = machine();
+    assert_eq!(machine.ask(), Ask::List { whole: true, consistent: false });
+    list(&mut machine, true, "100", &[one("90")], now).unwrap();
+    assert_eq!(machine.ask(), Ask::Watch { version: 100 });
+    machine.event(&Event::Bookmark(120), now, 0.5).unwrap();
+    assert_eq!(machine.ask(), Ask::Watch { version: 120 });
+    machine.failed(&Failure::Status(500), [0.5; 2]);
+    assert_eq!(machine.ask(), Ask::Watch { version: 120 }, "it can go on from there");
+    for failure in
+        [Failure::Gone, Failure::Silent, Failure::Malformed(String::new()), Failure::TooLarge(1), Failure::Status(504)]
+    {
+        machine.failed(&failure, [0.5; 2]);
+        assert_eq!(machine.ask(), Ask::List { whole: false, consistent: false }, "{failure}");
+        list(&mut machine, false, "130", &[one("90")], now).unwrap();
+    }
+}
+
+#[test]
+fn news_are_told_once_and_the_mesh_only_when_it_changes() {
+    let now = Instant::now();
+    let mut machine = machine();
+    assert!(machine.news().list.is_none(), "nothing has come");
+    list(&mut machine, true, "100", &[one("90")], now).unwrap();
+    let news = machine.news();
+    assert_eq!((news.mesh.unwrap().members, news.list.unwrap().peers.len()), (2, 1));
+    assert!(machine.news().list.is_none());
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    assert!(machine.news().list.is_none(), "it is not read yet");
+    let moved = slice("s1", "101", "IPv4", &[("n1", "10.0.0.2")]);
+    machine.read("s1", Some(&moved.body()), now).unwrap();
+    let news = machine.news();
+    assert!(news.mesh.is_none() && news.list.unwrap().peers[0].address.to_string() == "10.0.0.2");
+}
+
+#[test]
+fn nothing_is_told_before_every_slice_has_been_read() {
+    let now = Instant::now();
+    let mut machine = machine();
+    // A whole list breaks off: what came of it is kept, and the rest is asked for one by one.
+    machine.list_begins();
+    machine.list_metadata(&encode::field(2, b"100")).unwrap();
+    machine.list_item(&one("90").message(), true, now, 0.5).unwrap();
+    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    assert_eq!(machine.ask(), Ask::List { whole: false, consistent: false });
+    let other = slice("s2", "91", "IPv4", &[("n2", "10.0.0.2")]);
+    list(&mut machine, false, "101", &[one("90"), other.clone()], now).unwrap();
+    assert!(machine.news().list.is_none() && !machine.is_sure(now));
+    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s2".into(), 91)));
+    machine.read("s2", Some(&other.body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+    assert!(machine.is_sure(now));
+}
+
+#[test]
+fn a_watch_that_goes_back_is_not_followed() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    assert!(matches!(machine.event(&Event::Bookmark(99), now, 0.5), Err(Failure::Gone)));
+    assert!(matches!(machine.event(&Event::Error { code: 410, message: "" }, now, 0.5), Err(Failure::Gone)));
+    assert!(matches!(machine.event(&Event::Error { code: 500, message: "" }, now, 0.5), Err(Failure::Status(500))));
+}
+
+#[test]
+fn what_is_read_of_a_slice_that_was_deleted_meanwhile_is_left() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let other = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
+    machine.event(&changed("s2", 101), now, 0.5).unwrap();
+    machine.event(&Event::Deleted(Meta { name: "s2", version: 102, created: 0 }), now, 0.5).unwrap();
+    machine.read("s2", Some(&other.body()), now).unwrap();
+    assert!(machine.news().list.is_none());
+}
+
+#[test]
+fn a_list_without_metadata_or_with_them_behind_is_none() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.list_begins();
+    assert!(machine.list_item(&one("90").metadata(), false, now, 0.5).is_err());
+    assert!(machine.list_ends(now).is_err());
+    assert!(machine.is_sure(now), "what is known stays");
+}
+
+#[test]
+fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
+    assert_eq!(machine.ask(), Ask::List { whole: true, consistent: true });
+    assert!(machine.news().list.is_none() && !machine.is_sure(now));
+    // The second look finds one that is yet to be read: not empty, and not full.
+    assert_eq!(list(&mut machine, false, "111", &[one("111")], now).unwrap(), Outcome::Settled);
+    assert!(machine.news().list.is_none());
+    machine.read("s1", Some(&one("111").body()), now).unwrap();
+    assert!(machine.news().list.is_none() && machine.is_sure(now), "as it was told");
+    assert_eq!(list(&mut machine, false, "112", &[], now).unwrap(), Outcome::LookAgain, "it starts over");
+    assert_eq!(list(&mut machine, true, "113", &[], now).unwrap(), Outcome::Settled);
+    assert!(machine.news().list.unwrap().peers.is_empty());
+    // Empty is in force now.
+    assert_eq!(list(&mut machine, true, "114", &[], now).unwrap(), Outcome::Settled);
+}
+
+#[test]
+fn what_we_need_and_cannot_read_leaves_the_list_unconfirmed() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    assert!(machine.is_sure(now + Duration::from_secs(30)));
+    assert!(!machine.is_sure(now + Duration::from_secs(31)));
+    machine.reading_failed("s1", now);
+    assert!(!machine.is_sure(now));
+    machine.read("s1", Some(&one("101").body()), now).unwrap();
+    assert!(machine.is_sure(now));
+}
+
+#[test]
+fn doubts_are_bounded_and_answered_once() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    let address = "10.0.0.1".parse().unwrap();
+    assert!(machine.doubt(address, now) && machine.doubt(address, now));
+    assert_eq!(machine.answer(), None);
+    machine.read("s1", Some(&one("101").body()), now).unwrap();
+    assert_eq!((machine.answer(), machine.answer()), (Some(address), None));
+    machine.event(&changed("s1", 102), now, 0.5).unwrap();
+    for n in 0..limits::DOUBTS_MAX {
+        let other = IpAddr::from([10, 1, (n / 256).try_into().unwrap(), (n % 256).try_into().unwrap()]);
+        assert!(machine.doubt(other, now));
+    }
+    assert!(!machine.doubt(address, now));
+    assert_eq!(machine.give_up_doubts().len(), usize::from(limits::DOUBTS_MAX));
+    assert!(machine.doubt(address, now));
+}
+
+#[test]
+fn members_who_are_away_for_long_are_let_go_and_the_mesh_is_smaller() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let other = slice("s1", "101", "IPv4", &[("n2", "10.0.0.2")]);
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    machine.read("s1", Some(&other.body()), now).unwrap();
+    assert_eq!(machine.news().mesh.unwrap().members, 3);
+    assert!(machine.has_absent());
+    let later = now + Duration::from_mins(5);
+    machine.settle(later);
+    assert!(!machine.has_absent());
+    assert_eq!(machine.news().mesh.unwrap().members, 2);
+}
+
+#[test]
+fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let busy = |seconds| Failure::Busy { status: 429, retry_after: Some(Duration::from_secs(seconds)) };
+    assert_eq!(machine.failed(&busy(7), [0.5; 2]), Duration::from_millis(7_500));
+    assert_eq!(machine.failed(&busy(1_000_000), [0.0; 2]), limits::API_RETRY_AFTER_MAX);
+    machine.healthy();
+    assert_eq!(machine.failed(&Failure::Status(500), [1.0, 1.0]), Duration::from_secs(1));
+    let slices: Vec<_> = (0..50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[("n1", "10.0.0.1")])).collect();
+    list(&mut machine, false, "200", &slices, now).unwrap();
+    machine.healthy();
+    assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }

@@ -1,191 +1,262 @@
+use std::time::Duration;
+
+use super::super::encode::{Endpoint as Encoded, Slice as Given, slice};
 use super::*;
-use serde_json::{Value, json};
 
-/// A slice with one JSON endpoint per entry.
-#[expect(clippy::needless_pass_by_value, reason = "calls read better with json! in them")]
-fn slice(name: &str, created: u32, family: &str, endpoints: Value) -> String {
-    json!({
-        "metadata": {"name": name, "creationTimestamp": format!("2025-01-01T00:00:{created:02}Z"), "resourceVersion": "1",
-                     "managedFields": [{"manager": "kube-controller-manager"}]},
-        "addressType": family, "endpoints": endpoints, "ports": [{"name": "http", "port": 9877, "protocol": "TCP"}],
-    })
-    .to_string()
+fn store() -> Store {
+    Store::new(Members::new(Duration::from_mins(5)))
 }
 
-fn endpoint(node: &str, address: &str) -> Value {
-    json!({"addresses": [address], "nodeName": node, "zone": "z1",
-           "conditions": {"ready": true, "serving": true, "terminating": false}})
+fn put(store: &mut Store, slice: &Given, numbered: bool) -> Result<(), String> {
+    let message = slice.message();
+    let read = api::Slice::read(&message).unwrap();
+    store.put(&read, numbered)
 }
 
-fn put(store: &mut Store, text: &str) {
-    let before = store.sequences();
-    store.put(&serde_json::from_str(text).unwrap()).unwrap();
-    store.number(&before);
-}
-
-fn merged(texts: &[String]) -> Vec<PeerSpec> {
-    let mut store = Store::default();
-    for text in texts {
-        store.put(&serde_json::from_str(text).unwrap()).unwrap();
+/// As a list of them all.
+fn listed(slices: &[Given]) -> Store {
+    let mut store = store();
+    store.list_begins();
+    for slice in slices {
+        put(&mut store, slice, false).unwrap();
     }
-    store.number(&Sequences::default());
-    store.peers().peers
+    store.list_ends(Instant::now());
+    store.settle(Instant::now());
+    store
+}
+
+fn heard(store: &mut Store, name: &str, version: u64, now: Instant) {
+    store.heard(&api::Metadata { name, version, created: 0 }, true, now, 0.5).unwrap();
+}
+
+/// Node and address of all endpoints, the newest last.
+fn all(store: &Store) -> Vec<(String, String)> {
+    let named = |e: Listed| (store.members().name(e.member).to_owned(), e.address.to_string());
+    store.endpoints(|_| true).into_iter().map(named).collect()
 }
 
 fn addresses(store: &Store) -> Vec<String> {
-    store.peers().peers.iter().map(|p| p.address.to_string()).collect()
+    all(store).into_iter().map(|(_, address)| address).collect()
 }
 
 #[test]
 fn slices_of_both_families_merge_into_one_list() {
-    let list = merged(&[
-        slice("s-v6", 2, "IPv6", json!([endpoint("n1", "fd00::1")])),
-        slice("s-v4", 1, "IPv4", json!([endpoint("n1", "10.0.0.1"), endpoint("n2", "10.0.0.2")])),
+    let store = listed(&[
+        Given { created: 2, ..slice("s-v6", "1", "IPv6", &[("n1", "fd00::1")]) },
+        Given { created: 1, ..slice("s-v4", "1", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]) },
     ]);
-    let got: Vec<_> = list.iter().map(|p| (p.node.as_str(), p.address.to_string(), p.http_port)).collect();
-    let port = Some(9877);
-    assert_eq!(got, [("n1", "10.0.0.1".into(), port), ("n2", "10.0.0.2".into(), port), ("n1", "fd00::1".into(), port)]);
-    assert!(list.iter().all(|p| p.zone.as_deref() == Some("z1") && p.readiness == Readiness::Ready));
-}
-
-#[test]
-fn readiness_is_terminating_else_serving_and_ready_only_where_serving_is_absent() {
-    for (conditions, expected) in [
-        (json!(null), Readiness::Ready),
-        (json!({}), Readiness::Ready),
-        (json!({"ready": true, "serving": false}), Readiness::Unready),
-        (json!({"ready": false, "serving": true}), Readiness::Ready),
-        (json!({"ready": false}), Readiness::Unready),
-        (json!({"ready": true, "serving": null}), Readiness::Ready),
-        (json!({"ready": true, "serving": true, "terminating": true}), Readiness::Terminating),
-        (json!({"serving": false, "terminating": true}), Readiness::Terminating),
-    ] {
-        let text = slice("s", 0, "IPv4", json!([{"addresses": ["10.0.0.1"], "conditions": conditions}]));
-        assert_eq!(merged(&[text])[0].readiness, expected, "{conditions}");
-    }
+    let endpoints = store.endpoints(|_| true);
+    assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.2", "fd00::1"]);
+    assert!(endpoints.iter().all(|e| e.port == Some(9_877) && e.readiness == Readiness::Ready));
+    assert!(endpoints.iter().all(|e| store.members().zone(e.member) == Some("z1")));
+    assert_eq!(store.members().len(), 2);
 }
 
 #[test]
 fn a_name_comes_from_the_node_else_the_pod_else_the_address() {
-    let list = merged(&[slice(
-        "s",
-        0,
-        "IPv4",
-        json!([
-            {"addresses": ["10.0.0.1"], "nodeName": "node", "targetRef": {"kind": "Pod", "name": "pod"}},
-            {"addresses": ["10.0.0.2"], "nodeName": "", "targetRef": {"kind": "Pod", "name": "pod"}},
-            {"addresses": ["10.0.0.3"]},
-        ]),
-    )]);
-    let names: Vec<_> = list.iter().map(|p| p.node.as_str()).collect();
-    assert_eq!(names, ["node", "pod", "10.0.0.3"]);
-    assert!(list.iter().all(|p| p.zone.is_none()));
+    let mut given = slice("s", "1", "IPv4", &[]);
+    let endpoint = |node: Option<&str>, pod: Option<&str>, address: &str| Encoded {
+        addresses: vec![address.into()],
+        node: node.map(Into::into),
+        pod: pod.map(Into::into),
+        ..Encoded::default()
+    };
+    given.endpoints = vec![
+        endpoint(Some("node"), Some("pod"), "10.0.0.1"),
+        endpoint(Some(""), Some("pod"), "10.0.0.2"),
+        endpoint(None, None, "10.0.0.3"),
+    ];
+    let store = listed(&[given]);
+    assert_eq!(all(&store).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["node", "pod", "10.0.0.3"]);
+    assert!(store.endpoints(|_| true).iter().all(|e| store.members().zone(e.member).is_none()));
 }
 
 #[test]
 fn unusable_addresses_and_fqdn_slices_are_left_out_and_the_rest_stays() {
-    let list = merged(&[
-        slice(
-            "bad",
-            0,
-            "IPv4",
-            json!([
-                {"addresses": [], "nodeName": "a"}, {"addresses": [""], "nodeName": "b"}, {"nodeName": "c"},
-                endpoint("d", "0.0.0.0"), endpoint("e", "fd00::1"), endpoint(&"x".repeat(254), "10.0.0.9"),
-                endpoint("good", "10.0.0.1"),
-            ]),
-        ),
-        slice("names", 0, "FQDN", json!([endpoint("f", "example.org")])),
-        slice("null", 0, "IPv6", json!(null)),
-        slice("unspecified", 0, "IPv6", json!([endpoint("g", "::")])),
+    let mut bad = slice(
+        "bad",
+        "1",
+        "IPv4",
+        &[("b", ""), ("d", "0.0.0.0"), ("e", "fd00::1"), ("f", "10.0.0"), ("good", "10.0.0.1")],
+    );
+    bad.endpoints.push(Encoded { addresses: Vec::new(), ..Encoded::new("a", "") });
+    bad.endpoints.push(Encoded::new(&"x".repeat(254), "10.0.0.9"));
+    let store = listed(&[
+        bad,
+        slice("names", "1", "FQDN", &[("f", "example.org")]),
+        slice("none", "1", "IPv6", &[]),
+        slice("unspecified", "1", "IPv6", &[("g", "::"), ("h", "10.0.0.8")]),
     ]);
-    assert_eq!(list.iter().map(|p| p.node.as_str()).collect::<Vec<_>>(), ["good"]);
+    assert_eq!(all(&store), [("good".to_owned(), "10.0.0.1".to_owned())]);
 }
 
 #[test]
-fn an_endpoint_in_two_slices_is_one_peer_in_its_better_state() {
-    let mut leaving = endpoint("n1", "10.0.0.1");
-    leaving["conditions"] = json!({"terminating": true});
-    let list = merged(&[
-        slice("a", 0, "IPv4", json!([leaving, endpoint("n2", "10.0.0.2")])),
-        slice("b", 1, "IPv4", json!([endpoint("n1", "10.0.0.1")])),
-    ]);
-    assert_eq!(list.len(), 2);
-    let n1: Vec<_> = list.iter().filter(|p| p.node == "n1").map(|p| p.readiness).collect();
-    assert_eq!(n1, [Readiness::Ready]);
+fn an_endpoint_in_two_slices_is_one_in_its_better_state() {
+    let mut leaving = slice("a", "1", "IPv4", &[("n2", "10.0.0.2")]);
+    leaving.endpoints.push(Encoded::terminating("n1", "10.0.0.1"));
+    let store = listed(&[leaving, slice("b", "1", "IPv4", &[("n1", "10.0.0.1")])]);
+    let endpoints = store.endpoints(|id| store.members().name(id) == "n1");
+    assert_eq!((store.endpoints(|_| true).len(), endpoints.len()), (2, 1));
+    assert_eq!(endpoints[0].readiness, Readiness::Ready);
 }
 
 #[test]
 fn the_newer_endpoint_of_a_node_comes_later_wherever_the_controller_puts_it() {
-    let mut store = Store::default();
-    put(&mut store, &slice("s", 0, "IPv4", json!([endpoint("n1", "10.0.0.9"), endpoint("n2", "10.0.0.2")])));
+    let mut store = listed(&[slice("s", "1", "IPv4", &[("n1", "10.0.0.9"), ("n2", "10.0.0.2")])]);
     // The successor on n1 stands first in its slice, and has the lower address.
-    put(
-        &mut store,
-        &slice(
-            "s",
-            0,
-            "IPv4",
-            json!([endpoint("n1", "10.0.0.1"), endpoint("n1", "10.0.0.9"), endpoint("n2", "10.0.0.2")]),
-        ),
-    );
+    let next = slice("s", "2", "IPv4", &[("n1", "10.0.0.1"), ("n1", "10.0.0.9"), ("n2", "10.0.0.2")]);
+    put(&mut store, &next, true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.9", "10.0.0.2", "10.0.0.1"]);
-    // A relist into a new store keeps that order.
-    let mut relisted = Store::default();
-    relisted
-        .put(
-            &serde_json::from_str(&slice(
-                "s",
-                0,
-                "IPv4",
-                json!([endpoint("n1", "10.0.0.1"), endpoint("n1", "10.0.0.9"), endpoint("n3", "10.0.0.3")]),
-            ))
-            .unwrap(),
-        )
-        .unwrap();
-    relisted.number(&store.sequences());
-    assert_eq!(addresses(&relisted), ["10.0.0.9", "10.0.0.1", "10.0.0.3"]);
+    // One that moves to another slice keeps its place, in whatever order they are read.
+    put(&mut store, &slice("t", "3", "IPv4", &[("n3", "10.0.0.3"), ("n1", "10.0.0.9")]), true).unwrap();
+    put(&mut store, &slice("s", "4", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
+    assert_eq!(addresses(&store), ["10.0.0.9", "10.0.0.1", "10.0.0.3"]);
     // An address that went to another node is a new endpoint.
-    put(&mut relisted, &slice("s", 0, "IPv4", json!([endpoint("n4", "10.0.0.9"), endpoint("n3", "10.0.0.3")])));
-    assert_eq!(addresses(&relisted), ["10.0.0.3", "10.0.0.9"]);
+    put(&mut store, &slice("t", "5", "IPv4", &[("n4", "10.0.0.9"), ("n3", "10.0.0.3")]), true).unwrap();
+    assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.3", "10.0.0.9"]);
+}
+
+#[test]
+fn the_first_list_counts_in_the_order_of_the_slices_creation() {
+    let store = listed(&[
+        Given { created: 30, ..slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]) },
+        Given { created: 10, ..slice("b", "1", "IPv4", &[("n1", "10.0.0.2")]) },
+        Given { created: 20, ..slice("c", "1", "IPv4", &[("n1", "10.0.0.3")]) },
+    ]);
+    assert_eq!(addresses(&store), ["10.0.0.2", "10.0.0.3", "10.0.0.1"]);
 }
 
 #[test]
 fn a_deleted_slice_takes_its_endpoints_along_and_no_others() {
-    let mut store = Store::default();
-    let gone = slice("a", 0, "IPv4", json!([endpoint("n1", "10.0.0.1")]));
-    put(&mut store, &gone);
-    put(&mut store, &slice("b", 0, "IPv4", json!([endpoint("n2", "10.0.0.2")])));
-    store.delete(&serde_json::from_str(&gone).unwrap()).unwrap();
+    let now = Instant::now();
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    store.deleted("a", now);
+    assert!(!store.awaits("a"));
+    store.settle(now);
     assert_eq!(addresses(&store), ["10.0.0.2"]);
     assert!(!store.is_empty());
-    put(&mut store, &slice("b", 0, "IPv4", json!([])));
+    put(&mut store, &slice("b", "2", "IPv4", &[]), true).unwrap();
     assert!(store.is_empty());
 }
 
 #[test]
-fn the_port_is_the_one_named_http_else_the_only_one() {
-    let port_of = |ports: Value| {
-        let text = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "ports": ports,
-                          "endpoints": [endpoint("n", "10.0.0.1")]});
-        merged(&[text.to_string()])[0].http_port
-    };
-    assert_eq!(port_of(json!([{"name": "other", "port": 1}, {"name": "http", "port": 2}])), Some(2));
-    assert_eq!(port_of(json!([{"name": "metrics", "port": 3}])), Some(3));
-    assert_eq!(port_of(json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}])), None);
-    assert_eq!(port_of(json!(null)), None);
-    assert_eq!(port_of(json!([{"name": "http", "port": null}])), None);
-    assert_eq!(port_of(json!([{"name": "http", "port": 70_000}])), None);
+fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_before() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    heard(&mut store, "b", 2, now);
+    store.deleted("a", now + second);
+    store.settle(now + second);
+    assert_eq!(
+        (addresses(&store), store.known("10.0.0.1".parse().unwrap())),
+        (vec!["10.0.0.1".into(), "10.0.0.2".into()], Known::Gone)
+    );
+    put(&mut store, &slice("b", "2", "IPv4", &[("n2", "10.0.0.2"), ("n1", "10.0.0.1")]), true).unwrap();
+    // What changes later cannot have taken it over.
+    heard(&mut store, "b", 3, now + 2 * second);
+    store.settle(now + 2 * second);
+    assert_eq!(store.len(), 1);
+    assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn a_slice_is_stale_until_what_was_heard_of_is_read() {
+    let (now, timing) = (Instant::now(), Timing::default());
+    let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
+    let next = |store: &Store| store.next(|_| true, &timing).map(|(name, version, _)| (name.to_owned(), version));
+    assert_eq!(next(&store), None);
+    for old in [4, 5] {
+        heard(&mut store, "s", old, now);
+        assert_eq!(next(&store), None, "{old}");
+    }
+    heard(&mut store, "s", 6, now);
+    heard(&mut store, "s", 8, now);
+    assert_eq!(next(&store), Some(("s".into(), 8)));
+    put(&mut store, &slice("s", "7", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
+    assert_eq!(next(&store), Some(("s".into(), 8)), "not new enough");
+    put(&mut store, &slice("s", "9", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
+    assert_eq!(next(&store), None);
+    heard(&mut store, "new", 10, now);
+    assert!(store.has_unread() && next(&store) == Some(("new".into(), 10)));
+}
+
+#[test]
+fn another_history_makes_everything_stale() {
+    let now = Instant::now();
+    let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
+    for version in [5, 3] {
+        store.heard(&api::Metadata { name: "s", version, created: 0 }, false, now, 0.5).unwrap();
+        assert!(store.has_stale() && !store.has_unread());
+        put(&mut store, &slice("s", &version.to_string(), "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
+        assert!(!store.has_stale(), "{version}");
+    }
+}
+
+#[test]
+fn slices_of_ours_are_due_before_those_of_others() {
+    let (now, timing) = (Instant::now(), Timing::default());
+    let slices: Vec<_> = (0..20)
+        .map(|n| slice(&format!("s{n:02}"), "1", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]))
+        .collect();
+    let mut store = listed(&slices);
+    for n in 0..20 {
+        heard(&mut store, &format!("s{n:02}"), 2, now);
+    }
+    let ours = store.members().find("n13").unwrap();
+    let (name, _, due) = store.next(|id| id == ours, &timing).unwrap();
+    assert_eq!((name, due - now), ("s13", Duration::from_millis(15_200)));
+    // Somebody doubts one of the others.
+    store.doubt("10.0.0.4".parse().unwrap(), now);
+    let (name, _, due) = store.next(|id| id == ours, &timing).unwrap();
+    assert_eq!(name, "s04");
+    assert!(due - now <= Duration::from_millis(100), "{:?}", due - now);
 }
 
 #[test]
 fn more_slices_than_allowed_are_refused_and_the_known_ones_still_change() {
-    let mut store = Store::default();
-    for n in 0..limits::SLICES_MAX {
-        store.put(&serde_json::from_str(&slice(&format!("s{n}"), 0, "IPv4", json!([]))).unwrap()).unwrap();
-    }
-    let one_more = slice("one-more", 0, "IPv4", json!([]));
-    assert!(store.put(&serde_json::from_str(&one_more).unwrap()).is_err());
-    put(&mut store, &slice("s0", 0, "IPv4", json!([endpoint("n1", "10.0.0.1")])));
+    let mut store =
+        listed(&(0..limits::SLICES_MAX).map(|n| slice(&format!("s{n}"), "1", "IPv4", &[])).collect::<Vec<_>>());
+    assert!(put(&mut store, &slice("one-more", "1", "IPv4", &[]), true).is_err());
+    assert!(
+        store.heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, true, Instant::now(), 0.5).is_err()
+    );
+    put(&mut store, &slice("s0", "2", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.1"]);
+}
+
+#[test]
+fn a_slice_has_at_most_a_thousand_endpoints_that_count() {
+    let addresses: Vec<_> =
+        (0..limits::ENDPOINTS_PER_SLICE_MAX + 5).map(|n| format!("10.0.{}.{}", n / 250, n % 250 + 1)).collect();
+    let many: Vec<_> = addresses.iter().map(|a| (a.as_str(), a.as_str())).collect();
+    assert_eq!(listed(&[slice("s", "1", "IPv4", &many)]).endpoints(|_| true).len(), limits::ENDPOINTS_PER_SLICE_MAX);
+}
+
+#[test]
+fn name_zone_and_endpoint_of_a_member_take_at_most_64_bytes() {
+    let nodes: Vec<_> =
+        (0..5_000).map(|n| format!("ip-10-0-{:03}-{:03}.compute.example.org.", n / 250, n % 250)).collect();
+    assert!(nodes.iter().all(|name| name.len() == 36));
+    let slices: Vec<_> = (0..50)
+        .map(|s| {
+            let part: Vec<_> = (100 * s..100 * (s + 1))
+                .map(|n| (nodes[n].as_str(), format!("10.{}.{}.1", n / 250, n % 250)))
+                .collect();
+            slice(
+                &format!("kube-canary-{s:05}"),
+                "1",
+                "IPv4",
+                &part.iter().map(|(n, a)| (*n, a.as_str())).collect::<Vec<_>>(),
+            )
+        })
+        .collect();
+    let store = listed(&slices);
+    let endpoints: usize = store.slices.values().map(|slice| slice.endpoints.bytes()).sum();
+    let slices: usize = store.slices.keys().map(|name| name.len() + size_of::<(Box<str>, Slice)>()).sum();
+    let members = store.members().resident_bytes();
+    let each = (members + endpoints + slices).div_ceil(5_000);
+    println!("of 5,000 members: {members} bytes, their endpoints {endpoints}, slices {slices}: {each} each");
+    assert!(each <= 64, "{each} bytes");
 }

@@ -1,0 +1,247 @@
+//! Cuts a body's byte stream into what is in it, however the network cut it: the items of a list ([`Items`]), the events of a
+//! watch ([`Events`]). Holds at most one unfinished piece and one network read, whatever the body's length.
+//!
+//! The trap: a list that breaks off is a list that is short. It counts only once [`Items::finish`] has found its end.
+
+use super::api::{Kind, MAGIC};
+use super::protobuf::{Broken, varint};
+use crate::limits;
+
+/// Why a body cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A piece is longer than allowed.
+    #[error("more than {0} bytes")]
+    TooLarge(usize),
+    /// It is not what it should be.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl From<Broken> for Unreadable {
+    fn from(broken: Broken) -> Self {
+        Self::Malformed(broken.to_string())
+    }
+}
+
+/// What has arrived and is not yet taken.
+///
+/// Owned by the one who reads the body, and dropped with it; a piece is borrowed until the next is asked for. The memory is
+/// kept from piece to piece up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the piece that needed it is read.
+#[derive(Default)]
+struct Inbox {
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Inbox {
+    fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        // A great piece must not be paid for until the end of the body.
+        if self.buffer.is_empty() && self.buffer.capacity() > limits::EVENT_BUFFER_KEPT_BYTES {
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.buffer[self.taken..]
+    }
+
+    fn take(&mut self, length: usize) -> &[u8] {
+        let start = self.taken;
+        self.taken += length;
+        &self.buffer[start..self.taken]
+    }
+}
+
+/// The events of a watch: four bytes of length (big-endian), then a `WatchEvent`.
+pub struct Events {
+    inbox: Inbox,
+    limit: usize,
+}
+
+impl Events {
+    /// For events of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { inbox: Inbox::default(), limit }
+    }
+
+    /// Takes what has arrived. All events should have been read by [`Events::next_event`] before.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.inbox.push(bytes);
+    }
+
+    /// The next whole event.
+    ///
+    /// # Errors
+    /// It is longer than the limit.
+    pub fn next_event(&mut self) -> Result<Option<&[u8]>, Unreadable> {
+        let Some((length, rest)) = self.inbox.rest().split_first_chunk() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > self.limit {
+            return Err(Unreadable::TooLarge(self.limit));
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        self.inbox.take(4);
+        Ok(Some(self.inbox.take(length)))
+    }
+}
+
+/// A piece of a list.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Its ListMeta; the API server puts it before the items.
+    Metadata(&'a [u8]),
+    /// One item.
+    Item(&'a [u8]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the envelope.
+    Start,
+    /// Between two fields of the envelope.
+    Envelope,
+    /// In the list itself, of which so much is left.
+    List(u64),
+}
+
+/// The pieces of a list in its envelope.
+pub struct Items {
+    inbox: Inbox,
+    place: Place,
+    kind: Kind,
+    limit: usize,
+    kind_seen: bool,
+    list_seen: bool,
+}
+
+impl Items {
+    /// For a list of that kind, of items of at most `limit` bytes.
+    pub fn new(kind: Kind, limit: usize) -> Self {
+        Self { inbox: Inbox::default(), place: Place::Start, kind, limit, kind_seen: false, list_seen: false }
+    }
+
+    /// Takes what has arrived. All pieces should have been read by [`Items::next_piece`] before.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.inbox.push(bytes);
+    }
+
+    /// The next whole piece.
+    ///
+    /// # Errors
+    /// It is too long, or this is not such a list.
+    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Unreadable> {
+        loop {
+            match self.place {
+                Place::Start => {
+                    let rest = self.inbox.rest();
+                    let length = rest.len().min(MAGIC.len());
+                    if rest[..length] != MAGIC[..length] {
+                        return Err(Unreadable::Malformed("not an object in protobuf".into()));
+                    }
+                    if length < MAGIC.len() {
+                        return Ok(None);
+                    }
+                    self.inbox.take(length);
+                    self.place = Place::Envelope;
+                }
+                Place::Envelope => {
+                    let Some(field) = head(self.inbox.rest())? else { return Ok(None) };
+                    if field.number == 2 && field.has_length && !self.list_seen {
+                        if !self.kind_seen {
+                            return Err(Unreadable::Malformed("a list that does not say what it is of".into()));
+                        }
+                        self.list_seen = true;
+                        self.place = Place::List(field.length);
+                        self.inbox.take(field.before);
+                        continue;
+                    }
+                    let Some(whole) = self.whole(&field)? else { return Ok(None) };
+                    let content = &self.inbox.take(whole)[field.before..];
+                    if field.number == 1 {
+                        self.kind.check(content).map_err(Unreadable::Malformed)?;
+                        self.kind_seen = true;
+                    }
+                }
+                Place::List(0) => self.place = Place::Envelope,
+                Place::List(left) => {
+                    let Some(field) = head(self.inbox.rest())? else { return Ok(None) };
+                    let Some(rest) = left.checked_sub(field.before as u64).and_then(|l| l.checked_sub(field.length))
+                    else {
+                        return Err(Broken.into());
+                    };
+                    let Some(whole) = self.whole(&field)? else { return Ok(None) };
+                    self.place = Place::List(rest);
+                    match (field.number, field.has_length) {
+                        (1, true) => return Ok(Some(Piece::Metadata(&self.inbox.take(whole)[field.before..]))),
+                        (2, true) => return Ok(Some(Piece::Item(&self.inbox.take(whole)[field.before..]))),
+                        _ => _ = self.inbox.take(whole),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body has ended: was the list whole?
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn finish(&mut self) -> Result<(), Unreadable> {
+        let left = self.next_piece()?.is_some();
+        if !left && self.place == Place::Envelope && self.list_seen && self.inbox.rest().is_empty() {
+            Ok(())
+        } else {
+            Err(Unreadable::Malformed("a list that breaks off".into()))
+        }
+    }
+
+    /// The length of a field that has arrived whole.
+    fn whole(&self, field: &Head) -> Result<Option<usize>, Unreadable> {
+        let length = usize::try_from(field.length).ok().filter(|length| *length <= self.limit);
+        let whole = field.before + length.ok_or(Unreadable::TooLarge(self.limit))?;
+        Ok((self.inbox.rest().len() >= whole).then_some(whole))
+    }
+}
+
+/// The front of a field.
+struct Head {
+    number: u64,
+    /// Bytes before its content.
+    before: usize,
+    /// Bytes of its content.
+    length: u64,
+    /// It is bytes, and not a number.
+    has_length: bool,
+}
+
+/// Reads it. None where more bytes are needed.
+fn head(bytes: &[u8]) -> Result<Option<Head>, Broken> {
+    // The longest varint has ten bytes.
+    let read = |from: usize| match varint(&bytes[from..]) {
+        None if bytes.len() - from >= 10 => Err(Broken),
+        read => Ok(read),
+    };
+    let Some((tag, at)) = read(0)? else { return Ok(None) };
+    let field = |before, length, has_length| Ok(Some(Head { number: tag >> 3, before, length, has_length }));
+    match tag & 7 {
+        0 => match read(at)? {
+            Some((_, length)) => field(at, length as u64, false),
+            None => Ok(None),
+        },
+        1 => field(at, 8, false),
+        2 => match read(at)? {
+            Some((length, more)) => field(at + more, length, true),
+            None => Ok(None),
+        },
+        5 => field(at, 4, false),
+        _ => Err(Broken),
+    }
+}
+
+#[cfg(test)]
+mod tests;

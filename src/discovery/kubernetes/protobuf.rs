@@ -1,0 +1,181 @@
+//! The wire format of protocol buffers, as much of it as Kubernetes uses: fields of a message that lies in memory whole.
+//!
+//! Of our own, in place of a code generator and its run time: six small messages are read, most of whose fields are skipped
+//! unread, and everything that is kept borrows from the body. (<https://protobuf.dev/programming-guides/encoding/>)
+//!
+//! The trap: a field may come twice, and the last one counts; fields may come in any order.
+
+/// Not a protobuf message, or one that is cut off.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a protobuf message")]
+pub struct Broken;
+
+impl From<Broken> for String {
+    fn from(broken: Broken) -> Self {
+        broken.to_string()
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number or a truth value.
+    Number(u64),
+    /// A string, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Of a fixed width, which nothing that we read has.
+    Fixed,
+}
+
+impl<'a> Value<'a> {
+    /// The bytes.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub const fn bytes(self) -> Result<&'a [u8], Broken> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Number(_) | Self::Fixed => Err(Broken),
+        }
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// It is something else, or not UTF-8.
+    pub fn text(self) -> Result<&'a str, Broken> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Broken)
+    }
+
+    /// The number.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub const fn number(self) -> Result<u64, Broken> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Bytes(_) | Self::Fixed => Err(Broken),
+        }
+    }
+}
+
+/// The fields of a message, one after the other.
+#[derive(Clone, Debug)]
+pub struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// Of this message.
+    pub const fn of(message: &'a [u8]) -> Self {
+        Self(message)
+    }
+
+    fn read(&mut self) -> Option<(u64, Value<'a>)> {
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Number(self.varint()?),
+            1 => self.take(8).map(|_| Value::Fixed)?,
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                Value::Bytes(self.take(length)?)
+            }
+            5 => self.take(4).map(|_| Value::Fixed)?,
+            // Groups, which proto3 does not have.
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let (value, length) = varint(self.0)?;
+        self.0 = &self.0[length..];
+        Some(value)
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    /// A field's number and value; an error is the last.
+    type Item = Result<(u64, Value<'a>), Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.read();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field.ok_or(Broken))
+    }
+}
+
+/// A varint at the front, and how many bytes it takes. None where it is cut off, or longer than 64 bits.
+pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().take(10).enumerate() {
+        if index == 9 && *byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_every_width_are_told_apart() {
+        let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 0];
+        let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
+        let expected = [
+            (1, Value::Number(150)),
+            (2, Value::Bytes(b"hi")),
+            (3, Value::Fixed),
+            (4, Value::Fixed),
+            (5, Value::Bytes(b"")),
+        ];
+        assert_eq!(fields.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error_at_every_byte_but_between_fields() {
+        let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4];
+        for length in 0..=message.len() {
+            let whole = Fields::of(&message[..length]).all(|field| field.is_ok());
+            assert_eq!(whole, [0, 3, 7, 12].contains(&length), "{length}");
+        }
+    }
+
+    #[test]
+    fn nonsense_ends_with_an_error_and_never_runs_on() {
+        for message in
+            [&[0x0b][..], &[0x0f], &[0xff; 20], &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]]
+        {
+            let fields: Vec<_> = Fields::of(message).collect();
+            assert_eq!(fields, [Err(Broken)], "{message:?}");
+        }
+    }
+
+    #[test]
+    fn a_varint_has_at_most_64_bits() {
+        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 7]), Some((u64::MAX, 10)));
+        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]), None);
+        assert_eq!(varint(&[0x80]), None);
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        assert_eq!((Value::Number(1).text(), Value::Bytes(b"a").number()), (Err(Broken), Err(Broken)));
+        assert_eq!((Value::Bytes(&[0xff]).text(), Value::Fixed.bytes()), (Err(Broken), Err(Broken)));
+    }
+}

@@ -1,0 +1,53 @@
+//! What discovery has asked of the API server, and what came. Only where it asks one: with peers from elsewhere, these are four
+//! series for nothing.
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounter, IntCounterVec, Opts};
+
+use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
+
+/// Collects the API server's traffic of this process.
+#[derive(Debug)]
+pub struct ApiServerCollector {
+    received: IntCounter,
+    requests: IntCounterVec,
+}
+
+impl ApiServerCollector {
+    /// A collector.
+    ///
+    /// # Errors
+    /// None in practice: the names are valid.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            received: IntCounter::new(
+                "kube_canary_api_received_bytes_total",
+                "Bytes received from the Kubernetes API server, TLS included.",
+            )?,
+            requests: IntCounterVec::new(
+                Opts::new("kube_canary_api_requests_total", "Requests sent to the Kubernetes API server."),
+                &["verb"],
+            )?,
+        })
+    }
+}
+
+impl Collector for ApiServerCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.received.desc().into_iter().chain(self.requests.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        if Verb::ALL.iter().all(|verb| verb.requests() == 0) {
+            return Vec::new();
+        }
+        // Collected under the lock of `AgentMetrics::encode`, so that what is missing is added once.
+        self.received.inc_by(received_bytes().saturating_sub(self.received.get()));
+        for verb in Verb::ALL {
+            let counter = self.requests.with_label_values(&[verb.label()]);
+            counter.inc_by(verb.requests().saturating_sub(counter.get()));
+        }
+        self.received.collect().into_iter().chain(self.requests.collect()).collect()
+    }
+}

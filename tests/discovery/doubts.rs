@@ -1,0 +1,205 @@
+//! The prober doubts an address: is the list as new as can be?
+
+use std::time::Duration;
+
+use kube_canary::discovery::kubernetes::Timing;
+use kube_canary::discovery::{Readiness, Update};
+
+use super::api::{Api, Next, Watch, timing};
+use super::encode::{self, Endpoint, Slice, slice};
+use super::leaks;
+
+/// With two slices, of which none is read for hours unless somebody doubts it.
+fn patient() -> Timing {
+    let hour = Duration::from_hours(1);
+    Timing { read_spacing: hour, read_pause: hour, ..timing() }
+}
+
+fn two() -> [Slice; 2] {
+    [slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")]), slice("s2", "91", "IPv4", &[("n2", "10.0.0.2")])]
+}
+
+async fn patiently() -> (Api, Watch) {
+    let mut api = Api::timed(patient()).await;
+    let watch = api.synced_with(&two()).await;
+    (api, watch)
+}
+
+#[test]
+fn what_is_fresh_or_not_known_is_sure_at_once() {
+    leaks::run(async {
+        let (mut api, _watch) = patiently().await;
+        for address in ["10.0.0.1", "10.0.0.99", "fd00::1"] {
+            api.doubt(address).await;
+            api.sure(address).await;
+        }
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn what_is_stale_is_read_first_and_the_list_comes_before_the_answer() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        let mut leaving = slice("s1", "101", "IPv4", &[]);
+        leaving.endpoints = vec![Endpoint::terminating("n1", "10.0.0.1")];
+        watch.events(&[("MODIFIED", &leaving), ("MODIFIED", &slice("s2", "102", "IPv4", &[]))]);
+        watch.bookmark("103");
+        api.confirmed().await;
+        api.nothing_asked();
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        api.request().await.slice(&leaving);
+        let list = api.list().await;
+        let n1 = list.iter().find(|p| p.node == "n1").unwrap();
+        assert_eq!((list.len(), n1.readiness), (2, Readiness::Terminating));
+        api.sure("10.0.0.1").await;
+        // The other is still stale, and nobody doubts it.
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn a_slice_that_says_the_same_is_an_answer_without_a_list() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        let same = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
+        watch.changed(&same);
+        watch.bookmark("103");
+        api.confirmed().await;
+        api.doubt("10.0.0.2").await;
+        api.doubt("10.0.0.2").await;
+        api.confirmed().await;
+        api.request().await.slice(&same);
+        api.sure("10.0.0.2").await;
+    });
+}
+
+#[test]
+fn one_reading_answers_all_who_wait_for_it() {
+    leaks::run(async {
+        let mut api = Api::timed(patient()).await;
+        let [first, second] = two();
+        let crowded = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n3", "10.0.0.3")]);
+        let watch = api.synced_with(&[crowded, second]).await;
+        watch.changed(&slice("s1", "101", "IPv4", &[]));
+        watch.bookmark("102");
+        api.confirmed().await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let reading = api.request().await;
+        api.doubt("10.0.0.3").await;
+        api.confirmed().await;
+        reading.slice(&Slice { version: "101".into(), ..first });
+        assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
+        let mut sure = [api.answer().await, api.answer().await];
+        sure.sort();
+        assert_eq!(sure, ["10.0.0.1", "10.0.0.3"]);
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        watch.changed(&slice("s1", "101", "IPv4", &[]));
+        watch.bookmark("102");
+        api.confirmed().await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        api.request().await.answer(500, "", b"oops");
+        api.sure("10.0.0.1").await;
+        // And the next doubt leads to another reading, which it does not wait for where the one before is just over.
+        api.doubt("10.0.0.1").await;
+        let moved = slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]);
+        let (mut sure, mut names) = (false, Vec::new());
+        // The channel holds one: the server's request may come after an answer that nobody has taken.
+        let reading = loop {
+            match api.next().await {
+                Next::Request(reading) => break reading,
+                Next::Update(update) => sure |= matches!(update, Update::Sure(_)),
+            }
+        };
+        reading.slice(&moved);
+        while !sure || names.is_empty() {
+            match api.update().await {
+                Update::Sure(address) => sure |= address.to_string() == "10.0.0.1",
+                Update::List(list) => names = list.peers.iter().map(|p| p.address.to_string()).collect(),
+                Update::Confirmed | Update::Mesh(_) => {}
+            }
+        }
+        assert_eq!(names, ["10.0.0.2", "10.0.0.7"]);
+    });
+}
+
+#[test]
+fn who_is_out_of_touch_is_sure_at_once() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        watch.changed(&slice("s1", "101", "IPv4", &[]));
+        watch.bookmark("102");
+        api.confirmed().await;
+        watch.cut();
+        // Its head does not come: nobody knows what has changed.
+        let unanswered = api.request().await;
+        assert_eq!(unanswered.parameter("watch"), Some("1"));
+        api.doubt("10.0.0.1").await;
+        api.sure("10.0.0.1").await;
+        drop(unanswered.watch());
+        api.confirmed().await;
+        api.stop().await;
+        for _ in 0..20 {
+            api.doubt("10.0.0.1").await;
+            api.sure("10.0.0.1").await;
+        }
+    });
+}
+
+#[test]
+fn who_waits_when_the_watch_ends_is_answered() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        watch.changed(&slice("s1", "101", "IPv4", &[]));
+        watch.bookmark("102");
+        api.confirmed().await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let _never_answered = api.request().await;
+        watch.cut();
+        api.sure("10.0.0.1").await;
+    });
+}
+
+#[test]
+fn what_a_deleted_slice_held_stays_until_it_may_be_elsewhere_no_more_or_is_doubted() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        // The Service's slices are made anew: others come, and those known go.
+        let new = slice("s3", "101", "IPv4", &[("n1", "10.0.0.1")]);
+        watch.events(&[("ADDED", &new), ("DELETED", &slice("s1", "102", "IPv4", &[]))]);
+        watch.events(&[("DELETED", &slice("s2", "103", "IPv4", &[]))]);
+        watch.bookmark("104");
+        api.confirmed().await;
+        api.nothing_asked();
+        // Of a doubted one we can be sure: nothing that we have read has it.
+        api.doubt("10.0.0.2").await;
+        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
+        api.sure("10.0.0.2").await;
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn not_found_means_gone() {
+    leaks::run(async {
+        let mut api = Api::start().await;
+        let watch = api.synced_with(&two()).await;
+        watch.changed(&slice("s2", "101", "IPv4", &[]));
+        // Of another name, and of no API server: neither is.
+        api.request().await.answer(404, "", &encode::status(404, "NotFound", "s1"));
+        api.request().await.answer(404, "", b"404 page not found");
+        api.request().await.answer(404, "", &encode::status(404, "NotFound", "s2"));
+        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
+    });
+}
