@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 
 pub use crate::splitmix::Random;
 
@@ -289,6 +289,10 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         hour_kept: Some(true),
         echo_requests_received: counted,
         echo_replies_sent: counted,
+        members: Some(plan.nodes as u64),
+        watchers: None,
+        watchers_missing: None,
+        peer_list_age_seconds: Age::Seconds(1.0),
         recent: RecentSource {
             seconds: Some(seconds),
             echo_requests_received: Some(counted),

@@ -118,7 +118,7 @@ impl Count {
     }
 }
 
-/// Whether everybody who may ping is known, and every count is of one canary's namespace.
+/// Whether everybody who may ping is known, also in a mesh of which each node probes a part, and every count is of one canary's namespace.
 pub fn is_evidence_complete(matrix: &Matrix, network: Network) -> bool {
     let whole = |node: u16| matrix.get(node).presence == Presence::Whole || matrix.get(node).is_gone();
     let kept = matrix.not_kept();
@@ -126,6 +126,7 @@ pub fn is_evidence_complete(matrix: &Matrix, network: Network) -> bool {
         && !matrix.is_on_loopback()
         && kept.rows == 0
         && kept.cells == 0
+        && matrix.members() == matrix.node_count()
         && matrix.numbers().all(whole)
 }
 
