@@ -225,9 +225,8 @@ mod tests {
             let text = format!(
                 r#"{{"node":"a","zone":"z","members":300,"watchers":23,"watchers_missing":1,"peer_list_age_seconds":{age}}}"#
             );
-            serde_json::from_str::<Source>(&text).map(|source| {
-                (source.members, source.watchers, source.watchers_missing, source.peer_list_age_seconds)
-            })
+            serde_json::from_str::<Source>(&text)
+                .map(|source| (source.members, source.watchers, source.watchers_missing, source.peer_list_age_seconds))
         };
         let told = |age| (Some(300), Some(23), Some(1), age);
         assert_eq!(source("12.5").expect("a source"), told(Age::Seconds(12.5)));
