@@ -107,7 +107,8 @@ const fn copy_dense(text: &[u8], start: usize, end: usize, dense: &[u8], out: &m
         let byte = text[at];
         let is_idle = quote == 0
             && byte == b' '
-            && (has(dense, text, at - 1, at) || (dense.len() > 5 || text[at + 1] != b':') && has(dense, text, at + 1, at + 2));
+            && (has(dense, text, at - 1, at)
+                || (dense.len() > 5 || text[at + 1] != b':') && has(dense, text, at + 1, at + 2));
         if byte == quote {
             quote = 0;
         } else if quote == 0 && (byte == b'\'' || byte == b'"') {
@@ -179,6 +180,27 @@ const fn is(name: &[u8], text: &[u8], start: usize, end: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spaces_are_left_out_beside_punctuation_and_nowhere_else() {
+        let dense = |line: &[u8], dense: &[u8]| {
+            let mut out = [0; 100];
+            let written = copy_dense(line, 0, line.len() - 1, dense, &mut out, 0);
+            String::from_utf8(out[..written].to_vec()).expect("text")
+        };
+        let script = b"=,;:?{}()[]<>|&*!";
+        for (line, expected) in [
+            ("const [a, b] = x ? [1] : y + -1;\n", "const[a,b]=x?[1]:y + -1;\n"),
+            ("say('a, b', \"c = ' d\", e);\n", "say('a, b',\"c = ' d\",e);\n"),
+            ("say(`a, ${b} = c`, d);\n", "say(`a, ${b} = c`, d);\n"),
+            ("x = a / b, y;\n", "x = a / b, y;\n"),
+            ("}\n", "}\n"),
+        ] {
+            assert_eq!(dense(line.as_bytes(), script), expected);
+        }
+        let style = "h1 span, a :hover { color: var(--x); margin: 0 auto; }\n";
+        assert_eq!(dense(style.as_bytes(), b":;,{}"), "h1 span,a :hover{color:var(--x);margin:0 auto;}\n");
+    }
 
     #[test]
     fn frames_add_up_to_the_document() {

@@ -87,8 +87,9 @@ function places({ kind, subject }) {
 // ---- colours ------------------------------------------------------------------------------------
 
 // The number of a pair's colour in the palette of what is shown.
-function rank(peer) {
-  if (!peer) return NEVER;
+function rank(peer, source) {
+  // Of a row that did not come, or broke off, nothing is known.
+  if (!peer) return mesh.rows.has(source.name) && !mesh.missing.has(source.name) ? NEVER : UNKNOWN;
   if (leaves(peer)) return LEAVING;
   if (!measured(peer)) return UNKNOWN;
   if (shown.measure === 'loss') return LOSS.findIndex((bound) => loss(peer.recent) <= bound);
@@ -113,7 +114,9 @@ const palette = () => ({ ...paletteNames().map(color), [LEAVING]: color('leaving
 function total(peers) {
   const known = peers.filter(measured), recent = { lost: 0, received: 0, rtt_p50_seconds: 0, rtt_p99_seconds: 0 };
   const answered = known.filter((peer) => peer.recent.received).length;
-  for (const peer of known) for (const key in recent) recent[key] += (peer.recent[key] ?? 0) / (key[0] === 'r' && key[1] === 't' ? answered : 1);
+  for (const peer of known) {
+    for (const key in recent) recent[key] += (peer.recent[key] ?? 0) / (key.startsWith('rtt') ? answered : 1);
+  }
   return { state: '', recent };
 }
 
@@ -145,7 +148,7 @@ function paint() {
   const down = rows.map((source, y) => {
     const layers = layersShown().map((layer) => mesh.rows.get(source.name)?.layers[layer]), whole = [];
     columns.forEach((peer, x) => layers.forEach((peers, half) => {
-      const cell = peers?.get(peer.name), number = rank(cell), at = y * cells.width + x * many + half;
+      const cell = peers?.get(peer.name), number = rank(cell, source), at = y * cells.width + x * many + half;
       if (source === peer) pixels[at] = self;
       else if (number !== UNKNOWN) pixels[at] = codes[number];
       if (!cell) return;
@@ -256,7 +259,7 @@ function drawFigures({ x, y, back, across, down }) {
   for (const i of down) {
     const source = rows.nodes[i], row = mesh.rows.get(source.name);
     for (const j of across.filter((column) => columns.nodes[column] !== source)) {
-      const peers = findAll(source.name, columns.nodes[j].name), under = row && !peers[1] && peers.length < 2 ? colors[rank(peers[0])] : '';
+      const peers = findAll(source.name, columns.nodes[j].name), under = row && peers.length < 2 ? colors[rank(peers[0], source)] : '';
       const words = row ? peers.map(figure).join(' | ') : mesh.at ? 'no row' : '';
       const cx = x + columns.starts[j] + columns.size / 2, cy = y + rows.starts[i] + rows.size / 2;
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);

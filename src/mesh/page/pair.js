@@ -15,14 +15,14 @@ function describe(source, peer) {
     return `${pair}not probed, ${layerName(shown.layer)}; ${rest}`;
   }
   const own = mesh.nodes.get(source).lag, more = own.length ? [`${source} itself ${own.join(', ')}`] : [];
-  const told = cells.map((cell, i) => (cells[1] || i ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
+  const told = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
   return pair + [...told, ...more].join('; ');
 }
 
 function figures(cell) {
   if (!cell) return 'not probed';
   const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell);
-  if (cell.since_unix_seconds != null) more.push(`losing ${since(cell.since_unix_seconds)}`);
+  if (cell.since_unix_seconds != null && !leaving) more.push(`losing ${since(cell.since_unix_seconds)}`);
   if (leaving) more.push(`${cell.node} ${DRAINING[cell.state] ?? DRAINING[leaving]}: probes to it are not counted`);
   return [measured(cell)
     ? `${percent(loss(recent))} lost (${recent.lost} of ${recent.lost + recent.received} in ${time}), RTT `
