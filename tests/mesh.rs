@@ -353,8 +353,8 @@ fn the_hour_of_any_pair_comes_by_way_of_any_canary() {
 /// The next three of a ring of twelve.
 fn ring(net: u8) -> impl Fn(u8) -> String {
     move |node| {
-        let next = (1..4).map(|step| (node + step) % 12);
-        let peers: Vec<String> = next.map(|node| peer_at(&format!("n{node}"), address_of(net, node))).collect();
+        let ahead = (1..4).map(|step| (node + step) % 12);
+        let peers: Vec<String> = ahead.map(|node| peer_at(&format!("n{node}"), address_of(net, node))).collect();
         row(&format!("n{node}"), &peers)
     }
 }
