@@ -15,6 +15,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Update};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
+use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::MeshRoutes;
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
@@ -95,7 +96,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let build = Build { allocator: &allocator, stats, http_workers: settings.http_workers };
+    let build = Build {
+        allocator: &allocator,
+        stats,
+        http_workers: settings.http_workers,
+        series_budget: settings.series_budget,
+    };
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
@@ -105,7 +111,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 
     allocator::mark_baseline();
     let (updates, received) = mpsc::channel(1);
-    let (_doubts, questions) = mpsc::channel(1);
+    let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
@@ -115,11 +121,10 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         http_port,
     };
     let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
-    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
+    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view), asked);
     let done = probing.run(received, stop, &mut profiling).await;
     profiling.write_last();
 
-    view.health.stop();
     source.abort();
     server.shutdown();
     log::info!("{}: stopped", settings.node_name);
@@ -131,6 +136,8 @@ struct ProbeLoop {
     view: Arc<View>,
     own: Own,
     forget_after: Nanos,
+    /// Where doubts about the list go.
+    asked: mpsc::Sender<IpAddr>,
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     mesh: MeshFacts,
@@ -140,24 +147,22 @@ struct ProbeLoop {
 }
 
 impl ProbeLoop {
-    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>) -> Self {
+    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>, asked: mpsc::Sender<IpAddr>) -> Self {
         let probing = prober::Settings {
             interval: settings.interval.into(),
             timeout: settings.timeout.into(),
             payload_bytes: settings.payload_bytes,
             node: settings.node_name.clone(),
+            doubts: settings.discovery.answers(),
         };
-        let own = Own {
-            node: settings.node_name.clone(),
-            zone: settings.zone.clone(),
-            addresses: own_addresses(settings),
-            max_peers: settings.max_peers,
-        };
+        let own =
+            Own { node: settings.node_name.clone(), zone: settings.zone.clone(), addresses: own_addresses(settings) };
         Self {
             prober: Prober::new(sockets, MonotonicClock, &probing),
             view,
             own,
             forget_after: settings.forget_after.into(),
+            asked,
             pending: None,
             mesh: MeshFacts::default(),
             housekept: Nanos(0),
@@ -172,15 +177,30 @@ impl ProbeLoop {
         profiling: &mut Profiling,
     ) -> Result<(), RunError> {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
+        // Once a stop is asked for: when it is no longer waited for probes under way.
+        let mut end = None;
         loop {
             let drained = self.turn();
             let now = self.prober.clock().now();
+            if end.is_some_and(|end| now >= end || !self.prober.awaits_any()) {
+                return Ok(());
+            }
             let latest = if drained && self.pending.is_none() { now.plus(HOUSEKEEPING) } else { now };
             tokio::select! {
-                waited = pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
-                Some(update) = updates.recv() => self.update(update),
+                waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
+                    waited.map_err(system("set the pacing timer"))?;
+                }
+                // Not while a list waits: what comes behind it speaks of it.
+                Some(update) = updates.recv(), if self.pending.is_none() => self.update(update),
                 () = profiling.asked() => profiling.write_numbered(),
-                () = stop.asked() => return Ok(()),
+                () = stop.asked(), if end.is_none() => {
+                    // First of all, so that nobody is sent here any more. HTTP goes on meanwhile: a last scrape finds every
+                    // probe answered, or lost.
+                    self.view.health.stop();
+                    self.prober.finish();
+                    log::info!("{}: stopping", self.own.node);
+                    end = Some(now.plus(PROBES_FINISH_TIME.into()));
+                }
             }
         }
     }
@@ -190,7 +210,7 @@ impl ProbeLoop {
             Update::List(list) => self.pending = Some(list),
             Update::Confirmed => {}
             Update::Mesh(mesh) => return self.mesh = mesh,
-            Update::Sure(_) => return,
+            Update::Sure(address) => return self.prober.sure(address),
         }
         self.view.health.list_confirmed(clock::monotonic());
     }
@@ -210,7 +230,10 @@ impl ProbeLoop {
             }
             self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
-        self.prober.turn(&mut &self.view.statistics)
+        let drained = self.prober.turn(&mut &self.view.statistics);
+        // Where the source is behind, or gone, nobody waits for it.
+        self.prober.ask(|address| self.asked.try_send(address).is_ok());
+        drained
     }
 
     fn apply(&mut self, now: Nanos) {
@@ -236,15 +259,22 @@ impl ProbeLoop {
         }
     }
 
-    /// Lets go of peers that have been away for long, and closes up what they leave.
+    /// Probes no more who left some time ago, lets go of who has been away for long, and closes up what they leave.
     fn forget(&mut self, now: Nanos) {
+        let grace = self.forget_after.min(LEAVE_GRACE.into());
         let is_due = |directory: &Directory| {
-            directory.has_forgettable(now, self.forget_after) || (directory.is_sparse() && self.view.walks.are_over())
+            directory.has_stoppable(now, grace)
+                || directory.has_forgettable(now, self.forget_after)
+                || (directory.is_sparse() && self.view.walks.are_over())
         };
         if !self.view.directory.try_read().is_ok_and(|directory| is_due(&directory)) {
             return;
         }
         let Ok(mut directory) = self.view.directory.try_write() else { return };
+        for change in directory.stop(now, grace) {
+            self.view.statistics.apply(change);
+            self.prober.apply(change);
+        }
         directory.forget(now, self.forget_after);
         if self.view.walks.are_over()
             && let Some(compaction) = directory.compact()

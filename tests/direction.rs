@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
 const STAGES: [(&str, &[&str]); 12] = [
-    ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock"]),
+    ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock", "region"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc", "region"]),

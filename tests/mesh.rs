@@ -17,7 +17,7 @@ use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
-use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
 use kube_canary::mesh::MeshRoutes;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -151,12 +151,12 @@ impl Mesh {
             about: About::new(&allocator),
             walks: Walks::default(),
         });
-        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new(), max_peers: 0 };
+        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
         let bound = bind();
-        let build = Build { allocator: &allocator, stats, http_workers: 2 };
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());

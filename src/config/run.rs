@@ -10,8 +10,9 @@ use super::{Env, UsageError};
 use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
 use crate::limits::{
-    HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX, SERIES_BUDGET_MIN,
+    HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, MAX_PEERS_DEFAULT,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX,
+    SERIES_BUDGET_MIN,
 };
 use crate::statistics::Bounds;
 use crate::units::parse_duration;
@@ -72,7 +73,7 @@ impl RunSettings {
             timeout,
             payload_bytes,
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
-            max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, 0),
+            max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, MAX_PEERS_DEFAULT),
             node_network: typed.value("network", networks)?.unwrap_or(false),
             series_budget: size(
                 typed.value("series-budget", number_between(SERIES_BUDGET_MIN as u64, SERIES_BUDGET_MAX as u64))?,
@@ -249,7 +250,7 @@ mod tests {
     fn defaults_are_those_of_the_design() {
         let s = settings(PEER, &|_| None).unwrap();
         assert_eq!((s.interval, s.timeout, s.payload_bytes), (Duration::from_secs(1), Duration::from_secs(1), 56));
-        assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 0));
+        assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 24));
         assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), Bounds::default()));
         assert!(!s.node_name.is_empty());
     }

@@ -153,7 +153,8 @@ impl Mesh {
             let mut command = Command::new(&program);
             command.arg("run").args(["--discovery", "static", "--log-level", "warn", "--node-name", node]);
             command.args(["--zone", zone(index), "--listen", &format!("{address}:{}", settings.port)]);
-            command.args(["--interval", &format!("{}us", settings.interval.as_micros())]);
+            // All of them are in one table, however many there are.
+            command.args(["--interval", &format!("{}us", settings.interval.as_micros()), "--max-peers", "0"]);
             for (other, (name, peer)) in nodes.iter().enumerate().filter(|(other, _)| *other != index) {
                 command.args(["--peer", &format!("{name}={peer}@{}", zone(other))]);
             }

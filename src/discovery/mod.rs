@@ -6,14 +6,19 @@
 
 pub mod dns;
 pub mod kubernetes;
+pub mod members;
+mod narrow;
 mod random;
 mod report;
+pub mod selection;
 pub mod static_list;
 
 use std::net::IpAddr;
 
 pub use dns::DnsConfig;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
+pub use members::{MemberId, Members};
+pub use selection::{Scheme, Selection, select};
 pub use static_list::StaticConfig;
 
 /// What a source says about a peer's readiness.
@@ -93,17 +98,20 @@ pub enum Update {
 }
 
 /// What a source knows of the whole mesh, of which a list may hold a part.
+///
+/// Watchers are those that the selection gives a node, whether they run or not: all who are due to probe it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeshFacts {
-    /// Nodes, our own included.
+    /// Nodes, our own included, and those that have just left.
     pub members: u32,
     /// Nodes that watch ours, by the selection that all nodes make: of its own zone.
     pub watchers_in_zone: u32,
     /// Of other zones.
     pub watchers_elsewhere: u32,
-    /// Watchers that ours should have but cannot: of any zone.
+    /// Watchers that ours lacks: of any zone, of half the peers that a node has. None in a full mesh, where all watch it.
     pub watchers_missing: u32,
-    /// Of other zones.
+    /// Of other zones, of a quarter: as where one zone has most nodes, and the others' cannot watch them all. None in a
+    /// full mesh, and none in a mesh of one zone.
     pub watchers_missing_elsewhere: u32,
 }
 
@@ -181,11 +189,13 @@ impl Source {
 /// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
 /// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
 pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
-    drop((ourselves, questions));
+    drop(questions);
     match source {
-        Source::Static(config) => static_list::run(config, updates).await,
-        Source::Dns(config) => dns::run(config, updates).await,
+        Source::Static(config) => narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await,
+        Source::Dns(config) => narrow::run(|lists| dns::run(config, lists), ourselves, updates).await,
         // Boxed: else each source would pay for the largest state machine.
-        Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, updates)).await,
+        Source::Kubernetes(config) => {
+            Box::pin(narrow::run(|lists| kubernetes::run(*config, lists), ourselves, updates)).await;
+        }
     }
 }

@@ -1,6 +1,4 @@
-//! Which of a list's entries are probed: never oneself, one per node, family and network, at most `max_peers` nodes.
-
-use std::hash::{DefaultHasher, Hash, Hasher};
+//! Which of a list's entries are probed: never oneself, one per node, family and network.
 
 use super::{Own, Via};
 use crate::discovery::{PeerList, PeerSpec, Readiness};
@@ -11,9 +9,6 @@ pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
     // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
     peers.retain(|p| p.node != own.node && !own.addresses.contains(&p.address) && !p.address.is_unspecified());
     keep_one_per_node(&mut peers);
-    if own.max_peers > 0 {
-        keep_highest(&mut peers, own);
-    }
     peers
 }
 
@@ -29,24 +24,6 @@ fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     }
     let mut kept = kept.into_iter();
     peers.retain(|_| kept.next().unwrap_or(false));
-}
-
-/// Rendezvous hashing: a node that joins or leaves changes at most one choice of ours, and every agent spreads its
-/// choices over all others.
-fn keep_highest(chosen: &mut Vec<PeerSpec>, own: &Own) {
-    let weight = |node: &str| {
-        // DefaultHasher::new() has fixed keys: the same choice after every restart.
-        let mut hasher = DefaultHasher::new();
-        (own.node.as_str(), node).hash(&mut hasher);
-        hasher.finish()
-    };
-    let mut nodes: Vec<(u64, &str)> = chosen.iter().map(|p| (weight(&p.node), p.node.as_str())).collect();
-    nodes.sort_unstable_by(|a, b| b.cmp(a));
-    nodes.dedup();
-    let first_out = nodes.get(own.max_peers).map(|(weight, node)| (*weight, (*node).to_owned()));
-    if let Some((limit, node)) = first_out {
-        chosen.retain(|p| (weight(&p.node), p.node.as_str()) > (limit, node.as_str()));
-    }
 }
 
 #[cfg(test)]
@@ -65,8 +42,8 @@ mod tests {
         }
     }
 
-    fn own(max_peers: usize) -> Own {
-        Own { node: "self".into(), max_peers, ..Own::default() }
+    fn own() -> Own {
+        Own { node: "self".into(), ..Own::default() }
     }
 
     #[test]
@@ -80,7 +57,7 @@ mod tests {
             (Unready, Terminating, 1),
         ] {
             let list = PeerList { peers: vec![spec("a", 1, first), spec("a", 2, second)] };
-            let chosen = probed(list, &own(0));
+            let chosen = probed(list, &own());
             assert_eq!(chosen.len(), 1);
             assert_eq!(chosen[0].address, std::net::IpAddr::from([10, 0, 0, expected]), "{first:?} then {second:?}");
         }
@@ -94,16 +71,6 @@ mod tests {
                 PeerSpec { address: [0, 0, 0, 0].into(), ..spec("b", 2, Readiness::Ready) },
             ],
         };
-        assert_eq!(probed(list, &own(0)).len(), 1);
-    }
-
-    #[test]
-    fn max_peers_is_kept_and_one_node_more_changes_at_most_one_choice() {
-        let list = |n: u8| PeerList { peers: (1..=n).map(|i| spec(&format!("n{i}"), i, Readiness::Ready)).collect() };
-        let few = probed(list(50), &own(10));
-        let more = probed(list(51), &own(10));
-        assert_eq!((few.len(), more.len()), (10, 10));
-        assert!(more.iter().filter(|p| !few.contains(p)).count() <= 1);
-        assert_eq!(probed(list(7), &own(10)).len(), 7);
+        assert_eq!(probed(list, &own()).len(), 1);
     }
 }

@@ -36,3 +36,4 @@ mod pinging;
 mod random;
 mod service;
 mod sockets;
+mod stop;

@@ -184,7 +184,7 @@ pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&s
 pub struct Canary<'a> {
     pub node: &'a Node,
     /// Ends with this.
-    _process: Process,
+    pub process: Process,
     http: SocketAddr,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Canary<'a> {
             Socket::Ping => "IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM",
             _ => "IPv4 SOCK_RAW, IPv6 SOCK_RAW",
         });
-        Self { node, _process: process, http: (Ipv4Addr::LOCALHOST, port).into() }
+        Self { node, process, http: (Ipv4Addr::LOCALHOST, port).into() }
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -211,6 +211,11 @@ impl<'a> Canary<'a> {
     pub fn json(&self, path: &str) -> serde_json::Value {
         let response = self.node.namespace.within(|| fetch(self.http, path, "")).expect("it answers");
         serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
+    }
+
+    /// The status of an endpoint; none where nobody listens any more.
+    pub fn status(&self, path: &str) -> Option<u16> {
+        self.node.namespace.within(|| fetch(self.http, path, "")).ok().map(|response| response.status)
     }
 
     /// Waits until `enough` holds of what it says of `peer`, and gives that.

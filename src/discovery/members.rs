@@ -1,0 +1,299 @@
+//! Who belongs to the mesh: the name and the zone of every node, from which each agent computes the same selection.
+//!
+//! 5,000 members must cost next to nothing: a name stands in one long string, an entry is 12 bytes, and the order in which
+//! a name is found is a number of two bytes. A map of strings would be three times as large, in pieces of the heap.
+//!
+//! The trap is a rollout: every pod leaves the list and comes back, one after the other. A member stays one while it is
+//! away for less than `forget_after`, so that nobody's peers move meanwhile.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::selection::hash;
+use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX, ZONES_MAX};
+use crate::region::List;
+
+/// A member's number: small, its own while it is a member, another's once it was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemberId(pub u16);
+
+impl MemberId {
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Index of a zone; [`Members::UNKNOWN_ZONE`] is that of all whose zone nobody has told us.
+pub(super) type ZoneNumber = u8;
+
+/// `absent_since` of who is in the list.
+const PRESENT: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where the name begins.
+    begin: u32,
+    /// In tenths of a second since the first list: 13 years fit.
+    absent_since: u32,
+    /// Of the name; 0: nobody has this number.
+    length: u8,
+    zone: ZoneNumber,
+    listed: bool,
+}
+
+const NOBODY: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0, listed: false };
+
+const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(ZONES_MAX < ZoneNumber::MAX as usize);
+
+/// All members.
+#[derive(Debug)]
+pub struct Members {
+    entries: List<Entry>,
+    /// One behind the other; the space of who was let go is won back when it is more than half.
+    names: List<u8>,
+    /// Those who are members, in the order of the ring: by their names' place on it, then by name.
+    ring: List<u16>,
+    zones: Vec<Box<str>>,
+    /// No number below is free.
+    first_free: usize,
+    forget_after: Duration,
+    began: Option<Instant>,
+    version: u64,
+}
+
+impl Members {
+    pub(super) const UNKNOWN_ZONE: ZoneNumber = 0;
+
+    /// Nobody yet. A member that is in no list for `forget_after` is let go.
+    pub fn new(forget_after: Duration) -> Self {
+        Self {
+            entries: List::new(PEER_SLOTS_MAX),
+            // Twice what all can be, for that is when space is won back.
+            names: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX),
+            ring: List::new(PEER_SLOTS_MAX),
+            zones: vec!["unknown".into()],
+            first_free: 0,
+            forget_after,
+            began: None,
+            version: 0,
+        }
+    }
+
+    /// Finds or adds a node. A zone that is given replaces the one known. None where the table is full
+    /// ([`PEER_SLOTS_MAX`]), or for a name that no node can have.
+    pub fn put(&mut self, node: &str, zone: Option<&str>) -> Option<MemberId> {
+        let id = match self.place(node) {
+            Ok(at) => MemberId(self.ring[at]),
+            Err(at) => self.add(node, at)?,
+        };
+        if let Some(zone) = zone {
+            let zone = self.zone_to(zone, id);
+            if std::mem::replace(&mut self.entries[id.index()].zone, zone) != zone {
+                self.version += 1;
+            }
+        }
+        Some(id)
+    }
+
+    /// The member of that name.
+    pub fn find(&self, node: &str) -> Option<MemberId> {
+        self.place(node).ok().map(|at| MemberId(self.ring[at]))
+    }
+
+    /// The name; empty where nobody has that number.
+    pub fn name(&self, id: MemberId) -> &str {
+        let Some(entry) = self.entries.get(id.index()) else { return "" };
+        let begin = entry.begin as usize;
+        let bytes = self.names.get(begin..begin + usize::from(entry.length)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// The zone, where it is known.
+    pub fn zone(&self, id: MemberId) -> Option<&str> {
+        let number = self.zone_number(id);
+        if number == Self::UNKNOWN_ZONE { None } else { self.zones.get(usize::from(number)).map(|zone| &**zone) }
+    }
+
+    /// Who is listed now: all others begin (or go on) to be absent, and those that have been for `forget_after` or longer
+    /// are let go.
+    pub fn listed(&mut self, ids: impl Iterator<Item = MemberId>, now: Instant) {
+        self.entries.iter_mut().for_each(|entry| entry.listed = false);
+        for id in ids {
+            if let Some(entry) = self.entries.get_mut(id.index()) {
+                entry.listed = true;
+            }
+        }
+        let now_tenths = self.tenths(now);
+        for entry in &mut *self.entries {
+            if entry.listed {
+                entry.absent_since = PRESENT;
+            } else if entry.absent_since == PRESENT {
+                entry.absent_since = now_tenths;
+            }
+        }
+        self.expire(now);
+    }
+
+    /// Lets go of those that have been absent for `forget_after` or longer. Returns whether there were any.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let now = self.tenths(now);
+        let after = u32::try_from(self.forget_after.as_millis().div_ceil(100)).unwrap_or(PRESENT);
+        self.remove(|_, entry| entry.absent_since != PRESENT && now.saturating_sub(entry.absent_since) >= after)
+    }
+
+    /// Lets go of one that is known not to come back.
+    pub fn let_go(&mut self, id: MemberId) {
+        self.remove(|other, _| other == id);
+    }
+
+    /// Returns whether there were any.
+    fn remove(&mut self, goes: impl Fn(MemberId, &Entry) -> bool) -> bool {
+        let mut kept = 0;
+        for at in 0..self.ring.len() {
+            let id = MemberId(self.ring[at]);
+            if goes(id, &self.entries[id.index()]) {
+                self.entries[id.index()] = NOBODY;
+                self.first_free = self.first_free.min(id.index());
+            } else {
+                self.ring[kept] = id.0;
+                kept += 1;
+            }
+        }
+        if kept == self.ring.len() {
+            return false;
+        }
+        self.ring.resize(kept, 0);
+        let used = self.entries.iter().rposition(|entry| entry.length > 0).map_or(0, |last| last + 1);
+        self.entries.resize(used, NOBODY);
+        self.first_free = self.first_free.min(used);
+        self.win_back_names();
+        self.version += 1;
+        true
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Whether any is absent, and so may be let go without a new list.
+    pub fn any_absent(&self) -> bool {
+        self.entries.iter().any(|entry| entry.length > 0 && entry.absent_since != PRESENT)
+    }
+
+    /// Changes whenever a selection may: a member has come or gone, or is in another zone.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What all of it takes in memory, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.entries.resident_bytes() + self.names.resident_bytes() + self.ring.resident_bytes()
+    }
+
+    /// All of them, in the order of the ring.
+    pub(super) fn ring(&self) -> impl ExactSizeIterator<Item = MemberId> {
+        self.ring.iter().map(|id| MemberId(*id))
+    }
+
+    /// Where on the ring that name is, or would be.
+    pub(super) fn place(&self, node: &str) -> Result<usize, usize> {
+        let wanted = hash::on_ring(node);
+        self.ring.binary_search_by(|id| {
+            let name = self.name(MemberId(*id));
+            match hash::on_ring(name).cmp(&wanted) {
+                Ordering::Equal => name.cmp(node),
+                other => other,
+            }
+        })
+    }
+
+    pub(super) fn zone_number(&self, id: MemberId) -> ZoneNumber {
+        self.entries.get(id.index()).map_or(Self::UNKNOWN_ZONE, |entry| entry.zone)
+    }
+
+    /// The number of a zone that some member may be in.
+    pub(super) fn zone_called(&self, zone: &str) -> Option<ZoneNumber> {
+        let known = self.zones.iter().position(|known| **known == *zone)?;
+        ZoneNumber::try_from(known).ok()
+    }
+
+    fn add(&mut self, node: &str, at: usize) -> Option<MemberId> {
+        let length = u8::try_from(node.len()).ok().filter(|length| *length > 0)?;
+        let begin = u32::try_from(self.names.len()).ok()?;
+        while self.entries.get(self.first_free).is_some_and(|entry| entry.length > 0) {
+            self.first_free += 1;
+        }
+        let number = u16::try_from(self.first_free).ok()?;
+        if (self.first_free == self.entries.len() && !self.entries.push(NOBODY)) || !self.names.extend(node.as_bytes())
+        {
+            return None;
+        }
+        self.entries[self.first_free] = Entry { begin, length, ..NOBODY };
+        // As many as there are entries: there is room.
+        if !self.ring.push(number) {
+            return None;
+        }
+        self.ring[at..].rotate_right(1);
+        self.version += 1;
+        Some(MemberId(number))
+    }
+
+    /// The number of a zone for a member: one known, a new one, or one that nobody else is in any more.
+    fn zone_to(&mut self, zone: &str, id: MemberId) -> ZoneNumber {
+        if zone.is_empty() {
+            return Self::UNKNOWN_ZONE;
+        }
+        if let Some(known) = self.zone_called(zone) {
+            return known;
+        }
+        let held = |number: usize| {
+            let others = self.entries.iter().enumerate().filter(|(index, _)| *index != id.index());
+            others.into_iter().any(|(_, entry)| usize::from(entry.zone) == number)
+        };
+        if let Some(free) = (1..self.zones.len()).find(|number| !held(*number)) {
+            self.zones[free] = zone.into();
+            // Maybe its own old zone under another name: for a selection, that of nobody.
+            self.version += 1;
+            return ZoneNumber::try_from(free).unwrap_or(Self::UNKNOWN_ZONE);
+        }
+        if self.zones.len() == ZONES_MAX {
+            return Self::UNKNOWN_ZONE;
+        }
+        self.zones.push(zone.into());
+        ZoneNumber::try_from(self.zones.len() - 1).unwrap_or(Self::UNKNOWN_ZONE)
+    }
+
+    fn tenths(&mut self, now: Instant) -> u32 {
+        let began = *self.began.get_or_insert(now);
+        u32::try_from(now.saturating_duration_since(began).as_millis() / 100).unwrap_or(PRESENT - 1)
+    }
+
+    /// Moves all names to a fresh region where more than half of this one is nobody's.
+    fn win_back_names(&mut self) {
+        let held: usize = self.entries.iter().map(|entry| usize::from(entry.length)).sum();
+        if 2 * held >= self.names.len() {
+            return;
+        }
+        let mut fresh = List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX);
+        for entry in &mut *self.entries {
+            let begin = entry.begin as usize;
+            let name = &self.names[begin..begin + usize::from(entry.length)];
+            entry.begin = u32::try_from(fresh.len()).unwrap_or(0);
+            // It held them before, and more.
+            let _ = fresh.extend(name);
+        }
+        self.names = fresh;
+    }
+}
+
+#[cfg(test)]
+mod tests;

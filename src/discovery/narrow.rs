@@ -1,0 +1,195 @@
+//! Between a source that lists the whole mesh and those who probe: lets pass whom [`select`] has chosen, and says before of
+//! the mesh what [`MeshFacts`] holds.
+//!
+//! The traps: who is absent for long is let go without a new list, and another must be probed instead; so while anyone is
+//! absent, the last list is kept, without its names. A source by DNS lists addresses in the place of names that it does
+//! not know yet; they are members only as long as they are listed.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::members::{MemberId, Members};
+use super::selection::{Selection, select};
+use super::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
+
+/// Runs a source, and passes on what it sends, narrowed, until nobody listens any more or the source ends.
+pub async fn run<S: Future<Output = ()>>(source: impl FnOnce(Updates) -> S, ourselves: Ourselves, updates: Updates) {
+    let (lists, mut received) = mpsc::channel(1);
+    let mut narrow = Narrow::new(ourselves);
+    let pass_on = async {
+        while let Some(update) = received.recv().await {
+            for update in narrow.update(update, Instant::now()) {
+                if updates.send(update).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = source(lists) => {}
+        () = pass_on => {}
+        () = updates.closed() => {}
+    }
+}
+
+/// An entry of a list, its name with the members.
+struct Kept {
+    member: MemberId,
+    address: IpAddr,
+    readiness: Readiness,
+    http_port: Option<u16>,
+    network: Network,
+}
+
+/// Decides what passes. No I/O, no clock.
+struct Narrow {
+    ourselves: Ourselves,
+    members: Members,
+    /// Of the members at that version.
+    selection: Option<(u64, Selection)>,
+    /// As last said.
+    facts: Option<MeshFacts>,
+    /// The last list, while anyone is absent.
+    kept: Vec<Kept>,
+    /// Of the last list: those who are called by their address.
+    stand_ins: Vec<MemberId>,
+    /// How many of the last list were left out.
+    without_place: usize,
+}
+
+impl Narrow {
+    fn new(ourselves: Ourselves) -> Self {
+        let members = Members::new(ourselves.forget_after);
+        let (kept, stand_ins) = (Vec::new(), Vec::new());
+        Self { ourselves, members, selection: None, facts: None, kept, stand_ins, without_place: 0 }
+    }
+
+    /// What to send instead, in order.
+    fn update(&mut self, update: Update, now: Instant) -> impl Iterator<Item = Update> {
+        let (facts, update) = match update {
+            // No choice is to be made: nobody need be remembered.
+            Update::List(list) if self.ourselves.max_peers == 0 => {
+                (self.news(full_mesh(&list, &self.ourselves)), Update::List(list))
+            }
+            Update::List(list) => {
+                let chosen = self.list(list, now);
+                (self.chosen_facts(), Update::List(chosen))
+            }
+            Update::Confirmed if self.members.expire(now) => {
+                let chosen = self.again();
+                (self.chosen_facts(), Update::List(chosen))
+            }
+            other => (None, other),
+        };
+        facts.map(Update::Mesh).into_iter().chain([update])
+    }
+
+    /// Takes a complete list, and gives those of it who are to be probed, and our own entries.
+    fn list(&mut self, list: PeerList, now: Instant) -> PeerList {
+        let mut peers = list.peers;
+        let ids: Vec<Option<MemberId>> =
+            peers.iter().map(|spec| self.members.put(&spec.node, spec.zone.as_deref())).collect();
+        // A list may lack ourselves; the others' have us.
+        let listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
+        let own_zone = if listed { None } else { self.ourselves.zone.as_deref() };
+        let own = self.members.put(&self.ourselves.node, own_zone);
+        let stand_ins = peers.iter().zip(&ids).filter(|(spec, _)| stands_in(spec)).filter_map(|(_, id)| *id).collect();
+        for gone in std::mem::replace(&mut self.stand_ins, stand_ins) {
+            if !ids.contains(&Some(gone)) {
+                self.members.let_go(gone);
+            }
+        }
+        self.members.listed(ids.iter().flatten().copied().chain(own), now);
+        self.warn_of(ids.iter().filter(|id| id.is_none()).count());
+        self.keep(&peers, &ids);
+        let selection = self.select();
+        let mut chosen = ids.iter().map(|id| id.is_some_and(|id| Some(id) == own || selection.contains(id)));
+        peers.retain(|_| chosen.next().unwrap_or(false));
+        peers.shrink_to_fit();
+        PeerList { peers }
+    }
+
+    /// The same from the last list, after others were let go.
+    fn again(&mut self) -> PeerList {
+        self.select();
+        let own = self.members.find(&self.ourselves.node);
+        let (members, selection) = (&self.members, self.selection.as_ref());
+        let is_chosen = |id| Some(id) == own || selection.is_some_and(|(_, selection)| selection.contains(id));
+        let chosen = self.kept.iter().filter(|kept| is_chosen(kept.member));
+        let peers = chosen.map(|kept| PeerSpec {
+            node: members.name(kept.member).to_owned(),
+            address: kept.address,
+            zone: members.zone(kept.member).map(str::to_owned),
+            readiness: kept.readiness,
+            http_port: kept.http_port,
+            network: kept.network,
+        });
+        let list = PeerList { peers: peers.collect() };
+        if !self.members.any_absent() {
+            self.kept = Vec::new();
+        }
+        list
+    }
+
+    fn keep(&mut self, peers: &[PeerSpec], ids: &[Option<MemberId>]) {
+        self.kept = Vec::new();
+        if self.members.any_absent() {
+            self.kept.reserve_exact(peers.len());
+            self.kept.extend(peers.iter().zip(ids).filter_map(|(spec, id)| {
+                let PeerSpec { address, readiness, http_port, network, .. } = *spec;
+                Some(Kept { member: (*id)?, address, readiness, http_port, network })
+            }));
+        }
+    }
+
+    /// The selection of the members as they are.
+    fn select(&mut self) -> &Selection {
+        let (version, own) = (self.members.version(), &self.ourselves);
+        let known = self.selection.take().filter(|(of, _)| *of == version);
+        let made = || (version, select(&self.members, &own.node, own.zone.as_deref(), own.max_peers));
+        &self.selection.insert(known.unwrap_or_else(made)).1
+    }
+
+    fn chosen_facts(&mut self) -> Option<MeshFacts> {
+        let facts = self.selection.as_ref().map(|(_, selection)| selection.facts())?;
+        self.news(facts)
+    }
+
+    /// Only what has not been said.
+    fn news(&mut self, facts: MeshFacts) -> Option<MeshFacts> {
+        (self.facts.replace(facts) != Some(facts)).then_some(facts)
+    }
+
+    fn warn_of(&mut self, without_place: usize) {
+        if without_place > 0 && without_place != self.without_place {
+            log::warn!("{without_place} entries of the list left out: the table of nodes is full");
+        }
+        self.without_place = without_place;
+    }
+}
+
+/// Whether it is called by its address, for want of its name.
+fn stands_in(spec: &PeerSpec) -> bool {
+    spec.node.parse() == Ok(spec.address)
+}
+
+/// Where all others are probed: everybody listed watches us.
+fn full_mesh(list: &PeerList, ourselves: &Ourselves) -> MeshFacts {
+    let own = list.peers.iter().filter(|spec| spec.node == ourselves.node).find_map(|spec| spec.zone.as_deref());
+    let own_zone = own.or(ourselves.zone.as_deref());
+    let mut seen = HashSet::new();
+    let others = list.peers.iter().filter(|spec| spec.node != ourselves.node && seen.insert(spec.node.as_str()));
+    let mut facts = MeshFacts { members: 1, ..MeshFacts::default() };
+    for other in others {
+        facts.members += 1;
+        let same = other.zone.as_deref() == own_zone;
+        *(if same { &mut facts.watchers_in_zone } else { &mut facts.watchers_elsewhere }) += 1;
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use std::time::Duration;
+
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+fn narrow(max_peers: usize) -> Narrow {
+    let (node, zone) = ("n0".into(), Some("z0".into()));
+    Narrow::new(Ourselves { node, zone, max_peers, forget_after: FORGET_AFTER, ..Ourselves::default() })
+}
+
+fn spec(number: usize) -> PeerSpec {
+    PeerSpec {
+        node: format!("n{number}"),
+        address: [10, 0, u8::try_from(number / 256).unwrap(), u8::try_from(number % 256).unwrap()].into(),
+        zone: Some(format!("z{}", number % 3)),
+        readiness: Readiness::Ready,
+        http_port: Some(9_877),
+        network: Network::Pod,
+    }
+}
+
+fn list(numbers: impl IntoIterator<Item = usize>) -> Update {
+    Update::List(PeerList { peers: numbers.into_iter().map(spec).collect() })
+}
+
+/// What passes: the facts, where they come, and the list.
+fn passed(narrow: &mut Narrow, update: Update, now: Instant) -> (Option<MeshFacts>, Vec<PeerSpec>) {
+    let (mut facts, mut peers) = (None, None);
+    for update in narrow.update(update, now) {
+        match update {
+            Update::Mesh(mesh) if peers.is_none() => facts = Some(mesh),
+            Update::List(list) => peers = Some(list.peers),
+            other => panic!("{other:?}"),
+        }
+    }
+    (facts, peers.expect("a list"))
+}
+
+fn nodes(peers: &[PeerSpec]) -> Vec<&str> {
+    peers.iter().map(|spec| spec.node.as_str()).collect()
+}
+
+#[test]
+fn a_small_mesh_passes_whole_and_its_facts_come_once() {
+    let mut narrow = narrow(4);
+    let (facts, peers) = passed(&mut narrow, list(0..5), Instant::now());
+    assert_eq!(nodes(&peers), ["n0", "n1", "n2", "n3", "n4"], "our own entry tells our zone");
+    let expected = MeshFacts { members: 5, watchers_in_zone: 1, watchers_elsewhere: 3, ..MeshFacts::default() };
+    assert_eq!(facts, Some(expected));
+    assert_eq!(passed(&mut narrow, list(0..5), Instant::now()), (None, peers));
+}
+
+#[test]
+fn of_a_large_mesh_so_many_pass_as_were_asked_for_and_all_addresses_of_each() {
+    let mut narrow = narrow(6);
+    let both = (0..40).flat_map(|number| {
+        let ipv6 = PeerSpec { address: format!("fd00::{number}").parse().unwrap(), ..spec(number) };
+        [spec(number), ipv6]
+    });
+    let whole: Vec<PeerSpec> = both.collect();
+    let (facts, peers) = passed(&mut narrow, Update::List(PeerList { peers: whole.clone() }), Instant::now());
+    assert_eq!(peers.len(), 2 * 7, "six, and our own");
+    assert!(peers.chunks(2).all(|of_one| of_one[0].node == of_one[1].node));
+    let in_order: Vec<&PeerSpec> = whole.iter().filter(|spec| peers.contains(spec)).collect();
+    assert_eq!(peers.iter().collect::<Vec<_>>(), in_order, "what is later is newer");
+    let facts = facts.unwrap();
+    assert_eq!((facts.members, facts.watchers_missing, facts.watchers_missing_elsewhere), (40, 0, 0));
+    assert!(facts.watchers_in_zone + facts.watchers_elsewhere >= 3 && facts.watchers_elsewhere >= 2);
+}
+
+#[test]
+fn without_a_bound_all_pass_and_nobody_is_remembered() {
+    let mut narrow = narrow(0);
+    let (facts, peers) = passed(&mut narrow, list(0..300), Instant::now());
+    assert_eq!((peers.len(), narrow.members.len()), (300, 0));
+    let expected = MeshFacts { members: 300, watchers_in_zone: 99, watchers_elsewhere: 200, ..MeshFacts::default() };
+    assert_eq!(facts, Some(expected));
+    let (facts, _) = passed(&mut narrow, list(0..299), Instant::now());
+    assert_eq!(facts.unwrap().members, 299);
+}
+
+#[test]
+fn a_list_without_ourselves_is_narrowed_as_with_us() {
+    let now = Instant::now();
+    let (with_us, peers_with_us) = passed(&mut narrow(6), list(0..40), now);
+    let (without_us, peers) = passed(&mut narrow(6), list(1..40), now);
+    assert_eq!(without_us, with_us, "the zone is the configured one then");
+    assert_eq!(nodes(&peers), nodes(&peers_with_us)[1..]);
+}
+
+#[test]
+fn a_rollout_of_all_moves_nobody() {
+    let (mut narrow, start) = (narrow(6), Instant::now());
+    let (_, peers) = passed(&mut narrow, list(0..40), start);
+    for gone in 0..40 {
+        let now = start + Duration::from_secs(gone as u64);
+        let (facts, without) = passed(&mut narrow, list((0..40).filter(|number| *number != gone)), now);
+        assert_eq!(facts, None);
+        let expected: Vec<&str> = nodes(&peers).into_iter().filter(|node| *node != format!("n{gone}")).collect();
+        assert_eq!(nodes(&without), expected);
+    }
+    assert_eq!(passed(&mut narrow, list(0..40), start + Duration::from_secs(40)), (None, peers));
+}
+
+#[test]
+fn who_stays_away_is_replaced_at_the_next_confirmation_though_no_list_comes() {
+    let (mut narrow, start) = (narrow(6), Instant::now());
+    let (_, peers) = passed(&mut narrow, list(0..40), start);
+    let gone: usize = nodes(&peers)[1][1..].parse().unwrap();
+    let (_, five) = passed(&mut narrow, list((0..40).filter(|number| *number != gone)), start);
+    assert_eq!(five.len(), 6, "five, and our own");
+    let soon = narrow.update(Update::Confirmed, start + FORGET_AFTER / 2);
+    assert!(matches!(soon.collect::<Vec<_>>()[..], [Update::Confirmed]));
+    let (facts, replaced) = passed(&mut narrow, Update::Confirmed, start + FORGET_AFTER);
+    assert_eq!((facts.unwrap().members, replaced.len()), (39, 7));
+    let fresh = (0..40).filter(|number| *number != gone).map(spec).collect();
+    let (_, expected) = passed(&mut self::narrow(6), Update::List(PeerList { peers: fresh }), start);
+    assert_eq!(replaced, expected, "as who starts now chooses, every word of it");
+    assert!(narrow.kept.is_empty(), "nobody is absent any more");
+}
+
+#[test]
+fn an_address_in_the_place_of_a_name_is_a_member_only_while_it_is_listed() {
+    let (mut narrow, now) = (narrow(6), Instant::now());
+    let unnamed = |number| PeerSpec { node: spec(number).address.to_string(), zone: None, ..spec(number) };
+    let first = (0..20).map(spec).chain((20..40).map(unnamed)).collect();
+    passed(&mut narrow, Update::List(PeerList { peers: first }), now);
+    let named = passed(&mut narrow, list(0..40), now).1;
+    assert_eq!(narrow.members.len(), 40);
+    assert_eq!(named, passed(&mut self::narrow(6), list(0..40), now).1);
+}
+
+#[test]
+fn what_it_does_not_understand_passes() {
+    let sure = Update::Sure([10, 0, 0, 1].into());
+    let passed: Vec<Update> = narrow(6).update(sure, Instant::now()).collect();
+    assert!(matches!(passed[..], [Update::Sure(_)]));
+}
+
+#[tokio::test]
+async fn it_ends_with_its_source_and_when_nobody_listens() {
+    let ourselves = || narrow(6).ourselves;
+    let (updates, mut received) = mpsc::channel(1);
+    let source = |lists: Updates| async move {
+        lists.send(list(0..3)).await.unwrap();
+        // Until it is taken.
+        lists.reserve().await.map(drop).unwrap();
+    };
+    let (_, heard) = tokio::join!(run(source, ourselves(), updates), async { received.recv().await });
+    assert!(matches!(heard, Some(Update::Mesh(_))));
+    let (updates, received) = mpsc::channel(1);
+    drop(received);
+    run(|lists| async move { lists.closed().await }, ourselves(), updates).await;
+}

@@ -1,0 +1,54 @@
+//! Where a name stands on each ring. Every agent of a mesh must agree, whatever its version, processor and libraries, so
+//! the hash is our own and never changes; `DefaultHasher` may.
+
+/// Of a name: words of eight bytes, little end first, each mixed in by a multiplication; the length tells padding from zeroes.
+fn of(name: &str) -> u64 {
+    let mut hash = name.len() as u64;
+    for chunk in name.as_bytes().chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = mix(hash ^ u64::from_le_bytes(word));
+    }
+    hash
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+const fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// On the ring on which watchers are found.
+pub fn on_ring(name: &str) -> u64 {
+    of(name)
+}
+
+/// On the other, on which targets are found.
+pub fn on_second_ring(name: &str) -> u64 {
+    mix(of(name) ^ 0x5851_f42d_4c95_7f2d)
+}
+
+/// A number in 0..65536 of its own.
+pub fn lot(name: &str) -> u64 {
+    mix(of(name) ^ 0x1405_7b7e_f767_814f) >> 48
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent of another version must find every node at the same place: these numbers may never change.
+    #[test]
+    fn a_name_is_at_the_same_place_for_ever() {
+        let of = |name| (on_ring(name), on_second_ring(name), lot(name));
+        assert_eq!(of("node-1"), (0x50d5_6e6e_09aa_6db4, 0xef0e_cf30_3206_b12e, 25814));
+        assert_eq!(of("ip-10-0-0-7.eu-central-1.compute"), (0x51da_7874_828f_1431, 0x6451_240c_d70d_9ed2, 8096));
+    }
+
+    #[test]
+    fn names_that_differ_in_padding_alone_differ() {
+        assert_ne!(on_ring("a"), on_ring("a\0"));
+    }
+}

@@ -1,0 +1,72 @@
+//! Which members a node probes where it cannot probe all: [`Scheme`] decides for everybody, [`select`] asks it for one.
+//!
+//! Pure: the members' names and zones go in, and every agent that has the same comes to the same, in whatever order it has
+//! heard of them.
+
+pub(super) mod hash;
+mod scheme;
+
+pub use scheme::Scheme;
+
+use super::MeshFacts;
+use super::members::{MemberId, Members};
+
+/// What one node probes, and what it may know of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    own: Option<MemberId>,
+    /// In order; None: all others.
+    chosen: Option<Box<[MemberId]>>,
+    facts: MeshFacts,
+}
+
+impl Selection {
+    /// Whether that member is to be probed.
+    pub fn contains(&self, id: MemberId) -> bool {
+        self.own != Some(id) && self.chosen.as_ref().is_none_or(|chosen| chosen.binary_search(&id).is_ok())
+    }
+
+    /// Of the mesh as a whole, and of who watches our node.
+    pub const fn facts(&self) -> MeshFacts {
+        self.facts
+    }
+}
+
+/// The selection for a node: all others where `max_peers` is 0 or allows it, else so many as [`Scheme`] has it.
+///
+/// The node need not be among the members: it counts as one, in `own_zone`. Where it is one, the zone that it has there
+/// counts, for that is what all others go by.
+pub fn select(members: &Members, own_node: &str, own_zone: Option<&str>, max_peers: usize) -> Selection {
+    let own = members.find(own_node);
+    let nodes = members.len() + usize::from(own.is_none());
+    if max_peers == 0 || nodes <= max_peers + 1 {
+        return Selection { own, chosen: None, facts: full_mesh(members, own, own_zone) };
+    }
+    let scheme = Scheme::with(members, max_peers, Some((own_node, own_zone)));
+    let Some(place) = scheme.place_of(own) else {
+        return Selection { own, chosen: Some(Box::default()), facts: MeshFacts::default() };
+    };
+    let mut chosen = scheme.chosen_at(place);
+    chosen.sort_unstable();
+    Selection { own, chosen: Some(chosen.into()), facts: scheme.facts_at(place) }
+}
+
+/// Everybody watches us: nothing more can be had, so that nothing is missing.
+fn full_mesh(members: &Members, own: Option<MemberId>, own_zone: Option<&str>) -> MeshFacts {
+    // None: a zone that nobody else is in.
+    let zone = match (own, own_zone) {
+        (Some(own), _) => Some(members.zone_number(own)),
+        (None, Some(zone)) => members.zone_called(zone),
+        (None, None) => Some(Members::UNKNOWN_ZONE),
+    };
+    let (mut in_zone, mut elsewhere) = (0, 0);
+    for id in members.ring().filter(|id| Some(*id) != own) {
+        *(if Some(members.zone_number(id)) == zone { &mut in_zone } else { &mut elsewhere }) += 1;
+    }
+    MeshFacts {
+        members: in_zone + elsewhere + 1,
+        watchers_in_zone: in_zone,
+        watchers_elsewhere: elsewhere,
+        ..MeshFacts::default()
+    }
+}

@@ -1,0 +1,316 @@
+//! Who probes whom in a mesh that is too large for everybody to probe everybody.
+//!
+//! Every node (*watcher*) probes k others (*targets*). All stand on a ring, each where a hash of its name puts it. A target
+//! is owed ⌈k/2⌉ watchers, ⌈k/4⌉ of them from other zones, and gets the nearest behind it on the ring that have not given
+//! their k away; a watcher gives to the nearest before it first. What watchers have left they give to the nodes behind
+//! them on a second ring, so that each probes k, and is probed by k on average.
+//!
+//! The nearest come first on both sides, so that the matching is stable, and there is one such only: it does not depend on the
+//! order of anything, and a node that joins or leaves changes its own pairs and those of who must now look further. All
+//! distances are taken at once, the shortest first, as each node occurs once at each distance.
+//!
+//! Where one zone has most of the nodes, the watchers of the others are scarce: each can give k, and all there need ⌈k/4⌉ of
+//! them. So they give to that zone first, the more of them the larger it is: a node's lot says from when on it does, since a
+//! threshold for all would move thousands of pairs at once. What cannot be had is missing, and said to be.
+
+use super::hash;
+use crate::discovery::MeshFacts;
+use crate::discovery::members::{MemberId, Members, ZoneNumber};
+use crate::limits::ZONES_MAX;
+use crate::region::List;
+
+/// Stands for our own node where it is no member.
+const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);
+/// The zone of such a node that nobody else is in.
+const NEW_ZONE: ZoneNumber = {
+    assert!(ZONES_MAX < ZoneNumber::MAX as usize);
+    ZONES_MAX as ZoneNumber
+};
+/// Shares of the largest zone between which ever more of the others' watchers give to it first: below they are not scarce,
+/// above they cannot do otherwise.
+const SCARCE: (usize, usize) = (50, 75);
+
+#[derive(Clone, Copy)]
+struct Node {
+    id: MemberId,
+    zone: ZoneNumber,
+    /// Watches nodes of the largest zone first.
+    keeps: bool,
+    /// How many it watches.
+    given: u16,
+    /// How many watch it, of those it is owed.
+    taken: u16,
+}
+
+const NOBODY: Node = Node { id: NOT_A_MEMBER, zone: 0, keeps: false, given: 0, taken: 0 };
+
+/// Which nodes may watch a target.
+#[derive(Clone, Copy, PartialEq)]
+enum Zones {
+    /// Of other zones, and those that keep for the largest zone do so.
+    OthersKeeping,
+    /// Of other zones.
+    Others,
+    /// All on the circle.
+    Any,
+}
+
+/// The choices of all nodes of a mesh of more than k + 1.
+///
+/// Takes 10 bytes for each node and ⌈k/2⌉ × 2 more, in mappings of its own that go with it: 170 KB for 5,000 nodes and k = 24.
+pub struct Scheme {
+    k: usize,
+    /// Watchers that each is owed: of all zones, and of others.
+    owed: (usize, usize),
+    /// In ring order: a place is an index.
+    nodes: List<Node>,
+    /// `owed.0` for each node, of which `taken` are there: the places of those who watch it.
+    watchers: List<u16>,
+    /// Places, in the order of the second ring.
+    second: List<u16>,
+    /// Where there are nodes that keep: the zone for which.
+    largest: ZoneNumber,
+    /// How many nodes of each zone can watch more.
+    spare: [u16; ZONES_MAX + 1],
+    /// And of all.
+    spare_all: u16,
+}
+
+impl Scheme {
+    /// That of all members, for at most `k` targets each; k is at least 1, and where it is the others' number or more,
+    /// everybody chooses all.
+    pub fn of(members: &Members, k: usize) -> Self {
+        Self::with(members, k, None)
+    }
+
+    /// The same with one node more, unless it is a member.
+    pub(super) fn with(members: &Members, k: usize, own: Option<(&str, Option<&str>)>) -> Self {
+        let extra = own.filter(|(node, _)| members.place(node).is_err());
+        let n = members.len() + usize::from(extra.is_some());
+        let k = k.clamp(1, n.saturating_sub(1).max(1));
+        let owed = (k.div_ceil(2), k.div_ceil(4));
+        let nodes = nodes(members, own);
+        let second =
+            second_ring(&nodes, |id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
+        let mut watchers = List::new(n * owed.0);
+        watchers.resize(n * owed.0, 0);
+        let mut scheme = Self { k, owed, nodes, watchers, second, largest: 0, spare: [0; ZONES_MAX + 1], spare_all: 0 };
+        for node in &*scheme.nodes {
+            scheme.spare[usize::from(node.zone)] += 1;
+            scheme.spare_all += 1;
+        }
+        scheme.keep_for_the_largest(|id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
+        scheme.match_all();
+        scheme
+    }
+
+    /// Whom a member probes.
+    pub fn chosen_by(&self, id: MemberId) -> Vec<MemberId> {
+        self.place_of(Some(id)).map(|place| self.chosen_at(place)).unwrap_or_default()
+    }
+
+    /// What a member knows of the mesh.
+    pub fn facts(&self, id: MemberId) -> MeshFacts {
+        self.place_of(Some(id)).map(|place| self.facts_at(place)).unwrap_or_default()
+    }
+
+    pub(super) fn place_of(&self, id: Option<MemberId>) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id == id.unwrap_or(NOT_A_MEMBER))
+    }
+
+    /// Calls `pair` with each watcher and each of its targets: the whole mesh at a fraction of what asking for each node costs.
+    pub fn for_each_pair(&self, mut pair: impl FnMut(MemberId, MemberId)) {
+        let id = |place: usize| self.nodes[place].id;
+        for target in 0..self.nodes.len() {
+            self.watchers_of(target).for_each(|watcher| pair(id(watcher), id(target)));
+        }
+        for (at, watcher) in self.second.iter().enumerate() {
+            self.further(at).for_each(|target| pair(id(usize::from(*watcher)), id(target)));
+        }
+    }
+
+    pub(super) fn chosen_at(&self, place: usize) -> Vec<MemberId> {
+        let owing = (0..self.nodes.len()).filter(|target| self.watches(place, *target));
+        owing.chain(self.further(self.on_second_ring(place))).map(|target| self.nodes[target].id).collect()
+    }
+
+    pub(super) fn facts_at(&self, place: usize) -> MeshFacts {
+        let (mut in_zone, mut elsewhere) = (0_u32, 0_u32);
+        for watcher in self.watchers_of(place).chain(self.further_watchers(place)) {
+            let same = self.nodes[watcher].zone == self.nodes[place].zone;
+            *(if same { &mut in_zone } else { &mut elsewhere }) += 1;
+        }
+        let missing = |owed: usize, has: u32| u32::try_from(owed).unwrap_or(u32::MAX).saturating_sub(has);
+        let single = self.nodes.iter().all(|node| node.zone == self.nodes[place].zone);
+        MeshFacts {
+            members: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
+            watchers_in_zone: in_zone,
+            watchers_elsewhere: elsewhere,
+            watchers_missing: missing(self.owed.0, in_zone + elsewhere),
+            // A mesh of one zone has no others to be watched from.
+            watchers_missing_elsewhere: if single { 0 } else { missing(self.owed.1, elsewhere) },
+        }
+    }
+
+    /// Those who owe it to the target to watch it.
+    fn watchers_of(&self, target: usize) -> impl Iterator<Item = usize> {
+        let begin = target * self.owed.0;
+        self.watchers[begin..begin + usize::from(self.nodes[target].taken)].iter().map(|watcher| usize::from(*watcher))
+    }
+
+    fn watches(&self, watcher: usize, target: usize) -> bool {
+        self.watchers_of(target).any(|other| other == watcher)
+    }
+
+    fn on_second_ring(&self, place: usize) -> usize {
+        self.second.iter().position(|other| usize::from(*other) == place).unwrap_or(0)
+    }
+
+    /// What the watcher there on the second ring takes to have k.
+    fn further(&self, at: usize) -> impl Iterator<Item = usize> {
+        let watcher = usize::from(self.second[at]);
+        let behind = self.second[at + 1..].iter().chain(&self.second[..at]).map(|place| usize::from(*place));
+        let left = self.k.saturating_sub(usize::from(self.nodes[watcher].given));
+        behind.filter(move |target| !self.watches(watcher, *target)).take(left)
+    }
+
+    /// Who takes that target there. A watcher goes past at most k that it has already, and takes at most k.
+    fn further_watchers(&self, target: usize) -> impl Iterator<Item = usize> {
+        let (n, own) = (self.nodes.len(), self.on_second_ring(target));
+        let before = (1..n.min(2 * self.k + 1)).map(move |distance| (own + n - distance) % n);
+        let takes = move |at: &usize| self.further(*at).any(|further| further == target);
+        before.filter(takes).map(|at| usize::from(self.second[at]))
+    }
+
+    fn keep_for_the_largest<'a>(&mut self, name: impl Fn(MemberId) -> &'a str) {
+        let n = self.nodes.len();
+        let largest = (0_u8..).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
+        let Some((largest, &nodes)) = largest else { return };
+        // Of 65,536 lots.
+        let (begin, end) = SCARCE;
+        let part = (100 * usize::from(nodes)).saturating_sub(begin * n) * 65_536 / ((end - begin) * n).max(1);
+        if part == 0 {
+            return;
+        }
+        self.largest = largest;
+        for node in self.nodes.iter_mut().filter(|node| node.zone != largest) {
+            node.keeps = hash::lot(name(node.id)) < part as u64;
+        }
+    }
+
+    fn match_all(&mut self) {
+        let n = self.nodes.len();
+        let mut circle = List::new(n);
+        (0..n).for_each(|place| _ = circle.push(narrow(place)));
+        let (any, others) = self.owed;
+        self.pass(&circle, others, Zones::OthersKeeping);
+        circle.sort_by_key(|place| self.nodes[usize::from(*place)].zone);
+        let mut begin = 0;
+        while begin < n {
+            let zone = self.nodes[usize::from(circle[begin])].zone;
+            let end = begin + circle[begin..].iter().take_while(|p| self.nodes[usize::from(**p)].zone == zone).count();
+            self.pass(&circle[begin..end], any, Zones::Any);
+            begin = end;
+        }
+        circle.sort_unstable();
+        self.pass(&circle, any, Zones::Others);
+    }
+
+    /// Gives every node on the circle that has fewer than `wanted` watchers the nearest behind it.
+    fn pass(&mut self, circle: &[u16], wanted: usize, zones: Zones) {
+        let n = circle.len();
+        let mut open = List::new(n);
+        for at in 0..n {
+            if usize::from(self.nodes[usize::from(circle[at])].taken) < wanted {
+                let _ = open.push(narrow(at));
+            }
+        }
+        let mut len = open.len();
+        for distance in 1..n {
+            if len == 0 {
+                break;
+            }
+            let mut kept = 0;
+            for index in 0..len {
+                let at = usize::from(open[index]);
+                let behind = if at + distance < n { at + distance } else { at + distance - n };
+                let (target, watcher) = (usize::from(circle[at]), usize::from(circle[behind]));
+                if self.may(watcher, target, zones) {
+                    self.watch(watcher, target);
+                }
+                if usize::from(self.nodes[target].taken) < wanted && self.has_spare(target, zones) {
+                    open[kept] = open[index];
+                    kept += 1;
+                }
+            }
+            len = kept;
+        }
+    }
+
+    fn may(&self, watcher: usize, target: usize, zones: Zones) -> bool {
+        let (w, t) = (&self.nodes[watcher], &self.nodes[target]);
+        let allowed = match zones {
+            Zones::Any => true,
+            Zones::Others => w.zone != t.zone,
+            Zones::OthersKeeping => w.zone != t.zone && (!w.keeps || t.zone == self.largest),
+        };
+        allowed && usize::from(w.given) < self.k && !self.watches(watcher, target)
+    }
+
+    fn watch(&mut self, watcher: usize, target: usize) {
+        let taken = &mut self.nodes[target].taken;
+        self.watchers[target * self.owed.0 + usize::from(*taken)] = narrow(watcher);
+        *taken += 1;
+        let node = &mut self.nodes[watcher];
+        node.given += 1;
+        if usize::from(node.given) == self.k {
+            self.spare[usize::from(node.zone)] -= 1;
+            self.spare_all -= 1;
+        }
+    }
+
+    /// Whether anybody can watch the target at all.
+    fn has_spare(&self, target: usize, zones: Zones) -> bool {
+        let own = self.spare[usize::from(self.nodes[target].zone)];
+        match zones {
+            Zones::Any => own > 0,
+            Zones::Others | Zones::OthersKeeping => self.spare_all > own,
+        }
+    }
+}
+
+/// A place: there are no more than [`crate::limits::PEER_SLOTS_MAX`] and one.
+fn narrow(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(u16::MAX)
+}
+
+/// The members in ring order, and our own among them.
+fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
+    let mut nodes = List::new(members.len() + 1);
+    let place = own.map(|(node, _)| members.place(node));
+    let zone = own.and_then(|(_, zone)| zone).filter(|zone| !zone.is_empty());
+    let zone = zone.map_or(Members::UNKNOWN_ZONE, |zone| members.zone_called(zone).unwrap_or(NEW_ZONE));
+    let extra = Node { zone, ..NOBODY };
+    for (at, id) in members.ring().enumerate() {
+        if place == Some(Err(at)) {
+            let _ = nodes.push(extra);
+        }
+        let _ = nodes.push(Node { id, zone: members.zone_number(id), ..NOBODY });
+    }
+    if place == Some(Err(members.len())) {
+        let _ = nodes.push(extra);
+    }
+    nodes
+}
+
+/// The places in the order of the second ring. Equals stand as on the first.
+fn second_ring<'a>(nodes: &[Node], name: impl Fn(MemberId) -> &'a str) -> List<u16> {
+    let mut keys = List::new(nodes.len());
+    for (place, node) in nodes.iter().enumerate() {
+        let _ = keys.push(hash::on_second_ring(name(node.id)) & !0xffff | place as u64);
+    }
+    keys.sort_unstable();
+    let mut second = List::new(nodes.len());
+    keys.iter().for_each(|key| _ = second.push(narrow((key & 0xffff) as usize)));
+    second
+}

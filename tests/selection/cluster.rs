@@ -1,0 +1,94 @@
+//! Random clusters: how many nodes, in how many zones of how unequal a size, and what a selection makes of them.
+
+#[path = "../common/splitmix.rs"]
+mod splitmix;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use kube_canary::discovery::{MemberId, Members, Scheme};
+pub use splitmix::Random;
+
+pub const FORGET_AFTER: Duration = Duration::from_secs(300);
+
+/// A number from `low` to `high`.
+pub fn between(random: &mut Random, low: usize, high: usize) -> usize {
+    low + usize::try_from(random.next() % (high - low + 1) as u64).expect("small")
+}
+
+/// Nodes with their zones.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub nodes: Vec<(String, Option<String>)>,
+    pub k: usize,
+}
+
+impl Cluster {
+    /// So many nodes, in 1 to 20 zones whose sizes are powers of chance; the first may be unknown.
+    pub fn random(random: &mut Random, nodes: usize) -> Self {
+        let (zones, power) = (between(random, 1, 20), between(random, 0, 5));
+        let mut weight = || (0..power).map(|_| between(random, 1, 1_000)).product::<usize>().max(1);
+        let weights: Vec<usize> = (0..zones).map(|_| weight()).collect();
+        let total: usize = weights.iter().sum();
+        let mut sizes: Vec<usize> = weights.iter().map(|weight| nodes * (weight >> 8) / (total >> 8).max(1)).collect();
+        let placed: usize = sizes.iter().sum();
+        sizes[between(random, 0, zones - 1)] += nodes.saturating_sub(placed);
+        Self::of(&sizes, between(random, 4, 64), random.next() % 2 == 0, random.next())
+    }
+
+    /// Zones of those sizes; `salt` makes the names others.
+    pub fn of(sizes: &[usize], k: usize, unknown: bool, salt: u64) -> Self {
+        let zone = |zone: usize| (zone > 0 || !unknown).then(|| format!("zone-{zone}"));
+        let name = |z: usize, n: usize| format!("ip-10-{z}-{n}.{salt:x}.internal");
+        let nodes = sizes.iter().enumerate().flat_map(|(z, size)| (0..*size).map(move |n| (name(z, n), zone(z))));
+        Self { nodes: nodes.collect(), k }
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many nodes the largest zone has, and how many zones there are.
+    pub fn largest_zone(&self) -> (usize, usize) {
+        let mut sizes = HashMap::new();
+        self.nodes.iter().for_each(|(_, zone)| *sizes.entry(zone).or_insert(0) += 1);
+        (sizes.values().copied().max().unwrap_or(0), sizes.len())
+    }
+
+    pub fn members(&self) -> Members {
+        let mut members = Members::new(FORGET_AFTER);
+        for (node, zone) in &self.nodes {
+            members.put(node, zone.as_deref()).expect("room");
+        }
+        members
+    }
+
+    pub fn shuffled(&self, random: &mut Random) -> Self {
+        let mut nodes = self.nodes.clone();
+        (1..nodes.len()).for_each(|last| nodes.swap(last, between(random, 0, last)));
+        Self { nodes, ..*self }
+    }
+}
+
+/// Who watches whom, by member: in order.
+pub fn pairs(scheme: &Scheme) -> Vec<(MemberId, MemberId)> {
+    let mut pairs = Vec::new();
+    scheme.for_each_pair(|watcher, target| pairs.push((watcher, target)));
+    pairs.sort_unstable();
+    pairs
+}
+
+/// The same by name, in order.
+pub fn named(members: &Members, k: usize) -> Vec<(&str, &str)> {
+    let mut pairs = Vec::new();
+    let mut pair = |watcher, target| pairs.push((members.name(watcher), members.name(target)));
+    Scheme::of(members, k).for_each_pair(&mut pair);
+    pairs.sort_unstable();
+    pairs
+}
+
+/// Pairs of one of two meshes and not of the other, both in order.
+pub fn changed<T: Ord>(before: &[T], after: &[T]) -> usize {
+    let gone = before.iter().filter(|pair| after.binary_search(pair).is_err()).count();
+    gone + after.iter().filter(|pair| before.binary_search(pair).is_err()).count()
+}

@@ -1,0 +1,176 @@
+//! The selection's properties, over random clusters.
+
+mod churn;
+mod cluster;
+#[path = "../common/leaks.rs"]
+mod leaks;
+mod table;
+
+use cluster::{Cluster, Random, between, named, pairs};
+use kube_canary::discovery::{MemberId, Members, MeshFacts, Scheme, select};
+use leaks::NoLeaks;
+
+const CLUSTERS: usize = 1_000;
+
+/// Most are small, where a node is a large part; some are as large as a cluster can be.
+fn nodes(random: &mut Random, number: usize) -> usize {
+    match number % 100 {
+        0 if number % 200 == 0 => 5_000,
+        0 => between(random, 1_000, 5_000),
+        1..10 => between(random, 200, 1_000),
+        10..40 => between(random, 60, 200),
+        _ => between(random, 2, 90),
+    }
+}
+
+/// Who watches a node: of its zone, and of others.
+fn watchers(members: &Members, pairs: &[(MemberId, MemberId)]) -> Vec<(usize, usize)> {
+    let mut watchers = vec![(0, 0); members.len()];
+    for (watcher, target) in pairs {
+        let of = &mut watchers[usize::from(target.0)];
+        *(if members.zone(*watcher) == members.zone(*target) { &mut of.0 } else { &mut of.1 }) += 1;
+    }
+    watchers
+}
+
+fn check(cluster: &Cluster, random: &mut Random) {
+    let (members, n, k) = (cluster.members(), cluster.len(), cluster.k);
+    let scheme = Scheme::of(&members, k);
+    let pairs = pairs(&scheme);
+    let targets = k.min(n - 1);
+    assert_eq!(pairs.len(), n * targets, "k on average");
+    assert!(pairs.windows(2).all(|two| two[0] != two[1]), "none twice");
+    assert!(pairs.iter().all(|(watcher, target)| watcher != target), "none watches itself");
+    let chosen: Vec<&[(MemberId, MemberId)]> = pairs.chunk_by(|a, b| a.0 == b.0).collect();
+    assert!(chosen.len() == n && chosen.iter().all(|of_one| of_one.len() == targets), "k, neither more nor fewer");
+
+    let watchers = watchers(&members, &pairs);
+    let (largest, zones) = cluster.largest_zone();
+    let (owed, owed_elsewhere) = (targets.div_ceil(2), targets.div_ceil(4));
+    assert!(watchers.iter().all(|(own, other)| own + other >= owed), "half of k watch each");
+    // What watchers of the other zones can give to the largest; below 75 % of the nodes it is enough for any k but 5.
+    let can_be_had = owed_elsewhere * largest <= targets * (n - largest);
+    let missing: usize = watchers.iter().map(|(_, other)| owed_elsewhere.saturating_sub(*other)).sum();
+    if n > k + 1 && 4 * largest <= 3 * n {
+        assert!(can_be_had || k == 5);
+        assert!(missing == 0 || !can_be_had, "a quarter of k from other zones watch each");
+    }
+    let lacks = (owed_elsewhere * largest).saturating_sub(targets * (n - largest));
+    assert!(missing >= lacks, "nobody gives more than k");
+
+    let sample: Vec<usize> =
+        if n <= 300 { (0..n).collect() } else { (0..40).map(|_| between(random, 0, n - 1)).collect() };
+    for number in sample {
+        let id = MemberId(u16::try_from(number).expect("small"));
+        let of_one: Vec<MemberId> = chosen[number].iter().map(|(_, target)| *target).collect();
+        let mut asked = scheme.chosen_by(id);
+        asked.sort_unstable();
+        assert_eq!(asked, of_one);
+        let selection = select(&members, members.name(id), None, k);
+        let contained = (0..members.len()).filter_map(|other| u16::try_from(other).ok()).map(MemberId);
+        assert!(
+            contained.filter(|other| selection.contains(*other)).eq(of_one),
+            "what one chooses is what all know of it"
+        );
+        let (own, other) = watchers[number];
+        let full = n <= k + 1;
+        let missing = |owed: usize, has: usize| u32::try_from(if full { 0 } else { owed.saturating_sub(has) }).unwrap();
+        let expected = MeshFacts {
+            members: u32::try_from(n).unwrap(),
+            watchers_in_zone: u32::try_from(own).unwrap(),
+            watchers_elsewhere: u32::try_from(other).unwrap(),
+            watchers_missing: missing(owed, own + other),
+            watchers_missing_elsewhere: if zones == 1 { 0 } else { missing(owed_elsewhere, other) },
+        };
+        assert_eq!(selection.facts(), expected);
+        if !full {
+            assert_eq!(scheme.facts(id), expected);
+        }
+    }
+}
+
+#[test]
+fn every_node_is_watched_by_half_of_k_and_by_a_quarter_from_other_zones_in_a_thousand_clusters() {
+    let _no_leaks = NoLeaks::here();
+    let (mut random, mut seen) = (Random(1), [0; 3]);
+    for number in 0..CLUSTERS {
+        let nodes = nodes(&mut random, number);
+        let cluster = Cluster::random(&mut random, nodes);
+        let (largest, zones) = cluster.largest_zone();
+        seen[0] += usize::from(nodes > cluster.k + 1);
+        seen[1] += usize::from(nodes > cluster.k + 1 && zones > 1 && 4 * largest <= 3 * nodes);
+        seen[2] += usize::from(nodes > cluster.k + 1 && zones > 1 && 5 * largest > 4 * nodes);
+        let shape = format!("cluster {number}: {nodes} nodes, k = {}, largest zone {largest} of {zones}", cluster.k);
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&cluster, &mut random)));
+        assert!(checked.is_ok(), "{shape}");
+    }
+    println!(
+        "{} of {CLUSTERS} are no full mesh: {} without a dominant zone, {} with more than 80 % in one",
+        seen[0], seen[1], seen[2]
+    );
+    assert!(seen.iter().all(|seen| *seen >= 50), "the clusters are of all kinds: {seen:?}");
+}
+
+#[test]
+fn the_order_of_the_list_and_who_was_in_it_before_do_not_matter() {
+    let _no_leaks = NoLeaks::here();
+    let mut random = Random(2);
+    for nodes in [10, 30, 60, 100, 150, 400, 1_500] {
+        let cluster = Cluster::random(&mut random, nodes);
+        let members = cluster.members();
+        let others = Cluster::random(&mut random, 50).nodes;
+        let mut later = Members::new(std::time::Duration::ZERO);
+        for (node, zone) in others.iter().chain(&cluster.shuffled(&mut random).nodes) {
+            later.put(node, zone.as_deref()).expect("room");
+        }
+        let listed: Vec<MemberId> = cluster.nodes.iter().map(|(node, _)| later.find(node).expect("a member")).collect();
+        later.listed(listed.into_iter(), tokio::time::Instant::now());
+        assert_eq!(later.len(), nodes, "the others are forgotten at once");
+        assert_eq!(named(&members, cluster.k), named(&later, cluster.k));
+    }
+}
+
+#[test]
+fn a_node_that_is_no_member_chooses_as_if_it_were() {
+    let _no_leaks = NoLeaks::here();
+    let mut random = Random(3);
+    for nodes in [3, 40, 80, 200] {
+        let cluster = Cluster { k: 12, ..Cluster::random(&mut random, nodes) };
+        let whole = cluster.members();
+        for _ in 0..10 {
+            let mut without = cluster.clone();
+            let (own, zone) = without.nodes.swap_remove(between(&mut random, 0, nodes - 1));
+            let members = without.members();
+            let (as_member, alone) =
+                (select(&whole, &own, None, cluster.k), select(&members, &own, zone.as_deref(), cluster.k));
+            assert_eq!(alone.facts(), as_member.facts());
+            for (node, _) in &without.nodes {
+                let ids = (members.find(node).expect("a member"), whole.find(node).expect("a member"));
+                assert_eq!(alone.contains(ids.0), as_member.contains(ids.1), "{node}");
+            }
+        }
+    }
+}
+
+/// The shortfall is what the other zones' watchers cannot give, and each node says its own.
+#[test]
+fn where_one_zone_has_more_than_four_fifths_what_is_missing_is_told() {
+    let _no_leaks = NoLeaks::here();
+    for (sizes, k, expected) in [
+        (&[850, 150][..], 24, 6 * 850 - 24 * 150),
+        (&[990, 5, 5], 24, 6 * 990 - 24 * 10),
+        (&[4_200, 300, 500], 24, 6 * 4_200 - 24 * 800),
+        (&[1_000], 24, 0),
+    ] {
+        let members = Cluster::of(sizes, k, false, 4).members();
+        let scheme = Scheme::of(&members, k);
+        let facts: Vec<MeshFacts> = members_of(&members).map(|id| scheme.facts(id)).collect();
+        assert!(facts.iter().all(|facts| facts.watchers_missing == 0), "half of k is had within the zone");
+        let missing: u32 = facts.iter().map(|facts| facts.watchers_missing_elsewhere).sum();
+        assert_eq!(missing, expected, "{sizes:?}");
+    }
+}
+
+fn members_of(members: &Members) -> impl Iterator<Item = MemberId> {
+    (0..members.len()).map(|number| MemberId(u16::try_from(number).expect("small")))
+}
