@@ -312,6 +312,8 @@ pub const MESH_ZONES_MAX: usize = 17;
 pub const MESH_BYTES_MAX: usize = 900_000;
 /// Bytes that judging takes for each node, counted into those above.
 pub const MESH_JUDGED_BYTES_PER_NODE: usize = 56;
+/// From which age on a canary's list of peers is told to be old: sources confirm theirs within a minute or so.
+pub const LIST_AGE_MAX: Duration = Duration::from_mins(2);
 /// Bytes that are kept of why a row is missing.
 pub const MESH_ERROR_BYTES_MAX: usize = 80;
 /// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over

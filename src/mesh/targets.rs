@@ -1,4 +1,4 @@
-//! Whom to ask for rows: every listed node once, up to a limit. At its pod's address: the node's own is nobody's HTTP server.
+//! Whom our own list names: every listed node once, up to a limit. At its pod's address: the node's own is nobody's HTTP server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
@@ -29,13 +29,14 @@ impl Target {
     }
 }
 
-/// The canaries to ask.
+/// The canaries of our own list.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// In the order of the list.
     pub nodes: Vec<Target>,
-    /// Further nodes, beyond the limit.
-    pub not_gathered: usize,
+    /// Where others are asked that only their peers' rows name: the port of all of the list where it tells one for all, else
+    /// our own.
+    pub port: u16,
 }
 
 impl Targets {
@@ -47,16 +48,13 @@ impl Targets {
         let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
         names.sort_unstable();
         let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
-        let mut targets = Self::default();
-        for peer in listed(Protocol::Icmp).chain(six) {
-            // Our own row is one, too.
-            if targets.nodes.len() + 1 < MESH_ROWS_MAX {
-                targets.nodes.push(Target::of(peer, port));
-            } else {
-                targets.not_gathered += 1;
-            }
-        }
-        targets
+        // Our own row is one, too.
+        let all = listed(Protocol::Icmp).chain(six).take(MESH_ROWS_MAX - 1);
+        let nodes: Vec<Target> = all.map(|peer| Target::of(peer, port)).collect();
+        let mut ports = nodes.iter().map(|target| target.address.port());
+        let first = ports.next().unwrap_or(port);
+        let port = if ports.all(|other| other == first) { first } else { port };
+        Self { nodes, port }
     }
 
     /// The canary of `node`, where it is listed.
