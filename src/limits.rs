@@ -41,7 +41,7 @@ pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
 /// peers by both protocols on both networks are 96; where more vanish within a second, it is no rollout.
 pub const DOUBTS_MAX: u16 = 128;
 /// Losses of one peer that are withheld: at the shortest interval, as long as a doubt lasts. Below intervals of 100 ms so many,
-/// booked at once, may come to the most that a recent half counts, which is then shown for more.
+/// booked at once, may be more than what is left of the 255 that a recent half counts, which then counts no further.
 pub const WITHHELD_MAX: u8 = 100;
 /// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
 /// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
