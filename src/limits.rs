@@ -81,7 +81,7 @@ pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
 /// Series that an agent exports, by default: 5,000 agents then hold 2.5 million, what one Prometheus takes.
 pub const SERIES_BUDGET_DEFAULT: usize = 500;
-/// The fewest that can be asked for: the agent's own are some 120, and a region's zones must have room beside them.
+/// The fewest that can be asked for: the agent's own are up to 106, and a region's zones must have room beside them.
 pub const SERIES_BUDGET_MIN: usize = 200;
 /// The most: no limit in practice.
 pub const SERIES_BUDGET_MAX: usize = 1_000_000;
@@ -97,7 +97,7 @@ pub const SERIES_RETURN_TIME: Duration = Duration::from_mins(5);
 pub const WORST_CHOICE_TIME: Duration = RECENT_HALF_MAX;
 /// How long a chosen peer stays: two windows of usual queries.
 pub const WORST_STAY_TIME: Duration = Duration::from_mins(10);
-/// Peers that are chosen at most, at 32 bytes each: whoever wants more series than these take wants those of all peers.
+/// Peers that are chosen at most, at 40 bytes each: whoever wants more series than these take wants those of all peers.
 pub const WORST_PEERS_MAX: usize = 1_024;
 /// One in so many of the places of the worst is kept free for peers that lose something: a healthy one that was chosen stays
 /// for minutes.
