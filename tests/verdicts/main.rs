@@ -332,11 +332,12 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
 /// Nodes, two kinds of links and zones, one or two at a time, as `draw` has them in small meshes.
 fn partial(random: &mut Random, nodes: usize) -> Plan {
     let mut plan = Plan::new(nodes);
-    (plan.zones, plan.window, plan.ring) = (3, (30.0, 60.0), Some(24));
+    (plan.zones, plan.window, plan.selected) = (3, (30.0, 60.0), Some(24));
     plan.background = random.between(0.0, 0.000_5);
     let (a, b) = two(random, nodes);
     // A link that is probed.
-    let link = (b, (b + 1 + random.below(12)) % nodes);
+    let chosen = &plan.probed(random)[b];
+    let link = (b, chosen[random.below(chosen.len())]);
     match random.below(6) {
         0 => plan.faults.push(bad_node(random, a)),
         1 => plan.faults.push(bad_link(random, link.0, link.1)),

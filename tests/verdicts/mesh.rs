@@ -4,7 +4,9 @@
 //! agent has them, and begin where they do, so counts of different agents disagree by a probe as real ones do.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
+use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 
@@ -127,8 +129,8 @@ pub struct Plan {
     pub background: f64,
     /// Peers that each probes; all others where it is none.
     pub degree: Option<usize>,
-    /// Peers that each probes, half of them the next in a ring, so that each is probed by as many at least.
-    pub ring: Option<usize>,
+    /// Peers that each probes, as the agents select them.
+    pub selected: Option<usize>,
     /// Rows of so many nodes come; nobody asked for the others'.
     pub rows: Option<usize>,
     /// Both families.
@@ -146,8 +148,8 @@ impl Plan {
     pub fn new(nodes: usize) -> Self {
         let (window, faults) = ((60.0, 60.0), Vec::new());
         let (background, zones) = (0.000_5, 1);
-        let (degree, ring, rows, dual, reach, foreign, shared) = (None, None, None, false, None, None, false);
-        Self { nodes, zones, window, background, degree, ring, rows, dual, reach, foreign, shared, faults }
+        let (degree, selected, rows, dual, reach, foreign, shared) = (None, None, None, false, None, None, false);
+        Self { nodes, zones, window, background, degree, selected, rows, dual, reach, foreign, shared, faults }
     }
 
     pub fn zone_of(&self, node: usize) -> usize {
@@ -206,20 +208,23 @@ impl Plan {
         !self.faults.contains(&Fault::NoRow { node }) && self.rows.is_none_or(|rows| node < rows)
     }
 
+    fn selection(&self, peers: usize) -> Vec<Vec<usize>> {
+        let mut members = Members::new(Duration::from_mins(5));
+        let put = |node: usize| members.put(&name(node), Some(&zone_name(self.zone_of(node)))).expect("room");
+        let ids: Vec<MemberId> = (0..self.nodes).map(put).collect();
+        let scheme = Scheme::of(&members, peers);
+        let place = |id: &MemberId| ids.iter().position(|other| other == id).expect("a member");
+        ids.iter().map(|id| scheme.chosen_by(*id).iter().map(place).collect()).collect()
+    }
+
     /// Who probes whom.
     pub fn probed(&self, random: &mut Random) -> Vec<Vec<usize>> {
+        if let Some(peers) = self.selected.filter(|peers| *peers + 1 < self.nodes) {
+            return self.selection(peers);
+        }
         let others = |node: usize| (0..self.nodes).filter(move |other| *other != node).collect::<Vec<_>>();
         let mut choose = |node: usize| {
             let mut others = others(node);
-            if let Some(peers) = self.ring.filter(|peers| *peers < others.len()) {
-                let near = peers / 2;
-                others.sort_by_key(|other| (other + self.nodes - node) % self.nodes);
-                for place in near..peers {
-                    let from = place + random.below(others.len() - place);
-                    others.swap(place, from);
-                }
-                others.truncate(peers);
-            }
             if let Some(degree) = self.degree.filter(|degree| *degree < others.len()) {
                 for place in 0..degree {
                     let from = place + random.below(others.len() - place);
