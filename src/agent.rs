@@ -15,6 +15,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Update};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
+use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::MeshRoutes;
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
@@ -95,7 +96,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let build = Build { allocator: &allocator, stats, http_workers: settings.http_workers };
+    let build = Build {
+        allocator: &allocator,
+        stats,
+        http_workers: settings.http_workers,
+        series_budget: settings.series_budget,
+    };
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
@@ -104,22 +110,22 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
+    let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
+    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view), asked);
     let (updates, received) = mpsc::channel(1);
-    let (_doubts, questions) = mpsc::channel(1);
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
         max_peers: settings.max_peers,
         forget_after: settings.forget_after,
         node_network: settings.node_network,
+        addresses: probing.own.addresses.clone(),
         http_port,
     };
     let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
-    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view));
     let done = probing.run(received, stop, &mut profiling).await;
     profiling.write_last();
 
-    view.health.stop();
     source.abort();
     server.shutdown();
     log::info!("{}: stopped", settings.node_name);
@@ -131,6 +137,8 @@ struct ProbeLoop {
     view: Arc<View>,
     own: Own,
     forget_after: Nanos,
+    /// Where doubts about the list go.
+    asked: mpsc::Sender<IpAddr>,
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     mesh: MeshFacts,
@@ -140,12 +148,13 @@ struct ProbeLoop {
 }
 
 impl ProbeLoop {
-    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>) -> Self {
+    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>, asked: mpsc::Sender<IpAddr>) -> Self {
         let probing = prober::Settings {
             interval: settings.interval.into(),
             timeout: settings.timeout.into(),
             payload_bytes: settings.payload_bytes,
             node: settings.node_name.clone(),
+            doubts: settings.discovery.answers(),
         };
         let own =
             Own { node: settings.node_name.clone(), zone: settings.zone.clone(), addresses: own_addresses(settings) };
@@ -154,6 +163,7 @@ impl ProbeLoop {
             view,
             own,
             forget_after: settings.forget_after.into(),
+            asked,
             pending: None,
             mesh: MeshFacts::default(),
             housekept: Nanos(0),
@@ -168,15 +178,30 @@ impl ProbeLoop {
         profiling: &mut Profiling,
     ) -> Result<(), RunError> {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
+        // Once a stop is asked for: when it is no longer waited for probes under way.
+        let mut end = None;
         loop {
             let drained = self.turn();
             let now = self.prober.clock().now();
+            if end.is_some_and(|end| now >= end || !self.prober.awaits_any()) {
+                return Ok(());
+            }
             let latest = if drained && self.pending.is_none() { now.plus(HOUSEKEEPING) } else { now };
             tokio::select! {
-                waited = pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
-                Some(update) = updates.recv() => self.update(update),
+                waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
+                    waited.map_err(system("set the pacing timer"))?;
+                }
+                // Not while a list waits: what comes behind it speaks of it.
+                Some(update) = updates.recv(), if self.pending.is_none() => self.update(update),
                 () = profiling.asked() => profiling.write_numbered(),
-                () = stop.asked() => return Ok(()),
+                () = stop.asked(), if end.is_none() => {
+                    // First of all, so that nobody is sent here any more. HTTP goes on meanwhile: a last scrape finds every
+                    // probe answered, or lost.
+                    self.view.health.stop();
+                    self.prober.finish();
+                    log::info!("{}: stopping", self.own.node);
+                    end = Some(now.plus(PROBES_FINISH_TIME.into()));
+                }
             }
         }
     }
@@ -185,8 +210,9 @@ impl ProbeLoop {
         match update {
             Update::List(list) => self.pending = Some(list),
             Update::Confirmed => {}
+            Update::Amended(list) => return self.pending = Some(list),
             Update::Mesh(mesh) => return self.mesh = mesh,
-            Update::Sure(_) => return,
+            Update::Sure(address) => return self.prober.sure(address),
         }
         self.view.health.list_confirmed(clock::monotonic());
     }
@@ -206,7 +232,10 @@ impl ProbeLoop {
             }
             self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
-        self.prober.turn(&mut &self.view.statistics)
+        let drained = self.prober.turn(&mut &self.view.statistics);
+        // Where the source is behind, or gone, nobody waits for it.
+        self.prober.ask(|address| self.asked.try_send(address).is_ok());
+        drained
     }
 
     fn apply(&mut self, now: Nanos) {
@@ -223,7 +252,7 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }
-        let peers = directory.peers().count();
+        let peers = directory.nodes().iter().sum::<usize>();
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
@@ -232,15 +261,22 @@ impl ProbeLoop {
         }
     }
 
-    /// Lets go of peers that have been away for long, and closes up what they leave.
+    /// Probes no more who left some time ago, lets go of who has been away for long, and closes up what they leave.
     fn forget(&mut self, now: Nanos) {
+        let grace = self.forget_after.min(LEAVE_GRACE.into());
         let is_due = |directory: &Directory| {
-            directory.has_forgettable(now, self.forget_after) || (directory.is_sparse() && self.view.walks.are_over())
+            directory.has_stoppable(now, grace)
+                || directory.has_forgettable(now, self.forget_after)
+                || (directory.is_sparse() && self.view.walks.are_over())
         };
         if !self.view.directory.try_read().is_ok_and(|directory| is_due(&directory)) {
             return;
         }
         let Ok(mut directory) = self.view.directory.try_write() else { return };
+        for change in directory.stop(now, grace) {
+            self.view.statistics.apply(change);
+            self.prober.apply(change);
+        }
         directory.forget(now, self.forget_after);
         if self.view.walks.are_over()
             && let Some(compaction) = directory.compact()
@@ -252,7 +288,7 @@ impl ProbeLoop {
     }
 }
 
-/// What must never be probed: as configured, else the interfaces' addresses; and where we listen.
+/// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.
 fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     let mut own = settings.pod_addresses.clone();
     if own.is_empty() {
@@ -264,5 +300,6 @@ fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     if !settings.listen.ip().is_unspecified() {
         own.push(settings.listen.ip());
     }
+    own.extend_from_slice(&settings.node_addresses);
     own
 }

@@ -29,6 +29,26 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Probes of one peer that may be under way at once: bounds the flight table by `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
+/// How long a loss is withheld at most while it is asked whether the list is right, and how long no further question is
+/// asked about its address. A node that dies right after it has answered is sent to up to an interval later; with timeout
+/// and slack (1 + 1 + 0.125 s by default) its loss is booked within three intervals even where no answer comes. An API
+/// server in the cluster answers in 5 to 50 ms.
+pub const DOUBT_TIME: Duration = Duration::from_millis(750);
+/// How long a question is kept back: the reply to a later probe, which spares it, is on its way where a packet was lost and
+/// nobody has gone. Longer than round trips in a cluster.
+pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
+/// Peers that are in doubt at once, and questions that may wait for their source; losses of more are booked at once. 24
+/// peers by both protocols on both networks are 96; where more vanish within a second, it is no rollout.
+pub const DOUBTS_MAX: u16 = 128;
+/// Losses of one peer that are withheld: at the shortest interval, as long as a doubt lasts. Below intervals of 100 ms so many,
+/// booked at once, may come to the most that a recent half counts, which is then shown for more.
+pub const WITHHELD_MAX: u8 = 100;
+/// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
+/// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
+pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
+/// How long a stop waits for probes under way, while HTTP still answers. Round trips in a cluster are shorter; what is dead
+/// is not waited for.
+pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
 /// The smallest payload: our own header ([`crate::prober`] describes it).
 pub const PAYLOAD_BYTES_MIN: usize = 24;
 /// The largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
@@ -65,6 +85,23 @@ pub const SERIES_BUDGET_DEFAULT: usize = 500;
 pub const SERIES_BUDGET_MIN: usize = 200;
 /// The most: no limit in practice.
 pub const SERIES_BUDGET_MAX: usize = 1_000_000;
+/// What zones' histograms may take of the budget, in percent.
+pub const SERIES_ZONES_PERCENT: usize = 40;
+/// What zones leave to the worst peers in any case, in percent of the budget: four peers of the default.
+pub const SERIES_WORST_PERCENT: usize = 10;
+/// What must have room besides, in percent, before something that was too large comes back.
+pub const SERIES_MARGIN_PERCENT: usize = 10;
+/// How long it must have had it: the longest window of usual queries, so that no series has a gap within one.
+pub const SERIES_RETURN_TIME: Duration = Duration::from_mins(5);
+/// How often the worst peers are chosen: as often as there is a new half of the recent window.
+pub const WORST_CHOICE_TIME: Duration = RECENT_HALF_MAX;
+/// How long a chosen peer stays: two windows of usual queries.
+pub const WORST_STAY_TIME: Duration = Duration::from_mins(10);
+/// Peers that are chosen at most, at 32 bytes each: whoever wants more series than these take wants those of all peers.
+pub const WORST_PEERS_MAX: usize = 1_024;
+/// One in so many of the places of the worst is kept free for peers that lose something: a healthy one that was chosen stays
+/// for minutes.
+pub const WORST_KEPT_FREE: usize = 4;
 
 // ---- HTTP --------------------------------------------------------------------------------------
 
@@ -166,8 +203,6 @@ pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
 pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
 /// … and this at most: a tenth of the time that the asker waits.
 pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Doubts that wait for a slice's reading; more are answered at once. An agent has 24 peers by default.
-pub const DOUBTS_MAX: usize = 256;
 /// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
 /// server has sent away come back over 10 s, not over one …
 pub const RETURN_SPACING: Duration = Duration::from_millis(200);
@@ -197,6 +232,14 @@ pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
 pub const IDENTITY_REFRESH: Duration = Duration::from_mins(10);
 /// How long after a failed identity request the next, ± 50 %.
 pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
+/// Node addresses of one identity that are looked at: two families on a few networks.
+pub const NODE_ADDRESSES_MAX: usize = 8;
+/// How long the node addresses of a peer are kept that has left the list. A pod that is replaced is away for less, its image's
+/// pull included; a machine that is made anew under its old name, perhaps at another address, is away for longer.
+pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
+/// Questions of node addresses that wait for the answer on their pods; the oldest gives way. Two families of the peers that
+/// are probed by default.
+pub const NODE_DOUBTS_MAX: usize = 64;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
@@ -269,6 +312,8 @@ pub const MESH_ZONES_MAX: usize = 17;
 pub const MESH_BYTES_MAX: usize = 900_000;
 /// Bytes that judging takes for each node, counted into those above.
 pub const MESH_JUDGED_BYTES_PER_NODE: usize = 56;
+/// From which age on a canary's list of peers is told to be old: sources confirm theirs within a minute or so.
+pub const LIST_AGE_MAX: Duration = Duration::from_mins(2);
 /// Bytes that are kept of why a row is missing.
 pub const MESH_ERROR_BYTES_MAX: usize = 80;
 /// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over
@@ -335,7 +380,11 @@ pub const LEAK_LINES_MAX: usize = 40;
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
-const _: () = assert!(HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() + DRAIN_TIME.as_millis() < 1_000);
+const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
+const _: () = assert!(DOUBT_TIME.as_millis() / INTERVAL_MIN.as_millis() < WITHHELD_MAX as u128);
+const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
+const _: () =
+    assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);

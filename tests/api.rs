@@ -9,10 +9,10 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::clock;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
-use kube_canary::limits::FRAME_BYTES;
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT};
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -37,7 +37,7 @@ impl Agent {
         let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 1 };
+        let build = Build { allocator: &allocator, stats, http_workers: 1, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
         let view = View {
             node: "self".into(),
@@ -193,6 +193,39 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
         near(since(1), 0);
         near(since(2), 1);
         assert_eq!(since(usize::from(peers) - 1).is_some(), kept, "no hour, no since");
+    }
+}
+
+#[test]
+fn a_row_and_the_metrics_tell_what_is_known_of_the_whole_mesh() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(2);
+    let fields = ["members", "watchers", "watchers_missing", "peer_list_age_seconds"];
+    let of_row = || fields.map(|field| agent.json("/api/v1/peers")["source"][field].clone());
+    let has = |line: &str| assert!(agent.get("/metrics").1.contains(&format!("\nkube_canary_{line}\n")), "{line}");
+    assert_eq!(of_row(), [json!(0), json!(0), json!(0), Value::Null]);
+    has("mesh_members 0");
+    agent.0.view.directory.write().expect("no panic").set_mesh(MeshFacts {
+        members: 5_000,
+        watchers_in_zone: 7,
+        watchers_elsewhere: 3,
+        watchers_missing: 2,
+        watchers_missing_elsewhere: 1,
+    });
+    agent.0.view.health.list_confirmed(clock::monotonic().since(Nanos(90 * SECOND)));
+    let [members, watchers, missing, age] = of_row();
+    assert_eq!([members, watchers, missing], [json!(5_000), json!(10), json!(2)]);
+    let uptime = clock::monotonic().as_secs_f64();
+    assert!(age.as_f64().is_some_and(|age| (90.0..100.0).contains(&age) || age > uptime - 10.0), "{age}");
+    for line in [
+        "mesh_members 5000",
+        "watchers{zone=\"own\"} 7",
+        "watchers{zone=\"other\"} 3",
+        "watchers_missing{zone=\"any\"} 2",
+        "watchers_missing{zone=\"other\"} 1",
+        "suppressed_series 0",
+    ] {
+        has(line);
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod http_support;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
@@ -14,10 +14,10 @@ use http_support::{Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
-use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
 use kube_canary::mesh::MeshRoutes;
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -115,6 +115,33 @@ impl Mesh {
             peers.push(spec(node, server.local_addr().port()));
             servers.push(server);
         }
+        Self::with_list(no_leaks, asked, servers, peers, MeshFacts::default())
+    }
+
+    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port, whose rows name the next three;
+    /// our own list names the first two.
+    fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::<Server>::new());
+        for node in 0..nodes {
+            let other = Other { says: Says::Text(row(node)), asked: Arc::clone(&asked), test: no_leaks.number() };
+            let port = servers.first().map_or(0, |first| first.local_addr().port());
+            let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
+            servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
+        }
+        let port = servers[0].local_addr().port();
+        let listed = |node: u8| PeerSpec { address: address_of(net, node), ..spec(&format!("n{node}"), port) };
+        let peers = (0..nodes.min(2)).map(listed).collect();
+        Self::with_list(no_leaks, asked, servers, peers, MeshFacts { members, ..MeshFacts::default() })
+    }
+
+    fn with_list(
+        no_leaks: NoLeaks,
+        asked: Arc<AtomicUsize>,
+        servers: Vec<Server>,
+        peers: Vec<PeerSpec>,
+        facts: MeshFacts,
+    ) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
         let view = Arc::new(View {
             node: "me".into(),
@@ -127,8 +154,9 @@ impl Mesh {
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
+        view.directory.write().expect("no panic").set_mesh(facts);
         let bound = bind();
-        let build = Build { allocator: &allocator, stats, http_workers: 2 };
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());
@@ -150,6 +178,15 @@ impl Mesh {
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
+}
+
+fn address_of(net: u8, node: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, net, 0, node + 1))
+}
+
+/// A peer as a row names it, at its address.
+fn peer_at(node: &str, address: IpAddr) -> String {
+    peer(node, 0).replacen('{', &format!("{{\"address\":\"{address}\","), 1)
 }
 
 fn source(node: &str) -> String {
@@ -253,6 +290,35 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
 }
 
 #[test]
+fn a_canary_of_several_addresses_is_asked_once_and_never_at_its_node_s() {
+    let node_entry = |node: &str, address: IpAddr, port: Option<u16>| PeerSpec {
+        address,
+        http_port: port,
+        network: Network::Node,
+        ..spec(node, 1)
+    };
+    let loopback = |last: u8| IpAddr::from([127, 0, 0, last]);
+    // Before their pods' entries in the list, and so in the directory: whoever takes the first of a node's takes these.
+    let further = vec![
+        node_entry("a", loopback(9), None),
+        node_entry("b", loopback(9), Some(9)),
+        node_entry("a", IpAddr::V6(Ipv6Addr::LOCALHOST), None),
+        // Nobody has told its pod's address.
+        node_entry("only-a-node", loopback(10), None),
+    ];
+    let answers = [("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))];
+    let mesh = Mesh::with_further(&answers, further);
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!((found, errors(&document)), (vec!["a", "b", "me"], vec![]));
+    assert_eq!(mesh.asked(), 2);
+    let hour = get(mesh.address(), "/api/v1/hour/b/c").expect("an answer");
+    assert_eq!((hour.status, hour.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+    assert_eq!(get(mesh.address(), "/api/v1/hour/only-a-node/c").expect("an answer").status, 404);
+}
+
+#[test]
 fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
     let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))]);
     let address = mesh.address();
@@ -311,4 +377,58 @@ fn the_hour_of_any_pair_comes_by_way_of_any_canary() {
     assert_eq!(hour("/api/v1/hour/b/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
     assert_eq!(hour("/api/v1/hour/me/nobody").status, 404);
+}
+
+/// The next three of a ring of twelve.
+fn ring(net: u8) -> impl Fn(u8) -> String {
+    move |node| {
+        let ahead = (1..4).map(|step| (node + step) % 12);
+        let peers: Vec<String> = ahead.map(|node| peer_at(&format!("n{node}"), address_of(net, node))).collect();
+        row(&format!("n{node}"), &peers)
+    }
+}
+
+#[test]
+fn nodes_that_only_others_rows_name_are_asked_each_once() {
+    let mesh = Mesh::partial(11, 12, ring(11), 13);
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    let mut expected: Vec<String> = (0..12).map(|node| format!("n{node}")).chain(["me".to_owned()]).collect();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!((errors(&document), document["not_gathered"].as_u64()), (vec![], Some(0)));
+    assert_eq!(mesh.asked(), 12);
+}
+
+#[test]
+fn members_whom_no_row_names_are_counted() {
+    let mesh = Mesh::partial(12, 12, ring(12), 40);
+    let (_, document) = mesh.document();
+    assert_eq!((nodes(&document).len(), document["not_gathered"].as_u64()), (13, Some(27)));
+}
+
+#[test]
+fn a_row_names_more_than_are_asked() {
+    // Nobody listens there: the kernel refuses at once.
+    let many = |_| {
+        let far = |node: u16| IpAddr::V4(Ipv4Addr::from_bits(0x7f0e_0000 + u32::from(node)));
+        let peers: Vec<String> = (1..=500).map(|node| peer_at(&format!("far-{node}"), far(node))).collect();
+        row("n0", &peers)
+    };
+    let mesh = Mesh::partial(13, 1, many, 502);
+    let (_, document) = mesh.document();
+    assert_eq!((nodes(&document), errors(&document).len()), (vec!["me", "n0"], MESH_ROWS_MAX - 2));
+    assert_eq!(document["not_gathered"].as_u64(), Some(502 - 300));
+}
+
+#[test]
+fn the_hour_of_a_source_that_only_others_rows_name_is_found() {
+    let mesh = Mesh::partial(14, 12, ring(14), 13);
+    let hour = |path: &str| get(mesh.address(), path).expect("an answer");
+    let answer = hour("/api/v1/hour/n9/c");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+    assert!(mesh.asked() < 12, "as soon as a row names it: {}", mesh.asked());
+    assert_eq!(hour("/api/v1/hour/n9/x").status, 404, "it does not know x");
+    assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
 }

@@ -55,7 +55,8 @@ struct Agent {
 impl Agent {
     fn new() -> Self {
         let clock = ScriptedClock::new();
-        let settings = Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into() };
+        let settings =
+            Settings { interval: INTERVAL, timeout: INTERVAL, payload_bytes: 56, node: "self".into(), doubts: false };
         Self {
             directory: Directory::default(),
             statistics: Statistics::new(Bounds::default(), INTERVAL),
@@ -91,6 +92,14 @@ impl Agent {
             self.clock.advance(Nanos::from_millis(10));
         }
         names
+    }
+
+    /// Whoever left is probed no more.
+    fn stop(&mut self) {
+        for change in self.directory.stop(self.clock.now(), INTERVAL) {
+            self.statistics.apply(change);
+            self.prober.apply(change);
+        }
     }
 
     fn compact(&mut self) {
@@ -162,6 +171,8 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         agent.live_with(stays().chain((1..PEERS).map(|of| wave * PEERS + of)));
         let full: usize = agent.resident().iter().sum();
         assert!(full > PEERS as usize * 200, "{full}");
+        agent.live_with(stays());
+        agent.stop();
         agent.live_with(stays());
         agent.end_minute();
         agent.compact();

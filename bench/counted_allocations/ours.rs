@@ -6,7 +6,7 @@ use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
-use kube_canary::limits::FRAME_BYTES;
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock as _, MonotonicClock, Pacer, Prober, Settings};
@@ -87,7 +87,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let (sent, lost) = agent.probes();
     counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
 
-    let build = Build { allocator: &info, stats, http_workers: 4 };
+    let build = Build { allocator: &info, stats, http_workers: 4, series_budget: SERIES_BUDGET_MAX };
     let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     // The worker's, which keeps it.
     let mut frame = Vec::with_capacity(FRAME_BYTES);

@@ -5,6 +5,7 @@
 //! quiet on the channel, and the last good list stays in force; its age is exported.
 
 pub mod dns;
+mod identity;
 pub mod kubernetes;
 pub mod members;
 mod narrow;
@@ -12,6 +13,7 @@ mod random;
 mod report;
 pub mod selection;
 pub mod static_list;
+pub mod underlay;
 
 use std::net::IpAddr;
 
@@ -89,6 +91,8 @@ pub struct PeerList {
 pub enum Update {
     /// A new complete list.
     List(PeerList),
+    /// The list before, with what was learnt of its peers meanwhile: no word of the source, and so no confirmation.
+    Amended(PeerList),
     /// The source has checked: the last list is still right.
     Confirmed,
     /// Of the mesh as a whole; comes before the list that it goes with.
@@ -133,6 +137,8 @@ pub struct Ourselves {
     pub forget_after: std::time::Duration,
     /// Peers are probed at their nodes' addresses, too.
     pub node_network: bool,
+    /// Our pod's addresses and our node's: no peer has them.
+    pub addresses: Vec<IpAddr>,
     /// The port of a peer's HTTP server where its source does not say.
     pub http_port: u16,
 }
@@ -189,9 +195,33 @@ impl Source {
 /// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
 /// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
 pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
+    if !ourselves.node_network {
+        return follow(source, ourselves, questions, updates).await;
+    }
+    let (updates_of_source, from_source) = tokio::sync::mpsc::channel(1);
+    let (to_source, questions_to_source) = tokio::sync::mpsc::channel(questions.max_capacity());
+    let ends = underlay::Ends { from_source, to_source, questions, updates };
+    // Boxed: who probes one network does not pay for it. Either ends with the other.
+    let underlay = Box::pin(async {
+        tokio::select! {
+            () = underlay::run(&ourselves, ends) => {}
+            () = follow(source, ourselves.clone(), questions_to_source, updates_of_source) => {}
+        }
+    });
+    underlay.await;
+}
+
+/// The same of the addresses that the source knows.
+async fn follow(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
     match source {
-        Source::Static(config) => narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await,
-        Source::Dns(config) => narrow::run(|lists| dns::run(config, lists), ourselves, updates).await,
+        Source::Static(config) => {
+            drop(questions);
+            narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await;
+        }
+        Source::Dns(config) => {
+            drop(questions);
+            narrow::run(|lists| dns::run(config, lists), ourselves, updates).await;
+        }
         // Boxed: else each source would pay for the largest state machine.
         Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }

@@ -6,7 +6,7 @@
 //! --service:  /api/v1/peers of each, a few at once ──────┘
 //! ```
 //!
-//! A canary gathers its mesh from all others for each who asks, so a Service's canaries, who may be thousands, are asked for
+//! A canary gathers its mesh from all others for each who asks, also where it probes a part of them only, so a Service's canaries, who may be thousands, are asked for
 //! their own rows instead. The trap: what did not answer is not well.
 
 mod output;
@@ -76,9 +76,9 @@ async fn examine(settings: &DoctorSettings) -> Result<Report, FleetError> {
             }
         }
     }
-    let (matrix, missing, rows) = reading.finish();
+    let (matrix, missing, rows, told) = reading.finish();
     let verdicts = verdicts::judge(&matrix);
-    Ok(Report::new(&matrix, verdicts, missing, rows, failed.iter().map(|(at, error)| (&canaries[*at], error))))
+    Ok(Report::new(&matrix, verdicts, missing, rows, told, failed.iter().map(|(at, error)| (&canaries[*at], error))))
 }
 
 fn foreign<E: std::fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::reading::Missing;
+use super::reading::{Missing, OldList, Told};
 use crate::config::CanaryUrl;
 use crate::console::printable;
 use crate::fleet::ask::AskError;
 use crate::mesh::matrix::{Matrix, Presence};
+use crate::mesh::row::Network;
 use crate::mesh::verdicts::{self, Direction, Kind, OfNetwork, Verdict};
 
 /// The result of an examination.
@@ -32,6 +33,16 @@ pub struct Report {
     links: usize,
     /// Rows and pairs that did not fit.
     not_kept: usize,
+    /// Nodes that there are, as far as the canaries know.
+    members: usize,
+    /// Networks that were measured.
+    networks: Vec<&'static str>,
+    /// By how many others each node is probed, at least; none where the canaries do not say.
+    watchers: Option<u64>,
+    /// Nodes that should be probed by more, but cannot.
+    watchers_missing: usize,
+    /// Canaries whose list of peers is old: no fault of the network, and no verdict.
+    old_lists: Vec<OldList>,
 }
 
 /// A canary that was asked, and has not answered as it should.
@@ -50,10 +61,14 @@ impl Report {
         verdicts: Vec<Verdict>,
         missing: Vec<Missing>,
         rows: usize,
+        told: Told,
         failed: impl Iterator<Item = (&'a CanaryUrl, &'a AskError)>,
     ) -> Self {
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
+        let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
+        // Members that no row names were not asked either.
+        let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
         Self {
             headline: verdicts::headline(&verdicts, matrix),
             verdicts,
@@ -63,9 +78,14 @@ impl Report {
                 .collect(),
             rows,
             nodes: matrix.node_count(),
-            not_gathered: listed.count(),
+            not_gathered,
             links: matrix.cell_count(),
             not_kept: not_kept.rows + not_kept.cells,
+            members: matrix.members(),
+            networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, name)| name).collect(),
+            watchers: told.watchers,
+            watchers_missing: told.watchers_missing,
+            old_lists: told.old_lists,
         }
     }
 
@@ -95,7 +115,24 @@ impl Report {
             let head = if place == 0 { "\nMissing:\n" } else { "" };
             let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
         }
-        let _ = write!(text, "\nJudged: {} of {} nodes, {} links.", self.rows, self.nodes, self.links);
+        for (place, OldList { node, age_seconds }) in self.old_lists.iter().enumerate() {
+            let head =
+                if place == 0 { "\nOld peer lists, so that who joined or left since is told wrongly:\n" } else { "" };
+            let age = age_seconds.map_or_else(|| "never had one".to_owned(), |age| format!("{:.0} min", age / 60.0));
+            let _ = writeln!(text, "{head}    {}: {age}", printable(node));
+        }
+        let _ = write!(text, "\nJudged: {} of {} nodes, {} links", self.rows, self.members, self.links);
+        if self.networks.len() > 1 {
+            let _ = write!(text, " on the {} networks", self.networks.join(" and "));
+        }
+        text.push('.');
+        if let Some(watchers) = self.watchers {
+            let _ = write!(text, " Each node is watched by {} at least", count_of(watchers, "other"));
+            if self.watchers_missing > 0 {
+                let _ = write!(text, "; {} should be by more", count(self.watchers_missing, "node"));
+            }
+            text.push('.');
+        }
         if self.not_gathered > 0 {
             let _ = write!(text, " Not asked for: {}.", count(self.not_gathered, "row"));
         }
@@ -108,6 +145,10 @@ impl Report {
 }
 
 fn count(number: usize, of: &str) -> String {
+    count_of(number as u64, of)
+}
+
+fn count_of(number: u64, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -154,6 +195,41 @@ fn moment(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::reading::Reading;
+
+    #[test]
+    fn a_mesh_that_is_probed_in_part_and_lists_that_are_old_are_told_and_no_fault() {
+        let mut reading = Reading::default();
+        let peer = |node: &str, network: &str| {
+            format!(
+                r#"{{"node":"{node}","zone":"z","network":"{network}","recent":{{"seconds":60,"sent":60,"received":60}}}}"#
+            )
+        };
+        for (node, other) in [("a", "b"), ("b", "a")] {
+            let row = format!(
+                r#"{{"source":{{"node":"{node}","zone":"z","members":40,"watchers":12,"watchers_missing":{},
+                    "peer_list_age_seconds":{}}},"peers":[{},{}]}}"#,
+                u8::from(node == "a"),
+                if node == "a" { "600" } else { "null" },
+                peer(other, "pod"),
+                peer(other, "node")
+            );
+            reading.row(0, row.as_bytes()).expect("a row");
+        }
+        let (matrix, missing, rows, told) = reading.finish();
+        let report = Report::new(&matrix, verdicts::judge(&matrix), missing, rows, told, std::iter::empty());
+        assert!(report.is_well());
+        assert_eq!(
+            report.text(),
+            "all well as far as measured: nothing is known of 38 nodes\n\n\
+             Old peer lists, so that who joined or left since is told wrongly:\n    a: 10 min\n    b: never had one\n\n\
+             Judged: 2 of 40 nodes, 4 links on the pod and node networks. Each node is watched by 12 others at least; \
+             1 node should be by more. Not asked for: 38 rows.\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!((&json["members"], &json["networks"][1]), (&40.into(), &"node".into()));
+        assert_eq!(json["old_lists"][1], serde_json::json!({"node": "b", "age_seconds": null}));
+    }
 
     #[test]
     fn moments_are_those_of_the_calendar() {

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use crate::limits::LIST_AGE_MAX;
 use crate::mesh::matrix::Matrix;
-use crate::mesh::row::{PeerRow, Source};
+use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
 
 /// Why a text is no row.
@@ -33,6 +34,42 @@ pub struct Reading {
     owners: HashMap<String, String>,
     /// Node and reason, from which document.
     missing: Vec<(usize, Missing)>,
+    told: Told,
+}
+
+/// What sources say of the mesh, and of their lists.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Those whose list is old.
+    pub old_lists: Vec<OldList>,
+    /// By how many others the node is probed that is probed by the fewest, at least.
+    pub watchers: Option<u64>,
+    /// How many nodes should be probed by more, but cannot.
+    pub watchers_missing: usize,
+}
+
+/// An old list of peers.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct OldList {
+    /// Whose.
+    pub node: String,
+    /// When it was last confirmed; none: never.
+    pub age_seconds: Option<f64>,
+}
+
+impl Told {
+    fn take(&mut self, source: &Source<'_>) {
+        let old = match source.peer_list_age_seconds {
+            Age::Never => Some(None),
+            Age::Seconds(age) => (age > LIST_AGE_MAX.as_secs_f64()).then_some(Some(age)),
+            Age::Unknown => None,
+        };
+        self.old_lists.extend(old.map(|age_seconds| OldList { node: source.node.clone().into_owned(), age_seconds }));
+        self.watchers_missing += usize::from(source.watchers_missing.is_some_and(|missing| missing > 0));
+        // A source that knows of no mesh says 0.
+        let watchers = source.watchers.filter(|watchers| *watchers > 0);
+        self.watchers = self.watchers.into_iter().chain(watchers).min();
+    }
 }
 
 /// A node without a row, or with half of one.
@@ -77,6 +114,7 @@ impl Reading {
                     if !self.taken.contains_key(&*source.node) {
                         self.taken.insert(source.node.clone().into_owned(), document);
                         self.matrix.begin_row(&source);
+                        self.told.take(&source);
                         *begun = Some(source.node.into_owned());
                     }
                 }
@@ -110,8 +148,8 @@ impl Reading {
         true
     }
 
-    /// Nothing more comes: the matrix, who is missing in every document, and how many rows there are.
-    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize) {
+    /// Nothing more comes: the matrix, who is missing in every document, how many rows there are, and what they say.
+    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, Told) {
         let mut missing: Vec<Missing> = Vec::new();
         for (document, found) in self.missing {
             let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
@@ -121,7 +159,8 @@ impl Reading {
             }
         }
         self.matrix.finish();
-        (self.matrix, missing, self.taken.len())
+        self.told.old_lists.sort_by(|a, b| a.node.cmp(&b.node));
+        (self.matrix, missing, self.taken.len(), self.told)
     }
 }
 
@@ -158,7 +197,7 @@ mod tests {
             reading.row(document, row("n1", &["n2", "n3"]).as_bytes()).unwrap();
             reading.row(document, row("n2", &["n1", "n3"]).as_bytes()).unwrap();
         }
-        let (matrix, missing, rows) = reading.finish();
+        let (matrix, missing, rows, _) = reading.finish();
         assert_eq!((matrix.cell_count(), rows, matrix.not_kept().rows), (4, 2, 0));
         assert_eq!(missing, []);
         let node = |name: &str, presence| (name.to_owned(), presence);
@@ -180,7 +219,7 @@ mod tests {
         // Of the same mesh: it broke off.
         reading.row(1, row("n4", &["n1"]).as_bytes()).unwrap();
         reading.fields(1, fields(&["n3", "n4"]).as_bytes()).unwrap();
-        let (matrix, missing, rows) = reading.finish();
+        let (matrix, missing, rows, _) = reading.finish();
         assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), rows), (vec!["n3", "n4"], 3));
         let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
         let all = ["n1", "n2", "n3", "n4"].map(of);
@@ -194,9 +233,27 @@ mod tests {
         let mut reading = Reading::default();
         assert!(reading.row(0, cut).is_err());
         reading.row(0, row("n2", &["n1"]).as_bytes()).unwrap();
-        let (matrix, missing, _) = reading.finish();
+        let (matrix, missing, _, _) = reading.finish();
         assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a row: "), "{missing:?}");
         assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, Presence::Broken));
+    }
+
+    #[test]
+    fn what_sources_say_of_the_mesh_and_their_lists_is_kept() {
+        let mut reading = Reading::default();
+        let row = |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
+        for (node, says) in [
+            ("n4", r#""peer_list_age_seconds":null,"watchers":0"#),
+            ("n1", r#""peer_list_age_seconds":120,"watchers":24,"watchers_missing":0"#),
+            ("n2", r#""peer_list_age_seconds":121,"watchers":12,"watchers_missing":2"#),
+            ("n3", r#""version":"0.1.0""#),
+        ] {
+            reading.row(0, row(node, says).as_bytes()).unwrap();
+        }
+        let (_, _, rows, told) = reading.finish();
+        let old = |node: &str, age_seconds| OldList { node: node.into(), age_seconds };
+        assert_eq!((rows, told.watchers, told.watchers_missing), (4, Some(12), 1));
+        assert_eq!(told.old_lists, [old("n2", Some(121.0)), old("n4", None)]);
     }
 
     #[test]
@@ -204,7 +261,7 @@ mod tests {
         let mut reading = Reading::default();
         reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
         assert!(reading.silent(1, "10.0.0.2", "refused") && !reading.silent(2, "10.0.0.9", "refused"));
-        let (matrix, missing, _) = reading.finish();
+        let (matrix, missing, _, _) = reading.finish();
         assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
         assert_eq!(presences(&matrix)[1].1, Presence::Missing);
     }

@@ -7,10 +7,12 @@ use prometheus::{
 
 use super::api_server::ApiServerCollector;
 use super::books::AllocatorMetrics;
-use super::memory::Memory;
+use super::families::histogram_series;
+use super::memory::{self, Memory};
 use super::process::{ProcessCollector, cpus};
+use super::series::{Costs, Plan, Planner};
 use super::throttle::Throttle;
-use super::{Format, View, now};
+use super::{Format, View, mesh};
 use crate::allocator::{AllocatorInfo, Stats};
 use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
@@ -40,6 +42,7 @@ pub struct AgentMetrics {
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
+    series_budget: usize,
     encoded: Mutex<Encoded>,
 }
 
@@ -49,6 +52,7 @@ struct Encoded {
     /// As last encoded, in each format.
     heads: [Head; 2],
     memory: Memory,
+    planner: Planner,
 }
 
 /// The registry's text, and when it was true.
@@ -105,6 +109,8 @@ pub struct Build<'a> {
     pub stats: Stats,
     /// HTTP worker threads.
     pub http_workers: usize,
+    /// Series of a scrape, at most.
+    pub series_budget: usize,
 }
 
 fn int_counter(name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
@@ -126,7 +132,7 @@ impl AgentMetrics {
             stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
             throttle: ThrottleMetrics::find(&registry)?,
             allocator: AllocatorMetrics::register(&registry, build.stats)?,
-            peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Peers in the list, by state."), &["state"])?,
+            peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Other nodes in the list, by state."), &["state"])?,
             peer_list_age: Gauge::new(
                 "kube_canary_peer_list_age_seconds",
                 "Time since discovery last gave or confirmed the peer list.",
@@ -156,6 +162,7 @@ impl AgentMetrics {
             http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
+            series_budget: build.series_budget,
             encoded: Mutex::default(),
             registry,
         };
@@ -184,50 +191,60 @@ impl AgentMetrics {
         Ok(this)
     }
 
-    /// The registry's metrics as of now. Encoded into the buffer of the scrape before; while others are still sending
-    /// that, they and we share it, unless it is old.
-    pub fn encode(&self, view: &View, format: Format) -> Arc<Vec<u8>> {
+    /// The agent's own metrics as of now, and what of all others is exported. Encoded into the buffer of the scrape before;
+    /// while others are still sending that, they and we share it, unless it is old.
+    pub fn encode(&self, now: Nanos, view: &View, format: Format) -> (Arc<Vec<u8>>, Arc<Plan>) {
         // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
         let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Encoded { heads, memory } = &mut *encoded;
+        let Encoded { heads, memory, planner } = &mut *encoded;
         let head = &mut heads[format as usize];
-        let now = now();
         if Arc::get_mut(&mut head.text).is_none() {
-            if now.since(head.at) < HEAD_SHARED_TIME.into() {
-                return Arc::clone(&head.text);
+            if now.since(head.at) < HEAD_SHARED_TIME.into()
+                && let Some(plan) = planner.last()
+            {
+                return (Arc::clone(&head.text), plan);
             }
             head.text = Arc::default();
         }
-        self.update(view);
+        self.update(now, view);
         head.at = now;
-        if let Some(text) = Arc::get_mut(&mut head.text) {
-            text.clear();
-            if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), text) {
-                log::warn!("encoding the agent's metrics: {error}");
-            }
-            if format == Format::OpenMetrics {
-                drop_total(text);
-            }
-            memory.write(now, text);
+        let families = self.registry.gather();
+        let costs = self.costs(view, families.iter().map(|family| family.get_metric().len()).sum());
+        // Nobody else has it, or we have just made it.
+        let text = Arc::make_mut(&mut head.text);
+        text.clear();
+        if let Err(error) = TextEncoder::new().encode(&families, text) {
+            log::warn!("encoding the agent's metrics: {error}");
         }
-        Arc::clone(&head.text)
+        drop(families);
+        if format == Format::OpenMetrics {
+            drop_total(text);
+        }
+        let plan = {
+            let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+            let plan = planner.plan(now, &costs, &directory, &view.statistics);
+            mesh::write(&directory, plan.suppressed(), text);
+            plan
+        };
+        memory.write(now, text);
+        (Arc::clone(&head.text), plan)
     }
 
-    fn update(&self, view: &View) {
-        let mut counts = [(Presence::Ready, 0), (Presence::Unready, 0), (Presence::Terminating, 0)];
-        {
-            let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-            for (_, peer) in directory.peers() {
-                if let Some((_, count)) = counts.iter_mut().find(|(presence, _)| *presence == peer.presence()) {
-                    *count += 1;
-                }
-            }
-        }
-        for (presence, count) in counts {
-            self.peers.with_label_values(&[presence.label()]).set(count);
+    /// What a scrape has besides peers and zones, and what each of them takes; the same from the first scrape on, although
+    /// the memory may not be known yet.
+    fn costs(&self, view: &View, registered: usize) -> Costs {
+        let lag = histogram_series(view.statistics.send_lag().bounds());
+        let own = registered + mesh::SERIES + memory::SERIES + 2 * lag;
+        Costs { budget: self.series_budget, own, histogram: histogram_series(view.statistics.bounds()) }
+    }
+
+    fn update(&self, now: Nanos, view: &View) {
+        let nodes = view.directory.read().unwrap_or_else(PoisonError::into_inner).nodes();
+        for (presence, count) in [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(nodes) {
+            self.peers.with_label_values(&[presence.label()]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         // No list yet is as old as can be; +Inf makes any threshold fire.
-        self.peer_list_age.set(view.health.list_age(now()).map_or(f64::INFINITY, Nanos::as_secs_f64));
+        self.peer_list_age.set(view.health.list_age(now).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.skipped, view.statistics.skipped());
         raise(&self.queue_drops, view.statistics.receive_queue_drops());
@@ -239,7 +256,7 @@ impl AgentMetrics {
         if let Some(delay) = probe_thread_run_delay() {
             raise_seconds(&self.run_delay, delay);
         }
-        if let Some(bytes) = view.about.resident.bytes(now()) {
+        if let Some(bytes) = view.about.resident.bytes(now) {
             self.resident_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {

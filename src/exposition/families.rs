@@ -53,6 +53,15 @@ pub enum Counter {
     Corrupt,
 }
 
+/// How round-trip times are exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A histogram: buckets, sum and count.
+    Histogram,
+    /// A summary without quantiles: sum and count.
+    Sums,
+}
+
 /// A family.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
@@ -119,22 +128,30 @@ pub enum Reading {
 }
 
 impl Family {
-    /// The TYPE of the family.
-    pub const fn type_name(&self) -> &'static str {
-        match self.kind {
-            Kind::Rtt | Kind::SendLag | Kind::ReadDelay => "histogram",
+    /// The TYPE of the family. A histogram without its +Inf bucket would be none to OpenMetrics, a summary needs no quantiles
+    /// in either format.
+    pub const fn type_name(&self, shape: Shape) -> &'static str {
+        match (self.kind, shape) {
+            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, Shape::Histogram) => "histogram",
+            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, Shape::Sums) => "summary",
             _ => "counter",
         }
     }
 
     /// The first sample of a reading at or behind `index`, and its index; none behind the last.
-    pub fn sample(&self, reading: &Reading, bounds: &Bounds, index: usize) -> Option<(usize, Extra<'static>, Value)> {
+    pub fn sample(
+        &self,
+        reading: &Reading,
+        bounds: &Bounds,
+        shape: Shape,
+        index: usize,
+    ) -> Option<(usize, Extra<'static>, Value)> {
         match (self.kind, reading) {
             (Kind::Counter(counter), _) => {
                 (index == 0).then(|| (0, Extra::None, Value::Count(number(reading, counter))))
             }
             (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, _) => {
-                histogram(&rtt(reading), bounds, index).map(|(extra, value)| (index, extra, value))
+                histogram(&rtt(reading), bounds, shape, index).map(|(extra, value)| (index, extra, value))
             }
             (Kind::SendErrors, Reading::Peer(peer)) => {
                 let at = first_above_zero(&peer.send_errors, index)?;
@@ -179,14 +196,25 @@ fn rtt(reading: &Reading) -> HistogramReading {
     }
 }
 
-fn histogram(reading: &HistogramReading, bounds: &Bounds, index: usize) -> Option<(Extra<'static>, Value)> {
+fn histogram(
+    reading: &HistogramReading,
+    bounds: &Bounds,
+    shape: Shape,
+    index: usize,
+) -> Option<(Extra<'static>, Value)> {
     let bounds = bounds.as_slice();
     let up_to = |bucket: usize| reading.buckets[..=bucket].iter().sum();
-    match index.checked_sub(bounds.len()) {
+    let buckets = if shape == Shape::Histogram { bounds.len() + 1 } else { 0 };
+    match index.checked_sub(buckets) {
+        None if index == bounds.len() => Some((Extra::Bucket(None), Value::Count(reading.count()))),
         None => Some((Extra::Bucket(Some(bounds[index])), Value::Count(up_to(index)))),
-        Some(0) => Some((Extra::Bucket(None), Value::Count(reading.count()))),
-        Some(1) => Some((Extra::Sum, Value::Seconds(reading.sum))),
-        Some(2) => Some((Extra::Count, Value::Count(reading.count()))),
+        Some(0) => Some((Extra::Sum, Value::Seconds(reading.sum))),
+        Some(1) => Some((Extra::Count, Value::Count(reading.count()))),
         Some(_) => None,
     }
+}
+
+/// Series of a whole histogram with these bounds.
+pub const fn histogram_series(bounds: &Bounds) -> usize {
+    bounds.as_slice().len() + 3
 }

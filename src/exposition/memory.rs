@@ -13,6 +13,9 @@ use crate::units::Nanos;
 const NAME: &str = "kube_canary_memory_bytes";
 const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by what it is for; read once a minute.";
 
+/// Series that are written, once anything is: a category has three states.
+pub const SERIES: usize = 3 * Category::ALL.len();
+
 /// The last reading.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -60,6 +63,7 @@ mod tests {
         let footprint = memory.last.unwrap().1;
         assert_eq!(sum(&text, &["clean", "dirty"]), (footprint.rss * 1_024, 2 * Category::ALL.len()));
         assert_eq!(sum(&text, &["swap"]), (footprint.swap * 1_024, Category::ALL.len()));
+        assert_eq!(sum(&text, &["clean", "dirty", "swap"]).1, SERIES);
     }
 
     #[test]

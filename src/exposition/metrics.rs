@@ -1,17 +1,20 @@
 //! `/metrics`, rendered a frame at a time.
 //!
 //! The cursor is a family, a subject (a peer's slot, a zone pair) and a sample. Labels and numbers of the subject
-//! under way are kept in the cursor, so that a histogram cut by the end of a frame is still of one moment.
+//! under way are kept in the cursor, so that a histogram cut by the end of a frame is still of one moment. What is exported
+//! at all says the scrape's plan ([`super::series`]).
 
 use std::sync::{Arc, PoisonError};
 
-use super::families::{FAMILIES, Family, Kind, Reading, Scope};
+use super::families::{FAMILIES, Family, Kind, Reading, Scope, Shape};
+use super::series::{Peers, Plan, ZONE_PAIRS, Zones, zone_pair};
 use super::text::{self, label};
-use super::{AgentMetrics, View, Walk};
+use super::{AgentMetrics, View, Walk, now};
 use crate::http::Render;
-use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, ZONES_MAX};
-use crate::peers::{Directory, SlotId, Via, ZoneId};
+use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
+use crate::peers::{Directory, SlotId};
 use crate::statistics::Bounds;
+use crate::units::Nanos;
 
 /// Which exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,10 @@ pub struct MetricsBody {
     format: Format,
     /// The registry's metrics, which other scrapes share, and how much of them is sent.
     agent: Option<(Arc<Vec<u8>>, usize)>,
+    /// What is exported, which other scrapes share as well.
+    plan: Arc<Plan>,
+    /// Of [`Plan::further_send_errors`], what is left.
+    further: usize,
     family: usize,
     header_written: bool,
     subject: usize,
@@ -66,11 +73,20 @@ pub struct MetricsBody {
 impl MetricsBody {
     /// A scrape that begins now.
     pub fn new(view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
-        let head = agent.encode(&view, format);
+        Self::at(now(), view, agent, format)
+    }
+
+    /// A scrape that begins at that time, on the clock of the statistics.
+    pub fn at(now: Nanos, view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
+        // Before the plan is made: from now on nobody moves to another slot.
+        let view = Walk::new(view);
+        let (head, plan) = agent.encode(now, &view.0, format);
         Self {
-            view: Walk::new(view),
+            view,
             format,
             agent: Some((head, 0)),
+            further: plan.further_send_errors(),
+            plan,
             family: 0,
             header_written: false,
             subject: 0,
@@ -91,9 +107,23 @@ impl MetricsBody {
         true
     }
 
-    fn write_header(&self, family: &Family, out: &mut Vec<u8>) {
-        let name = self.format.family_name(family.name, family.type_name());
-        for part in ["# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", family.type_name(), "\n"] {
+    /// How a family is exported; none where it is not.
+    fn shape(&self, family: &Family) -> Option<Shape> {
+        match (family.scope, family.kind) {
+            (Scope::Peer, Kind::Rtt) if self.plan.peers() != Peers::Histograms => Some(Shape::Sums),
+            (Scope::Zone, Kind::Rtt) => match self.plan.zones() {
+                Zones::Histograms => Some(Shape::Histogram),
+                Zones::Sums => Some(Shape::Sums),
+                Zones::Counters => None,
+            },
+            _ => Some(Shape::Histogram),
+        }
+    }
+
+    fn write_header(&self, family: &Family, shape: Shape, out: &mut Vec<u8>) {
+        let type_name = family.type_name(shape);
+        let name = self.format.family_name(family.name, type_name);
+        for part in ["# HELP ", name, " ", family.help, "\n# TYPE ", name, " ", type_name, "\n"] {
             out.extend_from_slice(part.as_bytes());
         }
     }
@@ -113,12 +143,13 @@ impl MetricsBody {
                 }
                 Scope::Zone => {
                     let (zone, via) = zone_pair(subject);
-                    let reading = statistics.zone(zone, via).map(|z| Reading::Zone(z.read()));
-                    (reading, ZONES_MAX * Via::ALL.len())
+                    let pair = statistics.zone(zone, via).filter(|_| self.plan.has_zone_pair(subject));
+                    (pair.map(|z| Reading::Zone(z.read())), ZONE_PAIRS)
                 }
                 Scope::Peer => {
                     let slot = SlotId::at(subject);
-                    let present = directory.peer(slot).and_then(|_| statistics.slot(slot));
+                    let peer = directory.peer(slot).filter(|peer| self.plan.has_peer(slot, *peer));
+                    let present = peer.and_then(|_| statistics.slot(slot));
                     (present.map(|s| Reading::Peer(s.read())), directory.slot_count())
                 }
             };
@@ -160,11 +191,19 @@ impl MetricsBody {
     }
 
     /// Writes samples of the current subject while they fit. Returns whether all are written.
-    fn write_samples(&mut self, family: &Family, bounds: &Bounds, out: &mut Vec<u8>) -> bool {
+    fn write_samples(&mut self, family: &Family, bounds: &Bounds, shape: Shape, out: &mut Vec<u8>) -> bool {
         let Some((reading, next)) = &mut self.current else { return true };
-        while let Some((index, extra, value)) = family.sample(reading, bounds, *next) {
+        while let Some((index, extra, value)) = family.sample(reading, bounds, shape, *next) {
             if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
                 return false;
+            }
+            if family.kind == Kind::SendErrors && *next > 0 {
+                // The first reason of a peer has its room in any case.
+                let Some(left) = self.further.checked_sub(1) else {
+                    self.plan.overflows();
+                    break;
+                };
+                self.further = left;
             }
             text::sample(out, family.name, &self.labels, extra, value);
             *next = index + 1;
@@ -173,13 +212,6 @@ impl MetricsBody {
         true
     }
 }
-
-const fn zone_pair(subject: usize) -> (ZoneId, Via) {
-    #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
-    let zone = (subject / Via::ALL.len()) as u8;
-    (ZoneId(zone), Via::ALL[subject % Via::ALL.len()])
-}
-const _: () = assert!(ZONES_MAX <= 256);
 
 impl Render for MetricsBody {
     fn render(&mut self, out: &mut Vec<u8>) -> bool {
@@ -197,15 +229,19 @@ impl Render for MetricsBody {
             if FRAME_BYTES - out.len().min(FRAME_BYTES) < SAMPLE_BYTES_MAX {
                 return true;
             }
+            let Some(shape) = self.shape(family) else {
+                self.family += 1;
+                continue;
+            };
             if !self.header_written {
-                self.write_header(family, out);
+                self.write_header(family, shape, out);
                 self.header_written = true;
             }
             if self.current.is_none() && !self.load(family, &directory) {
                 (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
                 continue;
             }
-            if !self.write_samples(family, bounds, out) {
+            if !self.write_samples(family, bounds, shape, out) {
                 return true;
             }
             self.subject += 1;

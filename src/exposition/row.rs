@@ -30,6 +30,14 @@ pub struct Source<'a> {
     interval_seconds: Short,
     /// Whether every peer has an hour.
     hour_kept: bool,
+    /// Nodes of the mesh, this one included; 0 before the first list.
+    members: u32,
+    /// Nodes that probe this one, by the selection that all make.
+    watchers: u32,
+    /// Those that it should have besides.
+    watchers_missing: u32,
+    /// None before the first.
+    peer_list_age_seconds: Option<Short>,
     echo_requests_received: u64,
     echo_replies_sent: u64,
     recent: RecentSource,
@@ -53,6 +61,7 @@ pub struct Measured {
     own: OwnCounters,
     recent: RecentOwn,
     resident_bytes: u64,
+    list_age: Option<Nanos>,
 }
 
 impl Measured {
@@ -60,7 +69,8 @@ impl Measured {
     pub fn now(view: &View) -> Self {
         let own = view.statistics.own();
         let recent = view.statistics.recent_own(&own, now());
-        Self { own, recent, resident_bytes: view.about.resident.bytes(now()).unwrap_or(0) }
+        let resident_bytes = view.about.resident.bytes(now()).unwrap_or(0);
+        Self { own, recent, resident_bytes, list_age: view.health.list_age(now()) }
     }
 }
 
@@ -69,6 +79,7 @@ impl<'a> Source<'a> {
     pub fn new(view: &'a View, directory: &'a Directory, measured: &Measured) -> Self {
         let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
         let RecentOwn { seconds, counters: recent } = &measured.recent;
+        let mesh = directory.mesh();
         let p99 = |buckets| statistics.send_lag().bounds().quantile(0.99, buckets).map(Short);
         Self {
             node: &view.node,
@@ -81,6 +92,10 @@ impl<'a> Source<'a> {
             cpus: about.cpus,
             interval_seconds: Short(statistics.interval().as_secs_f64()),
             hour_kept: is_every_hour_kept(directory),
+            members: mesh.members,
+            watchers: mesh.watchers_in_zone.saturating_add(mesh.watchers_elsewhere),
+            watchers_missing: mesh.watchers_missing,
+            peer_list_age_seconds: measured.list_age.map(|age| Short(age.as_secs_f64())),
             echo_requests_received: own.echoes.requests_received,
             echo_replies_sent: own.echoes.replies_sent,
             recent: RecentSource {
@@ -211,6 +226,10 @@ mod tests {
             cpus: usize::MAX,
             interval_seconds: Short(0.000_012_34),
             hour_kept: false,
+            members: u32::MAX,
+            watchers: u32::MAX,
+            watchers_missing: u32::MAX,
+            peer_list_age_seconds: LONGEST,
             echo_requests_received: u64::MAX,
             echo_replies_sent: u64::MAX,
             recent: RecentSource {

@@ -27,6 +27,14 @@ pub struct Source<'a> {
     /// Its zone.
     #[serde(borrow)]
     pub zone: Cow<'a, str>,
+    /// Nodes of the mesh.
+    pub members: Option<u64>,
+    /// Nodes that probe its own.
+    pub watchers: Option<u64>,
+    /// Those that should but cannot.
+    pub watchers_missing: Option<u64>,
+    /// How long ago its list was last confirmed; none where it never was, too.
+    pub peer_list_age_seconds: Option<f64>,
     /// Its last minute.
     #[serde(default)]
     pub recent: RecentSource,

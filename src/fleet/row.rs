@@ -57,6 +57,14 @@ pub struct Row {
     pub loss: Option<f64>,
     /// Recent p99 of how late it sends.
     pub send_lag_p99_seconds: Option<f64>,
+    /// Nodes of the mesh, as it knows.
+    pub members: Option<u64>,
+    /// Nodes that probe its own.
+    pub watchers: Option<u64>,
+    /// Those that should but cannot.
+    pub watchers_missing: Option<u64>,
+    /// How long ago its list of peers was last confirmed.
+    pub peer_list_age_seconds: Option<f64>,
     /// Why something is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -102,6 +110,10 @@ impl Row {
         self.node = Some(source.node.into_owned());
         self.zone = Some(source.zone.into_owned());
         self.send_lag_p99_seconds = source.recent.send_lag_p99_seconds;
+        self.members = source.members;
+        self.watchers = source.watchers;
+        self.watchers_missing = source.watchers_missing;
+        self.peer_list_age_seconds = source.peer_list_age_seconds;
         self.links = Some(peers.links);
         self.loss = loss(peers.recent_received, peers.recent_lost);
         if let Some((loss, worst)) = peers.worst {
@@ -151,6 +163,15 @@ mod tests {
         assert_eq!((worst.loss, worst.send_lag_p99_seconds), (Some(0.0), None));
         let none = row("", &[silent]);
         assert_eq!((none.worst_peer, none.loss, none.links), (None, None, Some(1)), "not measured is not well");
+    }
+
+    #[test]
+    fn what_it_says_of_the_mesh_is_taken_and_an_older_one_says_nothing() {
+        let row = row(r#","members":300,"watchers":12,"watchers_missing":1,"peer_list_age_seconds":2.5,"new":1"#, &[]);
+        assert_eq!((row.members, row.watchers, row.watchers_missing), (Some(300), Some(12), Some(1)));
+        assert_eq!(row.peer_list_age_seconds, Some(2.5));
+        let older = self::row("", &[]);
+        assert_eq!((older.members, older.peer_list_age_seconds), (None, None));
     }
 
     #[test]

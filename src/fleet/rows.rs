@@ -52,6 +52,9 @@ pub fn render(rows: &[Row]) -> String {
         ("CPU/PROBE", Side::Right),
         ("LOSS", Side::Right),
         ("LAG P99", Side::Right),
+        ("PEERS", Side::Right),
+        ("WATCHERS", Side::Right),
+        ("LIST AGE", Side::Right),
         ("WORST PEER", Side::Left),
     ];
     let cells = |row: &Row| {
@@ -69,10 +72,24 @@ pub fn render(rows: &[Row]) -> String {
             known(row.cpu_seconds_per_probe, time),
             known(row.loss, percent),
             known(row.send_lag_p99_seconds, time),
+            of_members(row),
+            watchers(row),
+            known(row.peer_list_age_seconds, time),
             last(row),
         ]
     };
     table::render(heads, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Links, of how many other members: each may have several.
+fn of_members(row: &Row) -> String {
+    let others = row.members.filter(|members| *members > 0).map(|members| format!("/{}", members - 1));
+    known(row.links, |links| format!("{links}{}", others.unwrap_or_default()))
+}
+
+fn watchers(row: &Row) -> String {
+    let missing = row.watchers_missing.filter(|missing| *missing > 0).map(|missing| format!(" (-{missing})"));
+    known(row.watchers, |watchers| format!("{watchers}{}", missing.unwrap_or_default()))
 }
 
 fn last(row: &Row) -> String {
@@ -134,6 +151,24 @@ mod tests {
         };
         let builds = vec![built("a", "musl", None), built("b", "jemalloc", Some(1)), built("c", "jemalloc", Some(8))];
         assert_eq!(order(builds, Column::Allocator), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn a_part_of_the_mesh_is_told_as_such() {
+        let partial = Row {
+            links: Some(24),
+            members: Some(300),
+            watchers: Some(11),
+            watchers_missing: Some(1),
+            peer_list_age_seconds: Some(0.25),
+            ..row("node-1", None, None)
+        };
+        let older = Row { links: Some(2), ..row("node-2", None, None) };
+        let text = render(&[partial, older]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("PEERS  WATCHERS  LIST AGE"), "{text}");
+        assert!(lines[1].contains(" 24/299   11 (-1)  250.0 ms  "), "{text}");
+        assert!(lines[2].contains("      2         -         -  "), "{text}");
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! Gathers the rows of all canaries into one document, and judges them.
 //!
+//! Whom our own list does not name, the rows of those do whom it names ([`Frontier`]).
+//!
 //! Everything here is bounded by what one row takes, and not by their number: a row is passed on as it arrives, object by
 //! object, and 8 bytes of each cell stay for the verdicts. The rows come one after the other, for they go into one stream;
 //! meanwhile the next canaries are being connected to. The traps: a row may break off in its middle, and the document must
 //! still be whole; a canary may answer for another node than the one that was asked; whoever reads slowly must not make
 //! the canaries look slow.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
+use super::frontier::Frontier;
 use super::matrix::Matrix;
 use super::pipe::Pipe;
 use super::row::{PeerRow, Source};
@@ -60,24 +64,46 @@ pub struct Gathered {
 
 /// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
 pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
-    let targets = Targets::of(&view, port);
-    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0 };
     let mut missing = Vec::new();
+    let (matrix, frontier) = walk(&view, port, rows, None, |node, error| missing.push((node, error))).await;
+    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+    let members = usize::try_from(directory.mesh().members).unwrap_or_default();
+    // Ourselves are asked, too.
+    let further = matrix.unsought().max(members.saturating_sub(frontier.count() + 1));
+    Gathered { matrix, missing, further }
+}
+
+/// Looks for the canary of a node that our own list does not name, in the rows of others, until one of them names it.
+pub async fn locate(view: Arc<View>, port: u16, node: String) -> Option<Target> {
+    walk(&view, port, Pipe::nowhere(), Some(node), |_, _| {}).await.1.into_found()
+}
+
+async fn walk(
+    view: &Arc<View>,
+    port: u16,
+    rows: Pipe,
+    wanted: Option<String>,
+    mut missing: impl FnMut(String, String),
+) -> (Matrix, Frontier) {
+    let frontier = RefCell::new(Frontier::new(Targets::of(view, port), wanted));
+    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0, frontier: &frontier };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
-        missing.push((node.to_owned(), error));
+        missing(node.to_owned(), error);
     };
-    if let Err(error) = gathering.own(Arc::clone(&view)).await {
+    if let Err(error) = gathering.own(Arc::clone(view)).await {
         note(&mut gathering.matrix, &view.node, &error);
     }
+    for target in Targets::of(view, port).nodes {
+        gathering.matrix.seek(&target.node);
+    }
     let until = Instant::now() + GATHERING_TIME;
-    let mut openings =
-        Openings { targets: &targets.nodes, next: 0, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
+    let mut openings = Openings { frontier: &frontier, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
-                let mut row = pin!(gathering.other(target, opened));
+                let mut row = pin!(gathering.other(&target, opened));
                 poll_fn(|cx| {
                     openings.drive(cx);
                     row.as_mut().poll(cx)
@@ -86,12 +112,17 @@ pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
             }
             Err(error) => Err(error),
         };
+        if frontier.borrow().has_found() {
+            break;
+        }
         if let Err(error) = done {
             note(&mut gathering.matrix, &target.node, &error);
         }
     }
     gathering.matrix.finish();
-    Gathered { matrix: gathering.matrix, missing, further: targets.not_gathered }
+    let matrix = gathering.matrix;
+    drop(openings);
+    (matrix, frontier.into_inner())
 }
 
 type Opened = (Link, Incoming);
@@ -99,9 +130,8 @@ type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
 
 /// Canaries that are being asked, the next few at a time.
 struct Openings<'a> {
-    targets: &'a [Target],
-    next: usize,
-    under_way: Vec<(&'a Target, State)>,
+    frontier: &'a RefCell<Frontier>,
+    under_way: Vec<(Target, State)>,
     until: Instant,
 }
 
@@ -110,13 +140,14 @@ enum State {
     Answered(Result<Opened, RowError>),
 }
 
-impl<'a> Openings<'a> {
+impl Openings<'_> {
     /// Lets all that are under way go on, and asks further ones where there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.under_way.len() < ROW_REQUESTS_MAX && self.next < self.targets.len() {
-            let target = &self.targets[self.next];
-            self.next += 1;
-            self.under_way.push((target, State::Asked(Box::pin(open(target.address, self.until)))));
+        while self.under_way.len() < ROW_REQUESTS_MAX
+            && let Some(target) = self.frontier.borrow_mut().next()
+        {
+            let opening = Box::pin(open(target.address, self.until));
+            self.under_way.push((target, State::Asked(opening)));
         }
         for (_, state) in &mut self.under_way {
             if let State::Asked(opening) = state
@@ -128,7 +159,7 @@ impl<'a> Openings<'a> {
     }
 
     /// The next that has answered, or failed to; none once there are no more.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(&'a Target, Result<Opened, RowError>)>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
         self.drive(cx);
         if self.under_way.is_empty() {
             return Poll::Ready(None);
@@ -153,14 +184,15 @@ async fn open(address: SocketAddr, until: Instant) -> Result<Opened, RowError> {
     }
 }
 
-struct Gathering {
+struct Gathering<'a> {
     matrix: Matrix,
     rows: Pipe,
     /// Rows that were begun.
     count: usize,
+    frontier: &'a RefCell<Frontier>,
 }
 
-impl Gathering {
+impl Gathering<'_> {
     async fn own(&mut self, view: Arc<View>) -> Result<(), RowError> {
         let (mut body, mut frame) = (PeersBody::new(view), Vec::with_capacity(FRAME_BYTES));
         let mut row = Row::new(self, None);
@@ -196,8 +228,8 @@ impl Gathering {
 }
 
 /// A row on its way from a canary into the document.
-struct Row<'a> {
-    gathering: &'a mut Gathering,
+struct Row<'a, 'b> {
+    gathering: &'a mut Gathering<'b>,
     /// Who was asked; none for our own.
     target: Option<&'a Target>,
     splitter: Splitter,
@@ -206,8 +238,8 @@ struct Row<'a> {
     peers: usize,
 }
 
-impl<'a> Row<'a> {
-    fn new(gathering: &'a mut Gathering, target: Option<&'a Target>) -> Self {
+impl<'a, 'b> Row<'a, 'b> {
+    fn new(gathering: &'a mut Gathering<'b>, target: Option<&'a Target>) -> Self {
         Self { gathering, target, splitter: Splitter::default(), has_begun: false, peers: 0 }
     }
 
@@ -218,7 +250,7 @@ impl<'a> Row<'a> {
             if text.contains(&b'\n') {
                 return Err(SplitError::NotARow.into());
             }
-            let Gathering { matrix, rows, count } = &mut *self.gathering;
+            let Gathering { matrix, rows, count, frontier } = &mut *self.gathering;
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
@@ -234,6 +266,10 @@ impl<'a> Row<'a> {
                 Object::Peer(text) => {
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
                     matrix.peer(&peer);
+                    // Our own row has those of our list, which are there already.
+                    if self.target.is_some() {
+                        frontier.borrow_mut().learn(&peer, matrix);
+                    }
                     let comma: &[u8] = if self.peers > 0 { b"," } else { b"" };
                     rows.write(&[comma, text]).await;
                     self.peers += 1;

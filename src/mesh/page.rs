@@ -2,7 +2,8 @@
 //! anybody.
 //!
 //! It is put together at compile time from `page/`, line by line: indentation, empty lines and lines that are a comment stay
-//! behind. That is why a comment in there has lines of its own, and why no text in there may span lines. A generated or
+//! behind, and so do spaces beside punctuation, outside of quotes. That is why a comment in there has lines of its own, and why
+//! no text in there may span lines. A generated or
 //! compressed document was rejected: what a browser shows as the source can be read there and here, and the bytes are
 //! constants of the program file, which [`crate::settle`] gives back within a minute of their use.
 //!
@@ -84,13 +85,60 @@ const fn insert(document: &[u8], start: usize, end: usize, out: &mut [u8], mut w
         assert!(file < FILES.len(), "index.html names a file that is not there");
     }
     let text = FILES[file].1.as_bytes();
+    let dense: &[u8] = if is(b"page.css", document, start, end) { b":;,{}" } else { b"=,;:?{}()[]<>|&*!" };
     let mut at = 0;
     while at < text.len() {
         let (start, end) = line(text, at);
         at = end + 1;
-        written = copy(text, start, end, out, written);
+        written = copy_dense(text, start, end, dense, out, written);
     }
     written
+}
+
+/// Likewise a line of the style or of the script, without the spaces beside any of `dense` that are outside of quotes. Where a
+/// slash or a backquote is in it, quotes may be parts of patterns and of texts within texts: such a line stays as it is.
+const fn copy_dense(text: &[u8], start: usize, end: usize, dense: &[u8], out: &mut [u8], mut written: usize) -> usize {
+    if has(b"/`", text, start, end) || start == end {
+        return copy(text, start, end, out, written);
+    }
+    let (mut at, mut quote) = (start, 0);
+    // The line's end is copied, too.
+    while at <= end && at < text.len() {
+        let byte = text[at];
+        let is_idle = quote == 0
+            && byte == b' '
+            && (has(dense, text, at - 1, at)
+                || (dense.len() > 5 || text[at + 1] != b':') && has(dense, text, at + 1, at + 2));
+        if byte == quote {
+            quote = 0;
+        } else if quote == 0 && (byte == b'\'' || byte == b'"') {
+            quote = byte;
+        }
+        if !is_idle {
+            if written < out.len() {
+                out[written] = byte;
+            }
+            written += 1;
+        }
+        at += 1;
+    }
+    written
+}
+
+/// Whether any of `bytes` stands in this part of the text.
+const fn has(bytes: &[u8], text: &[u8], start: usize, end: usize) -> bool {
+    let mut at = start;
+    while at < end {
+        let mut of = 0;
+        while of < bytes.len() {
+            if text[at] == bytes[of] {
+                return true;
+            }
+            of += 1;
+        }
+        at += 1;
+    }
+    false
 }
 
 /// The line that begins at `start`: from its first byte that is no space, to its end.
@@ -134,6 +182,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn spaces_are_left_out_beside_punctuation_and_nowhere_else() {
+        let dense = |line: &[u8], dense: &[u8]| {
+            let mut out = [0; 100];
+            let written = copy_dense(line, 0, line.len() - 1, dense, &mut out, 0);
+            String::from_utf8(out[..written].to_vec()).expect("text")
+        };
+        let script = b"=,;:?{}()[]<>|&*!";
+        for (line, expected) in [
+            ("const [a, b] = x ? [1] : y + -1;\n", "const[a,b]=x?[1]:y + -1;\n"),
+            ("say('a, b', \"c = ' d\", e);\n", "say('a, b',\"c = ' d\",e);\n"),
+            ("say(`a, ${b} = c`, d);\n", "say(`a, ${b} = c`, d);\n"),
+            ("x = a / b, y;\n", "x = a / b, y;\n"),
+            ("}\n", "}\n"),
+        ] {
+            assert_eq!(dense(line.as_bytes(), script), expected);
+        }
+        let style = "h1 span, a :hover { color: var(--x); margin: 0 auto; }\n";
+        assert_eq!(dense(style.as_bytes(), b":;,{}"), "h1 span,a :hover{color:var(--x);margin:0 auto;}\n");
+    }
+
+    #[test]
     fn frames_add_up_to_the_document() {
         let (mut body, mut frame, mut whole) = (PageBody::default(), Vec::with_capacity(FRAME_BYTES), Vec::new());
         loop {
@@ -160,7 +229,10 @@ mod tests {
                 None => expected.extend([of_document, "\n"]),
             }
         }
-        assert_eq!(DOCUMENT, expected);
+        assert_eq!(DOCUMENT.replace(' ', ""), expected.replace(' ', ""));
+        for line in lines(FILES[1].1).chain(lines(FILES[2].1)).filter(|line| line.contains('/') || line.contains('`')) {
+            assert!(DOCUMENT.contains(line), "{line}");
+        }
     }
 
     #[test]

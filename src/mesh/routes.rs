@@ -10,15 +10,16 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::gather::{Gathered, gather};
+use super::gather::{Gathered, gather, locate};
 use super::page;
 use super::pipe::{Pipe, Piped};
-use super::targets::Targets;
+use super::targets::{Target, Targets};
 use super::verdicts::{self, Verdict};
 use crate::clock;
 use crate::exposition::App;
 use crate::http::{Reply, Routes, client};
 use crate::limits::{GATHERING_WAIT, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX, ROW_TIME, VERDICTS_TIME};
+use crate::peers::Network;
 use crate::units::Nanos;
 
 /// Bytes of what stands behind the rows that are written at a time.
@@ -163,21 +164,45 @@ impl Mesh {
     }
 
     /// The hour of a pair that another canary probes.
-    fn hour(&self, source: &str, peer: &str) -> Reply {
-        let Some(target) = Targets::find(&self.app.view, self.port, source) else {
-            return Reply::text(404, "no such source in the list\n");
-        };
+    fn hour(self: &Arc<Self>, source: &str, peer: &str) -> Reply {
         let path = format!("/api/v1/hour/{peer}");
-        Reply::Later(Box::pin(async move {
-            match client::get(target.address, &path, HOUR_BYTES_MAX, ROW_TIME).await {
-                Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
-                Err(client::GetError::Status(status)) if status == 404 => {
-                    Reply::text(404, "it keeps no hour of this peer\n")
-                }
-                Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
-            }
-        }))
+        match Targets::find(&self.app.view, self.port, source) {
+            Some(target) => Reply::Later(Box::pin(hour_of(target, path))),
+            None if self.is_partial() => Reply::Later(Box::pin(Arc::clone(self).far_hour(source.to_owned(), path))),
+            None => no_such_source(),
+        }
     }
+
+    /// Whether there are nodes that our list does not name.
+    fn is_partial(&self) -> bool {
+        let directory = self.app.view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = directory.peers().map(|(_, peer)| peer).filter(|peer| peer.network() == Network::Pod).count();
+        // Ourselves are a member, too.
+        usize::try_from(directory.mesh().members).unwrap_or_default() > listed + 1
+    }
+
+    /// Likewise, of a canary that only others' rows name: it is looked for in them, which is as much as a gathering.
+    async fn far_hour(self: Arc<Self>, source: String, path: String) -> Reply {
+        let Some(turn) = self.turn().await else { return busy() };
+        let found = locate(Arc::clone(&self.app.view), self.port, source).await;
+        drop(turn);
+        match found {
+            Some(target) => hour_of(target, path).await,
+            None => no_such_source(),
+        }
+    }
+}
+
+async fn hour_of(target: Target, path: String) -> Reply {
+    match client::get(target.address, &path, HOUR_BYTES_MAX, ROW_TIME).await {
+        Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
+        Err(client::GetError::Status(status)) if status == 404 => Reply::text(404, "it keeps no hour of this peer\n"),
+        Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
+    }
+}
+
+fn no_such_source() -> Reply {
+    Reply::text(404, "no such source in the list\n")
 }
 
 fn busy() -> Reply {

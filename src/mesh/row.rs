@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// The object `source` of a row: who measured, and what it says of itself.
 #[derive(Clone, Debug, Deserialize)]
@@ -41,9 +41,34 @@ pub struct Source<'a> {
     /// Echo replies likewise.
     #[serde(default)]
     pub echo_replies_sent: u64,
+    /// Nodes of the mesh, its own included, of which it probes a part.
+    pub members: Option<u64>,
+    /// Nodes that probe its own, by the selection that all make.
+    pub watchers: Option<u64>,
+    /// Those that should but cannot, for its zone has too large a share of the nodes.
+    pub watchers_missing: Option<u64>,
+    /// How long ago its list was last confirmed.
+    #[serde(default, deserialize_with = "age")]
+    pub peer_list_age_seconds: Age,
     /// The last minute.
     #[serde(default)]
     pub recent: RecentSource,
+}
+
+/// How old a canary's list of peers is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Age {
+    /// An older canary does not say.
+    #[default]
+    Unknown,
+    /// It has never had one.
+    Never,
+    /// In seconds.
+    Seconds(f64),
+}
+
+fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Age, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.map_or(Age::Never, Age::Seconds))
 }
 
 /// What a canary says of itself over the last 30 to 60 s.
@@ -178,6 +203,7 @@ mod tests {
         assert!(matches!(source.node, Cow::Borrowed("a")) && matches!(source.zone, Cow::Borrowed("z")));
         assert_eq!((source.echo_requests_received, source.recent.echo_replies_sent), (7, Some(4)));
         assert_eq!((source.recent.seconds, source.rss_bytes, source.version.as_ref()), (None, None, ""));
+        assert_eq!((source.members, source.peer_list_age_seconds), (None, Age::Unknown));
     }
 
     #[test]
@@ -191,6 +217,21 @@ mod tests {
         assert_eq!(source.recent.seconds, Some(31.5));
         assert_eq!(source.recent.send_lag_p99_seconds, None);
         assert_eq!((source.recent.probes_skipped, source.recent.receive_queue_drops), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn a_source_tells_of_the_mesh_and_how_old_its_list_is() {
+        let source = |age: &str| {
+            let text = format!(
+                r#"{{"node":"a","zone":"z","members":300,"watchers":23,"watchers_missing":1,"peer_list_age_seconds":{age}}}"#
+            );
+            serde_json::from_str::<Source>(&text)
+                .map(|source| (source.members, source.watchers, source.watchers_missing, source.peer_list_age_seconds))
+        };
+        let told = |age| (Some(300), Some(23), Some(1), age);
+        assert_eq!(source("12.5").expect("a source"), told(Age::Seconds(12.5)));
+        assert_eq!(source("null").expect("a source"), told(Age::Never));
+        assert!(source("\"old\"").is_err());
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Whom to ask for rows: every listed node once, up to a limit.
+//! Whom our own list names: every listed node once, up to a limit. At its pod's address: the node's own is nobody's HTTP server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
 
 use crate::exposition::View;
 use crate::limits::MESH_ROWS_MAX;
-use crate::peers::{Peer, Presence, Protocol};
+use crate::peers::{Directory, Network, Peer, Presence, Protocol};
 
 /// A canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,44 +29,44 @@ impl Target {
     }
 }
 
-/// The canaries to ask.
+/// The canaries of our own list.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// In the order of the list.
     pub nodes: Vec<Target>,
-    /// Further nodes, beyond the limit.
-    pub not_gathered: usize,
+    /// Where others are asked that only their peers' rows name: the port of all of the list where it tells one for all, else
+    /// our own.
+    pub port: u16,
 }
 
 impl Targets {
     /// All of the list; `port` is ours, and a peer's where the list does not tell.
     pub fn of(view: &View, port: u16) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = |protocol| {
-            let peers = directory.peers().map(|(_, peer)| peer);
-            peers.filter(move |peer| peer.presence() != Presence::Left && peer.protocol() == protocol)
-        };
+        let listed = |protocol| canaries(&directory).filter(move |peer| peer.protocol() == protocol);
         // A node of two families is asked at its IPv4 address.
         let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
         names.sort_unstable();
         let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
-        let mut targets = Self::default();
-        for peer in listed(Protocol::Icmp).chain(six) {
-            // Our own row is one, too.
-            if targets.nodes.len() + 1 < MESH_ROWS_MAX {
-                targets.nodes.push(Target::of(peer, port));
-            } else {
-                targets.not_gathered += 1;
-            }
-        }
-        targets
+        // Our own row is one, too.
+        let all = listed(Protocol::Icmp).chain(six).take(MESH_ROWS_MAX - 1);
+        let nodes: Vec<Target> = all.map(|peer| Target::of(peer, port)).collect();
+        let mut ports = nodes.iter().map(|target| target.address.port());
+        let first = ports.next().unwrap_or(port);
+        let port = if ports.all(|other| other == first) { first } else { port };
+        Self { nodes, port }
     }
 
     /// The canary of `node`, where it is listed.
     pub fn find(view: &View, port: u16, node: &str) -> Option<Target> {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let mut listed = directory.peers().map(|(_, peer)| peer);
-        let peer = listed.find(|peer| peer.node() == node && peer.presence() != Presence::Left)?;
+        let peer = canaries(&directory).find(|peer| peer.node() == node)?;
         Some(Target::of(peer, port))
     }
+}
+
+/// Those who are listed, as pods: once for each family.
+fn canaries(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
+    let peers = directory.peers().map(|(_, peer)| peer);
+    peers.filter(|peer| peer.presence() != Presence::Left && peer.network() == Network::Pod)
 }

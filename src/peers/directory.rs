@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::names::Names;
-use super::peer::{Entry, Peer, Presence};
+use super::peer::{Entry, Peer};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
@@ -38,6 +38,7 @@ pub struct Directory {
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
     mesh: MeshFacts,
+    nodes: [usize; 3],
 }
 
 impl Default for Directory {
@@ -50,7 +51,8 @@ impl Directory {
     /// An empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
-        Self { slots, names, zones: vec!["unknown".into()], own_zone: None, mesh: MeshFacts::default() }
+        let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 3]);
+        Self { slots, names, zones, own_zone: None, mesh, nodes }
     }
 
     /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
@@ -87,6 +89,12 @@ impl Directory {
         self.own_zone.as_deref().unwrap_or("unknown")
     }
 
+    /// Other nodes of the list: those that are ready, unready, terminating. Each counts once, at however many addresses it is
+    /// probed, and as the best of them.
+    pub const fn nodes(&self) -> [usize; 3] {
+        self.nodes
+    }
+
     /// What discovery said last of the mesh as a whole.
     pub const fn mesh(&self) -> MeshFacts {
         self.mesh
@@ -105,6 +113,7 @@ impl Directory {
             self.own_zone = Some(zone.into());
         }
         let listed = select::probed(list, own);
+        self.nodes = select::nodes(&listed);
         let known = self.find(&listed);
         let mut stays = vec![false; self.slots.len()];
         known.iter().flatten().for_each(|slot| stays[slot.index()] = true);
@@ -143,7 +152,21 @@ impl Directory {
         listed.iter().map(find).collect()
     }
 
-    /// Frees the slots of peers that left `after` ago or longer. Returns whether any was freed.
+    /// Whether [`Directory::stop`] would stop anybody: readers' lock is enough to ask.
+    pub fn has_stoppable(&self, now: Nanos, grace: Nanos) -> bool {
+        self.slots.iter().flatten().any(|entry| entry.is_stoppable(now, grace))
+    }
+
+    /// Ends the probing of peers that left `grace` ago or longer. Whoever is to be forgotten must be stopped before.
+    pub fn stop(&mut self, now: Nanos, grace: Nanos) -> impl Iterator<Item = Change> {
+        (0u32..).zip(&mut *self.slots).filter_map(move |(index, entry)| {
+            let entry = entry.as_mut().filter(|entry| entry.is_stoppable(now, grace))?;
+            entry.stop();
+            Some(Change::Stop { slot: SlotId(index) })
+        })
+    }
+
+    /// Frees the slots of peers that left `after` ago or longer and are stopped. Returns whether any was freed.
     pub fn forget(&mut self, now: Nanos, after: Nanos) -> bool {
         let mut freed = false;
         for slot in &mut *self.slots {
@@ -176,11 +199,11 @@ impl Directory {
     }
 
     fn leave(&mut self, slot: SlotId, now: Nanos, changes: &mut Vec<Change>) {
-        if let Some(entry) = &mut self.slots[slot.index()]
-            && entry.presence() != Presence::Left
-        {
-            entry.leave(now);
-            changes.push(Change::Stop { slot });
+        let Some(entry) = &mut self.slots[slot.index()] else { return };
+        let probing = entry.probing();
+        // Who was terminating is probed on as it is.
+        if entry.leave(now) && probing != entry.probing() {
+            changes.push(probe(slot, entry));
         }
     }
 
@@ -188,9 +211,9 @@ impl Directory {
         // A list without zones (static, or a slice still being filled in) does not take away what is known.
         let zone = spec.zone.as_deref().map(|name| self.zone_id(name));
         let Some(entry) = &mut self.slots[slot.index()] else { return };
-        let known = |entry: &Entry| (entry.address(), entry.zone, entry.presence().probing());
+        let known = |entry: &Entry| (entry.address(), entry.zone, entry.probing());
         let before = known(entry);
-        entry.list(spec.address, spec.network, spec.readiness.into(), spec.http_port);
+        entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
         entry.zone = zone.unwrap_or(entry.zone);
         if before != known(entry) {
             changes.push(probe(slot, entry));
@@ -208,7 +231,7 @@ impl Directory {
         let zone = spec.zone.as_deref().map_or(ZoneId::UNKNOWN, |name| self.zone_id(name));
         let Some(name) = self.names.put(&spec.node) else { return false };
         let mut entry = Entry::new(name, zone);
-        entry.list(spec.address, spec.network, spec.readiness.into(), spec.http_port);
+        entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
         let slot = SlotId::at(*free);
         changes.extend([Change::Join { slot }, probe(slot, &entry)]);
         self.slots[*free] = Some(entry);
@@ -227,7 +250,7 @@ impl Directory {
 }
 
 fn probe(slot: SlotId, entry: &Entry) -> Change {
-    let terminating = entry.presence() == Presence::Terminating;
+    let terminating = entry.probing() == Some(true);
     Change::Probe { slot, address: entry.address(), zone: entry.zone, network: entry.network(), terminating }
 }
 
@@ -235,6 +258,7 @@ fn probe(slot: SlotId, entry: &Entry) -> Change {
 mod tests {
     use super::*;
     use crate::discovery::{Network, Readiness};
+    use crate::peers::Presence;
 
     fn spec(text: &str) -> PeerSpec {
         let (node, rest) = text.split_once('=').unwrap();
@@ -270,20 +294,48 @@ mod tests {
         let mut d = Directory::default();
         d.apply(list(&["a=10.0.0.2", "b=10.0.0.3"]), &own(), second(0));
         let left = d.apply(list(&["b=10.0.0.3"]), &own(), second(10));
-        assert_eq!(left.changes, [Change::Stop { slot: SlotId(0) }]);
-        assert!(!d.has_forgettable(second(14), second(5)));
-        let back = d.apply(list(&["b=10.0.0.3", "a=10.0.0.9"]), &own(), second(14));
-        let address = "10.0.0.9".parse().unwrap();
         let slot = SlotId(0);
-        assert_eq!(
-            back.changes,
-            [Change::Probe { slot, address, zone: ZoneId::UNKNOWN, network: Network::Pod, terminating: false }]
-        );
+        let probe = |address: &str, terminating| Change::Probe {
+            slot,
+            address: address.parse().unwrap(),
+            zone: ZoneId::UNKNOWN,
+            network: Network::Pod,
+            terminating,
+        };
+        assert_eq!(left.changes, [probe("10.0.0.2", true)], "it is probed on as if it were terminating");
+        assert_eq!(d.apply(list(&["b=10.0.0.3"]), &own(), second(12)), Applied::default());
+        assert!(!d.has_stoppable(second(12), second(3)) && !d.has_forgettable(second(20), second(5)));
+        let back = d.apply(list(&["b=10.0.0.3", "a=10.0.0.9"]), &own(), second(14));
+        assert_eq!(back.changes, [probe("10.0.0.9", false)]);
         d.apply(list(&["a=10.0.0.9"]), &own(), second(20));
+        assert!(!d.forget(second(25), second(5)), "it is probed");
+        assert!(d.has_stoppable(second(23), second(3)));
+        assert_eq!(d.stop(second(23), second(3)).collect::<Vec<_>>(), [Change::Stop { slot: SlotId(1) }]);
+        assert!(!d.has_stoppable(second(23), second(3)) && d.stop(second(23), second(3)).next().is_none());
+        assert_eq!(names(&d), ["0:a=10.0.0.9 ready", "1:b=10.0.0.3 left"]);
         assert!(d.has_forgettable(second(25), second(5)) && d.forget(second(25), second(5)));
         assert_eq!(names(&d), ["0:a=10.0.0.9 ready"]);
         let joined = d.apply(list(&["a=10.0.0.9", "c=10.0.0.4"]), &own(), second(30));
         assert_eq!(joined.changes[0], Change::Join { slot: SlotId(1) }, "the freed slot is used again");
+    }
+
+    fn listed_count(directory: &Directory) -> usize {
+        directory.peers().filter(|(_, peer)| peer.presence() != Presence::Left).count()
+    }
+
+    #[test]
+    fn who_was_terminating_leaves_without_a_change_and_who_was_stopped_comes_back_with_one() {
+        let mut d = Directory::default();
+        let mut on_its_way_out = list(&["a=10.0.0.2"]);
+        on_its_way_out.peers[0].readiness = Readiness::Terminating;
+        d.apply(on_its_way_out.clone(), &own(), Nanos(0));
+        assert_eq!(d.apply(list(&[]), &own(), Nanos(0)), Applied::default());
+        assert_eq!(names(&d), ["0:a=10.0.0.2 left"]);
+        assert_eq!(d.apply(on_its_way_out.clone(), &own(), Nanos(0)), Applied::default());
+        d.apply(list(&[]), &own(), Nanos(0));
+        assert_eq!(d.stop(Nanos(0), Nanos(0)).count(), 1);
+        let back = d.apply(on_its_way_out, &own(), Nanos(0)).changes;
+        assert!(matches!(back[..], [Change::Probe { terminating: true, .. }]), "{back:?}");
     }
 
     #[test]
@@ -314,6 +366,22 @@ mod tests {
     }
 
     #[test]
+    fn networks_of_one_node_are_two_peers_and_one_node() {
+        let mut d = Directory::default();
+        let node = |text: &str, readiness| PeerSpec { network: Network::Node, readiness, ..spec(text) };
+        let mut peers = list(&["self=10.0.0.1", "a=10.0.0.2", "a=fd00::2", "b=10.0.0.3"]).peers;
+        peers.extend([node("a=192.168.0.2", Readiness::Ready), node("b=192.168.0.3", Readiness::Terminating)]);
+        peers[3].readiness = Readiness::Terminating;
+        peers.push(PeerSpec { readiness: Readiness::Unready, ..spec("c=10.0.0.4") });
+        d.apply(PeerList { peers }, &own(), Nanos(0));
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 1, 1]));
+        let networks: Vec<_> = d.peers().filter(|(_, p)| p.node() == "a").map(|(_, p)| p.via()).collect();
+        assert_eq!(networks, [Via::ALL[0], Via::ALL[2], Via::ALL[1]]);
+        d.apply(list(&["a=10.0.0.2"]), &own(), Nanos(0));
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 0, 0]), "who has left is not counted");
+    }
+
+    #[test]
     fn names_stay_right_as_others_come_and_go_and_no_slot_is_wasted() {
         let mut d = Directory::default();
         for turn in 0..50u8 {
@@ -331,6 +399,7 @@ mod tests {
                 .collect();
             is.sort_unstable();
             assert_eq!(is, expected, "{turn}");
+            assert_eq!(d.stop(Nanos(u64::MAX), Nanos(0)).count(), d.peers().count() - listed_count(&d));
             d.forget(Nanos(u64::MAX), Nanos(0));
         }
         assert!(d.slots.len() <= 17, "{}", d.slots.len());

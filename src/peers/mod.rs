@@ -124,10 +124,10 @@ pub enum Change {
         zone: ZoneId,
         /// Which network the address is on.
         network: Network,
-        /// The peer is on its way out: its losses are not to be counted as losses.
+        /// The peer is on its way out, or has just left the list: its losses are not to be counted as losses.
         terminating: bool,
     },
-    /// The peer has left the list: no more probes; the slot keeps its counters.
+    /// The peer left the list some time ago: no more probes; the slot keeps its counters.
     Stop {
         /// Where.
         slot: SlotId,

@@ -16,7 +16,7 @@ pub enum Presence {
     Unready,
     /// Listed, on its way out.
     Terminating,
-    /// Off the list; forgotten after `--forget-after`.
+    /// Off the list: probed on for a short grace, forgotten after `--forget-after`.
     Left,
 }
 
@@ -40,15 +40,16 @@ impl Presence {
             Self::Left => "left",
         }
     }
+}
 
-    /// What of it the prober must know: `None` when not probed, else whether the peer is on its way out.
-    pub(super) const fn probing(self) -> Option<bool> {
-        match self {
-            Self::Ready | Self::Unready => Some(false),
-            Self::Terminating => Some(true),
-            Self::Left => None,
-        }
-    }
+/// What the slot keeps of that, and whether who left is still probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Listed(Readiness),
+    /// Off the list, and probed on as if it were terminating: it may only have moved, and its loss is no alarm.
+    Leaving,
+    /// Probed no more.
+    Left,
 }
 
 /// A peer as its slot keeps it.
@@ -65,7 +66,7 @@ pub(super) struct Entry {
     http_port: u16,
     via: Via,
     pub(super) zone: ZoneId,
-    presence: Presence,
+    standing: Standing,
 }
 
 /// A name's place among [`super::names::Names`].
@@ -77,9 +78,9 @@ pub(super) struct NameId {
 
 impl Entry {
     pub(super) fn new(name: NameId, zone: ZoneId) -> Self {
-        let (via, presence) = (Via::ALL[0], Presence::Ready);
+        let (via, standing) = (Via::ALL[0], Standing::Listed(Readiness::Ready));
         let NameId { begin: name_begin, length: name_length } = name;
-        Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, presence }
+        Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, standing }
     }
 
     pub(super) const fn name(&self) -> NameId {
@@ -90,7 +91,7 @@ impl Entry {
         (self.name_begin, self.name_length) = (name.begin, name.length);
     }
 
-    pub(super) fn list(&mut self, address: IpAddr, network: Network, presence: Presence, http_port: Option<u16>) {
+    pub(super) fn list(&mut self, address: IpAddr, network: Network, readiness: Readiness, http_port: Option<u16>) {
         self.via = Via::to(address, network);
         self.address = match address {
             IpAddr::V4(v4) => {
@@ -100,14 +101,32 @@ impl Entry {
             }
             IpAddr::V6(v6) => v6.octets(),
         };
-        self.presence = presence;
+        self.standing = Standing::Listed(readiness);
         // Nobody listens on port 0.
         self.http_port = http_port.unwrap_or(0);
     }
 
-    pub(super) fn leave(&mut self, now: Nanos) {
-        self.presence = Presence::Left;
-        self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
+    /// It is off the list. Returns whether it was on it.
+    pub(super) fn leave(&mut self, now: Nanos) -> bool {
+        let listed = matches!(self.standing, Standing::Listed(_));
+        if listed {
+            self.standing = Standing::Leaving;
+            self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
+        }
+        listed
+    }
+
+    pub(super) const fn stop(&mut self) {
+        self.standing = Standing::Left;
+    }
+
+    /// What of it the prober must know: `None` when not probed, else whether the peer is on its way out.
+    pub(super) const fn probing(&self) -> Option<bool> {
+        match self.standing {
+            Standing::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
+            Standing::Leaving => Some(true),
+            Standing::Left => None,
+        }
     }
 
     pub(super) const fn address(&self) -> IpAddr {
@@ -124,14 +143,25 @@ impl Entry {
         self.via.network
     }
 
-    pub(super) const fn presence(&self) -> Presence {
-        self.presence
+    pub(super) fn presence(&self) -> Presence {
+        match self.standing {
+            Standing::Listed(readiness) => readiness.into(),
+            Standing::Leaving | Standing::Left => Presence::Left,
+        }
     }
 
-    /// Whether it left at least `after` ago.
+    /// Whether it left at least `grace` ago and is still probed.
+    pub(super) fn is_stoppable(&self, now: Nanos, grace: Nanos) -> bool {
+        self.standing == Standing::Leaving && self.left_for(now) >= grace
+    }
+
+    /// Whether it left at least `after` ago and is not probed any more.
     pub(super) fn is_forgettable(&self, now: Nanos, after: Nanos) -> bool {
-        let left_at = Nanos(u64::from(self.left_at) * SECOND);
-        self.presence == Presence::Left && now.since(left_at) >= after
+        self.standing == Standing::Left && self.left_for(now) >= after
+    }
+
+    fn left_for(&self, now: Nanos) -> Nanos {
+        now.since(Nanos(u64::from(self.left_at) * SECOND))
     }
 }
 
@@ -176,8 +206,8 @@ impl<'a> Peer<'a> {
     }
 
     /// Whether it is listed.
-    pub const fn presence(self) -> Presence {
-        self.entry.presence
+    pub fn presence(self) -> Presence {
+        self.entry.presence()
     }
 
     /// The port of its HTTP server, where known.
@@ -205,7 +235,7 @@ mod tests {
         let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
-            entry.list(address, Network::Node, Presence::Unready, port);
+            entry.list(address, Network::Node, Readiness::Unready, port);
             let peer = Peer { entry: &entry, node: "a" };
             assert_eq!((peer.address(), peer.via()), (address, Via::to(address, Network::Node)));
             assert_eq!((peer.http_port(), peer.presence(), peer.zone()), (port, Presence::Unready, ZoneId(3)));
@@ -213,11 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn only_who_left_is_forgotten_and_at_most_a_second_early() {
+    fn only_who_left_and_is_probed_no_more_is_forgotten_and_at_most_a_second_early() {
         let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(0));
-        let (after, ms) = (Nanos::from_millis(5_000), Nanos::from_millis);
-        assert!(!entry.is_forgettable(Nanos(u64::MAX), after));
-        entry.leave(ms(1_200));
+        let (grace, after, ms) = (Nanos::from_millis(3_000), Nanos::from_millis(5_000), Nanos::from_millis);
+        let ever = Nanos(u64::MAX);
+        assert!(!entry.is_stoppable(ever, grace) && !entry.is_forgettable(ever, after));
+        assert!(entry.leave(ms(1_200)) && !entry.leave(ms(1_900)));
+        assert_eq!((entry.presence(), entry.probing()), (Presence::Left, Some(true)));
+        assert!(!entry.is_stoppable(ms(3_999), grace) && entry.is_stoppable(ms(4_200), grace));
+        assert!(!entry.is_forgettable(ever, after), "it is probed");
+        entry.stop();
+        assert_eq!((entry.presence(), entry.probing()), (Presence::Left, None));
+        assert!(!entry.is_stoppable(ever, grace));
         assert!(!entry.is_forgettable(ms(5_999), after));
         assert!(entry.is_forgettable(ms(6_200), after));
     }

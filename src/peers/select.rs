@@ -26,6 +26,19 @@ fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     peers.retain(|_| kept.next().unwrap_or(false));
 }
 
+/// How many nodes they are: ready, unready, terminating.
+pub fn nodes(peers: &[PeerSpec]) -> [usize; 3] {
+    let key = |index: usize| (peers[index].node.as_str(), peers[index].readiness);
+    let mut order: Vec<usize> = (0..peers.len()).collect();
+    order.sort_unstable_by_key(|&index| key(index));
+    let mut counts = [0; 3];
+    for same in order.chunk_by(|&a, &b| key(a).0 == key(b).0) {
+        // The best comes first.
+        counts[peers[same[0]].readiness as usize] += 1;
+    }
+    counts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

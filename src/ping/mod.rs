@@ -144,6 +144,7 @@ impl Ping {
             timeout: settings.timeout.into(),
             payload_bytes: settings.payload_bytes,
             node: String::new(),
+            doubts: false,
         };
         let mut prober = Prober::new(sockets, MonotonicClock, &probing);
         prober.reserve(addresses.len());

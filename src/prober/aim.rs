@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::doubts::DoubtId;
 use super::flights::Stay;
 
-/// What the engine knows of the peer in a slot: 26 bytes.
+/// What the engine knows of the peer in a slot: 28 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Aim {
     address: IpAddr,
@@ -20,6 +21,8 @@ pub struct Aim {
     answered: u16,
     /// Withdrawn probes that `sent` has counted: so many later ones are not counted again.
     owed: u16,
+    /// Which of its losses are withheld, if any.
+    pub doubt: DoubtId,
 }
 
 /// How far `answered` may lie behind: beyond half of its range, behind would look like ahead.
@@ -35,6 +38,7 @@ impl Aim {
         sequence: 0,
         answered: 0,
         owed: 0,
+        doubt: DoubtId::NONE,
     };
 
     /// Somebody else has the slot from now on, who is not listed yet.
@@ -42,17 +46,22 @@ impl Aim {
         *self = Self { stay: self.stay.replaced(), ..Self::NOBODY };
     }
 
-    /// The list has the peer, there.
-    pub fn list(&mut self, address: IpAddr, terminating: bool) {
-        if self.address() != Some(address) || (terminating && !self.terminating) {
-            self.stay = self.stay.moved();
-        }
+    /// The list has the peer, there. Gives what was in doubt where that is another stay.
+    pub fn list(&mut self, address: IpAddr, terminating: bool) -> DoubtId {
+        let moves = self.address() != Some(address) || (terminating && !self.terminating);
         (self.address, self.listed, self.terminating) = (address, true, terminating);
+        if moves { self.begin_stay() } else { DoubtId::NONE }
     }
 
-    /// The peer is off the list.
-    pub const fn stop(&mut self) {
-        (self.listed, self.stay) = (false, self.stay.moved());
+    /// The peer is probed no more. Gives what was in doubt.
+    pub const fn stop(&mut self) -> DoubtId {
+        self.listed = false;
+        self.begin_stay()
+    }
+
+    const fn begin_stay(&mut self) -> DoubtId {
+        self.stay = self.stay.moved();
+        std::mem::replace(&mut self.doubt, DoubtId::NONE)
     }
 
     /// Where it is probed; none while it is off the list.
@@ -79,6 +88,11 @@ impl Aim {
         overtaken
     }
 
+    /// Whether the newest probe was answered: then the peer was still there after every other.
+    pub const fn is_vouched(&self) -> bool {
+        self.answered == self.sequence
+    }
+
     /// A probe that `sent` has counted was withdrawn.
     pub const fn owe(&mut self) {
         self.owed = self.owed.saturating_add(1);
@@ -98,6 +112,6 @@ mod tests {
 
     #[test]
     fn an_aim_stays_small() {
-        assert_eq!(size_of::<Aim>(), 26);
+        assert_eq!(size_of::<Aim>(), 28);
     }
 }

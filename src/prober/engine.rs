@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::aim::Aim;
 use super::clock::Moment;
+use super::doubts::{DoubtId, Doubts};
 use super::event::{Event, Events, SendError, Stamp};
 use super::flights::{Flight, Flights, State};
 use super::packet::Label;
@@ -19,17 +20,19 @@ pub struct Engine {
     per_peer: usize,
     aims: List<Aim>,
     flights: Flights,
+    doubts: Doubts,
 }
 
 impl Engine {
-    /// An engine without peers. A probe unanswered after `timeout` is lost; `interval` bounds how many of one peer
-    /// can be under way.
-    pub fn new(timeout: Nanos, interval: Nanos) -> Self {
+    /// An engine without peers. A probe unanswered after `timeout` is lost, and where `doubts` are answered, asked about
+    /// before that is booked; `interval` bounds how many of one peer can be under way.
+    pub fn new(timeout: Nanos, interval: Nanos, doubts: bool) -> Self {
         // One more for the probes at both ends of the timeout, and two as a memory for late replies and duplicates,
         // which also serve when a late tick brings probes closer together.
         let in_flight = timeout.0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
-        Self { timeout, per_peer, aims: List::new(PEER_SLOTS_MAX), flights: Flights::new(64) }
+        let (aims, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64));
+        Self { timeout, per_peer, aims, flights, doubts: Doubts::new(doubts) }
     }
 
     /// Makes room for `slots` peers. Nothing else but [`Engine::compact`] allocates.
@@ -48,6 +51,7 @@ impl Engine {
             // Of one who held the slot before, or holds it no more: nobody waits for it.
             compaction.now(flight.slot).filter(|_| stays)
         });
+        self.doubts.relabel(|slot| compaction.now(slot));
         for (from, to) in compaction.moves() {
             self.aims.swap(from.index(), to.index());
         }
@@ -59,11 +63,12 @@ impl Engine {
     pub fn apply(&mut self, change: Change) {
         let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change;
         let Some(aim) = self.aims.get_mut(slot.index()) else { return };
-        match change {
-            Change::Join { .. } => aim.replace(),
+        let in_doubt = match change {
+            Change::Join { .. } => return self.replace(slot),
             Change::Probe { address, terminating, .. } => aim.list(address, terminating),
             Change::Stop { .. } => aim.stop(),
-        }
+        };
+        self.withdraw(in_doubt);
     }
 
     /// Where the peer of a slot is probed; none while it is off the list.
@@ -137,7 +142,7 @@ impl Engine {
             return None;
         }
         if label.number < self.flights.oldest() {
-            return Some([Some(Event::Late), None]);
+            return Some(self.late(aim.doubt, label.number));
         }
         let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
         let sent_at = self.flights.sent_at(label.number);
@@ -151,8 +156,13 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 Some([Some(Event::Late), None])
             }
+            State::Withheld => {
+                self.flights.set(label.number, State::Answered);
+                Some(self.late(aim.doubt, label.number))
+            }
             // Arrived after the timeout, though its loss has not been booked yet: book both.
             State::Waiting if rtt > self.timeout => {
+                // Whoever answers is there: no doubt.
                 let loss = self.unanswered(label.number, flight);
                 let late = (loss == Event::Lost).then_some(Event::Late);
                 self.flights.set(label.number, State::Answered);
@@ -161,6 +171,9 @@ impl Engine {
             State::Waiting => {
                 self.flights.set(label.number, State::Answered);
                 let reordered = self.aims[slot.index()].answer(label.sequence);
+                if aim.doubt != DoubtId::NONE {
+                    self.vouch(slot);
+                }
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);
                 }
@@ -178,16 +191,22 @@ impl Engine {
     /// The next probe whose timeout has passed at `now`, if any. Call until it gives none, and only when every packet
     /// that has arrived has been read.
     pub fn expire(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
+        if !self.doubts.is_empty()
+            && let Some(decided) = self.decided(now)
+        {
+            return Some(decided);
+        }
         while let Some(number) = self.flights.oldest_waiting() {
             // Strictly later: a reply that took exactly the timeout is in time.
             if now.since(self.flights.sent_at(number)) <= self.timeout {
                 return None;
             }
             let flight = self.flights.get(number);
-            if flight.stay.same_holder(self.aims[flight.slot.index()].stay) {
+            if !flight.stay.same_holder(self.aims[flight.slot.index()].stay) {
+                self.flights.set(number, State::GivenUp);
+            } else if !self.withholds(number, flight, now) {
                 return Some((flight.slot, self.unanswered(number, flight)));
             }
-            self.flights.set(number, State::GivenUp);
         }
         None
     }
@@ -213,6 +232,11 @@ impl Engine {
         Event::Terminating { answered: false }
     }
 
+    /// Whether a probe is under way, or its loss is withheld.
+    pub fn awaits_any(&mut self) -> bool {
+        self.flights.oldest_waiting().is_some() || self.doubts.holds_any()
+    }
+
     /// What addresses and probes take in memory, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.aims.resident_bytes() + self.flights.resident_bytes()
@@ -224,5 +248,8 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod doubt_tests;
+mod doubting;
 #[cfg(test)]
 mod tests;

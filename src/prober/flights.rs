@@ -23,6 +23,8 @@ pub enum State {
     Lost,
     /// Unanswered, but not counted lost: a late answer counts as nothing.
     GivenUp,
+    /// Not answered in time, and in doubt: not counted lost yet.
+    Withheld,
 }
 
 /// Which stay of a peer at one address a probe was sent in: one bit for the slot's holder, the rest counts moves.
@@ -110,6 +112,7 @@ impl Packed {
             2 => State::Answered,
             3 => State::Lost,
             4 => State::GivenUp,
+            5 => State::Withheld,
             _ => State::Void,
         };
         let (slot, stay) = (SlotId((fields & SLOT_MASK) as u32), Stay((fields >> 14 & 0x1f) as u8));
@@ -234,6 +237,17 @@ impl Flights {
         self.ring[index] = Packed::new(Flight { state, ..self.ring[index].flight() }, sent_at);
     }
 
+    /// A doubt about `slot` is decided: what became of its withheld probes, of which these are the first and the last. Where
+    /// there is but one, which is the rule, this is no walk.
+    pub fn settle(&mut self, slot: SlotId, (first, last): (u64, u64), state: State) {
+        for number in first.max(self.oldest())..=last {
+            let flight = self.get(number);
+            if flight.state == State::Withheld && flight.slot == slot {
+                self.set(number, state);
+            }
+        }
+    }
+
     /// The oldest probe under way; what is no longer under way before it is passed for good.
     pub fn oldest_waiting(&mut self) -> Option<u64> {
         while self.expired < self.next {
@@ -262,7 +276,8 @@ mod tests {
     #[test]
     fn a_flight_is_eight_bytes_and_loses_nothing() {
         assert_eq!(size_of::<Packed>(), 8);
-        for state in [State::Void, State::Waiting, State::Answered, State::Lost, State::GivenUp] {
+        let ended = [State::Answered, State::Lost, State::GivenUp, State::Withheld];
+        for state in [State::Void, State::Waiting].into_iter().chain(ended) {
             for flags in 0..8u8 {
                 let [terminating, stamped, doubtful] = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);
                 let flight = Flight { state, terminating, stamped, doubtful, ..FLIGHT };

@@ -13,9 +13,12 @@
 //! - A reply can be read before the send call returns (loopback, veth): the probe is booked before it is sent.
 //! - Losses must not be decided before everything that has arrived is read, or a starved agent reports loss.
 //! - A peer that moves or leaves has probes under way; their loss says nothing about the network.
+//! - The list that we have may not say so yet: where its source can be asked, a loss is booked once that has looked again
+//!   ([`doubts`]), unless the peer itself has answered a later probe.
 
 mod aim;
 mod clock;
+mod doubts;
 mod engine;
 mod event;
 mod flights;

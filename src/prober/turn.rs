@@ -1,5 +1,7 @@
 //! One turn of the prober: read what has come, send what is due, give up what has timed out.
 
+use std::net::IpAddr;
+
 use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
@@ -29,6 +31,8 @@ pub struct Settings {
     pub payload_bytes: usize,
     /// Our node's name: decides the phase. Empty where there is no mesh to keep apart from: the first turn is at once.
     pub node: String,
+    /// Questions ([`Prober::ask`]) are answered: a loss is asked about before it is booked.
+    pub doubts: bool,
 }
 
 /// The prober over a wire and a clock.
@@ -44,6 +48,8 @@ pub struct Prober<W, C> {
     room: usize,
     /// The kernel tells of departures.
     departures: bool,
+    /// No probe goes out any more.
+    finishing: bool,
 }
 
 /// Requests that are being put together. The prober's own, allocated with it: a turn writes them, [`Wire::send`] borrows them for
@@ -51,7 +57,7 @@ pub struct Prober<W, C> {
 #[derive(Debug)]
 struct Batch {
     messages: Vec<u8>,
-    labels: Vec<(Label, std::net::IpAddr)>,
+    labels: Vec<(Label, IpAddr)>,
 }
 
 fn room(slots: usize) -> usize {
@@ -65,8 +71,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         wire.identify(codec.identifier());
         let batch = Batch { messages: vec![0; codec.message_bytes() * BATCH], labels: Vec::with_capacity(BATCH) };
         let schedule = Schedule::new(settings.interval, &settings.node, clock.now());
-        let engine = Engine::new(settings.timeout, settings.interval);
-        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false }
+        let engine = Engine::new(settings.timeout, settings.interval, settings.doubts);
+        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false, finishing: false }
     }
 
     /// The clock.
@@ -121,6 +127,36 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.attend();
     }
 
+    /// Sends nothing more to anyone; what is under way stays so.
+    pub const fn finish(&mut self) {
+        self.finishing = true;
+    }
+
+    /// Whether the fate of a probe is still open.
+    pub fn awaits_any(&mut self) -> bool {
+        self.engine.awaits_any()
+    }
+
+    /// Passes on the questions that have come up since: is the peer at this address still there by the list? `ask` says
+    /// whether it took one; what it did not take is booked lost. Call it after each turn.
+    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
+        // Nearly always: not even the time is needed.
+        if !self.engine.is_in_doubt() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((doubt, address)) = self.engine.question(now) {
+            if !ask(address) {
+                self.engine.unanswerable(doubt);
+            }
+        }
+    }
+
+    /// The answer: the list as applied is right about this address, so that silence there is loss.
+    pub fn sure(&mut self, address: IpAddr) {
+        self.engine.sure(address);
+    }
+
     fn attend(&mut self) {
         self.wire.attend(self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT));
     }
@@ -133,7 +169,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let start = self.clock.now();
         let mut read = None;
         // What falls due meanwhile is for the next turn: a host too slow for its interval must get out of here.
-        while let Some((due, first)) = self.schedule.advance(start) {
+        while !self.finishing
+            && let Some((due, first)) = self.schedule.advance(start)
+        {
             let mut next = Some(first);
             while let Some(slot) = next {
                 next = self.send(slot, due, sink);
@@ -157,10 +195,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
     /// When the next turn is due, if nothing arrives before.
     pub fn next_turn(&mut self) -> Option<Nanos> {
-        match (self.schedule.next_due(), self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK))) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let due = if self.finishing { None } else { self.schedule.next_due() };
+        let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
+        [due, expiry, self.engine.next_doubt()].into_iter().flatten().min()
     }
 
     fn receive(&mut self, sink: &mut impl Sink) -> bool {

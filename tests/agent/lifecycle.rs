@@ -1,19 +1,21 @@
 //! Start, readiness, the documents, the end.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::io::{BufReader, Read};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Instant;
 
 use kube_canary::limits::REQUEST_HEAD_TIME;
 use serde_json::Value;
 
-use crate::canary::{Canary, PEERS, command, directory, talkative};
-use crate::clients::stuck_scrape;
+use crate::canary::{Canary, PEERS, command, directory, peers_file, talkative};
+use crate::clients::{begun_scrape, stuck_scrape};
+use crate::common::exposition;
 use crate::common::process::Process;
-use crate::common::scrape::request;
+use crate::common::scrape::{Metrics, is_zero, request, same};
 use crate::common::until::until_so;
-use crate::http_support::connect;
+use crate::http_support::{connect, receive};
 use crate::shim::PLAIN;
 
 #[test]
@@ -30,6 +32,31 @@ fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
         assert!(asked.elapsed() < REQUEST_HEAD_TIME, "after {:?}", asked.elapsed());
         drop((idle, stuck));
     }
+}
+
+#[test]
+fn a_scrape_under_way_ends_whole_and_finds_every_probe_answered() {
+    let file = peers_file(200);
+    let mut canary = Canary::of(command(PLAIN, &["--interval", "100ms"]).arg("--peers-file").arg(&file));
+    until_so("all have answered", || {
+        let metrics = canary.metrics();
+        metrics.0.iter().filter(|s| s.name == "kube_canary_probes_received_total" && s.value >= 3.0).count() == 200
+    });
+    // Stuck in what comes before the sums, and far from them.
+    let (begin, rest) = begun_scrape(&canary, 16_384);
+    canary.process.signal(libc::SIGTERM);
+    canary.process.wait_for_log("stopping");
+    // What is under way is waited for before that.
+    until_so("it takes no more requests", || TcpStream::connect(canary.http).is_err());
+    let response = receive(&mut BufReader::new(begin.chain(rest)), false).expect("the whole answer");
+    let metrics = exposition::parse(&response.body).map(Metrics).expect("well-formed");
+    let sum = |name: &str| metrics.value(name, &[]).unwrap_or(0.0);
+    let [sent, received, lost] =
+        ["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"].map(sum);
+    assert!(sent >= 600.0 && is_zero(lost) && same(sent, received), "{sent} sent, {received} received, {lost} lost");
+    assert!(is_zero(sum("probe_send_errors_total") + sum("probes_terminating_total")), "{}", canary.process.log());
+    let status = canary.process.end();
+    assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
 }
 
 #[test]
@@ -103,6 +130,15 @@ fn the_documents_have_the_fields_of_the_contract() {
     assert!(fields(&series[0]).is_superset(&names.into_iter().collect()), "{hour}");
     let unknown = canary.get("/api/v1/hour/c");
     assert_eq!((unknown.status, unknown.body.as_str()), (404, "no peer \"c\"\n"));
+}
+
+#[test]
+fn our_own_node_is_no_peer_at_any_of_its_addresses() {
+    // Under another name: a list may hold what a peer has told of itself.
+    let flags = ["--node-addresses", "127.0.0.8,127.0.0.9", "--peer", "me=127.0.0.9"];
+    let canary = Canary::start(&[&PEERS[..], &flags].concat());
+    canary.wait_for_answers(&["a", "b"]);
+    assert_eq!(canary.metrics().peers(), [("a", "icmp"), ("b", "icmp")]);
 }
 
 #[test]

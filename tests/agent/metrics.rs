@@ -70,6 +70,8 @@ fn names_and_labels_are_those_of_the_contract() {
     hold(&["echo_requests_received_total", "echo_replies_sent_total", "cpus", "http_workers"], &[]);
     hold(&["memory_bytes"], &["category", "state"]);
     hold(&["peers"], &["state"]);
+    hold(&["mesh_members", "suppressed_series"], &[]);
+    hold(&["watchers", "watchers_missing"], &["zone"]);
     hold(&["build_info"], &["version", "allocator", "narenas", "libc", "linkage"]);
 
     let zone_of = |peer| {

@@ -27,9 +27,15 @@ is not known is `unknown`. `le` bounds are those of `--rtt-buckets`. Where no un
 const SECTIONS: [(&str, &str); 4] = [
     (
         "Per peer",
-        "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node`, `protocol` `icmp` or `icmpv6`.",
+        "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node`, `protocol` `icmp` or `icmpv6`. Where histograms \
+         do not fit into `--series-budget`, `probe_rtt_seconds` is a summary of sum and count; where that does not fit either, the worst \
+         peers alone have series (docs/adr/0014-series-budget.md).",
     ),
-    ("Per pair of zones", "All peers of a zone together, always there whatever the number of peers."),
+    (
+        "Per pair of zones",
+        "All peers of a zone together, there whatever the number of peers. Where histograms would take more than their share of \
+         `--series-budget`, `zone_probe_rtt_seconds` is a summary of sum and count, or left out where there are very many pairs.",
+    ),
     ("The agent", "No label says which agent: the scraper's `instance` does."),
     ("The process", "The standard names."),
 ];
@@ -85,11 +91,13 @@ const WITHOUT_SAMPLES: [(&str, &str); 2] =
     [("kube_canary_probe_send_errors_total", "reason"), ("kube_canary_probes_terminating_total", "result")];
 
 /// Labels with few values, all of which are always there.
-const CLOSED: [(&str, &str); 4] = [
+const CLOSED: [(&str, &str); 6] = [
     ("kube_canary_memory_bytes", "category"),
     ("kube_canary_memory_bytes", "state"),
     ("kube_canary_peers", "state"),
     ("kube_canary_rtt_stamps_total", "source"),
+    ("kube_canary_watchers", "zone"),
+    ("kube_canary_watchers_missing", "zone"),
 ];
 
 /// The values of each family's labels.

@@ -44,7 +44,8 @@ impl Agent {
 fn probes_over_real_sockets_allocate_nothing() {
     let _no_leaks = NoLeaks::here();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let settings = Settings { interval: INTERVAL, timeout: TIMEOUT, payload_bytes: 56, node: "self".into() };
+    let settings =
+        Settings { interval: INTERVAL, timeout: TIMEOUT, payload_bytes: 56, node: "self".into(), doubts: false };
     let mut agent = runtime.block_on(async {
         // Where ICMP is permitted to nobody, `icmp` has moved us to where it is; there is no further way out.
         let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");

@@ -9,6 +9,7 @@ use kube_canary::peers::{Directory, Presence, SlotId};
 use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
 use kube_canary::statistics::{Bounds, PeerReading, Statistics};
 use kube_canary::units::Nanos;
+use tokio::sync::mpsc;
 
 use super::clock::ScriptedClock;
 use super::counting::{Asked, watch};
@@ -17,6 +18,8 @@ use super::wire::MixedWire;
 use super::{apply, list};
 
 const PEERS: usize = 1_000;
+/// For questions: fewer than come up in a second, so that some are refused.
+const PLACES: usize = 16;
 
 fn address(index: usize) -> IpAddr {
     let low = u16::try_from(index).expect("few peers");
@@ -29,6 +32,9 @@ fn address(index: usize) -> IpAddr {
 }
 
 struct Agent {
+    asked: mpsc::Sender<IpAddr>,
+    questions: mpsc::Receiver<IpAddr>,
+    answered: u64,
     clock: ScriptedClock,
     prober: Prober<MixedWire, ScriptedClock>,
     statistics: Statistics,
@@ -40,8 +46,17 @@ impl Agent {
     fn new(kind: SocketKind) -> Self {
         let clock = ScriptedClock::new();
         let (interval, timeout) = (Nanos::from_millis(1_000), Nanos::from_millis(2_000));
-        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into() };
+        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into(), doubts: true };
+        let (asked, mut questions) = mpsc::channel(PLACES);
+        // The channel makes itself a second block when the first is full, and then uses both by turns.
+        for _ in 0..100 {
+            asked.try_send(address(0)).expect("room");
+            questions.try_recv().expect("a question");
+        }
         Self {
+            asked,
+            questions,
+            answered: 0,
             prober: Prober::new(MixedWire::new(clock.clone(), kind), clock.clone(), &settings),
             clock,
             statistics: Statistics::new(Bounds::default(), interval),
@@ -63,6 +78,16 @@ impl Agent {
             self.statistics.tick(now);
             assert!(self.prober.turn(&mut &self.statistics), "everything was read");
             self.turns += 1;
+            self.prober.ask(|address| self.asked.try_send(address).is_ok());
+            // By turns sure, too late to be sure, and nothing; and for a second of ten, nobody is there.
+            while !(now.0 / 1_000_000_000).is_multiple_of(10)
+                && let Ok(address) = self.questions.try_recv()
+            {
+                self.answered += 1;
+                if self.answered.is_multiple_of(2) {
+                    self.prober.sure(address);
+                }
+            }
             let arrival = self.prober.wire().next_arrival();
             let next = [self.prober.next_turn(), arrival].into_iter().flatten().min().unwrap_or(end).min(end);
             if next == end {
@@ -112,6 +137,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
 
     let (probes, turns, totals) = (agent.prober.wire().probes(), agent.turns, agent.totals());
     unfollowed(|| println!("{probes} probes in {turns} turns: {totals:?}"));
+    assert!(agent.answered > 500, "{} questions", agent.answered);
     assert!(probes >= 56_000 && turns >= 6_000, "a minute of a thousand peers");
     assert!([totals.received, totals.lost].into_iter().all(|n| n > 1_000), "{totals:?}");
     let rare = [totals.late, totals.duplicate, totals.reordered, totals.corrupt];

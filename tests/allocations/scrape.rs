@@ -7,7 +7,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render, ServerStats};
-use kube_canary::limits::FRAME_BYTES;
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
@@ -55,12 +55,43 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
     (asked, total / SCRAPES)
 }
 
+fn metrics(series_budget: usize) -> AgentMetrics {
+    let (allocator, stats) = allocator::info_and_stats();
+    let build = Build { allocator: &allocator, stats, http_workers: 4, series_budget };
+    AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
+}
+
+#[test]
+fn a_budget_costs_a_scrape_nothing() {
+    let _no_leaks = NoLeaks::here();
+    // Without one, with one that takes the histograms, and with one that leaves the worst alone.
+    let [whole, sums, worst] = [(24, SERIES_BUDGET_MAX), (24, SERIES_BUDGET_DEFAULT), (5_000, SERIES_BUDGET_DEFAULT)]
+        .map(|(peers, budget)| {
+            let (view, agent) = (view(peers), metrics(budget));
+            let mut frame = Vec::with_capacity(FRAME_BYTES);
+            let mut whole_scrape = || {
+                let mut body = MetricsBody::new(Arc::clone(&view), &agent, Format::Text);
+                loop {
+                    frame.clear();
+                    if !body.render(&mut frame) {
+                        break;
+                    }
+                }
+            };
+            // What the first takes for good: the registry's text, the plan.
+            whole_scrape();
+            let ((), asked) = watch(whole_scrape);
+            unfollowed(|| println!("{peers} peers, a budget of {budget}: {asked:?}"));
+            asked
+        });
+    assert_eq!((sums.allocations, worst.allocations), (whole.allocations, whole.allocations));
+    assert!(sums.peak <= whole.peak + 64 && worst.peak <= whole.peak + 64, "{whole:?} {sums:?} {worst:?}");
+}
+
 #[test]
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
     let _no_leaks = NoLeaks::here();
-    let (allocator, stats) = allocator::info_and_stats();
-    let build = Build { allocator: &allocator, stats, http_workers: 4 };
-    let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
+    let agent = metrics(SERIES_BUDGET_MAX);
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);
         unfollowed(|| {

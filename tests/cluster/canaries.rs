@@ -30,6 +30,8 @@ pub struct Link {
     pub send_errors: f64,
     /// Observations in the RTT histogram.
     pub rtts: f64,
+    /// Probes to a peer that was terminating or had just left, whatever became of them.
+    pub terminating: f64,
 }
 
 /// The schedulable nodes and their zones.
@@ -44,14 +46,24 @@ pub fn zones(cluster: &Cluster) -> Result<Zones, String> {
 
 /// The canaries by node; a pod that is being deleted is not listed.
 pub fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Pod>, String> {
-    let list = cluster.json(&["get", "pods", "--selector", "app.kubernetes.io/name=kube-canary"])?;
-    let pod = |pod: &Value| {
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let ready = conditions.clone().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-        let address = text(&pod["status"]["podIP"]);
-        (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, address })
-    };
+    let list = list(cluster)?;
     Ok(items(&list).filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(pod).collect())
+}
+
+/// All canaries with their nodes, those that are being deleted as well.
+pub fn every_pod(cluster: &Cluster) -> Result<Vec<(String, Pod)>, String> {
+    Ok(items(&list(cluster)?).map(pod).collect())
+}
+
+fn list(cluster: &Cluster) -> Result<Value, String> {
+    cluster.json(&["get", "pods", "--selector", "app.kubernetes.io/name=kube-canary"])
+}
+
+fn pod(pod: &Value) -> (String, Pod) {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let address = text(&pod["status"]["podIP"]);
+    (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, address })
 }
 
 /// The canaries, once there is a Ready one on every node.
@@ -75,6 +87,12 @@ pub fn get(cluster: &Cluster, pod: &Pod, path: &str) -> Result<String, String> {
     cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:9877/proxy{path}", pod.name)])
 }
 
+/// The same without the API server, from `node`'s network namespace.
+pub fn get_from(cluster: &Cluster, node: &str, pod: &Pod, path: &str) -> Result<String, String> {
+    let url = format!("http://{}:9877{path}", pod.address);
+    cluster.on_node(node, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
+}
+
 /// The counters that the canaries on `sources` hold of their peers.
 ///
 /// # Errors
@@ -82,29 +100,50 @@ pub fn get(cluster: &Cluster, pod: &Pod, path: &str) -> Result<String, String> {
 pub fn links(cluster: &Cluster, sources: &BTreeMap<String, Pod>, zones: &Zones) -> Result<Links, String> {
     let mut links = Links::new();
     for (node, pod) in sources {
-        for sample in exposition::parse(&get(cluster, pod, "/metrics")?)? {
-            let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
-            let (source, peer) = (sample.label("source_node"), sample.label("peer_node"));
-            if peer.is_empty() || (sample.label("protocol"), sample.label("network")) != ("icmp", "pod") {
-                continue;
-            }
-            let told = [sample.label("source_zone"), sample.label("peer_zone")].map(str::to_owned);
-            let want = [source, peer].map(|node| zones.get(node).cloned().unwrap_or_default());
-            if source != node || told != want {
-                return Err(format!("on {node}, wanted zones {want:?}: {sample:?}"));
-            }
-            let link = links.entry((source.to_owned(), peer.to_owned())).or_default();
-            match name {
-                "probes_sent_total" => link.sent = sample.value,
-                "probes_received_total" => link.received = sample.value,
-                "probes_lost_total" => link.lost = sample.value,
-                "probe_send_errors_total" => link.send_errors += sample.value,
-                "probe_rtt_seconds_count" => link.rtts = sample.value,
-                _ => {}
-            }
+        links.extend(links_of(node, &get(cluster, pod, "/metrics")?, zones)?);
+    }
+    Ok(links)
+}
+
+/// The counters in one canary's `/metrics`, the one on `node`.
+///
+/// # Errors
+/// As [`links`].
+pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, String> {
+    let mut links = Links::new();
+    for sample in exposition::parse(metrics)? {
+        let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
+        let (source, peer) = (sample.label("source_node"), sample.label("peer_node"));
+        if peer.is_empty() || (sample.label("protocol"), sample.label("network")) != ("icmp", "pod") {
+            continue;
+        }
+        let told = [sample.label("source_zone"), sample.label("peer_zone")].map(str::to_owned);
+        let want = [source, peer].map(|node| zones.get(node).cloned().unwrap_or_default());
+        if source != node || told != want {
+            return Err(format!("on {node}, wanted zones {want:?}: {sample:?}"));
+        }
+        let link = links.entry((source.to_owned(), peer.to_owned())).or_default();
+        match name {
+            "probes_sent_total" => link.sent = sample.value,
+            "probes_received_total" => link.received = sample.value,
+            "probes_lost_total" => link.lost = sample.value,
+            "probe_send_errors_total" => link.send_errors += sample.value,
+            "probe_rtt_seconds_count" => link.rtts = sample.value,
+            "probes_terminating_total" => link.terminating += sample.value,
+            _ => {}
         }
     }
     Ok(links)
+}
+
+/// A gauge without labels.
+///
+/// # Errors
+/// It is not there.
+pub fn gauge(metrics: &str, name: &str) -> Result<f64, String> {
+    let samples = exposition::parse(metrics)?;
+    let found = samples.iter().find(|sample| sample.name == format!("kube_canary_{name}"));
+    found.map(|sample| sample.value).ok_or_else(|| format!("no {name} in {metrics}"))
 }
 
 /// What was counted from `before` to `after`, for the links that `chosen` picks by source and peer.
@@ -121,8 +160,10 @@ pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&str, &str) -> bool
             lost: new.lost - old.lost,
             send_errors: new.send_errors - old.send_errors,
             rtts: new.rtts - old.rtts,
+            terminating: new.terminating - old.terminating,
         };
-        if [link.sent, link.received, link.lost, link.send_errors, link.rtts].iter().any(|grown| *grown < 0.0) {
+        let grown = [link.sent, link.received, link.lost, link.send_errors, link.rtts, link.terminating];
+        if grown.iter().any(|grown| *grown < 0.0) {
             return Err(format!("a counter of {key:?} went back: {old:?}, then {new:?}"));
         }
         growth.insert(key.clone(), link);

@@ -2,8 +2,9 @@
 //! `KUBE_CANARY_TEST_CLUSTER`.
 //!
 //! The command's verbs are `up N`, `load IMAGE.tar`, `kubectl …`, `pod POD CMD…` (in the pod's network namespace, the
-//! Kubernetes namespace in `$NS`), `on NODE CMD…` (in the node's), `kubeconfig` and `down`. Faults need `pod` and `on`, so a
-//! bare `KUBECONFIG` cannot run the whole test; with both set the named cluster is used and left standing.
+//! Kubernetes namespace in `$NS`), `on NODE CMD…` (in the node's), `api-stop` and `api-start` (the API server), `kubeconfig` and
+//! `down`. Faults need `pod`, `on` and `api-…`, so a bare `KUBECONFIG` cannot run the whole test; with both set the named
+//! cluster is used and left standing.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -118,6 +119,22 @@ impl Cluster {
     /// As [`process::stdout`].
     pub fn on_node(&self, node: &str, args: &[&str]) -> Result<String, String> {
         self.tool(&[&["on", node], args].concat())
+    }
+
+    /// Ends the API server's process.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn stop_api(&self) -> Result<String, String> {
+        self.tool(&["api-stop"])
+    }
+
+    /// Starts it again, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn start_api(&self) -> Result<String, String> {
+        self.tool(&["api-start"])
     }
 
     fn kubectl_command(&self) -> Command {

@@ -62,6 +62,98 @@ impl Drop for LinkDown<'_> {
     }
 }
 
+/// One pod's packets no longer arrive at one node, so that of all links only those between the two are cut, both ways.
+pub struct Cut<'a> {
+    cluster: &'a Cluster,
+    node: String,
+}
+
+impl<'a> Cut<'a> {
+    /// Drops what arrives from `address` on the node's eth0.
+    pub fn between(cluster: &'a Cluster, address: &str, node: &str) -> Self {
+        let hook = "type filter hook ingress device \"eth0\" priority 0;";
+        let table =
+            format!("table netdev kube_canary_cut {{ chain cut {{ {hook} ip saddr {address} counter drop; }}; }}");
+        cluster.on_node(node, &["nft", &table]).unwrap();
+        Self { cluster, node: node.to_owned() }
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", "netdev", "kube_canary_cut"]));
+    }
+}
+
+/// The API server is away.
+pub struct ApiAway<'a>(&'a Cluster);
+
+impl<'a> ApiAway<'a> {
+    /// Kills it.
+    pub fn start(cluster: &'a Cluster) -> Self {
+        cluster.stop_api().unwrap();
+        Self(cluster)
+    }
+}
+
+impl Drop for ApiAway<'_> {
+    fn drop(&mut self) {
+        report(self.0.start_api());
+    }
+}
+
+/// A node on which nothing new is to run.
+pub struct Cordon<'a> {
+    cluster: &'a Cluster,
+    node: String,
+}
+
+impl<'a> Cordon<'a> {
+    /// Cordons it.
+    pub fn start(cluster: &'a Cluster, node: &str) -> Self {
+        cluster.kubectl(&["cordon", node]).unwrap();
+        Self { cluster, node: node.to_owned() }
+    }
+}
+
+impl Drop for Cordon<'_> {
+    fn drop(&mut self) {
+        report(self.cluster.kubectl(&["uncordon", &self.node]));
+    }
+}
+
+/// A node whose object was deleted from the API; what it was is put back.
+pub struct NodeRemoved<'a> {
+    cluster: &'a Cluster,
+    object: String,
+}
+
+impl<'a> NodeRemoved<'a> {
+    /// Deletes it.
+    pub fn start(cluster: &'a Cluster, node: &str) -> Self {
+        let found = cluster.json(&["get", "node", node]).unwrap();
+        let (meta, spec) = (&found["metadata"], &found["spec"]);
+        // Without the taints: they are the node controller's, who sets those that are due.
+        let spec = serde_json::json!({"podCIDR": spec["podCIDR"], "podCIDRs": spec["podCIDRs"], "providerID": spec["providerID"]});
+        let meta =
+            serde_json::json!({"name": meta["name"], "labels": meta["labels"], "annotations": meta["annotations"]});
+        let object =
+            serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}).to_string();
+        cluster.kubectl(&["delete", "node", node, "--wait=false"]).unwrap();
+        Self { cluster, object }
+    }
+}
+
+impl Drop for NodeRemoved<'_> {
+    fn drop(&mut self) {
+        let created = self.cluster.kubectl_with_input(&["create", "--filename", "-"], &self.object);
+        report(created.and_then(|output| match output.status.success() {
+            true => Ok(String::new()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }));
+    }
+}
+
 /// A fault that cannot be undone must not hide the failure that is being unwound: it is printed, and what follows fails.
 fn report(undone: Result<String, String>) {
     if let Err(error) = undone {

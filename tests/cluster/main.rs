@@ -3,18 +3,20 @@
 //! One test of ordered steps: each step's end is the next one's start, and a cluster takes longer to make than a step to run.
 //! `cargo test --test cluster -- --nocapture` shows them. What it needs from outside is said in `cluster.rs` and `image.rs`.
 
+mod calm;
 mod canaries;
 mod cluster;
 #[path = "../common/exposition.rs"]
 mod exposition;
 mod faults;
 mod image;
+mod outage;
 mod process;
 mod view;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use canaries::{Links, Pod, Zones, all_ready, endpoint_addresses, growth, links, zones};
 use cluster::Cluster;
@@ -31,6 +33,8 @@ const PROBES: Duration = Duration::from_secs(90);
 /// What was lost is forgotten after the recent window, which is a minute at most.
 const VERDICTS: Duration = Duration::from_mins(3);
 const NODE: Duration = Duration::from_mins(3);
+/// Of a link that loses every probe, one a second: so long without a loss means that it is no longer probed.
+const SILENCE: Duration = Duration::from_secs(15);
 
 #[test]
 fn the_shipped_manifest_measures_a_real_cluster() {
@@ -44,11 +48,14 @@ fn the_shipped_manifest_measures_a_real_cluster() {
     let test = Test { image: image.name, cluster, zones };
     step("apply the manifest", || test.applies_without_a_warning());
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
+    step("a rolling update", || test.a_rolling_update_loses_nothing());
+    step("a drain", || test.a_drain_loses_nothing());
     // Not a silent skip: what needs faults fails where none can be made.
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
+    step("the API server away for two minutes", || test.an_outage_of_the_api_hides_nothing());
     step("a node whose link is down", || test.a_cut_node_stays_visible());
 }
 
@@ -143,7 +150,13 @@ impl Test {
         });
         until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
         drop(fault);
-        until("no verdict", VERDICTS, || only_it(view::verdicts(&self.cluster, witness)?, &[]));
+        // What is left of the fault in the recent window may be the loss of one of the node's links alone.
+        let fading = |subject: &str| subject.split("->").any(|end| end == victim);
+        until("no verdict", VERDICTS, || {
+            let found = view::verdicts(&self.cluster, witness)?;
+            assert!(found.iter().all(|[_, subject, _]| fading(subject)), "something else is blamed: {found:?}");
+            if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
+        });
         assert_eq!(view::doctor(&self.cluster, witness), Ok(Vec::new()));
         self.recovers(&pods);
     }
@@ -229,15 +242,31 @@ impl Test {
         });
         let known = self.links(&others).unwrap();
         let during = until("more loss, though Kubernetes has given the node up", PROBES, || lost(&known, 5.0));
+        // A node that is no longer part of the cluster is nobody's loss.
+        let removed = faults::NodeRemoved::start(&self.cluster, &cut);
+        let mut last = (Instant::now(), during);
+        let during = until("no more loss once the node is removed", NODE, || {
+            let now = self.links(&others)?;
+            let into = growth(&last.1, &now, into_cut)?;
+            if into.values().any(|link| link.lost > 0.0) {
+                last = (Instant::now(), now);
+                return Err(format!("{into:?}"));
+            }
+            if last.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
+        });
         let elsewhere = growth(&before, &during, |_, peer| peer != cut).unwrap();
         assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
+        drop(removed);
         drop(fault);
 
         until("the node Ready again", NODE, || {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Ok(()) } else { Err(ready) }
         });
-        let pods = until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+        let pods = until("a Ready canary on every node", PODS, || {
+            let pods = all_ready(&self.cluster, &self.zones)?;
+            if pods[&cut].name == all[&cut].name { Err(format!("still {}", all[&cut].name)) } else { Ok(pods) }
+        });
         self.recovers(&pods);
         let after = self.links(&others).unwrap();
         growth(&before, &after, |_, _| true).unwrap();

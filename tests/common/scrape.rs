@@ -97,11 +97,19 @@ impl Metrics {
         found.map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
-    /// What it says of `peer`, all zero where it does not know it.
+    /// What it says of `peer`, all its networks together; all zero where it does not know it.
     pub fn link(&self, peer: &str, protocol: &str) -> Link {
-        let labels = [("peer_node", peer), ("protocol", protocol)];
-        let count = |name: &str| self.value(name, &labels).unwrap_or(0.0);
-        let no_route = [labels[0], labels[1], ("reason", "no_route")];
+        self.link_of(&[("peer_node", peer), ("protocol", protocol)])
+    }
+
+    /// What it says of `peer` on one network.
+    pub fn link_on(&self, peer: &str, protocol: &str, network: &str) -> Link {
+        self.link_of(&[("peer_node", peer), ("protocol", protocol), ("network", network)])
+    }
+
+    fn link_of(&self, labels: &[(&str, &str)]) -> Link {
+        let count = |name: &str| self.value(name, labels).unwrap_or(0.0);
+        let no_route = [labels, &[("reason", "no_route")]].concat();
         Link {
             sent: count("probes_sent_total"),
             received: count("probes_received_total"),

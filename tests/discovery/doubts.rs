@@ -126,7 +126,7 @@ fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
             match api.update().await {
                 Update::Sure(address) => sure |= address.to_string() == "10.0.0.1",
                 Update::List(list) => names = list.peers.iter().map(|p| p.address.to_string()).collect(),
-                Update::Confirmed | Update::Mesh(_) => {}
+                Update::Confirmed | Update::Mesh(_) | Update::Amended(_) => {}
             }
         }
         assert_eq!(names, ["10.0.0.2", "10.0.0.7"]);

@@ -75,6 +75,11 @@ impl Node {
         format!("fd00:198:18::{}", 11 + self.index)
     }
 
+    /// A second one of that family.
+    pub fn other_ipv6(&self) -> String {
+        format!("fd00:198:18::{}", 111 + self.index)
+    }
+
     pub fn zone(&self) -> String {
         format!("zone-{}", self.name)
     }
@@ -113,13 +118,13 @@ impl Mesh {
         }
         hub.ip(&lines);
         for node in &nodes {
-            let (ipv4, other, ipv6) = (node.ipv4(), node.other_ipv4(), node.ipv6());
+            let (ipv4, other, ipv6, other_ipv6) = (node.ipv4(), node.other_ipv4(), node.ipv6(), node.other_ipv6());
             let mut lines = format!(
                 "link set lo up\naddress add {ipv4}/24 dev eth0\naddress add {other}/24 dev eth0\n\
-                 address add {ipv6}/64 dev eth0 nodad\nlink set eth0 up\n"
+                 address add {ipv6}/64 dev eth0 nodad\naddress add {other_ipv6}/64 dev eth0 nodad\nlink set eth0 up\n"
             );
             for other in nodes.iter().filter(|other| other.name != node.name) {
-                for address in [other.ipv4(), other.other_ipv4(), other.ipv6()] {
+                for address in [other.ipv4(), other.other_ipv4(), other.ipv6(), other.other_ipv6()] {
                     let mac = other.mac();
                     let _ = writeln!(lines, "neighbour replace {address} lladdr {mac} dev eth0 nud permanent");
                 }
@@ -184,7 +189,7 @@ pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&s
 pub struct Canary<'a> {
     pub node: &'a Node,
     /// Ends with this.
-    _process: Process,
+    pub process: Process,
     http: SocketAddr,
 }
 
@@ -195,7 +200,7 @@ impl<'a> Canary<'a> {
             Socket::Ping => "IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM",
             _ => "IPv4 SOCK_RAW, IPv6 SOCK_RAW",
         });
-        Self { node, _process: process, http: (Ipv4Addr::LOCALHOST, port).into() }
+        Self { node, process, http: (Ipv4Addr::LOCALHOST, port).into() }
     }
 
     pub fn metrics(&self) -> Metrics {
@@ -211,6 +216,11 @@ impl<'a> Canary<'a> {
     pub fn json(&self, path: &str) -> serde_json::Value {
         let response = self.node.namespace.within(|| fetch(self.http, path, "")).expect("it answers");
         serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
+    }
+
+    /// The status of an endpoint; none where nobody listens any more.
+    pub fn status(&self, path: &str) -> Option<u16> {
+        self.node.namespace.within(|| fetch(self.http, path, "")).ok().map(|response| response.status)
     }
 
     /// Waits until `enough` holds of what it says of `peer`, and gives that.

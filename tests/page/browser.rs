@@ -20,6 +20,8 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Keys as WebDriver writes them.
 pub mod key {
+    pub const SHIFT: &str = "\u{e008}";
+    pub const LEFT: &str = "\u{e012}";
     pub const TAB: &str = "\u{e004}";
     pub const ENTER: &str = "\u{e007}";
     pub const ESCAPE: &str = "\u{e00c}";
@@ -177,6 +179,14 @@ impl Browser {
     pub fn press(&self, keys: &[&str]) {
         let actions: Vec<Value> =
             keys.iter().flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}))).collect();
+        self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
+    }
+
+    /// A key while Shift is held.
+    pub fn press_with_shift(&self, key: &str) {
+        let action = |what: &str, key: &str| json!({"type": what, "value": key});
+        let actions = [("keyDown", key::SHIFT), ("keyDown", key), ("keyUp", key), ("keyUp", key::SHIFT)]
+            .map(|(what, key)| action(what, key));
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 

@@ -26,6 +26,8 @@ pub struct Mesh {
     pub missing: Vec<(usize, &'static str)>,
     pub not_gathered: usize,
     pub verdicts: Vec<Value>,
+    /// What else a source says of itself.
+    pub about: fn(usize) -> Value,
 }
 
 /// Nothing lost, and a round trip that differs a little from pair to pair.
@@ -60,6 +62,7 @@ impl Mesh {
             missing: Vec::new(),
             not_gathered: 0,
             verdicts: Vec::new(),
+            about: |_| json!({}),
         }
     }
 
@@ -86,13 +89,16 @@ impl Mesh {
         // The second of them sends late.
         let lag = if source == 1 { 0.12 } else { 0.0001 };
         let (allocator, narenas) = if source.is_multiple_of(2) { ("musl", None) } else { ("jemalloc", Some(1)) };
-        let about = json!({"node": node, "zone": zone, "version": "0.1.0",
+        let mut about = json!({"node": node, "zone": zone, "version": "0.1.0",
             "allocator": allocator, "narenas": narenas,
             "linkage": "rust", "rss_bytes": 1_073_152 + 4_096 * (source % 40), "cpus": 8, "interval_seconds": 1.0,
             "hour_kept": true, "echo_requests_received": 9_000, "echo_replies_sent": 9_000,
             "recent": {"seconds": 58.0, "echo_requests_received": 58, "echo_replies_sent": 58,
                 "send_lag_p99_seconds": lag, "read_delay_p99_seconds": 0.000_05, "probes_skipped": 0,
                 "receive_queue_drops": 0, "run_delay_seconds": 0.02}});
+        for (field, value) in (self.about)(source).as_object().expect("an object") {
+            about[field] = value.clone();
+        }
         write!(out, "{{\"source\":{about},\"peers\":[").expect("a string takes it");
         let mut first = true;
         for (number, (network, protocol)) in self.layers.iter().enumerate() {

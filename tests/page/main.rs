@@ -15,7 +15,9 @@ mod picture;
 
 mod large;
 mod looks;
+mod networks;
 mod pair;
+mod partial;
 mod trouble;
 mod what_is_shown;
 

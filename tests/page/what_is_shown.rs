@@ -162,7 +162,7 @@ fn not_probed_is_never_coloured_as_well() {
     );
 
     let say = |source: usize, peer: usize| browser.text(&format!("describe('node-{source}', 'node-{peer}')"));
-    assert_eq!(say(1, 4), "node-1 (zone-a) → node-4 (zone-a): not probed, pod network, IPv4");
+    assert_eq!(say(1, 4), "node-1 (zone-a) → node-4 (zone-a): not probed, pod network, IPv4; 2 others probe node-4");
     assert!(say(5, 1).ends_with("node-5 did not answer (connection refused)"), "{}", say(5, 1));
     assert!(say(2, 4).contains("not measured in the last 58 s; node-4 draining"), "{}", say(2, 4));
     assert!(say(2, 3).contains("100 % lost (58 of 58 in 58 s), RTT p50 -"), "{}", say(2, 3));

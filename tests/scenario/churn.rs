@@ -27,6 +27,7 @@ const LOSSY_ONE_IN: u64 = 10;
 #[derive(Debug)]
 struct Node {
     places: Vec<Place>,
+    listed: bool,
     addresses: Vec<IpAddr>,
     terminating_until: Option<u64>,
     away_until: Option<u64>,
@@ -61,6 +62,7 @@ struct Mesh {
     returned: u64,
     reborn: u64,
     compacted: u64,
+    stops: u64,
     /// Dropped last, for it looks for leaks.
     world: World,
 }
@@ -83,6 +85,7 @@ impl Mesh {
             returned: 0,
             reborn: 0,
             compacted: 0,
+            stops: 0,
         };
         (0..PEERS).for_each(|i| mesh.join(format!("node{i}")));
         mesh
@@ -103,24 +106,46 @@ impl Mesh {
         let lossy = self.random.below(LOSSY_ONE_IN) == 0;
         let address = self.address(lossy);
         let place = Place { since: self.world.now(), address: Some(address), terminating: false };
-        let node =
-            Node { places: vec![place], addresses: vec![address], terminating_until: None, away_until: None, lossy };
+        let node = Node {
+            places: vec![place],
+            listed: true,
+            addresses: vec![address],
+            terminating_until: None,
+            away_until: None,
+            lossy,
+        };
         assert!(self.nodes.insert(name.clone(), node).is_none());
         self.names.push(name);
     }
 
-    /// Puts a node somewhere else, or nowhere, or on its way out.
+    /// Puts a node somewhere else, or off the list, where it is probed on for a while, or on its way out.
     fn put(&mut self, name: &str, address: Option<IpAddr>, terminating: bool) {
         let since = self.world.now();
         let node = self.nodes.get_mut(name).expect("a node");
         if let Some(address) = address.filter(|address| !node.addresses.contains(address)) {
             node.addresses.push(address);
         }
-        node.places.push(Place { since, address, terminating });
+        node.listed = address.is_some();
+        let place = match address {
+            Some(_) => Place { since, address, terminating },
+            None => Place { since, terminating: true, ..node.place() },
+        };
+        node.places.push(place);
+    }
+
+    /// Who left and has not come back was stopped.
+    fn stopped(&mut self) {
+        for (since, name) in std::mem::take(&mut self.world.stopped) {
+            let node = self.nodes.get_mut(&name).expect("a node");
+            let after = since.since(node.place().since);
+            assert!(!node.listed && after > Nanos(9 * SECOND.0) && after <= Nanos(11 * SECOND.0), "{name}: {node:?}");
+            node.places.push(Place { since, address: None, terminating: false });
+            self.stops += 1;
+        }
     }
 
     fn go_elsewhere(&mut self, name: &str) {
-        let (before, lossy) = (self.nodes[name].place().address, self.nodes[name].lossy);
+        let (before, lossy) = (self.nodes[name].addresses.last().copied(), self.nodes[name].lossy);
         let address = self.address(lossy);
         self.put(name, Some(address), false);
         // The old pod may be dead by now, or still answer what it was sent.
@@ -130,7 +155,7 @@ impl Mesh {
     }
 
     fn go_away(&mut self, name: &str, seconds: Option<u64>) {
-        if let Some(address) = self.nodes[name].place().address.filter(|_| self.random.chance(50)) {
+        if let Some(address) = self.nodes[name].addresses.last().copied().filter(|_| self.random.chance(50)) {
             self.world.wire().silence(address);
         }
         self.put(name, None, false);
@@ -154,7 +179,7 @@ impl Mesh {
         for _ in 0..CHANGES_PER_SECOND {
             let name = self.names[usize::try_from(self.random.below(self.names.len() as u64)).unwrap()].clone();
             let place = self.nodes[&name].place();
-            if place.since == self.world.now() || place.terminating || place.address.is_none() {
+            if place.since == self.world.now() || place.terminating || !self.nodes[&name].listed {
                 continue;
             }
             match self.random.below(100) {
@@ -181,7 +206,9 @@ impl Mesh {
     fn exodus(&mut self) {
         if self.second % EXODUS == EXODUS / 4 {
             for name in self.names.clone() {
-                if self.random.chance(75) && self.nodes[&name].place().address.is_some() {
+                let node = &self.nodes[&name];
+                // Whoever has come back this very moment was in no list yet.
+                if node.listed && node.place().since < self.world.now() && self.random.chance(75) {
                     self.go_away(&name, None);
                     self.nodes.get_mut(&name).expect("a node").terminating_until = None;
                 }
@@ -194,7 +221,7 @@ impl Mesh {
     /// Everybody leaves.
     fn leave(&mut self) {
         for name in self.names.clone() {
-            if self.nodes[&name].place().address.is_some() {
+            if self.nodes[&name].listed {
                 self.put(&name, None, false);
             }
         }
@@ -203,7 +230,7 @@ impl Mesh {
 
     fn publish(&mut self) {
         let list = self.names.iter().filter_map(|name| {
-            let place = self.nodes[name].place();
+            let place = Some(self.nodes[name].place()).filter(|_| self.nodes[name].listed)?;
             let readiness = if place.terminating { Readiness::Terminating } else { Readiness::Ready };
             Some(PeerSpec { readiness, ..spec(name, place.address?) })
         });
@@ -234,11 +261,10 @@ impl Mesh {
 
     /// As the agent does: whoever left long ago loses its slot. Some of those come back, as new peers.
     fn forget(&mut self) {
-        let (now, after) = (self.world.now(), self.world.plan.forget_after);
         let before: Vec<(SlotId, String)> =
             self.world.directory.peers().map(|(slot, peer)| (slot, peer.node().to_owned())).collect();
         let mut kept = self.world.directory.peers().map(|(slot, _)| slot).collect::<Vec<_>>();
-        if self.world.directory.forget(now, after) {
+        if self.world.forget() {
             kept = self.world.directory.peers().map(|(slot, _)| slot).collect();
         }
         for (slot, name) in before.into_iter().filter(|(slot, _)| !kept.contains(slot)) {
@@ -263,16 +289,19 @@ fn a_churning_mesh_of_a_thousand_shows_loss_on_the_lossy_links_alone() {
         mesh.world.run(SECOND);
         // Nothing else happens at this very nanosecond.
         mesh.world.stand_still(Nanos(1));
+        mesh.stopped();
         mesh.forget();
+        mesh.stopped();
         mesh.change();
         mesh.exodus();
         mesh.publish();
     }
     mesh.world.run(SECOND);
     mesh.world.stand_still(Nanos(1));
-    // All leave, so that nothing new goes out; a last look at whoever still holds a slot.
+    // All leave, and once their grace is over nothing new goes out; a last look at whoever still holds a slot.
     mesh.leave();
-    mesh.world.run(Nanos(500 * MS));
+    mesh.world.run(Nanos(12 * SECOND.0));
+    mesh.stopped();
     let rest: Vec<(SlotId, String)> =
         mesh.world.directory.peers().map(|(slot, peer)| (slot, peer.node().to_owned())).collect();
     for (slot, name) in &rest {
@@ -281,6 +310,7 @@ fn a_churning_mesh_of_a_thousand_shows_loss_on_the_lossy_links_alone() {
     assert!(mesh.world.directory.slot_count() <= mesh.peak, "no more slots than were ever held at once");
     assert!(mesh.compacted >= SECONDS / EXODUS, "slots closed up {} times", mesh.compacted);
     assert!(mesh.lost > 50, "{} lost", mesh.lost);
+    assert!(mesh.stops > 1_000, "{} stopped", mesh.stops);
     assert!(mesh.returned > 1_000 && mesh.reborn > 100, "{} returned, {} reborn", mesh.returned, mesh.reborn);
     assert_eq!(mesh.world.statistics.unrelated(), mesh.disowned, "replies from where a peer was before it moved");
 }
@@ -293,15 +323,20 @@ fn a_returning_peer_goes_on_counting_and_a_new_holder_of_its_slot_starts_at_zero
     world.settle();
     let (a, b) = (spec("a", ip("10.0.0.2")), spec("b", ip("10.0.0.3")));
     world.apply(vec![b.clone()]);
-    world.run(Nanos(10 * SECOND.0));
-    world.expect("a", PeerReading { sent: 10, received: 10, ..PeerReading::default() });
+    world.run(Nanos(12 * SECOND.0));
+    let on_its_way = u32::try_from(world.wire().log(ip("10.0.0.2")).len() - 10).unwrap();
+    assert!((9..=11).contains(&on_its_way), "{on_its_way} while it might have come back");
+    let away = PeerReading { sent: 10, received: 10, terminating: [on_its_way, 0], ..PeerReading::default() };
+    world.expect("a", away);
+    world.run(Nanos(3 * SECOND.0));
+    world.expect("a", away);
     world.apply(vec![b.clone(), spec("a", ip("10.0.0.9"))]);
     world.run_until_tried(ip("10.0.0.9"), 5);
     world.settle();
-    world.expect("a", PeerReading { sent: 15, received: 15, ..PeerReading::default() });
+    world.expect("a", PeerReading { sent: 15, received: 15, ..away });
     world.apply(vec![b.clone()]);
     world.run(Nanos(20 * SECOND.0));
-    assert!(world.directory.forget(world.now(), plan.forget_after));
+    assert!(world.forget());
     world.apply(vec![b.clone(), spec("c", ip("10.0.0.4"))]);
     world.expect("c", PeerReading::default());
     assert_eq!(world.directory.slot_count(), 2, "c has the slot of a");
@@ -340,7 +375,7 @@ fn a_new_holder_of_a_slot_has_nothing_to_do_with_probes_that_are_still_under_way
         world.run_until_tried(ip("10.0.0.2"), probes);
         world.apply(Vec::new());
         world.stand_still(Nanos(1));
-        assert!(world.directory.forget(world.now(), plan.forget_after));
+        assert!(world.forget());
         world.apply(vec![spec("c", ip("10.0.0.4"))]);
         assert_eq!(world.directory.slot_count(), 1);
         world.run(Nanos(300 * MS));
@@ -350,7 +385,7 @@ fn a_new_holder_of_a_slot_has_nothing_to_do_with_probes_that_are_still_under_way
         assert_eq!((read.lost, read.terminating, read.received <= sent), (0, [0, 0], true), "{read:?}");
         world.apply(Vec::new());
         world.stand_still(Nanos(1));
-        world.directory.forget(world.now(), plan.forget_after);
+        world.forget();
         world.apply(vec![spec("a", ip("10.0.0.2"))]);
     }
     assert_eq!(world.statistics.unrelated(), 1, "the reply to the former holder");

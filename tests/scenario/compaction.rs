@@ -10,7 +10,7 @@ use kube_canary::units::Nanos;
 
 use super::oracle::{Place, expected};
 use super::wire::Fate;
-use super::world::{MS, Plan, SECOND, World, spec};
+use super::world::{MS, Plan, SECOND, Saying, World, spec};
 
 const STAY: [u32; 5] = [3, 500, 777, 998, 999];
 
@@ -49,6 +49,7 @@ fn all_numbers_of_a_peer_move_with_it() {
         all
     };
     list(&mut directory, &STAY);
+    assert_eq!(directory.stop(Nanos(u64::MAX), Nanos(0)).count(), 1_000 - STAY.len());
     assert!(directory.forget(Nanos(u64::MAX), Nanos(0)) && directory.is_sparse());
     let before = all(&directory);
     statistics.compact(&directory.compact().expect("holes"));
@@ -88,7 +89,7 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
     // All but five leave with probes under way, and are forgotten; the slots are closed up in the middle of an interval.
     world.apply(STAY.iter().map(|number| peer(*number)).collect());
     world.stand_still(Nanos(2 * MS));
-    assert!(world.directory.forget(world.now(), plan.forget_after));
+    assert!(world.forget());
     assert!(world.compact() && !world.compact());
     world.run(Nanos(7 * SECOND.0));
     // Somebody comes back to the slots that were left, and is nobody's heir.
@@ -102,14 +103,55 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
         let apart: Vec<u64> = turns.windows(2).map(|pair| pair[1].since(pair[0]).0 / MS).collect();
         assert!(turns.len() >= 14 && apart.iter().all(|ms| *ms == 1_000), "{number}: its time is the same: {apart:?}");
         let address = Some(peer(number).address);
-        let place = |since, address| Place { since, address, terminating: false };
+        let name = format!("n{number}");
+        let (stopped, _) = world.stopped.iter().rev().find(|(_, node)| *node == name).cloned().expect("stopped");
+        let place = |since, address, terminating| Place { since, address, terminating };
         let log = world.wire().log(peer(number).address).to_vec();
         let probes: Vec<_> = log.iter().map(|probe| (peer(number).address, probe)).collect();
-        let expected = expected(&[place(start, address), place(end, None)], &probes, plan.timeout);
-        let got = world.read(&format!("n{number}"));
+        let expected = expected(
+            &[place(start, address, false), place(end, address, true), place(stopped, None, false)],
+            &probes,
+            plan.timeout,
+        );
+        let got = world.read(&name);
         assert_eq!(got, PeerReading { rtt: got.rtt, ..expected }, "{number}");
         assert!(got.received >= 4 && got.lost >= 7 && got.late >= 3, "{number}: {got:?}");
     }
     let others = world.read("n1");
     assert!(others.sent <= 3 && others.lost == 0, "{others:?}");
+}
+
+#[test]
+fn a_peer_in_doubt_moves_with_its_withheld_loss_and_one_that_leaves_tells_of_none() {
+    let plan = Plan { forget_after: Nanos(1), doubts: true, ..Plan::default() };
+    let mut world = World::new(plan, &[]);
+    world.steady = false;
+    for dead in [7, 999] {
+        world.wire().script(peer(dead).address, |n| if n < 2 { Fate::reply(100) } else { Fate::lost() });
+    }
+    world.apply((0..1_000).map(peer).collect());
+    let in_doubt = |world: &World, number: u32| {
+        let read = world.read(&format!("n{number}"));
+        read.sent - read.received - read.lost
+    };
+    // Both at once, with nothing else under way to them.
+    while [7, 999].into_iter().any(|number| world.wire().log(peer(number).address).len() < 3) {
+        world.run(Nanos(10 * MS));
+    }
+    world.run(Nanos(500 * MS));
+    assert_eq!([7, 999].map(|number| in_doubt(&world, number)), [1, 1]);
+    assert!(world.prober.awaits_any());
+    world.apply(STAY.iter().map(|number| peer(*number)).collect());
+    world.stand_still(Nanos(2 * MS));
+    assert!(world.forget() && world.compact());
+    world.say(Nanos(0), Saying::Sure(peer(7).address));
+    world.turn();
+    assert_eq!((world.read("n999").lost, in_doubt(&world, 999)), (0, 1), "not asked about");
+    world.say(Nanos(0), Saying::Sure(peer(999).address));
+    world.turn();
+    assert_eq!((world.read("n999").lost, in_doubt(&world, 999)), (1, 0));
+    for number in STAY.into_iter().filter(|number| *number != 999) {
+        let read = world.read(&format!("n{number}"));
+        assert_eq!((read.lost, read.terminating), (0, [0, 0]), "{number}");
+    }
 }

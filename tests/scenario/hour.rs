@@ -191,7 +191,7 @@ fn a_peer_that_returns_goes_on_and_one_that_is_new_begins() {
     let seen = losses(&world);
     assert_eq!(seen, [Some(1.0), None, None, Some(0.0)]);
     world.apply(Vec::new());
-    assert!(world.directory.forget(Nanos(u64::MAX), Nanos(0)));
+    assert!(world.forget_as_of(Nanos(u64::MAX)));
     world.apply(vec![spec("b", ip(PEER))]);
     assert_eq!(losses(&world), [None; 4]);
 }
@@ -221,6 +221,7 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     assert_eq!(resident, 128 * HOUR_PEERS_MAX);
     lose(1);
     list(&mut directory, &[5, 400, 511, 512, 999]);
+    assert_eq!(directory.stop(Nanos(u64::MAX), Nanos(0)).count(), 995);
     assert!(directory.forget(Nanos(u64::MAX), Nanos(0)));
     statistics.compact(&directory.compact().expect("holes"));
     assert_eq!(statistics.hour_resident_bytes(), 4_096);

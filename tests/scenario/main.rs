@@ -10,6 +10,8 @@ mod clocks;
 mod compaction;
 mod damage;
 mod delivery;
+mod doubt_oracle;
+mod doubts;
 mod hour;
 #[path = "../common/leaks.rs"]
 mod leaks;

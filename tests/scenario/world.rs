@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
-use kube_canary::peers::{Directory, Own, SlotId};
+use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
+use kube_canary::peers::{Change, Directory, Own, SlotId};
 use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
 use kube_canary::statistics::{Bounds, PeerReading, Statistics};
 use kube_canary::units::Nanos;
@@ -30,6 +31,8 @@ pub struct Plan {
     pub kinds: [SocketKind; 2],
     /// How long a peer that left keeps its slot.
     pub forget_after: Nanos,
+    /// The source of the list answers questions.
+    pub doubts: bool,
 }
 
 impl Default for Plan {
@@ -41,8 +44,41 @@ impl Default for Plan {
             payload_bytes: 56,
             kinds: [SocketKind::Datagram; 2],
             forget_after: Nanos::from_millis(300_000),
+            doubts: false,
         }
     }
+}
+
+/// What makes a list of the one before.
+pub type Edit = Box<dyn FnOnce(&mut Vec<PeerSpec>)>;
+
+/// What the source of the list says, when its time comes.
+pub enum Saying {
+    /// A new list, made of the one before.
+    List(Edit),
+    /// The list is right about this address.
+    Sure(IpAddr),
+}
+
+/// What a source makes of a question.
+pub enum Answer {
+    /// It has no room for it.
+    Refused,
+    /// It says this, each after so long; nothing may come of it.
+    Sayings(Vec<(Nanos, Saying)>),
+}
+
+/// What has happened, for a second opinion on what must have been counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The prober has turned.
+    Turn,
+    /// The prober was told of a change.
+    Change(Change),
+    /// It was told that the list is right about this address.
+    Sure(IpAddr),
+    /// It asked about this address, and whether that was taken.
+    Question(IpAddr, bool),
 }
 
 /// An agent and its surroundings.
@@ -62,6 +98,15 @@ pub struct World {
     /// Whether `sent = received + lost + under way` holds at any moment: not while a peer moves or leaves with
     /// probes under way, which keep their place in `sent` until the next probe takes it.
     pub steady: bool,
+    /// What a question brings. By default, nothing.
+    pub source: Box<dyn FnMut(Nanos, IpAddr) -> Answer>,
+    /// What the source is going to say.
+    coming: Vec<(Nanos, Saying)>,
+    /// What has happened, and when; kept where doubts are.
+    pub journal: Vec<(Nanos, Entry)>,
+    /// Peers that had left and were stopped, and when.
+    pub stopped: Vec<(Nanos, String)>,
+    housekept: Nanos,
     touched: Vec<SlotId>,
     /// Dropped last.
     _no_leaks: NoLeaks,
@@ -96,6 +141,24 @@ impl Sink for Tap<'_> {
     }
 }
 
+fn take_due(coming: &mut Vec<(Nanos, Saying)>, now: Nanos) -> Option<(Nanos, Saying)> {
+    coming.first().is_some_and(|(at, _)| *at <= now).then(|| coming.remove(0))
+}
+
+/// The list without the peer at `address`.
+pub fn gone(address: IpAddr) -> Saying {
+    Saying::List(Box::new(move |list| list.retain(|peer| peer.address != address)))
+}
+
+/// The list with the peer at `address` in another state, or at another address.
+pub fn put(address: IpAddr, to: IpAddr, readiness: Readiness) -> Saying {
+    Saying::List(Box::new(move |list| {
+        for peer in list.iter_mut().filter(|peer| peer.address == address) {
+            (peer.address, peer.readiness) = (to, readiness);
+        }
+    }))
+}
+
 /// An entry of a list.
 pub fn spec(node: &str, address: IpAddr) -> PeerSpec {
     PeerSpec {
@@ -124,6 +187,7 @@ impl World {
             timeout: plan.timeout,
             payload_bytes: plan.payload_bytes,
             node: "self".into(),
+            doubts: plan.doubts,
         };
         let mut world = Self {
             plan,
@@ -133,6 +197,11 @@ impl World {
             directory: Directory::default(),
             list: Vec::new(),
             steady: true,
+            source: Box::new(|_, _| Answer::Sayings(Vec::new())),
+            coming: Vec::new(),
+            journal: Vec::new(),
+            stopped: Vec::new(),
+            housekept: Nanos(0),
             touched: Vec::new(),
             _no_leaks: no_leaks,
         };
@@ -164,10 +233,49 @@ impl World {
         let own = Own { node: "self".into(), ..Own::default() };
         let applied = self.directory.apply(PeerList { peers: list }, &own, self.clock.now());
         assert_eq!(applied.without_slot, 0);
-        for change in applied.changes {
-            self.statistics.apply(change);
-            self.prober.apply(change);
+        applied.changes.into_iter().for_each(|change| self.change(change));
+    }
+
+    fn change(&mut self, change: Change) {
+        self.note(Entry::Change(change));
+        self.statistics.apply(change);
+        self.prober.apply(change);
+    }
+
+    fn note(&mut self, entry: Entry) {
+        if self.plan.doubts {
+            self.journal.push((self.clock.now(), entry));
         }
+    }
+
+    /// The source will say this.
+    pub fn say(&mut self, after: Nanos, saying: Saying) {
+        self.coming.push((self.now().plus(after), saying));
+        // Stable: what was said first comes first.
+        self.coming.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Whoever left long ago is probed no more.
+    fn stop(&mut self, now: Nanos) {
+        let grace = self.plan.forget_after.min(LEAVE_GRACE.into());
+        let changes: Vec<Change> = self.directory.stop(now, grace).collect();
+        for change in changes {
+            if let Change::Stop { slot } = change {
+                self.stopped.push((now, self.directory.peer(slot).expect("a peer").node().to_owned()));
+            }
+            self.change(change);
+        }
+    }
+
+    /// As the agent does, when it looks after those who left. Returns whether a slot was freed.
+    pub fn forget(&mut self) -> bool {
+        self.forget_as_of(self.now())
+    }
+
+    /// The same, as if it were `now`.
+    pub fn forget_as_of(&mut self, now: Nanos) -> bool {
+        self.stop(now);
+        self.directory.forget(now, self.plan.forget_after)
     }
 
     /// Closes up what forgotten peers have left, if that is worth it. Returns whether it was.
@@ -196,7 +304,25 @@ impl World {
 
     /// One turn. Returns whether everything was read.
     pub fn turn_once(&mut self) -> bool {
-        self.statistics.tick(self.clock.now());
+        let now = self.clock.now();
+        self.statistics.tick(now);
+        while let Some((_, saying)) = take_due(&mut self.coming, now) {
+            match saying {
+                Saying::List(edit) => {
+                    let mut list = self.list.clone();
+                    edit(&mut list);
+                    self.apply(list);
+                }
+                Saying::Sure(address) => {
+                    self.note(Entry::Sure(address));
+                    self.prober.sure(address);
+                }
+            }
+        }
+        if now.since(self.housekept) >= SECOND {
+            self.housekept = now;
+            self.stop(now);
+        }
         self.touched.clear();
         let mut tap = Tap { statistics: &self.statistics, touched: &mut self.touched };
         let drained = self.prober.turn(&mut tap);
@@ -204,6 +330,22 @@ impl World {
         self.touched.dedup();
         for slot in std::mem::take(&mut self.touched) {
             self.check(slot, drained);
+        }
+        self.note(Entry::Turn);
+        let mut asked = Vec::new();
+        self.prober.ask(|address| {
+            let answer = (self.source)(now, address);
+            let taken = !matches!(answer, Answer::Refused);
+            asked.push((address, answer));
+            taken
+        });
+        for (address, answer) in asked {
+            self.note(Entry::Question(address, !matches!(answer, Answer::Refused)));
+            if let Answer::Sayings(sayings) = answer {
+                for (after, saying) in sayings {
+                    self.say(after, saying);
+                }
+            }
         }
         drained
     }
@@ -216,7 +358,14 @@ impl World {
             let address = self.directory.peer(slot).expect("a peer").address();
             let timeout = self.plan.timeout;
             let under_way = self.wire().under_way(address, timeout);
-            assert_eq!(got.sent, got.received + got.lost + under_way, "{slot:?}: {under_way} under way, {got:?}");
+            let open = got.sent - got.received - got.lost;
+            if self.plan.doubts {
+                // Withheld losses are under way: for as long as it takes to decide them.
+                let slack = Nanos(timeout.0 + Nanos::from(DOUBT_TIME).0 + 125 * MS);
+                assert!(open >= under_way && open <= self.wire().under_way(address, slack), "{slot:?}: {got:?}");
+            } else {
+                assert_eq!(open, under_way, "{slot:?}: {got:?}");
+            }
         }
     }
 
@@ -248,7 +397,8 @@ impl World {
 
     /// Goes to the next moment at which the agent would wake, or to `end`, and turns. Returns whether `end` is ahead.
     fn run_to_next(&mut self, end: Nanos) -> bool {
-        let next = [self.prober.next_turn(), self.wire().next_arrival()].into_iter().flatten().min();
+        let said = self.coming.first().map(|(at, _)| *at);
+        let next = [self.prober.next_turn(), self.wire().next_arrival(), said].into_iter().flatten().min();
         let at = next.map_or(end, |next| next.min(end));
         self.clock.advance(at.since(self.now()));
         self.turn();

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Direction, Kind, Verdict};
+use kube_canary::mesh::verdicts::{Direction, Kind, OfNetwork, Verdict};
 
-use super::mesh::{Fault, Plan, name, zone_name};
+use super::mesh::{Fault, Plan, Reach, name, zone_name};
 
 /// From which loss on a fault must be found: of all round trips over a node, and over a link.
 pub const NODE_MUST: f64 = 0.05;
 pub const LINK_MUST: f64 = 0.15;
+/// Pairs that must be measured of a bad node where a part of the rows was asked for.
+const SAMPLED_PAIRS_MIN: usize = 6;
 
 /// Counts of one kind of mesh.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,12 +87,25 @@ fn is_pair(subject: &str, a: &str, b: &str) -> bool {
 }
 
 /// Whether a verdict is about this fault, its direction left aside.
-fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan) -> bool {
+fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     let (kind, subject, loss) = (verdict.kind, verdict.subject.as_str(), verdict.is_loss);
+    let network = match plan.reach {
+        None | Some(Reach::Pods) => OfNetwork::Pod,
+        Some(Reach::Both | Reach::Nodes) => OfNetwork::Node,
+    };
+    let of_agent = matches!(fault, Fault::Starved { .. } | Fault::NoRow { .. });
+    if !of_agent && verdict.network != network {
+        return false;
+    }
     match *fault {
         // Of two nodes nobody can tell which is bad.
         Fault::Node { node, .. } if plan.nodes == 2 => {
             kind == Kind::Link && loss && is_pair(subject, &name(0), &name(1)) || subject == name(node)
+        }
+        // Nor where nobody who was asked probes it but one, who says so.
+        Fault::Node { node, .. } if plan.rows.is_some() && !plan.has_row(node) && watchers(node, plan, probed) == 1 => {
+            let says_so = verdict.evidence.ends_with(&format!("it may be {}", name(node)));
+            kind == Kind::Link && loss && subject.split("->").any(|end| end == name(node)) && says_so
         }
         Fault::Node { node, .. } => kind == Kind::Node && loss && subject == name(node),
         Fault::Link { a, b, .. } => kind == Kind::Link && loss && is_pair(subject, &name(a), &name(b)),
@@ -126,12 +141,21 @@ fn is_right_way(verdict: &Verdict, fault: &Fault) -> bool {
     only.is_some_and(|(way, subject)| way == verdict.direction && subject.is_none_or(|it| it == verdict.subject))
 }
 
+/// Those who were asked and probe it.
+fn watchers(node: usize, plan: &Plan, probed: &[Vec<usize>]) -> usize {
+    (0..plan.nodes).filter(|other| plan.has_row(*other) && probed[*other].contains(&node)).count()
+}
+
 /// Whether 60 probes must show it.
 fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     let measures = |from: usize, to: usize| plan.has_row(from) && probed[from].contains(&to);
     let pairs = |node: usize| (0..plan.nodes).filter(|other| measures(node, *other) || measures(*other, node)).count();
     match *fault {
-        Fault::Node { node, inwards, outwards } => round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= 2,
+        // Of a mesh of which a part was asked, nobody may have looked at it.
+        Fault::Node { node, inwards, outwards } => {
+            let enough = if plan.rows.is_some() { SAMPLED_PAIRS_MIN } else { 2 };
+            round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= enough
+        }
         Fault::Link { a, b, there, back } => round_trip(there, back) >= LINK_MUST && (measures(a, b) || measures(b, a)),
         Fault::Zones { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
         // Its node may be what is wrong.
@@ -148,7 +172,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
 pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: bool) -> Score {
     let mut score = Score { meshes: 1, ..Score::default() };
     for verdict in verdicts {
-        let fault = plan.faults.iter().find(|fault| is_about(verdict, fault, plan));
+        let fault = plan.faults.iter().find(|fault| is_about(verdict, fault, plan, probed));
         let told = verdict.direction != Direction::Both;
         let right = fault.is_some_and(|fault| !told || is_right_way(verdict, fault));
         score.verdicts += 1;
@@ -169,7 +193,7 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
         }
     }
     for fault in plan.faults.iter().filter(|fault| must_be_found(fault, plan, probed)) {
-        let found = verdicts.iter().any(|verdict| is_about(verdict, fault, plan));
+        let found = verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed));
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {

@@ -22,7 +22,7 @@ use judged::Score;
 use kube_canary::clock::process_cpu;
 use kube_canary::mesh::verdicts::{headline, judge};
 use leaks::NoLeaks;
-use mesh::{Fault, Plan, Random};
+use mesh::{Fault, Plan, Random, Reach};
 
 /// So many times as many meshes.
 const TIMES: &str = "KUBE_CANARY_TEST_TIMES";
@@ -327,4 +327,70 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     let verdicts = judge(&matrix);
     assert_eq!(headline(&verdicts, &matrix), "node-7 is losing packets from 12 of 12 sources on the way in");
     say!("{}", verdicts[0].evidence);
+}
+
+/// Nodes, two kinds of links and zones, one or two at a time, as `draw` has them in small meshes.
+fn partial(random: &mut Random, nodes: usize) -> Plan {
+    let mut plan = Plan::new(nodes);
+    (plan.zones, plan.window, plan.ring) = (3, (30.0, 60.0), Some(24));
+    plan.background = random.between(0.0, 0.000_5);
+    let (a, b) = two(random, nodes);
+    // A link that is probed.
+    let link = (b, (b + 1 + random.below(12)) % nodes);
+    match random.below(6) {
+        0 => plan.faults.push(bad_node(random, a)),
+        1 => plan.faults.push(bad_link(random, link.0, link.1)),
+        2 => plan.faults.extend([bad_node(random, a), bad_node(random, b)]),
+        3 => {
+            let (from, to) = two(random, 3);
+            plan.faults.push(Fault::Zones { a: from, b: to, rate: rate(random, 0.01) });
+        }
+        4 => plan.faults.extend([bad_node(random, a), bad_link(random, link.0, link.1)]),
+        _ => plan.faults.extend([bad_node(random, a), Fault::Starved { node: b, rate: 0.2 }]),
+    }
+    plan
+}
+
+#[test]
+fn meshes_of_which_each_node_probes_24_are_judged_as_whole_ones_are() {
+    let draw = |random: &mut Random| {
+        let nodes = [100, 300][usize::from(random.chance(0.3))];
+        let mut plan = partial(random, nodes);
+        let chance = if random.chance(0.5) { 0.1 } else { 0.0 };
+        lose_rows(random, &mut plan, chance);
+        (format!("{nodes} nodes, 24 each"), plan)
+    };
+    let all = judged::print("partial", &run(150, 800_000, draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.99, "{all:?}");
+}
+
+#[test]
+fn a_part_of_the_rows_of_a_partial_mesh_blames_nobody_falsely() {
+    let draw = |random: &mut Random| {
+        let nodes = [600, 1_000][random.below(2)];
+        let mut plan = partial(random, nodes);
+        plan.rows = Some(300);
+        // Of those who were asked.
+        plan.faults.retain(|fault| !matches!(fault, Fault::Starved { node, .. } if *node >= 300));
+        (format!("300 of {} nodes", plan.nodes), plan)
+    };
+    let all = judged::print("some rows of a partial mesh", &run(60, 900_000, draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.98, "{all:?}");
+}
+
+#[test]
+fn a_cause_is_named_once_on_the_network_that_it_is_on() {
+    let draw = |random: &mut Random| {
+        let (mut label, mut plan) = draw(random, (30.0, 60.0));
+        plan.dual = false;
+        let reach = [Reach::Both, Reach::Pods, Reach::Nodes][random.below(3)];
+        plan.reach = Some(reach);
+        if random.chance(0.3) && plan.faults.iter().all(|fault| !matches!(fault, Fault::NoRow { .. })) {
+            plan = Plan { reach: plan.reach, ..partial(random, 60) };
+            label = "60 nodes, 24 each".to_owned();
+        }
+        (format!("{reach:?}, {label}"), plan)
+    };
+    let all = judged::print("both networks", &run(600, 1_100_000, draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.98, "{all:?}");
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 
 pub use crate::splitmix::Random;
 
@@ -105,6 +105,17 @@ pub enum Fault {
     },
 }
 
+/// On which networks the faults of a mesh lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// On the nodes', which carries the pods'.
+    Both,
+    /// On the overlay alone.
+    Pods,
+    /// On the nodes' alone: the pods' goes another way.
+    Nodes,
+}
+
 /// How a mesh is made.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -116,8 +127,14 @@ pub struct Plan {
     pub background: f64,
     /// Peers that each probes; all others where it is none.
     pub degree: Option<usize>,
+    /// Peers that each probes, half of them the next in a ring, so that each is probed by as many at least.
+    pub ring: Option<usize>,
+    /// Rows of so many nodes come; nobody asked for the others'.
+    pub rows: Option<usize>,
     /// Both families.
     pub dual: bool,
+    /// The nodes' network is probed, too, and this is where the faults are.
+    pub reach: Option<Reach>,
     /// Somebody else pings this node, so often per second.
     pub foreign: Option<(usize, f64)>,
     /// All canaries share one namespace.
@@ -129,14 +146,27 @@ impl Plan {
     pub fn new(nodes: usize) -> Self {
         let (window, faults) = ((60.0, 60.0), Vec::new());
         let (background, zones) = (0.000_5, 1);
-        Self { nodes, zones, window, background, degree: None, dual: false, foreign: None, shared: false, faults }
+        let (degree, ring, rows, dual, reach, foreign, shared) = (None, None, None, false, None, None, false);
+        Self { nodes, zones, window, background, degree, ring, rows, dual, reach, foreign, shared, faults }
     }
 
     pub fn zone_of(&self, node: usize) -> usize {
         node % self.zones
     }
 
-    fn loss(&self, from: usize, to: usize) -> f64 {
+    /// Whether the faults lose there.
+    fn reaches(&self, network: Network) -> bool {
+        match self.reach {
+            None | Some(Reach::Both) => true,
+            Some(Reach::Pods) => network == Network::Pod,
+            Some(Reach::Nodes) => network == Network::Node,
+        }
+    }
+
+    fn loss(&self, from: usize, to: usize, network: Network) -> f64 {
+        if !self.reaches(network) {
+            return self.background;
+        }
         let (from_zone, to_zone) = (self.zone_of(from), self.zone_of(to));
         let passes = self.faults.iter().map(|fault| match *fault {
             Fault::Node { node, outwards, .. } if node == from => 1.0 - outwards,
@@ -173,7 +203,7 @@ impl Plan {
     }
 
     pub fn has_row(&self, node: usize) -> bool {
-        !self.faults.contains(&Fault::NoRow { node })
+        !self.faults.contains(&Fault::NoRow { node }) && self.rows.is_none_or(|rows| node < rows)
     }
 
     /// Who probes whom.
@@ -181,6 +211,15 @@ impl Plan {
         let others = |node: usize| (0..self.nodes).filter(move |other| *other != node).collect::<Vec<_>>();
         let mut choose = |node: usize| {
             let mut others = others(node);
+            if let Some(peers) = self.ring.filter(|peers| *peers < others.len()) {
+                let near = peers / 2;
+                others.sort_by_key(|other| (other + self.nodes - node) % self.nodes);
+                for place in near..peers {
+                    let from = place + random.below(others.len() - place);
+                    others.swap(place, from);
+                }
+                others.truncate(peers);
+            }
             if let Some(degree) = self.degree.filter(|degree| *degree < others.len()) {
                 for place in 0..degree {
                     let from = place + random.below(others.len() - place);
@@ -211,6 +250,7 @@ fn bucketed(us: f64) -> f64 {
 
 struct Made {
     to: usize,
+    network: Network,
     over_ipv6: bool,
     sent: u32,
     lost: u32,
@@ -230,11 +270,17 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     for (from, peers) in probed.iter().enumerate() {
         let mut row: Vec<Made> = Vec::new();
         for to in peers {
-            for over_ipv6 in [false, true].into_iter().take(1 + usize::from(plan.dual)) {
+            let networks = [Network::Pod, Network::Node].into_iter().take(1 + usize::from(plan.reach.is_some()));
+            let families = [false, true].into_iter().take(1 + usize::from(plan.dual));
+            for (network, over_ipv6) in networks.flat_map(|network| families.clone().map(move |six| (network, six))) {
                 let phase = random.unit();
-                let (there, back) = (random.bits(plan.loss(from, *to)), random.bits(plan.loss(*to, from)));
+                let (there, back) =
+                    (random.bits(plan.loss(from, *to, network)), random.bits(plan.loss(*to, from, network)));
                 let unread = random.bits(plan.own_loss(from));
-                counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
+                // What goes to the node does not reach its pod.
+                if network == Network::Pod {
+                    counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
+                }
                 let window = covered(windows[from], phase);
                 let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
                 let far =
@@ -244,6 +290,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                 let rtt = (60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair)) + plan.extra_us(from, *to);
                 row.push(Made {
                     to: *to,
+                    network,
                     over_ipv6,
                     sent: window.count_ones(),
                     lost: ((there | back | unread) & window).count_ones(),
@@ -264,7 +311,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     for (node, row) in rows.iter().enumerate() {
         if plan.has_row(node) {
             put(plan, &mut matrix, node, row, (windows[node], counted[node]));
-        } else {
+        } else if plan.rows.is_none_or(|rows| node < rows) {
             matrix.missing(&name(node), "timed out");
         }
     }
@@ -289,6 +336,10 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         hour_kept: Some(true),
         echo_requests_received: counted,
         echo_replies_sent: counted,
+        members: Some(plan.nodes as u64),
+        watchers: None,
+        watchers_missing: None,
+        peer_list_age_seconds: Age::Seconds(1.0),
         recent: RecentSource {
             seconds: Some(seconds),
             echo_requests_received: Some(counted),
@@ -306,7 +357,7 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         matrix.peer(&PeerRow {
             node: Cow::Borrowed(&peer),
             zone: Cow::Borrowed(&zone),
-            network: Network::Pod,
+            network: cell.network,
             protocol: if cell.over_ipv6 { Protocol::Icmpv6 } else { Protocol::Icmp },
             state: State::Ready,
             address: Cow::Borrowed("10.0.0.1"),

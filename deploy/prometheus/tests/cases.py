@@ -16,6 +16,8 @@ ONE_ZONE = dict.fromkeys("abc", "unknown")
 TWELVE = {f"n{i:02}": f"z{i % 3}" for i in range(12)}
 # A zone of 2 beside one of 6: a bad pair of zones spoils 6 of 7 links of a node.
 LOPSIDED = {f"a{i}": "za" for i in range(2)} | {f"b{i}": "zb" for i in range(6)}
+# Each probes 12 of 39 others, and is probed by 6 at least.
+FORTY = {f"n{i:02}": f"z{i % 3}" for i in range(40)}
 WARM = 240  # seconds before anything goes wrong: nodes are known by then
 NAMES = ("alertname", "node", "source_node", "peer_node", "source_zone", "peer_zone", "reason")
 
@@ -76,6 +78,22 @@ def ever(at, *expected):
     return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
 
 
+def firing_on(at, *expected):
+    """Likewise, by network."""
+    expr = f'count by (network,{",".join(NAMES)}) (ALERTS{{alertstate="firing"}})'
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
+
+
+def ever_on(at, *expected):
+    expr = f'group by (network,{",".join(NAMES)}) (max_over_time(ALERTS{{alertstate="firing"}}[{at}s]))'
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
+
+
+def direction_on(at, name, network, way):
+    expr = f'count by (direction) (kube_canary:node_loss_direction{{node="{name}",network="{network}"}})'
+    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples([{"direction": way}])}
+
+
 def direction(at, **of):
     expr = "count by (node, direction) (kube_canary:node_loss_direction)"
     return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples({"node": n, "direction": d} for n, d in of.items())}
@@ -127,6 +145,74 @@ def faults(seed):
     yield faulty("reader-of-3", THREE, (reader("c"), 0.2), [alert("KubeCanaryNodeReportsLoss", node="c")], seed, within=120)
 
 
+def partly(mesh):
+    mesh.degree = 12
+
+
+def partial(seed):
+    """Meshes of which each node probes a part, or exports a part."""
+    for way, matches in (("in", into), ("both", both_ways)):
+        expected = [node("n07")]
+        yield faulty(f"partial-node-{way}", FORTY, (matches("n07"), 0.1), expected, seed, ways={"n07": way}, scrape=10, within=70, prepare=partly)
+    yield faulty("partial-node-cut", FORTY, (both_ways("n07"), 1.0), [node("n07")], seed, within=40, scrape=10, prepare=partly)
+    # The next in the ring is probed one way only.
+    link = [alert("KubeCanaryLinkLossy", source_node="n01", peer_node="n02", source_zone="z1", peer_zone="z2")]
+    yield faulty("partial-link-cut", FORTY, (between("n01", "n02"), 1.0), link, seed, within=60, scrape=10, prepare=partly)
+    zones = (zones_apart(FORTY, "z0", "z1"), 0.1)
+    yield faulty("partial-zones", FORTY, zones, zone_pair("z0", "z1"), seed, within=110, scrape=10, prepare=partly)
+    two = [(both_ways("n07"), 0.2), (both_ways("n02"), 0.2)]
+    yield faulty("partial-two-nodes", FORTY, two, [node("n07"), node("n02")], seed, within=70, scrape=10, prepare=partly)
+
+    def missing_row(mesh):
+        partly(mesh)
+        mesh.unscraped = {"n08"}
+
+    expected = [node("n07"), alert("KubeCanaryAgentMissing", node="n08")]
+    mesh = Mesh(FORTY, 10, seed)
+    missing_row(mesh)
+    mesh.faults = [Fault(out_of("n07"), 0.8, WARM, WARM + 180)]
+    yield Case(f"partial-a-row-is-missing-seed-{seed}", mesh, WARM + 180, [firing(WARM + 70, *expected), direction(WARM + 170, n07="both")])
+
+    def worst(mesh):
+        mesh.worst = 8
+
+    # The pairs between two that are bad are lost in both's few series; those of the healthy are mostly to the bad, too.
+    dead = [(both_ways(name), 1.0) for name in ("n07", "n02", "n11")]
+    bad = [node(name) for name in ("n07", "n02", "n11")]
+    yield faulty("worst-only-node", FORTY, (into("n07"), 0.1), [node("n07")], seed, within=90, scrape=10, prepare=worst)
+    yield faulty("worst-only-three-dead", FORTY, dead, bad, seed, within=60, scrape=10, prepare=worst)
+    pair = links(FORTY, ("n01", "n02"))
+    yield faulty("worst-only-link", FORTY, (between("n01", "n02"), 0.3), pair, seed, within=120, scrape=10, prepare=worst)
+
+
+def networks(seed):
+    """Pods' and nodes' networks."""
+
+    def both(mesh):
+        mesh.networks = ("pod", "node")
+
+    def of(network, found):
+        return [one | {"network": network} for one in found]
+
+    for nodes, size, bad in ((THREE, "3", "c"), (TWELVE, "12", "n07")):
+        for name, network, said in (("both", None, "node"), ("pods", "pod", "pod"), ("nodes", "node", "node")):
+            mesh = Mesh(nodes, 5 if size == "3" else 10, seed)
+            both(mesh)
+            mesh.faults = [Fault(into(bad), 0.1, WARM, WARM + 180, network)]
+            expected = of(said, [node(bad)])
+            at = WARM + 75
+            checks = [firing_on(at, *expected), firing_on(WARM + 180, *expected), ever_on(WARM + 330, *expected)]
+            # Requests are counted where the pods are.
+            way = "both" if network == "node" else "in"
+            checks.append(direction_on(WARM + 170, bad, said, way))
+            yield Case(f"networks-{name}-of-{size}-seed-{seed}", mesh, WARM + 330, checks)
+    mesh = Mesh(THREE, 5, seed)
+    both(mesh)
+    mesh.faults = [Fault(between("a", "b"), 0.2, WARM, WARM + 180)]
+    expected = of("node", links(THREE, ("a", "b")))
+    yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, [firing_on(WARM + 120, *expected), ever_on(WARM + 330, *expected)])
+
+
 def directions(seed):
     """Where the evidence does not hold, it says `both`."""
 
@@ -168,6 +254,25 @@ def calm():
         mesh.leaves = {"c": 300}
 
     yield quiet("drain-of-3", THREE, drain_of_3)
+
+    def drain_slowly(mesh):
+        # It stops answering while it is terminating, and stays so for a while, or for good.
+        mesh.drains = {"n05": (300, 360), "n08": (310, 10**9)}
+
+    yield quiet("drain-slowly", TWELVE, drain_slowly, seconds=1200)
+
+    def drain_partly(mesh):
+        partly(mesh)
+        mesh.drains = {"n05": (300, 330), "n06": (330, 360)}
+
+    yield quiet("partial-drain", FORTY, drain_partly)
+    yield quiet("partial-well", FORTY, partly)
+
+    def one_in_a_thousand_of_the_worst(mesh):
+        mesh.worst = 8
+        mesh.faults = [Fault(lambda frm, to, kind: kind != "read", 0.0005, 0)]
+
+    yield quiet("worst-only-one-in-a-thousand", FORTY, one_in_a_thousand_of_the_worst)
 
     def join(mesh):
         # Its routes take three seconds to spread.
@@ -232,7 +337,7 @@ def main():
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--prefix", default="", help="of the files' names")
     arguments = parser.parse_args()
-    cases = [*calm(), *lasting()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed))]
+    cases = [*calm(), *lasting()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
     for case in cases:
         if arguments.only in case.name:
             case.name = arguments.prefix + case.name

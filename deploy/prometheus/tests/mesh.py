@@ -12,10 +12,10 @@ STALE = "stale"
 
 
 class Fault:
-    """Packets that match are lost with probability `p` from `start` to `end` (seconds)."""
+    """Packets that match are lost with probability `p` from `start` to `end` (seconds); on one network, or on all."""
 
-    def __init__(self, matches, p, start, end=10**9):
-        self.matches, self.p, self.start, self.end = matches, p, start, end
+    def __init__(self, matches, p, start, end=10**9, network=None):
+        self.matches, self.p, self.start, self.end, self.network = matches, p, start, end, network
 
 
 def into(node):
@@ -59,31 +59,54 @@ class Mesh:
         self.pingers = {}  # node: echo requests a second of somebody else
         self.single = []  # (source, peer, second): one probe lost
         self.stops = []  # (source, peer, second): probes no more, though it lists it
+        self.networks = ("pod",)
+        self.degree = None  # each probes the next half of these in a ring, and as many that are drawn
+        self.worst = None  # each exports so many of its peers only, those that it lost most of
+        self.drains = {}  # node: (terminating from, left at); it goes on answering for 5 s
+
+    def selected(self):
+        """Whom each probes."""
+        names = sorted(self.nodes)
+        n, of = len(names), {}
+        for place, name in enumerate(names):
+            others = [names[(place + step) % n] for step in range(1, n)]
+            if self.degree:
+                near = self.degree // 2
+                others = others[:near] + random.Random(f"{name} of {n}").sample(others[near:], self.degree - near)
+            of[name] = others
+        return of
 
     def run(self, seconds):
         nodes = self.nodes
         samples = {}  # series key to values, one per scrape
         steps = seconds // self.scrape + 1
         address = {node: f"{node}-0" for node in nodes}
-        pair = {}  # (source, peer): [sent, received, lost]
-        zone = {}  # (source, zone): [decided, received, lost]
+        selected = self.selected()
+        watchers = {node: [s for s in nodes if node in selected[s]] for node in nodes}
+        pair = {}  # (source, peer, network): [sent, received, lost, while it was terminating]
+        zone = {}  # (source, zone, network): [decided, received, lost]
         echo = {node: [0, 0] for node in nodes}
         undecided = {}  # second: losses to count
         generation = dict.fromkeys(nodes, 0)
+        never = (10**9, 10**9)
 
         def gone(node, t):
-            return t < self.joins.get(node, 0) or t >= min(self.leaves.get(node, 10**9), self.dies.get(node, 10**9))
+            drained = self.drains.get(node, never)[0] + 5
+            return t < self.joins.get(node, 0) or t >= min(self.leaves.get(node, 10**9), self.dies.get(node, 10**9), drained)
 
         def listed(node, t):
-            return self.joins.get(node, 0) <= t < self.leaves.get(node, 10**9)
+            return self.joins.get(node, 0) <= t < min(self.leaves.get(node, 10**9), self.drains.get(node, never)[1])
+
+        def terminating(node, t):
+            return t >= self.drains.get(node, never)[0]
 
         def down(node, t):
             rolling = any(n == node and at <= t < at + 20 for n, at in self.rolls)
             restarting = any(n == node and at <= t < at + 5 for n, at in self.restarts)
             return rolling, restarting
 
-        def passes(frm, to, kind, t):
-            hit = (f for f in current if f.matches(frm, to, kind))
+        def passes(frm, to, kind, network):
+            hit = (f for f in current if f.network in (None, network) and f.matches(frm, to, kind))
             return all(self.random.random() >= f.p for f in hit)
 
         def put(step, name, labels, value):
@@ -96,39 +119,45 @@ class Mesh:
                 if (node, t) in self.rolls or (node, t) in self.restarts:
                     generation[node] += 1
                     for key in [k for k in pair if k[0] == node]:
-                        pair[key] = [0, 0, 0]
+                        pair[key] = [0, 0, 0, 0]
                     for key in [k for k in zone if k[0] == node]:
                         zone[key] = [0, 0, 0]
                     if (node, t) in self.rolls:
                         echo[node] = [0, 0]
                         address[node] = f"{node}-{generation[node]}"
-            for source, peer, born in undecided.pop(t, []):
+            for source, peer, network, born in undecided.pop(t, []):
                 if born == generation[source]:
-                    pair[source, peer][2] += 1
-                    zone[source, nodes[peer]][2] += 1
+                    pair[source, peer, network][2] += 1
+                    zone[source, nodes[peer], network][2] += 1
             for source in nodes:
                 if gone(source, t) or any(down(source, t)):
                     continue
-                for peer in nodes:
-                    if peer == source or not listed(peer, t) or down(peer, t)[0]:
+                for peer, network in ((peer, network) for peer in selected[source] for network in self.networks):
+                    if not listed(peer, t) or down(peer, t)[0]:
                         continue  # a pod that is replaced is terminating, and then not in the list: its probes do not count
-                    counts = pair.setdefault((source, peer), [0, 0, 0])
-                    of_zone = zone.setdefault((source, nodes[peer]), [0, 0, 0])
+                    counts = pair.setdefault((source, peer, network), [0, 0, 0, 0])
+                    of_zone = zone.setdefault((source, nodes[peer], network), [0, 0, 0])
                     if any(s == source and p == peer and t >= at for s, p, at in self.stops):
+                        continue
+                    if terminating(peer, t):
+                        counts[3] += 1
                         continue
                     counts[0] += 1
                     of_zone[0] += 1
-                    there = not gone(peer, t) and (source, peer, t) not in self.single and passes(source, peer, "request", t)
+                    there = not gone(peer, t) and (source, peer, t) not in self.single
+                    there = there and passes(source, peer, "request", network)
                     back = False
                     if there:
-                        echo[peer][0] += 1
-                        echo[peer][1] += 1
-                        back = passes(peer, source, "reply", t) and passes(peer, source, "read", t)
+                        # What goes to the node's own address does not reach its pod.
+                        if network == "pod":
+                            echo[peer][0] += 1
+                            echo[peer][1] += 1
+                        back = passes(peer, source, "reply", network) and passes(peer, source, "read", network)
                     if back:
                         counts[1] += 1
                         of_zone[1] += 1
                     else:
-                        undecided.setdefault(t + 1, []).append((source, peer, generation[source]))
+                        undecided.setdefault(t + 1, []).append((source, peer, network, generation[source]))
             for node, requests in self.pingers.items():
                 echo[node][0] += requests
                 echo[node][1] += requests
@@ -139,24 +168,40 @@ class Mesh:
                 if gone(source, t) or any(down(source, t)) or source in self.unscraped:
                     continue
                 target = {"job": "kube-canary", "namespace": "kube-canary", "instance": f"{address[source]}:9877"}
-                network = {"protocol": self.protocol, "network": "pod", "source_zone": nodes[source]}
-                peers = 0
-                for peer in nodes:
-                    left = self.leaves.get(peer, 10**9)
-                    if (source, peer) not in pair or t >= left + 300:
+                of = {"protocol": self.protocol, "source_zone": nodes[source]}
+                peers, leaving, there = 0, 0, []
+                for peer, network in ((peer, network) for peer in selected[source] for network in self.networks):
+                    left = min(self.leaves.get(peer, 10**9), self.drains.get(peer, never)[1])
+                    if (source, peer, network) not in pair or t >= left + 300:
                         continue
-                    peers += listed(peer, t) and not down(peer, t)[0]
-                    labels = target | network | {"source_node": source, "peer_node": peer, "peer_zone": nodes[peer]}
-                    sent, received, lost = pair[source, peer]
+                    is_peer = listed(peer, t) and not down(peer, t)[0]
+                    leaving += is_peer and terminating(peer, t)
+                    peers += is_peer and not terminating(peer, t)
+                    there.append((peer, network))
+                if self.worst:
+                    there.sort(key=lambda key: (-pair[source, key[0], key[1]][2], random.Random(f"{source} {key}").random()))
+                for peer, network in there[: self.worst]:
+                    labels = target | of | {"network": network, "source_node": source, "peer_node": peer, "peer_zone": nodes[peer]}
+                    sent, received, lost, ending = pair[source, peer, network]
                     for name, value in (("sent", sent), ("received", received), ("lost", lost), ("late", 0)):
                         put(step, f"kube_canary_probes_{name}_total", labels, value)
-                for (node, peer_zone), (sent, received, lost) in zone.items():
+                    if ending:
+                        put(step, "kube_canary_probes_terminating_total", labels | {"result": "lost"}, ending)
+                for (node, peer_zone, network), (sent, received, lost) in zone.items():
                     if node == source:
+                        labels = target | of | {"network": network, "peer_zone": peer_zone}
                         for name, value in (("sent", sent), ("received", received), ("lost", lost)):
-                            put(step, f"kube_canary_zone_probes_{name}_total", target | network | {"peer_zone": peer_zone}, value)
+                            put(step, f"kube_canary_zone_probes_{name}_total", labels, value)
                 put(step, "kube_canary_peers", target | {"state": "ready"}, peers)
-                put(step, "kube_canary_peers", target | {"state": "terminating"}, 0)
+                put(step, "kube_canary_peers", target | {"state": "terminating"}, leaving)
                 put(step, "kube_canary_peers", target | {"state": "unready"}, 0)
+                put(step, "kube_canary_mesh_members", target, len(nodes))
+                for where, apart in (("own", False), ("other", True)):
+                    those = [w for w in watchers[source] if (nodes[w] != nodes[source]) == apart]
+                    put(step, "kube_canary_watchers", target | {"zone": where}, len(those))
+                for where in ("any", "other"):
+                    put(step, "kube_canary_watchers_missing", target | {"zone": where}, 0)
+                put(step, "kube_canary_suppressed_series", target, 7 * max(0, len(there) - (self.worst or len(there))))
                 put(step, "kube_canary_build_info", target | {"allocator": "musl", "version": "0"}, 1)
                 put(step, "kube_canary_peer_list_age_seconds", target, 30)
                 put(step, "process_resident_memory_bytes", target, 1_500_000)

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::identity::Identity;
 use super::resolve::{Family, Resolved};
+use crate::discovery::identity::Identity;
 use crate::discovery::random::spread;
 use crate::discovery::{Network, PeerList, PeerSpec, Readiness};
 use crate::limits;

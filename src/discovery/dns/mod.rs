@@ -1,26 +1,25 @@
 //! Peers from DNS: the A and AAAA records of a headless Service, and from each address its own word on who it is.
 //!
-//! `resolve` asks DNS, `identity` asks a peer, `book` decides. The traps: NXDOMAIN, SERVFAIL and silence are errors and
+//! `resolve` asks DNS, [`super::identity`] asks a peer, `book` decides. The traps: NXDOMAIN, SERVFAIL and silence are errors and
 //! never an empty list; DNS gives addresses and no names, and a peer is its node name, so that a list that goes out
 //! before the peers were asked would name everybody twice.
 
 mod book;
-mod identity;
 mod resolve;
 mod settings;
 mod wire;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::identity::{self, Answer, Identity, IdentityError};
 use super::report::Reporter;
 use super::{Update, Updates, random};
 use crate::limits;
 use book::{Book, Change};
-use identity::{Identity, IdentityError};
 pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::Settings;
@@ -73,7 +72,7 @@ pub async fn service_addresses(servers: &Servers, service: &str) -> Result<Vec<I
 /// What a task of ours brings back.
 enum Done {
     Resolved(Result<Resolved, ResolveError>),
-    Identity(IpAddr, Result<Identity, IdentityError>),
+    Identity(IpAddr, Result<Answer, IdentityError>),
 }
 
 /// Resolves and asks until nobody listens any more.
@@ -105,7 +104,7 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
                 Ok(Done::Identity(address, result)) => {
                     // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
                     let identity = result.inspect_err(|error| log::debug!("dns discovery: asking {address}: {error}"));
-                    source.identified(address, identity.ok());
+                    source.identified(address, identity.ok().map(|answer| answer.identity));
                 }
                 // Only a panic ends a task of ours without a result, and the release build aborts on one.
                 Err(error) => log::error!("dns discovery: {error}"),
@@ -153,8 +152,8 @@ impl Source<'_> {
         while self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX
             && let Some(address) = self.book.next_to_ask(now)
         {
-            let port = self.config.port;
-            self.tasks.spawn(async move { Done::Identity(address, identity::ask(address, port).await) });
+            let server = SocketAddr::new(address, self.config.port);
+            self.tasks.spawn(async move { Done::Identity(address, identity::ask(server).await) });
         }
         if self.resolve_at.is_some_and(|due| due <= now) {
             self.resolve_at = None;

@@ -332,7 +332,7 @@ impl Machine {
     /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answers`] says when that is over.
     /// Returns false where there are too many doubts for another.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
-        if self.doubts.len() == limits::DOUBTS_MAX {
+        if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
             return false;
         }
         self.store.doubt(address, now);

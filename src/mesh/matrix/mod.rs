@@ -51,6 +51,8 @@ pub struct Node {
     pub zone: u8,
     /// What became of its row.
     pub presence: Presence,
+    /// Its row came, or was asked for.
+    is_sought: bool,
     /// Rows that list it, how many of them as going away or gone, and how many as gone.
     listed: [u16; 3],
     /// Cells that say how many probes its pod was sent.
@@ -172,6 +174,8 @@ pub struct Matrix {
     loopback: bool,
     /// Whether the pods' network was probed, and the nodes'.
     networks: [bool; 2],
+    /// Nodes of the mesh, as the source says who knows of the most.
+    members: u64,
     not_kept: NotKept,
 }
 
@@ -198,6 +202,7 @@ impl Matrix {
             epoch: None,
             loopback: false,
             networks: [false; 2],
+            members: 0,
             not_kept: NotKept::default(),
         }
     }
@@ -219,7 +224,8 @@ impl Matrix {
             return;
         }
         let node = &mut self.nodes[usize::from(number)];
-        (node.row, node.presence) = (Some(place), Presence::Broken);
+        (node.row, node.presence, node.is_sought) = (Some(place), Presence::Broken, true);
+        self.members = self.members.max(source.members.unwrap_or_default());
         self.current = Some(number);
     }
 
@@ -307,8 +313,19 @@ impl Matrix {
         let fits = self.bytes() + error.len() <= MESH_BYTES_MAX;
         let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
         let node = &mut self.nodes[usize::from(number)];
-        node.error = error;
+        (node.error, node.is_sought) = (error, true);
         node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
+    }
+
+    /// Whether this node is known, and its row was not asked for yet; it is from now on.
+    pub fn seek(&mut self, name: &str) -> bool {
+        let Some(number) = self.numbers.find(name, |number| self.name(number)) else { return false };
+        !std::mem::replace(&mut self.nodes[usize::from(number)].is_sought, true)
+    }
+
+    /// How many nodes are known, are not going away, and were not asked for their row.
+    pub fn unsought(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.is_sought && !node.is_leaving()).count()
     }
 
     /// Nothing more comes: a row that is still under way has broken off. Verdicts need this.
@@ -361,6 +378,7 @@ impl Matrix {
             row: None,
             zone,
             presence: Presence::Listed,
+            is_sought: false,
             listed: [0; 3],
             aimed: 0,
             probes_per_second: 0.0,
@@ -461,6 +479,11 @@ impl Matrix {
     /// How many cells are kept.
     pub fn cell_count(&self) -> usize {
         self.cells.len()
+    }
+
+    /// How many nodes there are, as far as the sources know: at least as many as are known here.
+    pub fn members(&self) -> usize {
+        usize::try_from(self.members).unwrap_or(usize::MAX).max(self.node_count())
     }
 
     /// What did not fit.

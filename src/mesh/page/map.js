@@ -1,14 +1,15 @@
 // The map: one canvas as large as the visible part of a scrolled box, for 90,000 pairs as for 9. Cells are painted one
 // pixel each and enlarged, so that a frame costs a few blits. Lengths are pixels of the device, so that edges are crisp.
-// What was not measured has no colour: hatching shows through it.
+// What was not measured has no colour: hatching shows through it. Where each probes a part of the others most cells are plain ground,
+// so strips along the edges sum up each row and each column.
 
 const map = $('map'), canvas = $('canvas'), pen = canvas.getContext('2d'), cells = make('canvas');
 const SIZES = [3, 4, 6, 8, 11, 16, 24, 36, 56, 88, 132];
 const LOSS = [0, 0.02, 0.05, 0.15, 0.5, 1];
 const RTT = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, Infinity];
 // Numbers of colours that stand for no figure.
-const UNKNOWN = -1, ALL_LOST = RTT.length;
-const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false };
+const UNKNOWN = -1, LEAVING = -2, NEVER = -3, ALL_LOST = RTT.length;
+const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false, edge: 0 };
 view.rows = view.columns = axis([], 1, 0);
 let d = 1;
 
@@ -48,7 +49,9 @@ function layout() {
   const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));
   const label = Math.ceil(Math.min(widest + 12 * d, 190 * d, wide * 0.36));
   view.band = zones > 1 ? Math.round(18 * d) : 0;
-  view.left = label + view.band;
+  const probed = sources.reduce((sum, { name }) => sum + (mesh.rows.get(name)?.layers[layersShown()[0]]?.size ?? 0), 0);
+  view.edge = probed && probed < 0.7 * mesh.rows.size * (n - 1) ? Math.round(12 * d) : 0;
+  view.left = label + view.band + view.edge;
   const gap = Math.round(4 * d), height = (innerHeight * 0.8 - 60) * d / Math.max(1, sources.length);
   // As wide as there is room and as high as a screen, but never too small to be pointed at.
   const fit = limit((wide - view.left - gap * zones) / n, 3 * d, Math.min(132 * d, Math.max(height * 2, 14 * d)));
@@ -56,7 +59,7 @@ function layout() {
   const size = Math.max(1, Math.floor(view.size * d));
   view.upright = size < label;
   view.named = size >= 11 * d;
-  view.top = view.band + Math.round(!view.named ? 20 * d : view.upright ? Math.min(label, 150 * d) : 22 * d);
+  view.top = view.band + view.edge + Math.round(!view.named ? 20 * d : view.upright ? Math.min(label, 150 * d) : 22 * d);
   view.columns = axis(known, size, gap);
   view.rows = axis(sources, size > 26 * d ? Math.round(limit(size / 2, 26 * d, 48 * d)) : size, gap);
   view.cursor = [limit(view.cursor[0], 0, Math.max(0, sources.length - 1)), limit(view.cursor[1], 0, n - 1)];
@@ -84,14 +87,18 @@ function places({ kind, subject }) {
 // ---- colours ------------------------------------------------------------------------------------
 
 // The number of a pair's colour in the palette of what is shown.
-function rank(peer) {
-  if (!peer || !measured(peer)) return UNKNOWN;
+function rank(peer, source) {
+  // Of a row that did not come, or broke off, nothing is known.
+  if (!peer) return mesh.rows.has(source.name) && !mesh.missing.has(source.name) ? NEVER : UNKNOWN;
+  if (leaves(peer)) return LEAVING;
+  if (!measured(peer)) return UNKNOWN;
   if (shown.measure === 'loss') return LOSS.findIndex((bound) => loss(peer.recent) <= bound);
   return peer.recent.received ? RTT.findIndex((bound) => peer.recent[shown.measure] <= bound) : ALL_LOST;
 }
 
 function figure(peer) {
   if (!peer) return 'not probed';
+  if (leaves(peer)) return 'leaving';
   if (!measured(peer)) return 'no data';
   if (shown.measure === 'loss') return percent(loss(peer.recent));
   return peer.recent.received ? seconds(peer.recent[shown.measure]) : 'all lost';
@@ -100,12 +107,26 @@ function figure(peer) {
 const paletteNames = () =>
   shown.measure === 'loss' ? LOSS.map((_, i) => 'loss' + i) : [...RTT.map((_, i) => 'rtt' + i), 'loss5'];
 
+// What stands for no figure has a colour of its own, or none.
+const palette = () => ({ ...paletteNames().map(color), [LEAVING]: color('leaving'), [NEVER]: color('face') });
+
+// A row or a column as if it were one pair.
+function total(peers) {
+  const known = peers.filter(measured), recent = { lost: 0, received: 0, rtt_p50_seconds: 0, rtt_p99_seconds: 0 };
+  const answered = known.filter((peer) => peer.recent.received).length;
+  for (const peer of known) {
+    for (const key in recent) recent[key] += (peer.recent[key] ?? 0) / (key.startsWith('rtt') ? answered : 1);
+  }
+  return { state: '', recent };
+}
+
 function legend() {
   const words = shown.measure === 'loss' ? LOSS.map((bound) => (bound ? '≤ ' + percent(bound) : 'no loss'))
     : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
   $('legend').replaceChildren(...[
     ...paletteNames().map((name, i) => [words[i], '', name]),
-    ['not probed, or no data', 'unprobed'], ['no row of the source', 'silent'], ['itself', '', 'self'],
+    ['not probed', '', 'face'], ['no data', 'unprobed'], ['draining or gone', '', 'leaving'], ['no row of the source', 'silent'],
+    ['itself', '', 'self'],
   ].map(([text, className, name]) => {
     const swatch = make('i', { className });
     if (name) swatch.style.background = `var(--${name})`;
@@ -117,18 +138,26 @@ function paint() {
   const rows = view.rows.nodes, columns = view.columns.nodes;
   // The bytes of a pixel stand in the order red, green, blue, opacity.
   const code = (hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16) + 0xff000000;
-  const codes = paletteNames().map((name) => code(color(name))), self = code(color('self'));
-  cells.width = Math.max(1, columns.length);
+  const tones = palette(), self = code(color('self')), codes = {}, many = layersShown().length;
+  for (const number in tones) codes[number] = code(tones[number]);
+  // Two networks share a cell: the pods' is its left half.
+  cells.width = Math.max(1, columns.length * many);
   cells.height = Math.max(1, rows.length);
   const image = new ImageData(cells.width, cells.height), pixels = new Uint32Array(image.data.buffer);
-  rows.forEach((source, y) => {
-    const peers = mesh.rows.get(source.name)?.layers[shown.layer];
-    columns.forEach((peer, x) => {
-      const number = rank(peers?.get(peer.name));
-      if (source === peer) pixels[y * cells.width + x] = self;
-      else if (number !== UNKNOWN) pixels[y * cells.width + x] = codes[number];
-    });
+  const across = columns.map(() => []);
+  const down = rows.map((source, y) => {
+    const layers = layersShown().map((layer) => mesh.rows.get(source.name)?.layers[layer]), whole = [];
+    columns.forEach((peer, x) => layers.forEach((peers, half) => {
+      const cell = peers?.get(peer.name), number = rank(cell, source), at = y * cells.width + x * many + half;
+      if (source === peer) pixels[at] = self;
+      else if (number !== UNKNOWN) pixels[at] = codes[number];
+      if (!cell) return;
+      whole.push(cell);
+      across[x].push(cell);
+    }));
+    return whole;
   });
+  view.sums = [down, across].map((lines) => (view.edge ? lines.map((line) => rank(total(line))) : []));
   cells.getContext('2d').putImageData(image, 0, 0);
 }
 
@@ -191,7 +220,7 @@ function draw() {
   fill(back, 0, 0, width, height);
   inside(left, top, width, height, () => {
     drawCells(seen);
-    if (columns.size >= 46 * d) drawFigures(seen);
+    if (columns.size >= (layersShown()[1] ? 88 : 46) * d) drawFigures(seen);
     for (const place of shown.verdict ? places(shown.verdict) : []) outline(place, seen, 'mark', 3);
     const [row, column] = seen.here ?? [];
     for (const [style, thick] of seen.here ? [['back', 5], ['text', 2.5]] : []) {
@@ -201,7 +230,8 @@ function draw() {
   inside(0, top, left, height, () => drawSources(seen));
   inside(left, 0, width, top, () => drawPeers(seen));
   if (view.band) drawZones(seen);
-  write('from ↓ to →', color('dim'), left - 6 * d, top - 10 * d, left - view.band - 6 * d, 'right');
+  const edge = view.edge, far = left - edge;
+  write('from ↓ to →', color('dim'), far - 6 * d, top - edge - 10 * d, far - view.band - 6 * d, 'right');
 }
 
 function drawCells({ x, y, width, height, back, across, down }) {
@@ -215,7 +245,8 @@ function drawCells({ x, y, width, height, back, across, down }) {
         // While the first rows come, the others are blank.
         if (mesh.at) fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
       }
-      pen.drawImage(cells, h.from, v.from, h.to - h.from, v.to - v.from, ...place);
+      const many = layersShown().length;
+      pen.drawImage(cells, h.from * many, v.from, (h.to - h.from) * many, v.to - v.from, ...place);
     }
   }
   if (columns.size < 6 * d) return;
@@ -224,12 +255,12 @@ function drawCells({ x, y, width, height, back, across, down }) {
 }
 
 function drawFigures({ x, y, back, across, down }) {
-  const { rows, columns } = view, colors = paletteNames().map(color), text = color('text');
+  const { rows, columns } = view, colors = palette(), text = color('text');
   for (const i of down) {
     const source = rows.nodes[i], row = mesh.rows.get(source.name);
     for (const j of across.filter((column) => columns.nodes[column] !== source)) {
-      const peer = row?.layers[shown.layer]?.get(columns.nodes[j].name), under = colors[rank(peer)];
-      const words = row ? figure(peer) : mesh.at ? 'no row' : '';
+      const peers = findAll(source.name, columns.nodes[j].name), under = row && peers.length < 2 ? colors[rank(peers[0], source)] : '';
+      const words = row ? peers.map(figure).join(' | ') : mesh.at ? 'no row' : '';
       const cx = x + columns.starts[j] + columns.size / 2, cy = y + rows.starts[i] + rows.size / 2;
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
       if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
@@ -265,9 +296,10 @@ function nameTag(node, strong, back, x, y, width, height) {
 
 // Names where they fit, a mark where there is more to say than fits, and the name of the current row at any size.
 function drawSources({ y, back, down, here }) {
-  const { rows, left, band, named } = view;
+  const { rows, band, named, edge } = view, left = view.left - edge, tones = palette();
   const tag = (i, high, strong) =>
     nameTag(rows.nodes[i], strong, back, band, y + rows.starts[i] - (high - rows.size) / 2, left - band, high);
+  if (edge) for (const i of down) fill(tones[view.sums[0][i]] ?? back, left + 2 * d, y + rows.starts[i], edge - 4 * d, rows.size);
   for (const i of down) {
     const { lag: flags, state } = rows.nodes[i];
     if (named) tag(i, rows.size, here?.[0] === i);
@@ -277,8 +309,9 @@ function drawSources({ y, back, down, here }) {
 }
 
 function drawPeers({ x, width, back, across, here }) {
-  const { columns, left, top, band, named } = view;
+  const { columns, left, band, named, edge } = view, top = view.top - edge, tones = palette();
   for (const i of across) {
+    if (edge) fill(tones[view.sums[1][i]] ?? back, x + columns.starts[i], top + 2 * d, columns.size, edge - 4 * d);
     if (named) nameTag(columns.nodes[i], here?.[1] === i, back, x + columns.starts[i], band, columns.size, top - band);
     else if (columns.nodes[i].state) fill(color('dim'), x + columns.starts[i], top - 5 * d, columns.size, 4 * d);
   }
@@ -341,12 +374,22 @@ function moveTo(row, column) {
   redraw(false);
 }
 
+// Over the pairs that are not probed, to the next that is.
+function step(down, right, far) {
+  const { rows, columns } = view;
+  let [row, column] = view.cursor;
+  do [row, column] = [row + down, column + right];
+  while (far && rows.nodes[row] && columns.nodes[column] && !find(rows.nodes[row].name, columns.nodes[column].name));
+  if (!far || (rows.nodes[row] && columns.nodes[column])) moveTo(row, column);
+}
+
 // The next pair with loss in reading order, and from the start again.
 function nextLoss() {
   const { rows, columns, cursor } = view, wide = columns.nodes.length, all = rows.nodes.length * wide;
   for (let step = 1; step <= all; step++) {
     const at = (cursor[0] * wide + cursor[1] + step) % all, row = Math.floor(at / wide);
-    if (find(rows.nodes[row].name, columns.nodes[at % wide].name)?.recent.lost) return moveTo(row, at % wide);
+    const lossy = (peer) => peer && measured(peer) && peer.recent.lost;
+    if (findAll(rows.nodes[row].name, columns.nodes[at % wide].name).some(lossy)) return moveTo(row, at % wide);
   }
 }
 
@@ -398,9 +441,9 @@ map.onblur = () => {
 map.onscroll = () => redraw(false);
 map.onkeydown = (event) => {
   const [row, column] = view.cursor, far = event.ctrlKey;
+  const go = (down, right) => () => step(down, right, event.shiftKey);
   const act = event.altKey || event.metaKey ? null : {
-    ArrowUp: () => moveTo(row - 1, column), ArrowDown: () => moveTo(row + 1, column),
-    ArrowLeft: () => moveTo(row, column - 1), ArrowRight: () => moveTo(row, column + 1),
+    ArrowUp: go(-1, 0), ArrowDown: go(1, 0), ArrowLeft: go(0, -1), ArrowRight: go(0, 1),
     PageUp: () => moveTo(row - 10, column), PageDown: () => moveTo(row + 10, column),
     Home: () => moveTo(far ? 0 : row, 0), End: () => moveTo(far ? Infinity : row, Infinity),
     n: nextLoss, '+': () => zoom(1), '-': () => zoom(-1), 0: () => zoom(0),

@@ -7,6 +7,8 @@
 const PERIOD = 15e3;
 // For the next piece of an answer, in ms.
 const PATIENCE = 60e3;
+// Older lists of peers are told, in seconds.
+const LIST_AGE = 120;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
@@ -59,12 +61,20 @@ const since = (unix) => {
 };
 const family = (protocol) => ({ icmp: 'IPv4', icmpv6: 'IPv6' })[protocol] ?? protocol;
 const layerName = (layer) =>
-  layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network, ${family(protocol)}`);
+  layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
 // Among probes whose fate is known: those under way are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
-const measured = ({ recent }) => recent.lost + recent.received > 0;
-const find = (source, peer) => mesh.rows.get(source)?.layers[shown.layer]?.get(peer);
+// What goes away answers or not: that is no loss.
+const leaves = ({ node, state }) => DRAINING[state] || mesh.nodes.get(node)?.state;
+const measured = (peer) => peer.recent.lost + peer.recent.received > 0 && !leaves(peer);
+// Both networks side by side, or one.
+const layersShown = () => {
+  const [network, protocol] = shown.layer.split(' ');
+  return network === 'both' ? ['pod', 'node'].map((name) => `${name} ${protocol}`) : [shown.layer];
+};
+const findAll = (source, peer) => layersShown().map((layer) => mesh.rows.get(source)?.layers[layer]?.get(peer));
+const find = (source, peer) => findAll(source, peer).find(Boolean);
 
 const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 
@@ -85,7 +95,7 @@ function lag({ interval_seconds: interval = 1, recent }, peers) {
 
 function node(name, zone) {
   let known = mesh.nodes.get(name);
-  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [] }));
+  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [], listed: 0, leaving: 0 }));
   if (zone && known.zone === 'unknown') known.zone = zone;
   return known;
 }
@@ -99,7 +109,10 @@ function addRow({ source, peers }) {
     peer.recent ??= {};
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
-    if (DRAINING[peer.state]) known.state = peer.state;
+    known.listed++;
+    if (DRAINING[peer.state]) [known.leaving, known.how] = [known.leaving + 1, peer.state];
+    // As the verdicts have it: all do not learn of it in the same second.
+    known.state = known.leaving && known.leaving * 2 >= known.listed ? known.how : '';
   }
   node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });
@@ -248,11 +261,30 @@ function headline() {
   const silent = peers.length - pairs.length;
   const facts = [`${count(pairs.length, 'pair')} measured in the last minute, ${number(lossy)} of them with loss`];
   if (silent) facts.push(`${count(silent, 'known pair')} not measured`);
+  facts.push(...ofMembers());
   $('summary').textContent = facts.concat(first ? unknown : []).join('; ');
   const held = shown.verdict, same = (each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key]);
   shown.verdict = held && (verdicts.find(same) ?? null);
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
 }
+
+// Of a mesh that is probed in part, and of lists that are old: new nodes are not in them, and gone ones still are.
+function ofMembers() {
+  const sources = [...mesh.rows.values()].map(({ source }) => source);
+  const most = Math.max(...sources.map(({ members }) => members ?? 0));
+  const old = sources.filter(({ peer_list_age_seconds: age }) => age === null || age > LIST_AGE);
+  const names = old.slice(0, 5).map(({ node: name, peer_list_age_seconds: age }) => `${name} (${listAge(age)})`);
+  if (old.length > 5) names.push(`${old.length - 5} more`);
+  $('lists').textContent = old.length ? `Old peer lists: ${names.join(', ')}` : '';
+  const lacking = sources.filter(({ watchers_missing: missing }) => missing).length;
+  const watchers = sources.flatMap((source) => (source.watchers > 0 ? source.watchers : []));
+  return [
+    ...(most ? [count(most, 'member')] : []),
+    ...(watchers.length ? [`each probed by at least ${Math.min(...watchers)} others`] : []),
+    ...(lacking ? [`${count(lacking, 'node')} with too few who probe them`] : []),
+  ];
+}
+const listAge = (age) => (age === null ? 'never had one' : age > 90 ? Math.round(age / 60) + ' min' : seconds(age));
 
 const sentence = ({ subject, evidence }) =>
   evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
@@ -272,7 +304,7 @@ function verdictButton(verdict) {
       set(other, 'aria-pressed', other === button && shown.verdict !== null);
     }
     const layer = layersInOrder().find((known) => known.startsWith(network + ' '));
-    if (layer && !shown.layer.startsWith(network + ' ')) shown.layer = layer;
+    if (layer && !layersShown().some((of) => of.startsWith(network + ' '))) shown.layer = layer;
     controls();
     redraw();
     if (shown.verdict) reveal(verdict);
@@ -285,12 +317,14 @@ const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', ''
 
 // A switch stands only where there is something to switch between.
 function controls() {
-  if (!mesh.layers.has(shown.layer)) shown.layer = layersInOrder()[0] ?? '';
+  if (!layersShown().every((of) => mesh.layers.has(of))) shown.layer = layersInOrder()[0] ?? '';
   const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
   const networks = [...new Set(layers.map(([name]) => name))];
-  const protocols = layers.filter(([name]) => name === network).map(([, name]) => name);
+  const hasBoth = ['pod', 'node'].every((name) => mesh.layers.has(`${name} ${protocol}`));
+  if (hasBoth) networks.push('both');
+  const protocols = layers.filter(([name]) => network === 'both' ? name === 'pod' : name === network).map(([, name]) => name);
   const change = (to) => {
-    const there = layers.filter(([name]) => name === to);
+    const there = to === 'both' ? [[to, protocol]] : layers.filter(([name]) => name === to);
     return there.find(([, name]) => name === protocol) ?? there[0];
   };
   const switches = [
@@ -337,6 +371,9 @@ const COLUMNS = [
   ['Read delay p99', (s) => seconds(s.recent.read_delay_p99_seconds), (s) => s.recent.read_delay_p99_seconds],
   ['Waits for CPU', (s) => (waiting(s) >= 0 ? percent(waiting(s)) : '-'), waiting],
   ['Skipped', (s) => number(s.recent.probes_skipped), (s) => s.recent.probes_skipped],
+  ['List age', (s) => (s.peer_list_age_seconds === undefined ? '-' : listAge(s.peer_list_age_seconds)),
+    (s) => s.peer_list_age_seconds ?? Infinity],
+  ['Probed by', (s) => number(s.watchers) + (s.watchers_missing ? ` (${s.watchers_missing} too few)` : ''), (s) => s.watchers],
   ['Drops', (s) => number(s.recent.receive_queue_drops), (s) => s.recent.receive_queue_drops],
   ['Own lag', (s) => mesh.nodes.get(s.node).lag.join(', ')],
 ];

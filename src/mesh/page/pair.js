@@ -7,37 +7,47 @@ function describe(source, peer) {
     const zone = mesh.nodes.get(name)?.zone ?? 'unknown';
     return zone === 'unknown' ? name : `${name} (${zone})`;
   };
-  const pair = `${place(source)} → ${place(peer)}: `, silent = mesh.missing.get(source), cell = find(source, peer);
+  const pair = `${place(source)} → ${place(peer)}: `, silent = mesh.missing.get(source), cells = findAll(source, peer);
   if (!mesh.rows.has(source)) return pair + (silent ? `${source} did not answer (${silent})` : `no row of ${source}`);
-  if (!cell) return `${pair}not probed, ${layerName(shown.layer)}${silent ? `; the row broke off (${silent})` : ''}`;
-  const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [];
-  if (cell.since_unix_seconds != null) more.push(`losing ${since(cell.since_unix_seconds)}`);
-  if (DRAINING[cell.state]) more.push(`${peer} ${DRAINING[cell.state]}: probes to it are not counted`);
-  const own = mesh.nodes.get(source).lag;
-  if (own.length) more.push(`${source} itself ${own.join(', ')}`);
-  const figures = measured(cell)
+  if (!cells.some(Boolean)) {
+    const others = [...mesh.rows.keys()].filter((other) => find(other, peer)).length;
+    const rest = silent ? `the row broke off (${silent})` : `${count(others, 'other')} probe${others === 1 ? 's' : ''} ${peer}`;
+    return `${pair}not probed, ${layerName(shown.layer)}; ${rest}`;
+  }
+  const own = mesh.nodes.get(source).lag, more = own.length ? [`${source} itself ${own.join(', ')}`] : [];
+  const told = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
+  return pair + [...told, ...more].join('; ');
+}
+
+function figures(cell) {
+  if (!cell) return 'not probed';
+  const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell);
+  if (cell.since_unix_seconds != null && !leaving) more.push(`losing ${since(cell.since_unix_seconds)}`);
+  if (leaving) more.push(`${cell.node} ${DRAINING[cell.state] ?? DRAINING[leaving]}: probes to it are not counted`);
+  return [measured(cell)
     ? `${percent(loss(recent))} lost (${recent.lost} of ${recent.lost + recent.received} in ${time}), RTT `
       + `p50 ${seconds(recent.rtt_p50_seconds)}, p99 ${seconds(recent.rtt_p99_seconds)}`
-    : `not measured in the last ${time}`;
-  return pair + [figures, ...more].join('; ');
+    : `not measured in the last ${time}`, ...more].join('; ');
 }
 
 function openPair({ source, peer }) {
-  const cell = find(source, peer), recent = cell?.recent, held = $('pair-figures').contains(document.activeElement);
+  const cells = findAll(source, peer).filter(Boolean), [cell] = cells, recent = cell?.recent, held = $('pair-figures').contains(document.activeElement);
   shown.pair = { source, peer };
   const say = { loss: (of) => (of.lost + of.received ? percent(loss(of)) : '-') };
   const rows = ['sent', 'received', 'lost', 'late', 'loss', 'rtt_p50_seconds', 'rtt_p99_seconds'].map((field) => {
     const show = say[field] ?? ((of) => (field.endsWith('_seconds') ? seconds(of[field]) : number(of[field])));
     const name = { rtt_p50_seconds: 'RTT p50', rtt_p99_seconds: 'RTT p99', late: 'answered late' }[field] ?? field;
-    const values = cell ? [recent, cell].map((of) => make('td', { className: 'number' }, show(of))) : [];
+    const values = cells.flatMap((one) => [one.recent, one]).map((of) => make('td', { className: 'number' }, show(of)));
     return make('tr', {}, make('th', { scope: 'row' }, name), ...values);
   });
-  const spans = ['', `last ${Math.round(recent?.seconds)} s`, 'since start'];
+  const spans = ['', ...cells.flatMap(({ network }) =>
+    [`last ${Math.round(recent.seconds)} s`, 'since start'].map((span) => (cells[1] ? `${network}: ${span}` : span)))];
   const heads = spans.map((span) => make('th', { className: 'number' }, span));
   const table = cell ? [make('table', {}, make('tr', {}, ...heads), ...rows)] : [];
   const goBack = () => openPair({ source: peer, peer: source });
   const back = make('button', { type: 'button', onclick: goBack }, describe(peer, source));
-  const where = cell ? `${layerName(shown.layer)}: probes go to ${cell.address}; ${peer} is ${cell.state}.` : '';
+  const where = cells.map(({ network, protocol, address, state }) =>
+    `${layerName(network + ' ' + protocol)}: probes go to ${address}; ${peer} is ${state}. `).join('');
   $('pair-title').textContent = `${source} → ${peer}`;
   $('pair-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
     ...table, make('p', {}, 'The other way: ', back));
@@ -63,8 +73,8 @@ async function hour(asked) {
     }
     if (!answer.ok) throw new Error(`the canary answers ${answer.status}`);
     const { series, step_seconds: step } = await answer.json();
-    const of = series.filter((one) => `${one.network} ${one.protocol}` === shown.layer);
-    tell(...(of.length ? of.flatMap((one) => charts(one, step)) : [make('p', {}, 'Nothing is kept of this network.')]));
+    const of = series.filter((one) => layersShown().includes(`${one.network} ${one.protocol}`));
+    tell(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
   } catch (error) {
     tell(make('p', { className: 'flag' }, `The last hour did not come: ${error.message}.`));
   }
@@ -78,7 +88,7 @@ function svg(tag, attributes, ...children) {
 }
 
 // Bars of loss above lines of RTT; a minute without a measurement is grey, not zero.
-function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_unix_seconds: end }, step) {
+function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_unix_seconds: end }, step, whose) {
   const left = 56, high = 90, width = Math.max(260, $('pair-hour').clientWidth);
   const n = lost.length, each = (width - left) / n;
   const known = (values) => values.filter((value) => value != null);
@@ -113,8 +123,8 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
   const range = known(p50).length ? `p50 (line) ${least} to ${highest}, p99 (dashes) at most ${seconds(slow)}` : 'none';
   const grade = (value) => 'bar' + LOSS.findIndex((bound) => value <= bound);
   const bars = columns((value, i) => (value ? column(grade(value), i, value / most) : null));
-  const titled = (name, facts, ...drawn) =>
-    [make('h3', {}, `${name}: `, make('span', { className: 'dim' }, facts)), chart(`${name}: ${facts}`, ...drawn)];
+  const titled = (name, facts, ...drawn) => [
+    make('h3', {}, `${name}${whose}: `, make('span', { className: 'dim' }, facts)), chart(`${name}${whose}: ${facts}`, ...drawn)];
   return [...titled('Loss', losses.join(', '), percent(most), ...bars),
     ...titled('RTT', range, seconds(slow), path('p50', p50), path('p99', p99))];
 }

@@ -28,8 +28,8 @@ pub struct Detail {
 
 impl Detail {
     /// The median of when its cells began to lose, after the matrix's epoch.
-    pub fn since(&mut self) -> Option<i16> {
-        let moments = &mut self.since.kept;
+    pub fn since(&self) -> Option<i16> {
+        let mut moments = self.since.kept.clone();
         moments.sort_unstable();
         moments.get(moments.len().saturating_sub(1) / 2).copied()
     }

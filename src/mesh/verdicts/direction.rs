@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::loss::{Culprit, Findings};
 use super::pairs::{Pair, Scope};
 use crate::mesh::matrix::{Matrix, Presence};
-use crate::mesh::row::Network;
 
 /// Which way loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,14 +117,14 @@ impl Count {
     }
 }
 
-/// Whether everybody who may ping is known, and every count is of one canary's namespace.
-pub fn is_evidence_complete(matrix: &Matrix, network: Network) -> bool {
+/// Whether everybody who may ping is known, also in a mesh of which each node probes a part, and every count is of one canary's namespace.
+pub fn is_evidence_complete(matrix: &Matrix) -> bool {
     let whole = |node: u16| matrix.get(node).presence == Presence::Whole || matrix.get(node).is_gone();
     let kept = matrix.not_kept();
-    network == Network::Pod
-        && !matrix.is_on_loopback()
+    !matrix.is_on_loopback()
         && kept.rows == 0
         && kept.cells == 0
+        && matrix.members() == matrix.node_count()
         && matrix.numbers().all(whole)
 }
 

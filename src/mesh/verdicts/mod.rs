@@ -2,13 +2,14 @@
 //!
 //! A pure function over the [`Matrix`]: the same mesh has the same verdicts. What is lost is explained by the fewest
 //! culprits ([`loss`]), what is slow is compared with its like ([`slow`]), and the echo counters tell which way is lost
-//! ([`direction`]). Two kinds of evidence are none: what a starved agent measured ([`agents`]), and what was measured of a
+//! ([`direction`]). What both networks lose for one reason is one verdict ([`networks`]). Two kinds of evidence are none: what a starved agent measured ([`agents`]), and what was measured of a
 //! node that is being removed. What was not measured is never held to be well. `docs/verdicts.md` has the method.
 
 mod agents;
 mod details;
 mod direction;
 mod loss;
+mod networks;
 mod pairs;
 mod score;
 mod sentence;
@@ -26,6 +27,7 @@ use crate::mesh::row::Network;
 use agents::Standing;
 use details::Detail;
 use loss::{Culprit, Findings};
+use networks::Found;
 use pairs::{Scope, Tally};
 
 /// What a verdict is about.
@@ -88,21 +90,26 @@ pub struct Verdict {
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     let standings = agents::standings(matrix);
     let mut verdicts = Vec::new();
-    let mut of_pods = Findings::default();
-    let networks = [Network::Pod, Network::Node];
-    for network in networks.into_iter().filter(|network| matrix.is_measured(*network)) {
-        let scope = Scope { matrix, network, standings: &standings };
-        let findings = loss::search(&scope);
-        of_losses(&scope, &findings, &mut verdicts);
-        verdicts.extend(slow::search(&scope).iter().map(|slow| sentence::slow(&scope, slow)));
-        if network == Network::Pod {
-            of_pods = findings;
-        }
-    }
-    let scope = Scope { matrix, network: Network::Pod, standings: &standings };
+    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings: &standings });
+    let [pods, nodes] = &scopes;
+    let [of_pods, of_nodes] = scopes.each_ref().map(|scope| {
+        let findings = if matrix.is_measured(scope.network) { loss::search(scope) } else { Findings::default() };
+        Found::of(scope, findings)
+    });
+    let (of_pods, of_nodes, shared) = networks::join((pods, of_pods), (nodes, of_nodes));
+    of_losses(nodes, &of_nodes, &mut verdicts, |place| {
+        let shared = shared.iter().find(|shared| shared.node == place)?;
+        Some((pods, &of_pods, shared.pod))
+    });
+    of_losses(pods, &of_pods, &mut verdicts, |_| None);
+    let [slow_pods, slow_nodes] =
+        scopes.each_ref().map(|scope| if matrix.is_measured(scope.network) { slow::search(scope) } else { Vec::new() });
+    let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
+    verdicts.extend(slow_pods.map(|slow| sentence::slow(pods, slow)));
+    verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
-    of_missing_rows(&scope, &of_pods, &mut verdicts);
+    of_missing_rows(pods, &of_pods.findings, &mut verdicts);
     // Losses first, then what is slow, then agents; of equals the first.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
@@ -119,22 +126,38 @@ pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> String {
     }
 }
 
-fn of_losses(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Verdict>) {
-    if findings.found.is_empty() {
-        return;
-    }
-    let complete = direction::is_evidence_complete(scope.matrix, scope.network);
-    for (finding, mut detail) in findings.found.iter().zip(details::gather(scope, findings)) {
+/// The verdicts over what a network loses. `shared` gives the pods' network, and the place of the culprit in it, where it loses
+/// for the same reason.
+fn of_losses<'a>(
+    scope: &Scope<'_>,
+    found: &Found,
+    verdicts: &mut Vec<Verdict>,
+    shared: impl Fn(usize) -> Option<(&'a Scope<'a>, &'a Found, usize)>,
+) {
+    let complete = direction::is_evidence_complete(scope.matrix);
+    for (place, finding) in found.findings.found.iter().enumerate() {
+        let detail = &found.details[place];
+        let shared = shared(place);
+        if scope.network == Network::Pod && found.is_shared[place] {
+            continue;
+        }
+        // Requests are counted where the pods are.
+        let pods = if scope.network == Network::Pod { Some((scope, found, place)) } else { shared };
+        let pods = pods.filter(|_| complete);
+        let likewise = shared.map(|(_, pods, place)| pods.details[place].both);
         let verdict = match finding.culprit {
             Culprit::Node(node) => {
-                let ways = if complete { direction::of_node(scope, node, findings) } else { None };
-                sentence::node(scope, node, &mut detail, ways)
+                let ways = pods.and_then(|(scope, found, _)| direction::of_node(scope, node, &found.findings));
+                sentence::node(scope, node, detail, ways, likewise)
             }
-            Culprit::Zones(a, b) => sentence::zones(scope, (a, b), &mut detail, findings.background),
+            Culprit::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
             Culprit::Link(..) => {
                 let Some(pair) = detail.pair else { continue };
-                let ways = if complete { direction::of_link(scope, &pair, findings) } else { None };
-                sentence::link(scope, &pair, &mut detail, ways)
+                let ways = pods.and_then(|(scope, found, place)| {
+                    direction::of_link(scope, found.details[place].pair.as_ref()?, &found.findings)
+                });
+                let verdict = sentence::link(scope, &pair, detail, ways, likewise);
+                sentence::with_lone_ends(verdict, scope, &pair)
             }
         };
         verdicts.push(Verdict { weight: finding.score, ..verdict });

@@ -25,7 +25,7 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
     }
 }
 
-fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &mut Detail) -> Verdict {
+fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &Detail) -> Verdict {
     let since_unix_seconds = detail.since().map(|since| scope.matrix.moment(since));
     Verdict { is_loss: true, since_unix_seconds, ..verdict(kind, subject, scope.network) }
 }
@@ -60,8 +60,13 @@ fn of_requests(way: Way, whose: &str, direction: &str) -> String {
     format!("of {sent:.0} requests {whose} {missed:.0} were lost on the way {direction}")
 }
 
+/// What the pods' network loses for the same reason.
+fn of_pods(likewise: Option<Tally>) -> String {
+    likewise.map(|tally| format!("; so does the pod network, {}", percent(tally.rate()))).unwrap_or_default()
+}
+
 /// A bad node.
-pub fn node(scope: &Scope<'_>, node: u16, detail: &mut Detail, ways: Option<Ways>) -> Verdict {
+pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let name = scope.matrix.name(node);
     let mut evidence = String::new();
     let ([sources, losing], [targets, losing_targets]) = (detail.sources, detail.targets);
@@ -78,6 +83,7 @@ pub fn node(scope: &Scope<'_>, node: u16, detail: &mut Detail, ways: Option<Ways
     if scope.matrix.get(node).presence == Presence::Missing {
         let _ = write!(evidence, "; its agent does not answer either ({})", scope.matrix.error(node));
     }
+    evidence += &of_pods(likewise);
     let told = ways.filter(|ways| ways.direction != Direction::Both);
     if let Some(ways) = told {
         let (inwards, outwards) =
@@ -95,14 +101,15 @@ pub fn node(scope: &Scope<'_>, node: u16, detail: &mut Detail, ways: Option<Ways
 }
 
 /// Two bad zones, or one.
-pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &mut Detail, background: f64) -> Verdict {
+pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f64, likewise: Option<Tally>) -> Verdict {
     let (a, b) = zone_names(scope.matrix, zones);
     let [pairs, losing] = detail.pairs;
     let between = if a == b { format!("within zone {a}") } else { format!("between zones {a} and {b}") };
     let evidence = format!(
-        "{} of the probes {between} are lost, on {losing} of {pairs} pairs of nodes; elsewhere {}",
+        "{} of the probes {between} are lost, on {losing} of {pairs} pairs of nodes; elsewhere {}{}",
         percent(detail.both.rate()),
-        percent(background)
+        percent(background),
+        of_pods(likewise)
     );
     let between = if a == b { format!("zone {a}") } else { format!("zone {a} <-> zone {b}") };
     let summary = format!("{between} is losing packets{}", where_to(scope.network));
@@ -111,7 +118,7 @@ pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &mut Detail, background
 
 /// A bad link. Its subject is in the order of the way that loses, where that is told; else in that of the only one who
 /// loses, which is a filter rather than a wire; else in that of names.
-pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &mut Detail, ways: Option<Ways>) -> Verdict {
+pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let direction = ways.map_or(Direction::Both, |ways| ways.direction);
     let measured = pair.there.probes > 0 && pair.back.probes > 0;
     let turned = match direction {
@@ -133,6 +140,7 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &mut Detail, ways: Option<Wa
         side(names.0, names.1, pair.of(from)),
         side(names.1, names.0, pair.of(to))
     );
+    evidence += &of_pods(likewise);
     if let Some(ways) = ways.filter(|_| direction != Direction::Both) {
         let (lost, other) = if turned { (ways.inwards, ways.outwards) } else { (ways.outwards, ways.inwards) };
         let there = of_requests(lost, &format!("from {}", names.0), "there");
@@ -142,6 +150,23 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &mut Detail, ways: Option<Wa
     let direction = if direction == Direction::Both { direction } else { Direction::Out };
     let summary = format!("{} -> {} is losing packets{}", names.0, names.1, where_to(scope.network));
     Verdict { direction, evidence, summary, ..loss(Kind::Link, format!("{}->{}", names.0, names.1), scope, detail) }
+}
+
+/// Says of a link's nodes of which nothing else was measured that it may be them: where only some rows were asked for, most of
+/// what the others would have shown is not there.
+pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> Verdict {
+    for node in [pair.a, pair.b].into_iter().filter(|node| scope.matrix.get(*node).presence == Presence::Listed) {
+        let mut pairs = 0;
+        scope.each_pair(|pair| pairs += u32::from(pair.a == node || pair.b == node));
+        if pairs == 1 {
+            let _ = write!(
+                verdict.evidence,
+                "; no other row of those gathered knows {0}: it may be {0}",
+                scope.matrix.name(node)
+            );
+        }
+    }
+    verdict
 }
 
 /// Something slow.
@@ -224,7 +249,15 @@ pub fn nothing_wrong(matrix: &Matrix) -> String {
     let unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
     let unknown: Vec<u16> = unknown.collect();
     let (rows, cells) = (matrix.not_kept().rows, matrix.not_kept().cells);
+    let unnamed = matrix.members() - matrix.node_count();
     match unknown[..] {
+        _ if unnamed > 0 => {
+            let nodes = unknown.len() + unnamed;
+            format!(
+                "all well as far as measured: nothing is known of {nodes} node{}",
+                if nodes == 1 { "" } else { "s" }
+            )
+        }
         [] if rows + cells > 0 => format!("all well as far as kept: {rows} rows and {cells} cells are not"),
         [] => "all well".into(),
         [only] => format!("all well as far as measured: nothing is known of {}", matrix.name(only)),

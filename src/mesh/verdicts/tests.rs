@@ -177,21 +177,55 @@ fn what_a_starved_agent_measured_is_discounted() {
     assert_eq!(mesh.headline(), "the agent on b is starved: its socket dropped 40 packets unread");
 }
 
-#[test]
-fn each_network_is_judged_by_itself() {
+/// Both networks of four nodes, of which `d` loses so many probes of 60 on the one and on the other, all on the way in.
+fn both_networks(pods: u32, nodes: u32) -> Mesh {
     let names = ["a", "b", "c", "d"];
-    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+    names.iter().fold(Mesh::new(), |mesh, from| {
         let others = names.iter().filter(|to| *to != from);
         let both = others.flat_map(|to| {
-            let lost = if *from == "d" || *to == "d" { 20 } else { 0 };
-            [peer(to, 0), with(peer(to, lost), "network", json!("node"))]
+            let lost = |of| if *from == "d" || *to == "d" { of } else { 0 };
+            [peer(to, lost(pods)), with(peer(to, lost(nodes)), "network", json!("node"))]
         });
-        mesh.row(&source(from, 180), &both.collect::<Vec<_>>())
-    });
-    let verdicts = mesh.verdicts();
-    assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())]);
-    assert_eq!((verdicts[0].network, verdicts[0].direction), (OfNetwork::Node, Direction::Both));
-    assert_eq!(mesh.headline(), "d is losing packets from 3 of 3 sources (node network)");
+        let counted = if *from == "d" { 3 * (60 - pods) } else { 180 };
+        mesh.row(&source(from, counted), &both.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn a_network_that_loses_alone_is_named() {
+    let below = both_networks(0, 20);
+    assert_eq!(below.headline(), "d is losing packets from 3 of 3 sources (node network)");
+    let overlay = both_networks(20, 0);
+    assert_eq!(overlay.headline(), "d is losing packets from 3 of 3 sources on the way in");
+    for (mesh, network) in [(below, OfNetwork::Node), (overlay, OfNetwork::Pod)] {
+        let verdicts = mesh.verdicts();
+        assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())]);
+        assert_eq!(verdicts[0].network, network);
+        assert!(!verdicts[0].evidence.contains("so does"), "{}", verdicts[0].evidence);
+    }
+}
+
+#[test]
+fn what_both_networks_lose_is_one_verdict_over_the_nodes_and_has_the_direction_that_the_pods_tell() {
+    // Also where they do not lose exactly alike.
+    for (pods, nodes) in [(20, 20), (18, 23), (15, 40), (4, 3)] {
+        let mesh = both_networks(pods, nodes);
+        let verdicts = mesh.verdicts();
+        assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())], "{verdicts:?}");
+        assert_eq!(verdicts[0].network, OfNetwork::Node);
+        assert!(verdicts[0].evidence.contains("; so does the pod network, "), "{}", verdicts[0].evidence);
+    }
+    assert_eq!(
+        both_networks(20, 20).headline(),
+        "d is losing packets from 3 of 3 sources on the way in (node network)"
+    );
+}
+
+#[test]
+fn an_overlay_that_loses_far_more_has_a_cause_of_its_own() {
+    let of = |verdict: Verdict| (verdict.subject, verdict.network);
+    let found: Vec<_> = both_networks(40, 5).verdicts().into_iter().map(of).collect();
+    assert_eq!(found, [("d".to_owned(), OfNetwork::Pod), ("d".to_owned(), OfNetwork::Node)]);
 }
 
 /// Losses of a node on the way in, as its own counter and the others' have them.
@@ -264,6 +298,26 @@ fn a_loss_everywhere_is_the_zones_and_not_a_dozen_nodes() {
     let mesh = full(&names, |_, _| 3);
     assert_eq!(mesh.subjects(), [(Kind::ZonePair, "z->z".into())]);
     assert_eq!(mesh.headline(), "zone z is losing packets");
+}
+
+#[test]
+fn members_of_whom_nobody_speaks_are_not_well() {
+    let names = ["a", "b", "c"];
+    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let peers: Vec<Value> = names.iter().filter(|to| *to != from).map(|to| peer(to, 0)).collect();
+        mesh.row(&with(source(from, 120), "members", json!(10)), &peers)
+    });
+    assert_eq!(mesh.headline(), "all well as far as measured: nothing is known of 7 nodes");
+}
+
+#[test]
+fn a_link_to_a_node_that_no_other_row_knows_may_be_the_node() {
+    let mesh = full(&["a", "b", "c", "d"], |_, _| 0);
+    let lossy = mesh.row(&source("e", 0), &[peer("a", 0), peer("far", 20), peer("d", 0)]);
+    let verdicts = lossy.verdicts();
+    assert_eq!(lossy.subjects(), [(Kind::Link, "e->far".into())]);
+    let evidence = &verdicts[0].evidence;
+    assert!(evidence.ends_with("; no other row of those gathered knows far: it may be far"), "{evidence}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn aim_at(engine: &mut Engine, address: IpAddr, terminating: bool) {
 }
 
 fn engine() -> Engine {
-    let mut engine = Engine::new(SECOND, SECOND);
+    let mut engine = Engine::new(SECOND, SECOND, false);
     engine.reserve(1);
     engine.apply(Change::Join { slot: SLOT });
     aim_at(&mut engine, PEER, false);
@@ -98,7 +98,7 @@ fn a_reply_that_arrived_in_time_but_was_read_late_is_received() {
 
 #[test]
 fn an_overtaken_reply_is_reordered() {
-    let mut e = Engine::new(at(5_000), SECOND);
+    let mut e = Engine::new(at(5_000), SECOND, false);
     e.reserve(1);
     e.apply(Change::Join { slot: SLOT });
     aim_at(&mut e, PEER, false);

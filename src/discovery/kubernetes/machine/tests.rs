@@ -174,7 +174,7 @@ fn doubts_are_bounded_and_answered_once() {
         assert!(machine.doubt(other, now));
     }
     assert!(!machine.doubt(address, now));
-    assert_eq!(machine.give_up_doubts().len(), limits::DOUBTS_MAX);
+    assert_eq!(machine.give_up_doubts().len(), usize::from(limits::DOUBTS_MAX));
     assert!(machine.doubt(address, now));
 }
 

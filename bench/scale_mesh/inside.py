@@ -1,0 +1,264 @@
+"""What bench/scale runs in a network and a mount namespace of its own: `inside.py agent|failing NODES BINARY RESULT`
+
+agent: one real canary with Kubernetes discovery in a mesh of NODES, whose other nodes answer pings but are no processes.
+failing: NODES real canaries, of which one stops answering pings while its pod stays listed.
+RESULT gets the figures as JSON. An address answers echo requests only while its pod lives (nft), so that peers vanish as they do.
+"""
+import concurrent.futures, json, pathlib, re, subprocess, sys, threading, time, urllib.request
+
+import encode, plane, server
+
+ACCOUNT, API_PORT, PORT = "/run/secrets/kubernetes.io/serviceaccount", 19879, 9877
+SETTLE, QUIET = 25, 45
+FORMS = (encode.JSON, encode.PROTOBUF, encode.METADATA, encode.TABLE)
+
+
+def run(*words, text=None):
+    return subprocess.run(words, input=text, check=True, capture_output=True, text=True).stdout
+
+
+class Alive:
+    """Addresses that answer, as a set of nft."""
+
+    def __init__(self):
+        run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        pathlib.Path(ACCOUNT).mkdir(parents=True)
+        run("ip", "link", "set", "lo", "up")
+        # Each canary its own ICMP socket: with raw ones each would read what all others get.
+        pathlib.Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 2147483647")
+        run("nft", "-f", "-", text="table inet canary { set alive { type ipv4_addr; }; chain arriving { type filter hook input priority 0; "
+            "icmp type echo-request ip daddr != @alive counter drop; }; }")
+        self.lock, self.due = threading.Lock(), []
+
+    def started(self, address):
+        with self.lock:
+            self.due.append(f"add element inet canary alive {{ {address} }}")
+
+    def stopped(self, address):
+        with self.lock:
+            self.due.append(f"delete element inet canary alive {{ {address} }}")
+
+    def flush(self):
+        with self.lock:
+            due, self.due = self.due, []
+        if due:
+            run("nft", "-f", "-", text="\n".join(due) + "\n")
+
+    def follow(self):
+        def work():
+            while True:
+                self.flush()
+                time.sleep(0.02)
+        threading.Thread(target=work, daemon=True).start()
+
+
+def get(address, path, seconds=10):
+    with urllib.request.urlopen(f"http://{address}:{PORT}{path}", timeout=seconds) as answer:
+        return answer.read().decode()
+
+
+def await_ready(address, process, seconds=60):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return get(address, "/readyz")
+        except OSError:
+            if time.monotonic() > end or process.poll() is not None:
+                sys.exit(f"{address} is not ready")
+            time.sleep(0.1)
+
+
+def samples(text):
+    """(name, labels, value) of each line."""
+    for line in text.splitlines():
+        if line and line[0] != "#":
+            name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
+            yield name, dict(re.findall(r'(\w+)="([^"]*)"', labels or "")), float(value)
+
+
+def total(text, name):
+    return sum(value for n, _, value in samples(text) if n == f"kube_canary_{name}")
+
+
+def rollup(pid):
+    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return int(fields["Rss"].split()[0])
+
+
+def start(binary, k, listen, log):
+    return subprocess.Popen([binary, "run", "--node-name", plane.node_name(k), "--listen", f"{listen}:{PORT}", "--log-level", "warn"], stderr=log,
+                            env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary"})
+
+
+def stop(processes):
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+
+
+def chunked(data):
+    return len(data) + len(b"%x\r\n\r\n" % len(data))
+
+
+def traffic(before, after):
+    """What went between, by kind of request."""
+    grown = {}
+    for (kind, name), value in after.items():
+        grown.setdefault(kind, {})[name] = value - before[kind, name]
+    figures = {kind: values for kind, values in grown.items() if any(values.values())}
+    figures["bytes"] = sum(v.get("sent", 0) + v.get("received", 0) for v in figures.values())
+    return figures
+
+
+def watched_whole(events):
+    """What a watch of everything gets for these events, by form."""
+    return {form: sum(chunked(encode.event(form, e.kind, e.item)) for e in events) for form in FORMS}
+
+
+class Most(threading.Thread):
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.over, self.most = pid, False, 0
+
+    def run(self):
+        while not self.over:
+            self.most = max(self.most, rollup(self.pid))
+            time.sleep(0.25)
+
+
+def agent(nodes, binary):
+    alive = Alive()
+    mesh = plane.Plane(nodes, alive.started, alive.stopped)
+    alive.flush()
+    alive.follow()
+    api = server.Server(mesh, ACCOUNT, API_PORT)
+    found = {"nodes": nodes, "slices": len(mesh.slices)}
+    with open("/run/agent.log", "w+") as log:
+        process = start(binary, 0, "127.0.0.1", log)
+        try:
+            await_ready("127.0.0.1", process)
+            most = Most(process.pid)
+            most.start()
+            time.sleep(SETTLE)
+            after_sync = api.counts.now()
+            found["sync"] = traffic({key: 0 for key in after_sync}, after_sync)
+            items = list(mesh.slices.values())
+            found["sync_whole"] = {form: len(encode.many(form, items, mesh.version)) for form in FORMS}
+            with concurrent.futures.ThreadPoolExecutor(20) as pool:
+                text = list(pool.map(lambda _: get("127.0.0.1", "/metrics"), range(20)))[-1]
+            time.sleep(2)
+            found["rss_kb"] = rollup(process.pid)
+            found.update(exposed(text))
+            found["heard_of_api"] = total(text, "api_received_bytes_total")
+            row = json.loads(get("127.0.0.1", "/api/v1/peers"))
+            peers = sorted({peer["node"] for peer in row["peers"]})
+            found["peers"] = len(peers)
+
+            # ---- one endpoint's change: of a peer, and of somebody else's
+            by_name = {plane.node_name(k): k for k in range(nodes)}
+            strangers = sorted(set(by_name) - set(peers) - {plane.node_name(0)})
+            for what, names in (("change_of_a_peer", peers), ("change_of_another", strangers)):
+                names = names[::max(1, len(names) // 4)][:4]
+                before, first = api.counts.now(), len(mesh.events)
+                for name in names:
+                    for ready in (False, True):
+                        api.do(mesh.readiness, mesh.pods[by_name[name]], ready)
+                        time.sleep(2)
+                time.sleep(QUIET)
+                changes = len(mesh.events) - first
+                found[what] = {"changes": changes, **traffic(before, api.counts.now()), "whole": watched_whole(mesh.events[first:])}
+
+            # ---- a rollout of all pods
+            before, first, lost_before = api.counts.now(), len(mesh.events), total(text, "probes_lost_total")
+            began, requests = time.monotonic(), len(api.log)
+            api.do(mesh.rollout)
+            while api.do(mesh.next_at) is not None:
+                time.sleep(0.5)
+                if process.poll() is not None:
+                    sys.exit("the canary ended in the rollout")
+            found["rollout_seconds"] = time.monotonic() - began
+            time.sleep(QUIET)
+            events = mesh.events[first:]
+            found["rollout"] = {"events": len(events), **traffic(before, api.counts.now()), "whole": watched_whole(events)}
+            found["rollout"]["requests_at"] = [(round(at, 2), kind, path.rsplit("/", 1)[-1]) for at, kind, path in api.log[requests:]]
+            most.over = True
+            text = get("127.0.0.1", "/metrics")
+            found["rss_most_kb"], found["rss_after_kb"] = most.most, rollup(process.pid)
+            found["after"] = exposed(text)
+            found["heard_of_api_after"] = total(text, "api_received_bytes_total")
+            found["lost"] = total(text, "probes_lost_total") - lost_before
+            found["terminating_probes"] = total(text, "probes_terminating_total")
+            found["sent"] = total(text, "probes_sent_total")
+        finally:
+            stop([process])
+            log.seek(0)
+            found["log"] = log.read()[-2000:]
+    return found
+
+
+def exposed(text):
+    """Series by what they are of."""
+    figures = {"scrape_bytes": len(text), "series": 0, "peer_series": 0, "zone_series": 0}
+    for name, labels, value in samples(text):
+        figures["series"] += 1
+        figures["peer_series"] += "peer_node" in labels
+        figures["zone_series"] += "peer_zone" in labels and "peer_node" not in labels
+        if name.removeprefix("kube_canary_") in ("mesh_members", "watchers", "watchers_missing", "suppressed_series", "peer_list_age_seconds"):
+            figures["/".join([name.removeprefix("kube_canary_"), *labels.get("zone", "").split()])] = value
+    return figures
+
+
+def failing(nodes, binary):
+    alive = Alive()
+    mesh = plane.Plane(nodes, alive.started, alive.stopped)
+    alive.flush()
+    api = server.Server(mesh, ACCOUNT, API_PORT)
+    addresses = {plane.node_name(k): pod.address for k, pod in mesh.pods.items()}
+    found, processes = {"nodes": nodes, "victims": []}, []
+    with open("/run/agents.log", "w+") as log, concurrent.futures.ThreadPoolExecutor(64) as pool:
+        try:
+            for k in range(nodes):
+                processes.append(start(binary, k, mesh.pods[k].address, log))
+            for process, address in zip(processes, addresses.values()):
+                await_ready(address, process, 180)
+            time.sleep(SETTLE)
+            rows = dict(zip(addresses, pool.map(lambda address: json.loads(get(address, "/api/v1/peers", 30)), addresses.values())))
+            watchers = {name: [source for source, row in rows.items() if any(p["node"] == name for p in row["peers"])] for name in addresses}
+            found["watched_by_min"], found["watched_by_mean"] = min(map(len, watchers.values())), sum(map(len, watchers.values())) / nodes
+
+            def losses(source):
+                row = {}
+                for name, labels, value in samples(get(addresses[source], "/metrics", 30)):
+                    if name == "kube_canary_probes_lost_total":
+                        row[labels["peer_node"]] = row.get(labels["peer_node"], 0) + value
+                return row
+
+            for victim in list(addresses)[1::max(1, nodes // 5)][:5]:
+                asked = watchers[victim]
+                before = dict(zip(asked, pool.map(losses, asked)))
+                alive.stopped(addresses[victim])
+                alive.flush()
+                began, requests = time.monotonic(), api.counts.now()
+                time.sleep(3.0)
+                after = dict(zip(asked, pool.map(losses, asked)))
+                took = time.monotonic() - began
+                seen = sum(after[s].get(victim, 0) > before[s].get(victim, 0) for s in asked)
+                elsewhere = sum(after[s][peer] - before[s].get(peer, 0) for s in asked for peer in after[s] if peer != victim)
+                time.sleep(12)
+                later = traffic(requests, api.counts.now())
+                alive.started(addresses[victim])
+                alive.flush()
+                found["victims"].append({"watchers": len(asked), "seen": seen, "seconds": took, "lost_elsewhere": elsewhere,
+                                         "gets_in_15_s": later.get("get", {}).get("requests", 0), "api_bytes_in_15_s": later["bytes"]})
+                time.sleep(10)
+        finally:
+            stop(processes)
+            log.seek(0)
+            found["log"] = log.read()[-2000:]
+    return found
+
+
+what, nodes, binary, result = sys.argv[1:]
+figures = {"agent": agent, "failing": failing}[what](int(nodes), binary)
+pathlib.Path(result).write_text(json.dumps(figures))

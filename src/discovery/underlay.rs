@@ -1,0 +1,188 @@
+//! Both networks: beside each peer's pod address that of its node, which is learnt from the peer itself
+//! (`GET /api/v1/identity`) and from nobody else, so that it takes no further right in any API.
+//!
+//! An adapter: a source's updates go in on one side, and come out on the other with entries of [`Network::Node`] in their
+//! lists. [`book`] decides, this asks. The traps: the pods' network may be dead, which is when the nodes' is of interest,
+//! so what is known outlives every failure to ask; a list that goes out again because something was learnt says nothing
+//! of how fresh the source's is ([`Update::Amended`]); and the probe loop may doubt a node's address, of which the source
+//! knows nothing: its pod's stands in for it.
+//!
+//! [`Network::Node`]: super::Network::Node
+
+mod book;
+mod doubts;
+
+use std::net::IpAddr;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::identity::{self, Answer, IdentityError};
+use super::{Ourselves, Questions, Update, Updates, random};
+use crate::limits;
+use book::{Book, Learnt, Question};
+use doubts::Doubts;
+
+/// The adapter's ends.
+pub struct Ends {
+    /// What the source sends.
+    pub from_source: mpsc::Receiver<Update>,
+    /// What it is asked.
+    pub to_source: mpsc::Sender<IpAddr>,
+    /// What the probe loop asks.
+    pub questions: Questions,
+    /// What it is sent.
+    pub updates: Updates,
+}
+
+/// Passes updates and questions on until either side has gone.
+pub async fn run(ourselves: &Ourselves, ends: Ends) {
+    let Ends { mut from_source, to_source, mut questions, updates } = ends;
+    let mut underlay = Underlay {
+        book: Book::new(ourselves),
+        doubts: Doubts::default(),
+        to_source,
+        updates,
+        tasks: JoinSet::new(),
+        publish_at: None,
+        warned: false,
+    };
+    loop {
+        underlay.start_tasks();
+        let (ask_at, publish_at) = (underlay.ask_at(), underlay.publish_at);
+        let sent = tokio::select! {
+            update = from_source.recv() => match update {
+                Some(update) => underlay.update(update).await,
+                None => return,
+            },
+            Some(address) = questions.recv() => underlay.question(address).await,
+            Some(done) = underlay.tasks.join_next() => {
+                match done {
+                    Ok((question, result)) => underlay.answered(&question, result),
+                    // Only a panic ends a task of ours without a result, and the release build aborts on one.
+                    Err(error) => log::error!("node addresses: {error}"),
+                }
+                Ok(())
+            }
+            () = at(publish_at) => underlay.publish().await,
+            () = at(ask_at) => Ok(()),
+            () = underlay.updates.closed() => return,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Nobody listens any more.
+struct Closed;
+
+struct Underlay {
+    book: Book,
+    doubts: Doubts,
+    to_source: mpsc::Sender<IpAddr>,
+    updates: Updates,
+    /// Tasks of the same current-thread runtime, which end with this set.
+    tasks: JoinSet<(Question, Result<Answer, IdentityError>)>,
+    /// When to send what was learnt; None where nothing was.
+    publish_at: Option<Instant>,
+    /// It was said that a peer has no address to tell.
+    warned: bool,
+}
+
+impl Underlay {
+    /// When the next question is due, where there is a place for it.
+    fn ask_at(&self) -> Option<Instant> {
+        if self.tasks.len() < limits::IDENTITY_REQUESTS_MAX { self.book.ask_at() } else { None }
+    }
+
+    fn start_tasks(&mut self) {
+        let now = Instant::now();
+        while self.tasks.len() < limits::IDENTITY_REQUESTS_MAX
+            && let Some(question) = self.book.next_to_ask(now)
+        {
+            self.tasks.spawn(async move {
+                let answer = identity::ask(question.server).await;
+                (question, answer)
+            });
+        }
+    }
+
+    async fn send(&self, update: Update) -> Result<(), Closed> {
+        self.updates.send(update).await.map_err(|_| Closed)
+    }
+
+    async fn update(&mut self, update: Update) -> Result<(), Closed> {
+        match update {
+            Update::List(list) => {
+                self.book.listed(list, Instant::now());
+                self.publish_at = None;
+                self.send(Update::List(self.book.list())).await
+            }
+            Update::Amended(list) => {
+                self.book.listed(list, Instant::now());
+                self.publish().await
+            }
+            Update::Sure(pod) => {
+                self.send(Update::Sure(pod)).await?;
+                while let Some(node) = self.doubts.answered(pod) {
+                    self.send(Update::Sure(node)).await?;
+                }
+                Ok(())
+            }
+            other => self.send(other).await,
+        }
+    }
+
+    /// A question of the probe loop. One that the source has no room for is answered at once: so it is where there is no room
+    /// in our own channel, too.
+    async fn question(&mut self, address: IpAddr) -> Result<(), Closed> {
+        let pod = self.book.pod_of(address);
+        if let Some(pod) = pod {
+            self.doubts.add(pod, address);
+        }
+        match self.to_source.try_send(pod.unwrap_or(address)) {
+            Ok(()) => Ok(()),
+            Err(_) => self.send(Update::Sure(address)).await,
+        }
+    }
+
+    fn answered(&mut self, question: &Question, result: Result<Answer, IdentityError>) {
+        let Question { node, server } = question;
+        // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
+        let answer = result.inspect_err(|error| log::debug!("node addresses: asking {node} at {server}: {error}")).ok();
+        let now = Instant::now();
+        match self.book.answered(question, answer.as_ref(), now, random::unit()) {
+            Learnt::Nothing => {}
+            // Others follow: one list for all, but not for ever.
+            Learnt::Addresses => _ = self.publish_at.get_or_insert(now + limits::IDENTITY_TIME),
+            Learnt::NoneUsable => {
+                if !std::mem::replace(&mut self.warned, true) {
+                    log::warn!(
+                        "node addresses: {node} has none to tell that can be probed; is --node-addresses set there?"
+                    );
+                }
+            }
+            Learnt::Another => {
+                let other = answer.map(|answer| answer.identity.node).unwrap_or_default();
+                log::debug!("node addresses: {node} is listed at {server}, where {other} answers");
+            }
+        }
+        if self.publish_at.is_some() && self.book.all_tried() {
+            self.publish_at = Some(now);
+        }
+    }
+
+    async fn publish(&mut self) -> Result<(), Closed> {
+        self.publish_at = None;
+        self.send(Update::Amended(self.book.list())).await
+    }
+}

@@ -1,0 +1,66 @@
+//! Questions of node addresses, which no source knows: asked of their pods instead, and answered with them.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use crate::limits::NODE_DOUBTS_MAX;
+
+/// Which node's address waits for the answer on which pod.
+#[derive(Debug, Default)]
+pub struct Doubts(VecDeque<(IpAddr, IpAddr)>);
+
+impl Doubts {
+    /// The question of `node` was asked as that of `pod`. The oldest of too many gives way: who asked it does not wait for ever.
+    pub fn add(&mut self, pod: IpAddr, node: IpAddr) {
+        self.0.retain(|(_, waiting)| *waiting != node);
+        if self.0.len() == NODE_DOUBTS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((pod, node));
+    }
+
+    /// A node's address that is answered by an answer on `pod`; to be called until there is none.
+    pub fn answered(&mut self, pod: IpAddr) -> Option<IpAddr> {
+        let at = self.0.iter().position(|(asked, _)| *asked == pod)?;
+        self.0.remove(at).map(|(_, node)| node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    #[test]
+    fn an_answer_on_a_pod_answers_for_its_node_once() {
+        let mut doubts = Doubts::default();
+        doubts.add(ip(1), ip(101));
+        doubts.add(ip(2), ip(102));
+        doubts.add(ip(1), ip(101));
+        assert_eq!(doubts.answered(ip(3)), None);
+        assert_eq!((doubts.answered(ip(1)), doubts.answered(ip(1))), (Some(ip(101)), None));
+        assert_eq!(doubts.answered(ip(2)), Some(ip(102)));
+    }
+
+    #[test]
+    fn one_node_of_two_pods_waits_for_the_one_that_was_asked_last() {
+        let mut doubts = Doubts::default();
+        doubts.add(ip(1), ip(101));
+        doubts.add(ip(2), ip(101));
+        assert_eq!((doubts.answered(ip(1)), doubts.answered(ip(2))), (None, Some(ip(101))));
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_gives_way() {
+        let mut doubts = Doubts::default();
+        for n in 0..=NODE_DOUBTS_MAX {
+            let last = u8::try_from(n).unwrap();
+            doubts.add(ip(last), [10, 1, 0, last].into());
+        }
+        assert_eq!((doubts.0.len(), doubts.answered(ip(0))), (NODE_DOUBTS_MAX, None));
+        assert!(doubts.answered(ip(1)).is_some());
+    }
+}

@@ -1,0 +1,133 @@
+//! What the engine does with losses that are in doubt. All of it is off the way of a probe that is answered.
+
+use std::net::IpAddr;
+
+use super::super::doubts::{Doubt, Standing};
+use super::{DoubtId, Engine, Event, Events, Flight, SlotId, State};
+use crate::units::Nanos;
+
+impl Engine {
+    /// Whether the loss of this probe, whose time is over, is withheld: not if the peer has answered a later one, for then it
+    /// was there.
+    pub(super) fn withholds(&mut self, number: u64, flight: Flight, now: Nanos) -> bool {
+        let aim = &mut self.aims[flight.slot.index()];
+        if flight.terminating || flight.stay != aim.stay || aim.is_vouched() {
+            return false;
+        }
+        let Some(doubt) = self.doubts.withhold(aim.doubt, flight.slot, number, now) else { return false };
+        aim.doubt = doubt;
+        self.flights.set(number, State::Withheld);
+        true
+    }
+
+    /// Whether there may be anything to ask.
+    pub const fn is_in_doubt(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
+    /// The question to pass on at `now`, if any: is the peer at this address still there? Answered by [`Engine::sure`], or by
+    /// a change; asked at most once in [`crate::limits::DOUBT_TIME`] of any address.
+    pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
+        let aims = &self.aims;
+        self.doubts.next_question(now, |slot| aims.get(slot.index())?.address())
+    }
+
+    /// The question could not be passed on: what was withheld is lost.
+    pub fn unanswerable(&mut self, id: DoubtId) {
+        self.decide(id, Standing::Settled);
+    }
+
+    /// The list is right about this address: what was withheld is lost.
+    pub fn sure(&mut self, address: IpAddr) {
+        for id in self.doubts.ids() {
+            let Some(doubt) = self.doubts.get(id) else { continue };
+            let open = doubt.standing == Standing::Open;
+            if open && self.aims.get(doubt.slot.index()).is_some_and(|aim| aim.address() == Some(address)) {
+                self.decide(id, Standing::Sure);
+            }
+        }
+    }
+
+    /// What a change has made of a peer in doubt: what was withheld is no loss.
+    pub(super) fn withdraw(&mut self, id: DoubtId) {
+        let Some(doubt) = self.decide(id, Standing::Withdrawn) else { return };
+        if doubt.standing == Standing::Open {
+            // `sent` has counted them; the next probes stand in for them.
+            let aim = &mut self.aims[doubt.slot.index()];
+            (0..doubt.withheld).for_each(|_| aim.owe());
+        }
+    }
+
+    /// Somebody else has the slot.
+    pub(super) fn replace(&mut self, slot: SlotId) {
+        let aim = &mut self.aims[slot.index()];
+        let id = aim.doubt;
+        aim.replace();
+        self.decide(id, Standing::Withdrawn);
+        self.doubts.forget(slot);
+    }
+
+    /// Gives the doubt as it was.
+    fn decide(&mut self, id: DoubtId, standing: Standing) -> Option<Doubt> {
+        let before = self.doubts.decide(id, standing)?;
+        if before.standing == Standing::Open {
+            let state = if standing == Standing::Withdrawn { State::GivenUp } else { State::Lost };
+            self.flights.settle(before.slot, before.probes, state);
+        }
+        Some(before)
+    }
+
+    /// A late reply to a probe that was withheld, or is no longer remembered.
+    pub(super) fn late(&mut self, id: DoubtId, number: u64) -> Events {
+        let late = Some(Event::Late);
+        match self.doubts.get(id) {
+            Some(doubt) if doubt.standing == Standing::Open && (doubt.probes.0..=doubt.probes.1).contains(&number) => {
+                let withheld = doubt.withheld > 0;
+                doubt.withheld -= u8::from(withheld);
+                if withheld { [Some(Event::Lost), late] } else { [late, None] }
+            }
+            _ => [late, None],
+        }
+    }
+
+    /// The peer, which is in doubt, has answered a probe in time. It was sent after all that are withheld, for probes expire in
+    /// the order of sending.
+    #[cold]
+    pub(super) fn vouch(&mut self, slot: SlotId) {
+        let aim = &mut self.aims[slot.index()];
+        let id = aim.doubt;
+        let Some(doubt) = self.doubts.get(id).copied() else {
+            aim.doubt = DoubtId::NONE;
+            return;
+        };
+        if !doubt.is_asked() {
+            aim.doubt = DoubtId::NONE;
+        }
+        self.decide(id, Standing::Settled);
+    }
+
+    /// The next withheld loss that is decided, or whose time is over, at `now`.
+    pub(super) fn decided(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
+        loop {
+            if let Some((slot, lost)) = self.doubts.take_decided() {
+                return Some((slot, if lost { Event::Lost } else { Event::Terminating { answered: false } }));
+            }
+            let id = self.doubts.over(now)?;
+            let doubt = *self.doubts.get(id)?;
+            if doubt.standing == Standing::Open {
+                // Nobody has said.
+                self.decide(id, Standing::Settled);
+                continue;
+            }
+            if let Some(aim) = self.aims.get_mut(doubt.slot.index()).filter(|aim| aim.doubt == id) {
+                aim.doubt = if doubt.standing == Standing::Sure { DoubtId::SILENT } else { DoubtId::NONE };
+            }
+            self.doubts.pop();
+        }
+    }
+
+    /// When something falls due that is in doubt.
+    pub fn next_doubt(&self) -> Option<Nanos> {
+        self.doubts.next_due()
+    }
+}

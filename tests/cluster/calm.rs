@@ -1,0 +1,129 @@
+//! What operators do every week must not look like a bad network: a rolling update, a drain.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::canaries::{self, Links, Pod, all_ready};
+use crate::faults::Cordon;
+use crate::wait::until;
+use crate::{PODS, PROBES, Test};
+
+/// Longer than a peer that has left the list is probed on for, and than any answer that is still due.
+const AFTERWARDS: Duration = Duration::from_secs(20);
+
+/// Every canary that there was, as it was last seen: an agent takes its counters with it, so that only who looks all the time
+/// sees what it counted.
+#[derive(Default)]
+struct Witness {
+    first: BTreeMap<String, Links>,
+    last: BTreeMap<String, Links>,
+}
+
+impl Witness {
+    /// Looks at all canaries that there are; one that is just ending need not answer. Returns how many did.
+    fn look(&mut self, test: &Test) -> Result<usize, String> {
+        let pods = canaries::every_pod(&test.cluster)?;
+        let mut answered = 0;
+        for (node, pod) in &pods {
+            let Ok(metrics) = canaries::get(&test.cluster, pod, "/metrics") else { continue };
+            let links = canaries::links_of(node, &metrics, &test.zones)?;
+            answered += 1;
+            // A canary that was not there before has lost whatever it counts.
+            self.first.entry(pod.name.clone()).or_default();
+            self.last.insert(pod.name.clone(), links);
+        }
+        Ok(answered)
+    }
+
+    /// From here on, for those who are there now.
+    fn begin(&mut self, test: &Test) {
+        let answered = self.look(test).unwrap();
+        assert_eq!(answered, test.zones.len(), "every canary answers before it begins");
+        self.first = self.last.clone();
+    }
+
+    /// Who saw losses, and how many.
+    fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        for (pod, links) in &self.last {
+            for (link, counted) in links {
+                let before = self.first[pod].get(link).map_or(0.0, |link| link.lost);
+                if counted.lost > before {
+                    losses.push(format!("{pod} {link:?}: {} lost", counted.lost - before));
+                }
+            }
+        }
+        losses
+    }
+
+    fn terminating(&self) -> f64 {
+        let of = |links: &BTreeMap<String, Links>| {
+            links.values().flat_map(Links::values).map(|l| l.terminating).sum::<f64>()
+        };
+        of(&self.last) - of(&self.first)
+    }
+}
+
+impl Test {
+    pub(crate) fn a_rolling_update_loses_nothing(&self) {
+        let before = self.pods();
+        let mut witness = Witness::default();
+        witness.begin(self);
+        self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
+        let after = until("every canary is a new one", PODS, || {
+            witness.look(self)?;
+            let now = all_ready(&self.cluster, &self.zones)?;
+            let old = |(node, pod): (&String, &Pod)| before[node].name == pod.name;
+            if now.iter().any(old) { Err(format!("{now:?}")) } else { Ok(now) }
+        });
+        self.watch_on(&mut witness);
+        assert!(witness.terminating() > 0.0, "no probe went to a terminating peer: nothing was tried");
+        assert_eq!(witness.losses(), Vec::<String>::new(), "a rolling update is no loss");
+        self.recovers(&after);
+    }
+
+    pub(crate) fn a_drain_loses_nothing(&self) {
+        let node = self.zones.keys().nth(1).expect("there are three nodes").clone();
+        let before = self.pods();
+        let mut witness = Witness::default();
+        witness.begin(self);
+        let cordon = Cordon::start(&self.cluster, &node);
+        let timeout = format!("--timeout={}s", PODS.as_secs());
+        self.cluster
+            .kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", &timeout])
+            .unwrap();
+        witness.look(self).unwrap();
+        assert_eq!(self.pods()[&node].name, before[&node].name, "a drain leaves what belongs to a DaemonSet");
+        // Those who empty a node by evicting all of it meet the canary, too; it comes back, for it tolerates the taint.
+        let pod = &before[&node].name;
+        let eviction = serde_json::json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", crate::cluster::NAMESPACE);
+        let asked =
+            self.cluster.kubectl_with_input(&["create", "--raw", &path, "--filename", "-"], &eviction.to_string());
+        let asked = asked.unwrap();
+        assert!(asked.status.success(), "the eviction: {}", String::from_utf8_lossy(&asked.stderr));
+        let after = until("a new canary on the drained node", PODS, || {
+            witness.look(self)?;
+            let now = all_ready(&self.cluster, &self.zones)?;
+            if now[&node].name == *pod { Err(format!("still {pod}")) } else { Ok(now) }
+        });
+        self.watch_on(&mut witness);
+        drop(cordon);
+        assert!(witness.terminating() > 0.0, "no probe went to a terminating peer: nothing was tried");
+        assert_eq!(witness.losses(), Vec::<String>::new(), "a drain is no loss");
+        self.recovers(&after);
+    }
+
+    /// What is still counted late is seen as well.
+    fn watch_on(&self, witness: &mut Witness) {
+        let end = Instant::now() + AFTERWARDS;
+        until("what comes late", PROBES, || {
+            let answered = witness.look(self)?;
+            if Instant::now() > end && answered == self.zones.len() {
+                Ok(())
+            } else {
+                Err(format!("{answered} canaries"))
+            }
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! The control plane is away for two minutes, and a link breaks meanwhile.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::canaries::{self, Links, Pod, growth};
+use crate::faults::{ApiAway, Cut};
+use crate::wait::until;
+use crate::{PROBES, Test};
+
+const AWAY: Duration = Duration::from_mins(2);
+/// A watch is confirmed by a bookmark each minute, so that the age goes up to that while all is well.
+const YOUNG: f64 = 75.0;
+/// Backing off, an agent asks again after a minute at most.
+const BACK: Duration = Duration::from_mins(3);
+
+impl Test {
+    pub(crate) fn an_outage_of_the_api_hides_nothing(&self) {
+        let pods = self.pods();
+        let nodes: Vec<_> = self.zones.keys().collect();
+        let (onlooker, a, b) = (nodes[0].as_str(), nodes[1].as_str(), nodes[2].as_str());
+        let look = || self.without_the_api(onlooker, &pods);
+        let (before, ages) = look().unwrap();
+        assert!(ages.iter().all(|age| *age < YOUNG), "the list is old before the outage: {ages:?}");
+
+        let api = ApiAway::start(&self.cluster);
+        let began = Instant::now();
+        let cut = Cut::between(&self.cluster, &pods[a].address, b);
+        let broken = |source: &str, peer: &str| (source, peer) == (a, b) || (source, peer) == (b, a);
+        until("the cut, seen from both its ends", PROBES, || {
+            let into = growth(&before, &look()?.0, broken)?;
+            if into.len() == 2 && into.values().all(|link| link.lost >= 10.0) {
+                Ok(())
+            } else {
+                Err(format!("{into:?}"))
+            }
+        });
+        until("two minutes without an API server", AWAY + PROBES, || {
+            let left = AWAY.saturating_sub(began.elapsed());
+            if left.is_zero() { Ok(()) } else { Err(format!("{left:?} to go")) }
+        });
+        let (during, ages) = look().unwrap();
+        let aged = AWAY.as_secs_f64() - 1.0;
+        assert!(ages.iter().all(|age| *age >= aged), "the list's age does not tell of the outage: {ages:?}");
+        assert!(before.keys().eq(during.keys()), "peers came or went: {:?}, then {:?}", before.keys(), during.keys());
+        drop(cut);
+        drop(api);
+
+        let after = until("the list is young again", BACK, || {
+            let (after, ages) = look()?;
+            if ages.iter().all(|age| *age < YOUNG) { Ok(after) } else { Err(format!("{ages:?}")) }
+        });
+        for links in [&during, &after] {
+            let elsewhere = growth(&before, links, |source, peer| !broken(source, peer)).unwrap();
+            assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where nothing was cut: {elsewhere:?}");
+            assert!(elsewhere.values().all(|link| link.received >= 100.0), "not probed on: {elsewhere:?}");
+        }
+        self.recovers(&pods);
+    }
+
+    /// All links, and the ages of the lists.
+    fn without_the_api(&self, onlooker: &str, pods: &BTreeMap<String, Pod>) -> Result<(Links, Vec<f64>), String> {
+        let (mut links, mut ages) = (Links::new(), Vec::new());
+        for (node, pod) in pods {
+            let metrics = canaries::get_from(&self.cluster, onlooker, pod, "/metrics")?;
+            links.extend(canaries::links_of(node, &metrics, &self.zones)?);
+            ages.push(canaries::gauge(&metrics, "peer_list_age_seconds")?);
+        }
+        Ok((links, ages))
+    }
+}

@@ -1,0 +1,355 @@
+//! Node addresses that peers tell: made-up canaries on loopback, and the adapter between a source and the probe loop.
+
+#[path = "common/leaks.rs"]
+mod leaks;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube_canary::discovery::underlay::{self, Ends};
+use kube_canary::discovery::{
+    self, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Source, StaticConfig, Update,
+};
+use kube_canary::limits::IDENTITY_REQUESTS_MAX;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// The made-up canaries: one server for all addresses of 127.0.0.0/8, which answers at each as it is told.
+#[derive(Clone, Default)]
+struct Canaries(Arc<Mutex<State>>, Arc<Notify>);
+
+#[derive(Default)]
+struct State {
+    /// Nobody else answers.
+    says: HashMap<IpAddr, String>,
+    asked: Vec<IpAddr>,
+    /// Questions that are under way, and how many ever were.
+    under_way: usize,
+    most: usize,
+    /// Nobody is answered before so many are under way at once.
+    awaited: usize,
+}
+
+impl Canaries {
+    async fn start() -> (Self, u16) {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let this = Self::default();
+        let serving = this.clone();
+        spawn_local(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                spawn_local(serving.clone().serve(stream));
+            }
+        });
+        (this, port)
+    }
+
+    fn say(&self, address: &str, node: &str, node_addresses: &[&str]) {
+        let body = serde_json::json!({"node": node, "zone": "z", "node_addresses": node_addresses}).to_string();
+        self.0.lock().unwrap().says.insert(ip(address), body);
+    }
+
+    fn fall_silent(&self, address: &str) {
+        self.0.lock().unwrap().says.remove(&ip(address));
+    }
+
+    fn asked(&self) -> Vec<IpAddr> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    /// Waits until a question that comes makes this true.
+    async fn changed(&self, is_so: impl Fn(&State) -> bool) {
+        let changed = async {
+            loop {
+                let new = self.1.notified();
+                if is_so(&self.0.lock().unwrap()) {
+                    return;
+                }
+                new.await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, changed).await;
+        assert!(in_time.is_ok(), "asked {:?}", self.asked());
+    }
+
+    async fn serve(self, mut stream: TcpStream) {
+        let address = stream.local_addr().unwrap().ip();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) => return,
+            }
+        }
+        assert!(head.starts_with(b"GET /api/v1/identity HTTP/1.1\r\n"), "{}", String::from_utf8_lossy(&head));
+        {
+            let mut state = self.0.lock().unwrap();
+            state.under_way += 1;
+            state.most = state.most.max(state.under_way);
+            state.asked.push(address);
+        }
+        self.1.notify_waiters();
+        self.changed(|state| state.most >= state.awaited).await;
+        let body = {
+            let mut state = self.0.lock().unwrap();
+            state.under_way -= 1;
+            state.says.get(&address).cloned()
+        };
+        // Without an answer the connection just ends.
+        if let Some(body) = body {
+            let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let _ = stream.write_all(text.as_bytes()).await;
+        }
+    }
+}
+
+/// The adapter, between a source and a probe loop that are played by the test.
+struct Between {
+    canaries: Canaries,
+    source: Sender<Update>,
+    asked: Receiver<IpAddr>,
+    doubts: Sender<IpAddr>,
+    updates: Receiver<Update>,
+    adapter: JoinHandle<()>,
+}
+
+impl Between {
+    async fn start() -> Self {
+        let (canaries, http_port) = Canaries::start().await;
+        let (source, from_source) = mpsc::channel(1);
+        let (to_source, asked) = mpsc::channel(1);
+        let (doubts, questions) = mpsc::channel(1);
+        let (sender, updates) = mpsc::channel(1);
+        let ends = Ends { from_source, to_source, questions, updates: sender };
+        let adapter = spawn_local(async move { underlay::run(&ourselves(http_port), ends).await });
+        Self { canaries, source, asked, doubts, updates, adapter }
+    }
+
+    async fn list(&self, peers: &[(&str, &str)]) {
+        let peers = peers.iter().map(|(node, address)| pod(node, address)).collect();
+        self.source.send(Update::List(PeerList { peers })).await.unwrap();
+    }
+
+    async fn update(&mut self) -> Update {
+        next(&mut self.updates).await
+    }
+
+    /// The next update is a list of the source.
+    async fn passed(&mut self) -> Vec<String> {
+        match self.update().await {
+            Update::List(list) => written(&list),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next update is the same list, with what was learnt.
+    async fn amended(&mut self) -> Vec<String> {
+        match self.update().await {
+            Update::Amended(list) => written(&list),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn until_asked(&self, times: usize) {
+        self.canaries.changed(|state| state.asked.len() >= times).await;
+    }
+}
+
+async fn next(updates: &mut Receiver<Update>) -> Update {
+    tokio::time::timeout(PATIENCE, updates.recv()).await.expect("an update").expect("the adapter runs")
+}
+
+fn ourselves(http_port: u16) -> Ourselves {
+    Ourselves {
+        node: "self".into(),
+        http_port,
+        node_network: true,
+        addresses: vec![ip("127.2.0.1")],
+        ..Ourselves::default()
+    }
+}
+
+fn pod(node: &str, address: &str) -> PeerSpec {
+    PeerSpec {
+        node: node.into(),
+        address: ip(address),
+        zone: Some("z".into()),
+        readiness: Readiness::Ready,
+        http_port: None,
+        network: Network::Pod,
+    }
+}
+
+/// `NODE ADDRESS NETWORK` of each entry.
+fn written(list: &PeerList) -> Vec<String> {
+    list.peers.iter().map(|spec| format!("{} {} {}", spec.node, spec.address, spec.network.label())).collect()
+}
+
+/// Runs a test on one thread, with tasks of its own.
+fn run(test: impl Future<Output = ()>) {
+    leaks::run(async { LocalSet::new().run_until(test).await });
+}
+
+const A: (&str, &str) = ("a", "127.1.0.2");
+const B: (&str, &str) = ("b", "127.1.0.3");
+
+#[test]
+fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell() {
+    run(async {
+        let mut between = Between::start().await;
+        between.canaries.say(A.1, "a", &["127.2.0.2"]);
+        between.canaries.say(B.1, "b", &["127.2.0.3", "127.2.0.4"]);
+        between.source.send(Update::Mesh(MeshFacts { members: 3, ..MeshFacts::default() })).await.unwrap();
+        between.list(&[A, ("self", "127.1.0.1"), B]).await;
+        assert!(matches!(between.update().await, Update::Mesh(MeshFacts { members: 3, .. })));
+        let pods = ["a 127.1.0.2 pod", "self 127.1.0.1 pod", "b 127.1.0.3 pod"];
+        assert_eq!(between.passed().await, pods);
+        let both = [&pods[..], &["a 127.2.0.2 node", "b 127.2.0.3 node"]].concat();
+        assert_eq!(between.amended().await, both, "once for both, and no confirmation of the list");
+        between.source.send(Update::Confirmed).await.unwrap();
+        assert!(matches!(between.update().await, Update::Confirmed));
+        assert_eq!(between.canaries.asked().len(), 2, "{:?}", between.canaries.asked());
+
+        // A canary that is gone from its node, though not from the list, leaves the node as it was.
+        between.canaries.fall_silent(A.1);
+        between.list(&[A, ("self", "127.1.0.1"), B]).await;
+        assert_eq!(between.passed().await, both);
+        between.list(&[B]).await;
+        assert_eq!(between.passed().await, ["b 127.1.0.3 pod", "b 127.2.0.3 node"], "who leaves the list leaves whole");
+        between.list(&[B, A]).await;
+        assert_eq!(between.passed().await.len(), 4, "a rollout does not begin anew");
+    });
+}
+
+#[test]
+fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
+    run(async {
+        let mut between = Between::start().await;
+        between.canaries.say(A.1, "impostor", &["127.2.0.2"]);
+        between.list(&[A, B]).await;
+        assert_eq!(between.passed().await.len(), 2);
+        between.until_asked(2).await;
+        // A third, who is asked behind them and tells: what they have said has been looked at.
+        between.canaries.say("127.1.0.5", "c", &["127.2.0.5"]);
+        between.list(&[A, B, ("c", "127.1.0.5")]).await;
+        assert_eq!(between.passed().await.len(), 3);
+        assert_eq!(between.amended().await[3..], ["c 127.2.0.5 node"]);
+    });
+}
+
+#[test]
+fn no_more_are_asked_at_once_than_the_limit_allows() {
+    run(async {
+        let mut between = Between::start().await;
+        between.canaries.0.lock().unwrap().awaited = IDENTITY_REQUESTS_MAX;
+        let peers: Vec<(String, String)> =
+            (0..3 * IDENTITY_REQUESTS_MAX).map(|n| (format!("n{n}"), format!("127.1.1.{n}"))).collect();
+        let peers: Vec<(&str, &str)> = peers.iter().map(|(node, address)| (&**node, &**address)).collect();
+        for (node, address) in &peers {
+            between.canaries.say(address, node, &[&address.replace("127.1", "127.2")]);
+        }
+        between.list(&peers).await;
+        between.passed().await;
+        assert_eq!(between.amended().await.len(), 2 * peers.len(), "one list for all of them");
+        assert_eq!(between.canaries.0.lock().unwrap().most, IDENTITY_REQUESTS_MAX);
+    });
+}
+
+#[test]
+fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
+    run(async {
+        let mut between = Between::start().await;
+        between.canaries.say(A.1, "a", &["127.2.0.2"]);
+        between.list(&[A]).await;
+        between.passed().await;
+        between.amended().await;
+        let (pod, node, stranger) = (ip(A.1), ip("127.2.0.2"), ip("127.3.0.9"));
+        for (doubted, asked) in [(node, pod), (stranger, stranger), (pod, pod)] {
+            between.doubts.send(doubted).await.unwrap();
+            assert_eq!(tokio::time::timeout(PATIENCE, between.asked.recv()).await.unwrap(), Some(asked));
+        }
+        // By now it has left: the list says so first, and then the doubt is answered.
+        between.list(&[]).await;
+        assert!(between.passed().await.is_empty());
+        between.source.send(Update::Sure(pod)).await.unwrap();
+        between.source.send(Update::Sure(stranger)).await.unwrap();
+        for expected in [pod, node, stranger] {
+            assert!(matches!(between.update().await, Update::Sure(sure) if sure == expected), "{expected}");
+        }
+    });
+}
+
+#[test]
+fn a_doubt_for_which_the_source_has_no_room_is_answered_at_once() {
+    run(async {
+        let mut between = Between::start().await;
+        between.doubts.send(ip("127.3.0.1")).await.unwrap();
+        between.doubts.send(ip("127.3.0.2")).await.unwrap();
+        assert!(matches!(between.update().await, Update::Sure(sure) if sure == ip("127.3.0.2")));
+        assert_eq!(between.asked.recv().await, Some(ip("127.3.0.1")));
+    });
+}
+
+#[test]
+fn it_ends_with_either_side() {
+    run(async {
+        let between = Between::start().await;
+        drop(between.source);
+        tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
+        let between = Between::start().await;
+        // With questions under way.
+        between.canaries.0.lock().unwrap().awaited = 2;
+        between.list(&[A]).await;
+        between.until_asked(1).await;
+        drop(between.updates);
+        tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
+    });
+}
+
+/// Discovery as the agent runs it, with a static source.
+async fn discovered(node_network: bool) -> (Canaries, Receiver<Update>) {
+    let (canaries, http_port) = Canaries::start().await;
+    canaries.say(A.1, "a", &["127.2.0.2"]);
+    let peers = vec![format!("a={}@z", A.1)];
+    let (_, questions) = mpsc::channel(1);
+    let (sender, updates) = mpsc::channel(1);
+    let ourselves = Ourselves { node_network, ..ourselves(http_port) };
+    spawn_local(discovery::run(Source::Static(StaticConfig { peers, file: None }), ourselves, questions, sender));
+    (canaries, updates)
+}
+
+#[test]
+fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
+    run(async {
+        let (canaries, mut updates) = discovered(false).await;
+        for _ in 0..2 {
+            match next(&mut updates).await {
+                Update::List(list) => assert_eq!(written(&list), ["a 127.1.0.2 pod"]),
+                Update::Mesh(_) | Update::Confirmed => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(canaries.asked().is_empty());
+        let (_, mut updates) = discovered(true).await;
+        loop {
+            if let Update::Amended(list) = next(&mut updates).await {
+                assert_eq!(written(&list), ["a 127.1.0.2 pod", "a 127.2.0.2 node"]);
+                break;
+            }
+        }
+        // Confirmed once a second by its source.
+        assert!(matches!(next(&mut updates).await, Update::Confirmed));
+    });
+}

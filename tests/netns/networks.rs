@@ -1,0 +1,206 @@
+//! Both networks of each node: its first addresses are its pod's, the others its own, which the canaries tell each other.
+
+use std::path::PathBuf;
+
+use crate::common::process::replace;
+use crate::common::scrape::{Link, is_zero};
+use crate::common::until::{until, until_so};
+use crate::faults::Faults;
+use crate::mesh::{Canary, Mesh, Node, SETTLED, Socket, pairs};
+
+const PORT: u16 = 9_877;
+/// Where identities are asked for, too: from the other namespaces.
+const LISTEN: &str = "[::]:9877";
+
+/// By which a peer is probed.
+type Via = (&'static str, &'static str);
+
+const IPV4: [Via; 2] = [("icmp", "node"), ("icmp", "pod")];
+const DUAL_STACK: [Via; 4] = [("icmp", "node"), ("icmp", "pod"), ("icmpv6", "node"), ("icmpv6", "pod")];
+
+/// A canary on every node, which is listed at its pod's addresses and knows its node's; and the list of them.
+fn canaries<'a>(
+    mesh: &'a Mesh,
+    pods: impl Fn(&Node) -> Vec<String>,
+    nodes: impl Fn(&Node) -> Vec<String>,
+) -> (Vec<Canary<'a>>, PathBuf) {
+    let peers = mesh.peers_file(&pods);
+    let start = |node| {
+        let (pods, nodes) = (pods(node).join(","), nodes(node).join(","));
+        let flags = ["--network", "pod,node", "--listen", LISTEN, "--node-addresses", &nodes, "--pod-addresses", &pods];
+        Canary::start(node, Socket::Ping, &peers, PORT, &flags)
+    };
+    (mesh.nodes.iter().map(start).collect(), peers)
+}
+
+/// What a canary says of a peer by one way.
+fn link(canary: &Canary<'_>, peer: &str, via: Via) -> Link {
+    canary.metrics().link_on(peer, via.0, via.1)
+}
+
+fn wait_for(canary: &Canary<'_>, peer: &str, via: Via, what: &str, enough: impl Fn(Link) -> bool) -> Link {
+    until(&format!("{} to {peer} by {via:?}: {what}", canary.node.name), || {
+        let link = link(canary, peer, via);
+        if enough(link) { Ok(link) } else { Err(format!("{link:?}")) }
+    })
+}
+
+/// Waits for further losses, and holds that nothing is answered meanwhile.
+fn is_dead(canary: &Canary<'_>, peer: &str, via: Via) {
+    let before = wait_for(canary, peer, via, "a loss", |link| link.lost >= 1.0);
+    let dead = wait_for(canary, peer, via, "losses", |link| link.since(before).lost >= SETTLED).since(before);
+    assert!(is_zero(dead.received), "{} to {peer} by {via:?}: {dead:?}", canary.node.name);
+}
+
+/// Waits for further answers, and holds that nothing is lost meanwhile.
+fn is_alive(canary: &Canary<'_>, peer: &str, via: Via) {
+    let before = link(canary, peer, via);
+    let alive = wait_for(canary, peer, via, "answers", |link| link.since(before).received >= SETTLED).since(before);
+    assert!(alive.is_clean(), "{} to {peer} by {via:?}: {alive:?}", canary.node.name);
+}
+
+/// Holds that nothing but answers came by these ways between any two, and enough of them.
+fn all_clean(canaries: &[Canary<'_>], ways: &[Via]) {
+    for (canary, peer) in pairs(canaries) {
+        for &via in ways {
+            let link = wait_for(canary, peer, via, "enough answers", |link| link.received >= 25.0);
+            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", canary.node.name);
+        }
+    }
+}
+
+/// Holds each canary to a set of series for each of these ways to each other node, and to counting nodes.
+fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
+    for canary in canaries {
+        let metrics = canary.metrics();
+        let mut expected: Vec<_> = pairs(std::slice::from_ref(canary))
+            .flat_map(|(_, peer)| ways.iter().map(move |via| (peer, via.0, via.1)))
+            .collect();
+        expected.sort_unstable();
+        let sent = metrics.0.iter().filter(|sample| sample.name == "kube_canary_probes_sent_total");
+        let mut found: Vec<_> =
+            sent.map(|it| (it.label("peer_node"), it.label("protocol"), it.label("network"))).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "of {}", canary.node.name);
+        let peers = |state| metrics.value("peers", &[("state", state)]);
+        assert_eq!((peers("ready"), peers("unready")), (Some(2.0), Some(0.0)), "{metrics:?}");
+    }
+}
+
+#[test]
+fn a_dead_overlay_is_told_from_a_dead_node() {
+    let mesh = Mesh::new();
+    let (canaries, _) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
+    all_clean(&canaries, &IPV4);
+    series_are(&canaries, &IPV4);
+    let to_c = &canaries[..2];
+    let [on_node, on_pod] = IPV4;
+
+    // Its HTTP is gone with it: what is known of its node outlives that.
+    let c = mesh.node("c");
+    let rules = ["icmp type echo-request drop", "tcp dport 9877 drop"];
+    let rules = rules.map(|rule| format!("ip daddr {} {rule}", c.ipv4()));
+    let overlay = Faults::new(&c.namespace, "eth0", &[], &rules);
+    for canary in to_c {
+        is_dead(canary, "c", on_pod);
+        is_alive(canary, "c", on_node);
+    }
+
+    let replies = format!("ip saddr {} icmp type echo-reply drop", c.other_ipv4());
+    let underlay = Faults::new(&mesh.hub, "to-c", &[], &[replies]);
+    to_c.iter().for_each(|canary| is_dead(canary, "c", on_node));
+    for (canary, peer) in pairs(&canaries).filter(|(_, peer)| *peer != "c") {
+        for via in IPV4 {
+            let link = link(canary, peer, via);
+            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", canary.node.name);
+        }
+    }
+
+    overlay.stop();
+    underlay.stop();
+    for canary in to_c {
+        for via in IPV4 {
+            // By then what was lost before is decided.
+            let before = link(canary, "c", via);
+            wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
+            is_alive(canary, "c", via);
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
+    let mesh = Mesh::new();
+    // A third address of each, for the successors of the pods are at the second.
+    let of_node = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
+    for node in &mesh.nodes {
+        node.namespace.ip(&format!("address add {}/24 dev eth0\n", of_node(node)));
+    }
+    let (canaries, list) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![of_node(node)]);
+    all_clean(&canaries, &IPV4);
+    let [on_node, on_pod] = IPV4;
+    let (a, b) = (&canaries[0], mesh.node("b"));
+    let before = link(a, "b", on_node);
+
+    // What a list says of a rollout: the old pod is gone, some time later there is another.
+    let others = format!("{}{}", a.node.line(&a.node.ipv4()), mesh.node("c").line(&mesh.node("c").ipv4()));
+    replace(&list, &others);
+    until_so("b has left", || {
+        let rows = a.json("/api/v1/peers");
+        let of_b = rows["peers"].as_array().expect("peers").iter().filter(|row| row["node"] == "b");
+        of_b.map(|row| &row["state"]).eq(["left", "left"])
+    });
+    let old_pod = format!("{}/24", b.ipv4());
+    b.namespace.ip(&format!("address delete {old_pod} dev eth0\naddress replace {}/24 dev eth0\n", b.other_ipv4()));
+    replace(&list, &format!("{others}{}", b.line(&b.other_ipv4())));
+
+    for via in [on_pod, on_node] {
+        is_alive(a, "b", via);
+    }
+    let after = link(a, "b", on_node).since(before);
+    assert!(after.is_clean() && after.received >= SETTLED, "{after:?}");
+}
+
+#[test]
+fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary() {
+    let mesh = Mesh::new();
+    let (canaries, _) =
+        canaries(&mesh, |node| vec![node.ipv4(), node.ipv6()], |node| vec![node.other_ipv6(), node.other_ipv4()]);
+    all_clean(&canaries, &DUAL_STACK);
+    series_are(&canaries, &DUAL_STACK);
+
+    // Each way is lost by itself.
+    let c = mesh.node("c");
+    for (via, of_c) in DUAL_STACK.into_iter().zip([
+        format!("ip daddr {} icmp type", c.other_ipv4()),
+        format!("ip daddr {} icmp type", c.ipv4()),
+        format!("ip6 daddr {} icmpv6 type", c.other_ipv6()),
+        format!("ip6 daddr {} icmpv6 type", c.ipv6()),
+    ]) {
+        let faults = Faults::new(&c.namespace, "eth0", &[], &[format!("{of_c} echo-request drop")]);
+        let canary = &canaries[0];
+        let before = DUAL_STACK.map(|via| link(canary, "c", via));
+        wait_for(canary, "c", via, "losses", |link| link.lost >= 25.0);
+        for (other, before) in DUAL_STACK.into_iter().zip(before).filter(|(other, _)| *other != via) {
+            let link = wait_for(canary, "c", other, "answers", |link| link.since(before).received >= 25.0);
+            assert!(is_zero(link.since(before).lost), "{other:?} while {via:?} is cut: {link:?}");
+        }
+        faults.stop();
+        // What was sent before its end is decided before the next is cut.
+        let before = link(canary, "c", via);
+        wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
+    }
+
+    let of = |rows: &serde_json::Value| rows.as_array().expect("a list").len();
+    let peers = &canaries[0].json("/api/v1/peers")["peers"];
+    assert_eq!(of(peers), 8, "{peers}");
+    let hour = canaries[0].json("/api/v1/hour/c");
+    assert_eq!(of(&hour["series"]), 4, "{hour}");
+    let through_b = canaries[0].json("/api/v1/hour/b/c");
+    assert_eq!((&through_b["source"], of(&through_b["series"])), (&"b".into(), 4), "{through_b}");
+    let document = canaries[0].json("/api/v1/mesh");
+    let rows = document["rows"].as_array().expect("rows").iter();
+    let mut rows: Vec<_> = rows.map(|row| row["source"]["node"].as_str().expect("a name")).collect();
+    rows.sort_unstable();
+    assert_eq!((rows, of(&document["missing"])), (vec!["a", "b", "c"], 0), "{document}");
+}

@@ -1,0 +1,27 @@
+//! An agent is asked to stop while probes are under way that nobody will answer.
+
+use crate::mesh::{Mesh, Socket, all_clean};
+
+#[test]
+fn it_is_not_ready_from_the_first_moment_and_does_not_wait_for_the_dead() {
+    let mesh = Mesh::new();
+    let mut canaries = mesh.ipv4_canaries(Socket::Ping);
+    all_clean(&canaries, "icmp", 25.0);
+    mesh.hub.ip("link set to-c down\n");
+    let canary = &mut canaries[0];
+    canary.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
+    assert_eq!(canary.status("/readyz"), Some(200));
+    canary.process.signal(libc::SIGTERM);
+    canary.process.wait_for_log("stopping");
+    // While it waits, and HTTP answers, for a quarter of a second; then nobody does.
+    let mut answers = 0;
+    while let Some(status) = canary.status("/readyz") {
+        assert_eq!(status, 503);
+        answers += 1;
+    }
+    println!("{answers} answers");
+    let status = canary.process.end();
+    assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
+    let link = canaries[1].link("a");
+    assert!(link.received >= 25.0, "{link:?}");
+}

@@ -1,0 +1,97 @@
+//! Pods' and nodes' networks, one at a time and side by side.
+
+use serde_json::json;
+
+use crate::canary::Canary;
+use crate::made_up::{Mesh, Pair, losing, well};
+use crate::opened;
+
+/// The second of three loses a tenth on the pods' network; the third's address on the nodes' is not known to the first.
+fn three() -> Mesh {
+    let mut mesh = Mesh::new(3, |source, peer, layer| {
+        let pair = well(source, peer, 3);
+        match (source, peer, layer) {
+            (0, 2, 1) => None,
+            (_, 1, 0) => Some(Pair { lost: 6, received: 52, ..pair }),
+            _ => Some(pair),
+        }
+    });
+    mesh.layers = vec![("pod", "icmp"), ("node", "icmp")];
+    mesh.verdicts.push(losing("node-2", 2));
+    mesh
+}
+
+#[test]
+fn both_networks_stand_side_by_side_in_one_cell() {
+    let canary = Canary::of(&three());
+    let browser = opened(&canary, false);
+    let press = |name: &str| {
+        let button =
+            format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
+        browser.run(&format!("{button}.focus(); {button}.click()"));
+        browser.until(&format!("!view.frame && {button}.getAttribute('aria-pressed') === 'true'"));
+    };
+    assert_eq!(
+        browser.text("[...document.querySelectorAll('fieldset')][1].textContent"),
+        "Networkpodnodeboth",
+        "the pods' is shown first"
+    );
+    press("both");
+    assert_eq!(browser.text("document.activeElement.textContent"), "both", "the switch keeps the focus");
+    // A quarter and three quarters of a cell's way, beside its figures.
+    let halves = |row: usize, column: usize| {
+        browser.run(&format!(
+            "return [1, 3].map((part) => {{
+                const {{ rows, columns }} = view;
+                const data = pixels(view.left + columns.starts[{column}] + columns.size * part / 4, view.top + rows.starts[{row}] + 2, 1, 1);
+                return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('');
+            }})"
+        ))
+    };
+    let tone = |name: &str| browser.text(&format!("tone('{name}')"));
+    assert_eq!(halves(0, 1), json!([tone("loss3"), tone("loss0")]));
+    assert_eq!(halves(1, 0), json!([tone("loss0"), tone("loss0")]));
+    assert_eq!(halves(0, 2), json!([tone("loss0"), tone("face")]), "not probed on the nodes' network");
+    let says = browser.text("describe('node-1', 'node-2')");
+    assert!(
+        says.starts_with("node-1 (zone-a) → node-2 (zone-b): pod network, IPv4: 10 % lost (6 of 58 in 58 s)"),
+        "{says}"
+    );
+    assert!(says.contains("; node network, IPv4: 0 % lost (0 of 58 in 58 s)"), "{says}");
+    let says = browser.text("describe('node-1', 'node-3')");
+    assert!(
+        says.contains("pod network, IPv4: 0 % lost") && says.ends_with("; node network, IPv4: not probed"),
+        "{says}"
+    );
+    // The verdict of either network is shown where both are.
+    browser.run("document.querySelector('#verdicts button').click()");
+    assert_eq!(browser.text("shown.layer"), "both icmp");
+    browser.run("openPair({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#pair-hour svg').length === 4");
+    assert_eq!(
+        browser
+            .text("[...document.querySelectorAll('#pair-figures tr')[0].cells].map((cell) => cell.textContent).join()"),
+        ",pod: last 58 s,pod: since start,node: last 58 s,node: since start"
+    );
+    assert_eq!(
+        browser
+            .text("[...document.querySelectorAll('#pair-hour h3')].map((head) => head.firstChild.textContent).join()"),
+        "Loss (pod network): ,RTT (pod network): ,Loss (node network): ,RTT (node network): "
+    );
+    browser.run("$('pair').close()");
+    press("node");
+    assert_eq!(halves(0, 1), json!([tone("loss0"), tone("loss0")]));
+    press("pod");
+    assert_eq!(halves(0, 1), json!([tone("loss3"), tone("loss3")]));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn both_are_offered_only_where_both_are_probed() {
+    let mut mesh = three();
+    mesh.layers = vec![("pod", "icmp"), ("node", "icmpv6")];
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("[...document.querySelectorAll('fieldset')][1].textContent"), "Networkpodnode");
+    assert_eq!(browser.console(), [""; 0]);
+}

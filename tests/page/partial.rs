@@ -1,0 +1,181 @@
+//! Meshes of which each node probes a part, who drains, and lists that are old.
+
+use serde_json::json;
+
+use crate::browser::key;
+use crate::canary::Canary;
+use crate::made_up::{Mesh, Pair, losing, well};
+use crate::{opened, picture};
+
+const NODES: usize = 300;
+const PEERS: usize = 24;
+const BAD: usize = 6;
+
+/// Each probes the next twelve, and twelve that are far; one node loses a tenth of what comes in.
+fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
+    let ahead = (peer + NODES - source) % NODES;
+    let far = ahead > PEERS / 2 && (ahead - PEERS / 2).is_multiple_of(23);
+    let pair = well(source, peer, 3);
+    let bad = peer == BAD || (source == 40 && peer == 41);
+    (ahead <= PEERS / 2 || far).then_some(if bad { Pair { lost: 6, received: 52, ..pair } } else { pair })
+}
+
+fn mesh() -> Mesh {
+    let mut mesh = Mesh::new(NODES, pair);
+    mesh.verdicts.push(losing("node-007", PEERS));
+    mesh.missing.push((120, "connect: timed out"));
+    mesh.about = |source| {
+        json!({"members": NODES, "watchers": if source == 9 { 12 } else { PEERS },
+        "watchers_missing": u32::from(source == 9), "peer_list_age_seconds": 4.0})
+    };
+    mesh
+}
+
+#[test]
+fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_at_the_edge() {
+    let canary = Canary::of(&mesh());
+    let browser = opened(&canary, false);
+    browser.resize(1280, 1420, 1.0);
+    browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
+    let told = browser.text("$('summary').textContent");
+    for part in ["300 members; each probed by at least 12 others", "; 1 node with too few who probe them"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let wrong = browser.run(
+        "const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height), wrong = [], painted = {};
+        const known = [0, 1, 2, 3, 4, 5].map((i) => tone('loss' + i));
+        rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {
+            const at = 4 * (canvas.width * (view.top + rows.starts[i] + 1) + view.left + columns.starts[j] + 1);
+            const seen = '#' + [0, 1, 2].map((k) => all[at + k].toString(16).padStart(2, '0')).join('');
+            const cell = find(source.name, peer.name), came = mesh.rows.has(source.name);
+            const part = cell && cell.recent.lost / (cell.recent.lost + cell.recent.received);
+            const step = [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
+            const kind = source === peer ? 'self' : cell ? 'loss' + step : came ? 'face' : 'silent';
+            painted[kind] = 1;
+            if (kind === 'silent' ? known.includes(seen) || seen === tone('face') : seen !== tone(kind)) {
+                wrong.push(`${source.name} ${peer.name} ${kind} ${seen}`);
+            }
+        }));
+        return { wrong: wrong.slice(0, 5), kinds: Object.keys(painted).sort() }",
+    );
+    assert_eq!(wrong, json!({"wrong": [], "kinds": ["face", "loss0", "loss3", "self", "silent"]}));
+    // The strips: a whole column in the colour of its losses, of all others in that of few or none.
+    let strip = |column: &str| {
+        browser.run(&format!(
+            "const data = pixels(view.left + view.columns.starts[{column}] + 1, view.top - view.edge / 2, 1, 1);
+            return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('')"
+        ))
+    };
+    assert_eq!(strip("columnOf('node-007')"), json!(browser.text("tone('loss3')")));
+    assert_eq!(strip("columnOf('node-008')"), json!(browser.text("tone('loss0')")));
+    assert_eq!(
+        browser.run("return view.sums[1].flatMap((rank, i) => (rank > 1 ? view.columns.nodes[i].name : []))"),
+        json!(["node-007"]),
+        "a single link does not make a column bad"
+    );
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");
+        browser.until("!view.stale && !view.frame");
+        picture::take(&browser, &format!("mesh-300-partial-{scheme}"));
+    }
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn keys_pass_over_what_is_not_probed() {
+    let canary = Canary::of(&mesh());
+    let browser = opened(&canary, false);
+    browser.run("map.focus(); moveTo(rowOf('node-004'), columnOf('node-100'))");
+    let here = || browser.text("$('here').textContent");
+    assert_eq!(
+        here(),
+        "node-004 (zone-a) → node-100 (zone-a): not probed, pod network, IPv4; 24 others probe node-100"
+    );
+    browser.press_with_shift(key::LEFT);
+    assert!(here().starts_with("node-004 (zone-a) → node-085 (zone-a): 0 % lost"), "{}", here());
+    browser.press(&[key::LEFT]);
+    assert!(here().starts_with("node-004 (zone-a) → node-082 (zone-a): not probed"), "{}", here());
+    // There is none beyond the last.
+    for _ in 0..30 {
+        browser.press_with_shift(key::RIGHT);
+    }
+    assert!(here().contains(" % lost"), "{}", here());
+    assert_eq!(browser.text("$('here').getAttribute('aria-live')"), "polite");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn a_full_mesh_has_no_strips() {
+    let canary = Canary::of(&Mesh::new(6, |source, peer, _| Some(well(source, peer, 3))));
+    let browser = opened(&canary, false);
+    assert_eq!(browser.run("return view.edge"), 0);
+    let told = browser.text("$('summary').textContent");
+    assert_eq!(told, "30 pairs measured in the last minute, 0 of them with loss", "older canaries do not say more");
+    assert_eq!(browser.text("$('lists').textContent"), "");
+}
+
+#[test]
+fn who_drains_is_marked_and_its_losses_have_no_colour() {
+    // The fourth drains: two of four know; one says it has lost all. The fifth: one of four knows, for it comes too early.
+    let mesh = Mesh::new(5, |source, peer, _| {
+        let state = match (source, peer) {
+            (0 | 1, 3) | (0, 4) => "terminating",
+            _ => "ready",
+        };
+        let lost = if peer == 3 { 58 } else { 0 };
+        Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
+    });
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    let shows = |source: usize, peer: usize, name: &str| {
+        browser.run(&format!("return colors(rowOf('node-{source}'), columnOf('node-{peer}')).includes(tone('{name}'))"))
+            == json!(true)
+    };
+    for source in [1, 2, 3, 5] {
+        assert!(shows(source, 4, "leaving") && !shows(source, 4, "loss5"), "node-{source}");
+    }
+    assert!(shows(1, 5, "leaving") && shows(2, 5, "loss0"), "one of four says so of the fifth");
+    assert_eq!(
+        browser.text("title(mesh.nodes.get('node-4')) + title(mesh.nodes.get('node-5'))"),
+        "node-4 (draining)node-5"
+    );
+    assert_eq!(
+        browser.text("$('summary').textContent"),
+        "15 pairs measured in the last minute, 0 of them with loss; 5 known pairs not measured"
+    );
+    assert!(browser.text("$('legend').innerText").contains("draining or gone"));
+    let says = browser.text("describe('node-3', 'node-4')");
+    assert!(says.ends_with("not measured in the last 58 s; node-4 draining: probes to it are not counted"), "{says}");
+    browser.run("map.focus()");
+    browser.press(&["n"]);
+    assert_eq!(browser.run("return view.cursor"), json!([0, 0]), "there is no loss to go to");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn old_lists_are_named_and_young_ones_are_not() {
+    let mut mesh = Mesh::new(9, |source, peer, _| Some(well(source, peer, 3)));
+    mesh.about = |source| {
+        let age = match source {
+            0 => json!(null),
+            1 => json!(119.0),
+            2 => json!(185.0),
+            _ => json!(3_600.0),
+        };
+        json!({"members": 9, "watchers": 8, "watchers_missing": 0, "peer_list_age_seconds": age})
+    };
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    assert_eq!(
+        browser.text("$('lists').textContent"),
+        "Old peer lists: node-1 (never had one), node-3 (3 min), node-4 (60 min), node-5 (60 min), node-6 (60 min), 3 more"
+    );
+    let row = |node: usize| {
+        browser.text(&format!(
+            "[...document.querySelectorAll('#agents tbody tr')].find((row) => row.cells[0].textContent === 'node-{node}').innerText"
+        ))
+    };
+    assert!(row(1).contains("never had one") && row(2).contains("2 min") && row(4).contains("60 min"), "{}", row(2));
+    assert_eq!(browser.console(), [""; 0]);
+}

@@ -1,0 +1,139 @@
+//! An agent without prober and HTTP, and what it exports.
+
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use kube_canary::allocator;
+use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::http::{Render as _, ServerStats};
+use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
+use kube_canary::peers::{Directory, Own, Presence, SlotId};
+use kube_canary::prober::{Event, Sink as _};
+use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::units::Nanos;
+
+pub const SECOND: u64 = 1_000_000_000;
+
+/// A peer to list: number, and which of its ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    pub node: u16,
+    pub v6: bool,
+    pub network: Network,
+}
+
+pub struct Agent {
+    pub view: Arc<View>,
+    budgeted: AgentMetrics,
+    /// Of the same agent, without a budget.
+    whole: AgentMetrics,
+    pub zones: u16,
+}
+
+/// A scrape under way.
+pub struct Scrape(MetricsBody, Vec<u8>, bool);
+
+impl Scrape {
+    /// Renders a frame. Returns whether there is more.
+    pub fn go_on(&mut self) -> bool {
+        let mut frame = Vec::with_capacity(FRAME_BYTES);
+        self.2 = self.2 && self.0.render(&mut frame);
+        assert_eq!(frame.capacity(), FRAME_BYTES, "a frame never grows");
+        self.1.extend_from_slice(&frame);
+        self.2
+    }
+
+    /// Renders the rest, and gives all of it.
+    pub fn text(mut self) -> String {
+        while self.go_on() {}
+        String::from_utf8(self.1).expect("UTF-8")
+    }
+}
+
+/// Sample lines of an exposition.
+pub fn series(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+impl Agent {
+    pub fn new(budget: usize, zones: u16) -> Self {
+        let (allocator, stats) = allocator::info_and_stats();
+        let metrics = |series_budget| {
+            let build = Build { allocator: &allocator, stats, http_workers: 4, series_budget };
+            AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
+        };
+        let view = View {
+            node: name(0),
+            directory: RwLock::new(Directory::default()),
+            statistics: Statistics::new(Bounds::default(), Nanos(SECOND)),
+            health: Health::default(),
+            about: About::new(&allocator),
+            walks: Walks::default(),
+        };
+        Self { view: Arc::new(view), budgeted: metrics(budget), whole: metrics(SERIES_BUDGET_MAX), zones }
+    }
+
+    /// These are listed from now on.
+    pub fn list(&self, ways: &[Way], now: Nanos) {
+        let spec = |way: &Way| {
+            let [high, low] = way.node.to_be_bytes();
+            let net = way.network as u8;
+            PeerSpec {
+                node: name(way.node),
+                address: if way.v6 {
+                    IpAddr::from([0xfd00, 0, 0, 0, 0, 0, net.into(), way.node])
+                } else {
+                    IpAddr::from([10, net, high, low])
+                },
+                zone: Some(format!("eu-central-1{}", char::from(b'a' + u8::try_from(way.node % self.zones).unwrap()))),
+                readiness: Readiness::Ready,
+                http_port: None,
+                network: way.network,
+            }
+        };
+        let own = Own { node: name(0), zone: Some("eu-central-1a".into()), ..Own::default() };
+        let mut directory = self.view.directory.write().expect("no panic");
+        let applied = directory.apply(PeerList { peers: ways.iter().map(spec).collect() }, &own, now);
+        assert_eq!(applied.without_slot, 0);
+        applied.changes.into_iter().for_each(|change| self.view.statistics.apply(change));
+    }
+
+    /// Lets go of who left so long ago, and closes up the holes if nobody is on the way. Returns whether any were.
+    pub fn forget(&self, now: Nanos, after: Nanos) -> bool {
+        let mut directory = self.view.directory.write().expect("no panic");
+        directory.forget(now, after);
+        if !self.view.walks.are_over() {
+            return false;
+        }
+        let compaction = directory.compact();
+        if let Some(compaction) = &compaction {
+            self.view.statistics.compact(compaction);
+        }
+        compaction.is_some()
+    }
+
+    pub fn event(&self, slot: SlotId, event: Event) {
+        (&self.view.statistics).event(slot, event);
+    }
+
+    /// Slots, and whether somebody listed is in them.
+    pub fn slots(&self) -> Vec<(SlotId, bool)> {
+        let directory = self.view.directory.read().expect("no panic");
+        directory.peers().map(|(slot, peer)| (slot, peer.presence() != Presence::Left)).collect()
+    }
+
+    pub fn scrape(&self, now: Nanos, format: Format) -> Scrape {
+        Scrape(MetricsBody::at(now, Arc::clone(&self.view), &self.budgeted, format), Vec::new(), true)
+    }
+
+    /// What would be exported without a budget.
+    pub fn whole(&self, now: Nanos, format: Format) -> String {
+        Scrape(MetricsBody::at(now, Arc::clone(&self.view), &self.whole, format), Vec::new(), true).text()
+    }
+}
+
+/// As long as a node's name in a large cloud.
+pub fn name(number: u16) -> String {
+    format!("ip-10-123-{}-{}.eu-central-1.compute.internal", 100 + number / 156, 100 + number % 156)
+}

@@ -1,0 +1,122 @@
+//! Which peers are left where not all fit.
+
+use kube_canary::discovery::Network;
+use kube_canary::exposition::Format;
+use kube_canary::limits::SERIES_BUDGET_DEFAULT;
+use kube_canary::peers::SlotId;
+use kube_canary::prober::{Event, Stamp};
+use kube_canary::units::Nanos;
+
+use crate::leaks::NoLeaks;
+use crate::mesh::{Agent, SECOND, Way, name, series};
+
+const NODES: u16 = 300;
+
+/// A second of probes that all answer, but for those of one node.
+fn second(agent: &Agent, now: Nanos, culprit: Option<u16>) {
+    agent.view.statistics.tick(now);
+    let lost = culprit.map(|node| slot_of(agent, node));
+    for (slot, _) in agent.slots() {
+        agent.event(slot, Event::Sent);
+        let rtt = Nanos(100_000);
+        let answer = Event::Received { rtt, reordered: false, sequence: 0, stamp: Stamp::Kernel };
+        agent.event(slot, if lost == Some(slot) { Event::Lost } else { answer });
+    }
+}
+
+fn slot_of(agent: &Agent, node: u16) -> SlotId {
+    let directory = agent.view.directory.read().expect("no panic");
+    let found = directory.peers().find(|(_, peer)| peer.node() == name(node)).map(|(slot, _)| slot);
+    found.expect("it is probed")
+}
+
+#[test]
+fn a_culprit_among_many_is_exported_within_a_minute_and_stays() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+    let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
+    let ways: Vec<Way> = (1..=NODES).map(|node| Way { node, v6: false, network: Network::Pod }).collect();
+    agent.list(&ways, at(0));
+    let is_shown = |now, node: u16| {
+        let text = agent.scrape(now, Format::Text).text();
+        text.contains(&format!("kube_canary_probes_lost_total{{source_node=\"{}\"", name(0)))
+            && text.contains(&format!("peer_node=\"{}\"", name(node)))
+    };
+    let (mut shown_at, mut gone_at) = (None, None);
+    for seconds in 0..1_500 {
+        let losing = (200..230).contains(&seconds);
+        second(&agent, at(seconds), losing.then_some(277));
+        // Another scrapes every minute, at another moment.
+        if seconds % 60 == 7 {
+            agent.scrape(at(seconds), Format::OpenMetrics).text();
+        }
+        if seconds % 15 == 0 {
+            match (is_shown(at(seconds), 277), shown_at) {
+                (true, None) => shown_at = Some(seconds),
+                (false, Some(_)) => gone_at = gone_at.or(Some(seconds)),
+                _ => {}
+            }
+        }
+    }
+    let shown_at = shown_at.expect("it is shown");
+    assert!((200..=245).contains(&shown_at), "{shown_at}");
+    // Well again, it stays at least as long as it must; nobody worse comes who would take its place.
+    assert!(gone_at.is_none_or(|gone| gone >= shown_at + 600), "{gone_at:?}");
+}
+
+#[test]
+fn peers_that_move_to_other_slots_go_on_and_newcomers_do_not_come_with_them() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+    let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
+    let ways: Vec<Way> = (1..=NODES).map(|node| Way { node, v6: false, network: Network::Pod }).collect();
+    let shown = |now| {
+        let text = agent.scrape(now, Format::Text).text();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("kube_canary_probes_sent_total{"));
+        lines.map(|labels| labels.rsplit_once(' ').expect("a value").0.to_owned()).collect::<Vec<_>>()
+    };
+    agent.list(&ways, at(0));
+    // The culprits are in the last slots.
+    for seconds in 0..40 {
+        agent.view.statistics.tick(at(seconds));
+        (280..NODES).for_each(|slot| agent.event(SlotId(slot.into()), Event::Lost));
+    }
+    let mut before = shown(at(40));
+    assert!(before.iter().filter(|labels| labels.contains(&name(290))).count() == 1, "{before:?}");
+    // All but the chosen, and as many as do not fit beside them, leave and are forgotten; the culprits move to the front.
+    let stays: Vec<Way> = ways.iter().copied().filter(|way| way.node > 240).collect();
+    agent.list(&stays, at(41));
+    assert!(agent.forget(at(42), Nanos(0)), "holes are closed up");
+    before.retain(|labels| stays.iter().any(|way| labels.contains(&name(way.node))));
+    let mut after = shown(at(43));
+    before.sort_unstable();
+    after.sort_unstable();
+    assert!(before.len() >= 15);
+    assert!(before.iter().all(|labels| after.contains(labels)), "{before:?}\n{after:?}");
+}
+
+#[test]
+fn who_comes_during_a_scrape_is_not_in_it() {
+    let _no_leaks = NoLeaks::here();
+    let way = |node| Way { node, v6: false, network: Network::Pod };
+    let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
+    // All peers are exported, or the worst alone: then a newcomer gets the slot of one of them.
+    for (nodes, takes_a_slot) in [(24, false), (NODES, true)] {
+        let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+        let ways: Vec<Way> = (1..=nodes).map(way).collect();
+        agent.list(&ways, at(0));
+        second(&agent, at(0), Some(1));
+        let mut under_way = agent.scrape(at(1), Format::Text);
+        under_way.go_on();
+        let (slot, newcomer) = (slot_of(&agent, 1), nodes + 1);
+        let rest = &ways[usize::from(takes_a_slot)..];
+        agent.list(rest, at(1));
+        assert!(!agent.forget(at(2), Nanos(0)), "nobody moves while one is on the way");
+        agent.list(&[rest, &[way(newcomer)]].concat(), at(2));
+        assert_eq!(slot_of(&agent, newcomer) == slot, takes_a_slot);
+        let (text, next) = (under_way.text(), agent.scrape(at(3), Format::Text).text());
+        assert_eq!((text.contains(&name(1)), text.contains(&name(newcomer))), (!takes_a_slot, false));
+        assert_eq!(next.contains(&name(newcomer)), !takes_a_slot);
+        assert!(series(&text) <= SERIES_BUDGET_DEFAULT);
+    }
+}
