@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube_canary::discovery::{MemberId, Members, Scheme};
 pub use splitmix::Random;
 
-pub const FORGET_AFTER: Duration = Duration::from_secs(300);
+pub const FORGET_AFTER: Duration = Duration::from_mins(5);
 
 /// A number from `low` to `high`.
 pub fn between(random: &mut Random, low: usize, high: usize) -> usize {
@@ -33,7 +33,7 @@ impl Cluster {
         let mut sizes: Vec<usize> = weights.iter().map(|weight| nodes * weight / total).collect();
         let placed: usize = sizes.iter().sum();
         sizes[between(random, 0, zones - 1)] += nodes.saturating_sub(placed);
-        Self::of(&sizes, between(random, 4, 64), random.next() % 2 == 0, random.next())
+        Self::of(&sizes, between(random, 4, 64), random.next().is_multiple_of(2), random.next())
     }
 
     /// Zones of those sizes; `salt` makes the names others.

@@ -16,7 +16,7 @@ const CLUSTERS: usize = 1_000;
 /// Most are small, where a node is a large part; some are as large as a cluster can be.
 fn nodes(random: &mut Random, number: usize) -> usize {
     match number % 100 {
-        0 if number % 200 == 0 => 5_000,
+        0 if number.is_multiple_of(200) => 5_000,
         0 => between(random, 1_000, 5_000),
         1..5 => between(random, 200, 1_000),
         5..60 => between(random, 40, 200),

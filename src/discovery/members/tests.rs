@@ -1,6 +1,6 @@
 use super::*;
 
-const FORGET_AFTER: Duration = Duration::from_secs(300);
+const FORGET_AFTER: Duration = Duration::from_mins(5);
 
 fn members(names: &[&str]) -> (Members, Vec<MemberId>) {
     let mut members = Members::new(FORGET_AFTER);

@@ -1,7 +1,7 @@
 use super::*;
 use std::time::Duration;
 
-const FORGET_AFTER: Duration = Duration::from_secs(60);
+const FORGET_AFTER: Duration = Duration::from_mins(1);
 
 fn narrow(max_peers: usize) -> Narrow {
     let (node, zone) = ("n0".into(), Some("z0".into()));
@@ -146,7 +146,7 @@ async fn it_ends_with_its_source_and_when_nobody_listens() {
         // Until it is taken.
         lists.reserve().await.map(drop).unwrap();
     };
-    let (_, heard) = tokio::join!(run(source, ourselves(), updates), async { received.recv().await });
+    let ((), heard) = tokio::join!(run(source, ourselves(), updates), async { received.recv().await });
     assert!(matches!(heard, Some(Update::Mesh(_))));
     let (updates, received) = mpsc::channel(1);
     drop(received);

@@ -23,10 +23,8 @@ use crate::region::List;
 /// Stands for our own node where it is no member.
 const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);
 /// The zone of such a node that nobody else is in.
-const NEW_ZONE: ZoneNumber = {
-    assert!(ZONES_MAX < ZoneNumber::MAX as usize);
-    ZONES_MAX as ZoneNumber
-};
+const NEW_ZONE: ZoneNumber = 64;
+const _: () = assert!(NEW_ZONE as usize == ZONES_MAX, "behind all that have a number");
 /// Shares of the largest zone between which ever more of the others' watchers give to it first: below they are not scarce,
 /// above they cannot do otherwise.
 const SCARCE: (usize, usize) = (50, 75);
@@ -239,9 +237,9 @@ impl Scheme {
     fn pass(&mut self, circle: &[u16], wanted: usize, zones: Zones, far: usize) {
         let n = circle.len();
         let mut open = List::new(n);
-        for at in 0..n {
-            if usize::from(self.nodes[usize::from(circle[at])].taken) < wanted {
-                let _ = open.push(narrow(at));
+        for (at, place) in (0_u16..).zip(circle) {
+            if usize::from(self.nodes[usize::from(*place)].taken) < wanted {
+                let _ = open.push(at);
             }
         }
         let mut len = open.len();
