@@ -1,6 +1,6 @@
 //! Peers from Kubernetes: the EndpointSlices of one Service, read when they matter.
 //!
-//! `machine` decides, with `slices` (what is kept), `plan` (which slice when) and `backoff`; `protobuf`, `api`, `inbox` and
+//! `machine` decides, with `slices` and `endpoints` (what is kept), `plan` (which slice when) and `backoff`; `protobuf`, `api`, `inbox` and
 //! `failure` read; `watcher`, `requests` and `connect` do the I/O; `traffic` counts it. Why not kube-rs: docs/adr/0002; why a watch
 //! of metadata and a GET per slice: docs/adr/0013.
 //!
@@ -12,6 +12,7 @@ mod api;
 mod backoff;
 mod config;
 mod connect;
+mod endpoints;
 mod failure;
 mod inbox;
 mod machine;

@@ -5,64 +5,20 @@
 //! successor) are two endpoints of one name. Which of them is newer is not in the API, so we count: an endpoint keeps the
 //! number it got when its address was first seen.
 //!
-//! Cost: 10 bytes per IPv4 endpoint and 22 per IPv6 one, in one allocation per slice; names and zones are the members'.
+//! Cost: that of the endpoints; names and zones are the members'.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::api::{self, Family};
+use super::api;
 use super::config::Timing;
+use super::endpoints::Endpoints;
 use super::plan::{Need, Stale};
 use crate::discovery::Readiness;
 use crate::discovery::members::{MemberId, Members};
 use crate::limits;
-
-/// One address of one member. Bytes, so that nothing is lost to alignment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Endpoint<const N: usize> {
-    /// When first seen, counted over all endpoints, times 4, and the readiness.
-    number: [u8; 4],
-    member: MemberId,
-    address: [u8; N],
-}
-
-const _: () =
-    assert!(size_of::<Endpoint<4>>() == 10 && size_of::<Endpoint<16>>() == 22, "as the head of this file says");
-
-impl<const N: usize> Endpoint<N> {
-    const fn new(member: MemberId, address: [u8; N], readiness: Readiness) -> Self {
-        Self { number: (readiness as u32).to_ne_bytes(), member, address }
-    }
-
-    const fn numbered(mut self, number: u32) -> Self {
-        self.number = (number << 2 | u32::from_ne_bytes(self.number) & 3).to_ne_bytes();
-        self
-    }
-
-    const fn number(&self) -> u32 {
-        u32::from_ne_bytes(self.number) >> 2
-    }
-
-    const fn readiness(&self) -> Readiness {
-        match u32::from_ne_bytes(self.number) & 3 {
-            0 => Readiness::Ready,
-            1 => Readiness::Unready,
-            _ => Readiness::Terminating,
-        }
-    }
-
-    fn is_of(&self, other: &Self) -> bool {
-        (self.member, self.address) == (other.member, other.address)
-    }
-}
-
-/// The endpoints of a slice, all of one family.
-enum Endpoints {
-    V4(Box<[Endpoint<4>]>),
-    V6(Box<[Endpoint<16>]>),
-}
 
 /// An endpoint, as a slice lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,36 +33,6 @@ pub struct Listed {
     pub readiness: Readiness,
     /// Of its slice.
     pub port: Option<u16>,
-}
-
-impl Endpoints {
-    fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
-        let (v4, v6): (&[_], &[_]) = match self {
-            Self::V4(all) => (all, &[]),
-            Self::V6(all) => (&[], all),
-        };
-        let v4 = v4.iter().map(|e| (e.number(), e.member, IpAddr::V4(Ipv4Addr::from(e.address)), e.readiness()));
-        v4.chain(v6.iter().map(|e| (e.number(), e.member, IpAddr::V6(Ipv6Addr::from(e.address)), e.readiness())))
-    }
-
-    fn members(&self) -> impl Iterator<Item = MemberId> {
-        self.iter().map(|(_, member, ..)| member)
-    }
-
-    const fn len(&self) -> usize {
-        match self {
-            Self::V4(all) => all.len(),
-            Self::V6(all) => all.len(),
-        }
-    }
-
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
-        match self {
-            Self::V4(all) => size_of_val(&**all),
-            Self::V6(all) => size_of_val(&**all),
-        }
-    }
 }
 
 /// One EndpointSlice.
@@ -130,7 +56,7 @@ struct Slice {
 
 impl Slice {
     fn new(heard: u64, stale: Option<Stale>) -> Self {
-        let endpoints = Endpoints::V4(Box::default());
+        let endpoints = Endpoints::none();
         let (version, created, port, gone) = (0, 0, None, None);
         Self { version, heard, created, port, gone, in_list: true, refused: 0, stale, endpoints }
     }
@@ -236,12 +162,7 @@ impl Store {
         if !self.slices.contains_key(metadata.name) {
             self.add(metadata.name, Slice::new(metadata.version, None))?;
         }
-        let mut refused = 0;
-        let fresh = match given.family {
-            Some(Family::V4) => Endpoints::V4(compact(&mut self.members, given, &mut refused, ipv4)),
-            Some(Family::V6) => Endpoints::V6(compact(&mut self.members, given, &mut refused, ipv6)),
-            None => Endpoints::V4(Box::default()),
-        };
+        let (fresh, refused) = Endpoints::of(given, &mut self.members);
         let Some(slice) = self.slices.get_mut(metadata.name) else { return Ok(()) };
         let before = std::mem::replace(&mut slice.endpoints, fresh);
         (slice.created, slice.port, slice.gone, slice.in_list) = (metadata.created, given.port, None, true);
@@ -284,17 +205,9 @@ impl Store {
     /// Gives the endpoints of a slice the numbers that they had in it before, or have in another.
     fn inherit(&mut self, name: &str, before: &Endpoints) {
         let Some(mut slice) = self.slices.remove(name) else { return };
+        // The slice as it was is looked at first, where nearly all are found, and all others only for those who are new.
         let others = self.slices.values().map(|slice| &slice.endpoints);
-        match (&mut slice.endpoints, before) {
-            (Endpoints::V4(new), before) => inherit(new, std::iter::once(before).chain(others), |e| match e {
-                Endpoints::V4(all) => all,
-                Endpoints::V6(_) => &[],
-            }),
-            (Endpoints::V6(new), before) => inherit(new, std::iter::once(before).chain(others), |e| match e {
-                Endpoints::V4(_) => &[],
-                Endpoints::V6(all) => all,
-            }),
-        }
+        slice.endpoints.inherit(std::iter::once(before).chain(others));
         self.slices.insert(name.into(), slice);
     }
 
@@ -303,10 +216,7 @@ impl Store {
         let mut order: Vec<&mut Slice> = self.slices.values_mut().collect();
         order.sort_by_key(|slice| slice.created);
         for slice in order {
-            match &mut slice.endpoints {
-                Endpoints::V4(all) => number(all, &mut self.next_number),
-                Endpoints::V6(all) => number(all, &mut self.next_number),
-            }
+            slice.endpoints.number(&mut self.next_number);
         }
     }
 
@@ -336,7 +246,7 @@ impl Store {
 
     /// Whether there is no endpoint at all, not even in a deleted slice that is still kept.
     pub fn is_empty(&self) -> bool {
-        self.slices.values().all(|slice| slice.endpoints.len() == 0)
+        self.slices.values().all(|slice| slice.endpoints.is_empty())
     }
 
     /// The slice to read next, the version that it must have at least, and when.
@@ -419,73 +329,6 @@ impl Store {
 
 fn has(slice: &Slice, address: IpAddr) -> bool {
     slice.endpoints.iter().any(|(_, _, other, _)| other == address)
-}
-
-/// The endpoints of a slice that can be used.
-fn compact<const N: usize>(
-    members: &mut Members,
-    slice: &api::Slice,
-    refused: &mut usize,
-    read: impl Fn(IpAddr) -> Option<[u8; N]>,
-) -> Box<[Endpoint<N>]> {
-    let count = slice.endpoints().count();
-    let mut kept = Vec::with_capacity(count.min(limits::ENDPOINTS_PER_SLICE_MAX));
-    for endpoint in slice.endpoints() {
-        let address = endpoint.address.parse().ok().filter(|a: &IpAddr| !a.is_unspecified()).and_then(&read);
-        let node = [endpoint.node, endpoint.pod, endpoint.address].into_iter().find(|name| !name.is_empty());
-        let zone = Some(endpoint.zone).filter(|zone| (1..=limits::NAME_BYTES_MAX).contains(&zone.len()));
-        let put = |node: &str| members.put(node, zone);
-        if let Some(address) = address
-            && kept.len() < limits::ENDPOINTS_PER_SLICE_MAX
-            && let Some(member) = node.filter(|node| node.len() <= limits::NAME_BYTES_MAX).and_then(put)
-        {
-            kept.push(Endpoint::new(member, address, endpoint.readiness));
-        }
-    }
-    *refused = count - kept.len();
-    kept.into()
-}
-
-const fn ipv4(address: IpAddr) -> Option<[u8; 4]> {
-    match address {
-        IpAddr::V4(address) => Some(address.octets()),
-        IpAddr::V6(_) => None,
-    }
-}
-
-const fn ipv6(address: IpAddr) -> Option<[u8; 16]> {
-    match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) => Some(address.octets()),
-    }
-}
-
-/// The slice as it was is looked at first, where nearly all are found, and all others only for those who are new.
-fn inherit<'s, const N: usize>(
-    new: &mut [Endpoint<N>],
-    before: impl Iterator<Item = &'s Endpoints>,
-    of_family: impl Fn(&'s Endpoints) -> &'s [Endpoint<N>],
-) {
-    let mut left = new.len();
-    for known in before.map(of_family) {
-        if left == 0 {
-            return;
-        }
-        for endpoint in new.iter_mut().filter(|endpoint| endpoint.number() == 0) {
-            if let Some(same) = known.iter().find(|other| other.is_of(endpoint)) {
-                *endpoint = endpoint.numbered(same.number());
-                left -= usize::from(same.number() != 0);
-            }
-        }
-    }
-}
-
-fn number<const N: usize>(endpoints: &mut [Endpoint<N>], next: &mut u32) {
-    for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.number() == 0) {
-        *endpoint = endpoint.numbered(*next);
-        // 2^30 endpoints: a mesh of 5,000 that rolls every hour has so many in 24 years; from then on all are equally new.
-        *next = (*next + 1).min((1 << 30) - 1);
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,189 @@
+//! The endpoints of one slice, compactly: 10 bytes per IPv4 endpoint and 22 per IPv6 one, in one allocation.
+//!
+//! Which of a node's endpoints is newer is not in the API, so they are numbered as they are first seen; the numbers go from
+//! one reading to the next, and from slice to slice.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::api::{self, Family};
+use crate::discovery::Readiness;
+use crate::discovery::members::{MemberId, Members};
+use crate::limits;
+
+/// One address of one member. Bytes, so that nothing is lost to alignment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint<const N: usize> {
+    /// When first seen, counted over all endpoints, times 4, and the readiness.
+    number: [u8; 4],
+    member: MemberId,
+    address: [u8; N],
+}
+
+const _: () =
+    assert!(size_of::<Endpoint<4>>() == 10 && size_of::<Endpoint<16>>() == 22, "as the head of this file says");
+
+impl<const N: usize> Endpoint<N> {
+    const fn new(member: MemberId, address: [u8; N], readiness: Readiness) -> Self {
+        Self { number: (readiness as u32).to_ne_bytes(), member, address }
+    }
+
+    const fn numbered(mut self, number: u32) -> Self {
+        self.number = (number << 2 | u32::from_ne_bytes(self.number) & 3).to_ne_bytes();
+        self
+    }
+
+    const fn number(&self) -> u32 {
+        u32::from_ne_bytes(self.number) >> 2
+    }
+
+    const fn readiness(&self) -> Readiness {
+        match u32::from_ne_bytes(self.number) & 3 {
+            0 => Readiness::Ready,
+            1 => Readiness::Unready,
+            _ => Readiness::Terminating,
+        }
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
+        (self.member, self.address) == (other.member, other.address)
+    }
+}
+
+/// The endpoints of a slice, all of one family.
+pub enum Endpoints {
+    V4(Box<[Endpoint<4>]>),
+    V6(Box<[Endpoint<16>]>),
+}
+
+impl Endpoints {
+    /// None.
+    pub fn none() -> Self {
+        Self::V4(Box::default())
+    }
+
+    /// Those of a slice that can be used, without numbers; and how many cannot.
+    pub fn of(slice: &api::Slice, members: &mut Members) -> (Self, usize) {
+        let mut refused = 0;
+        let read = match slice.family {
+            Some(Family::V4) => Self::V4(compact(members, slice, &mut refused, ipv4)),
+            Some(Family::V6) => Self::V6(compact(members, slice, &mut refused, ipv6)),
+            None => Self::none(),
+        };
+        (read, refused)
+    }
+
+    /// Takes over the numbers that they have in one of those, of which the one that knows most should come first.
+    pub fn inherit<'s>(&mut self, known: impl Iterator<Item = &'s Self>) {
+        match self {
+            Self::V4(new) => inherit(new, known, |known| if let Self::V4(all) = known { all } else { &[] }),
+            Self::V6(new) => inherit(new, known, |known| if let Self::V6(all) = known { all } else { &[] }),
+        }
+    }
+
+    /// Numbers those that have none, from `next` on.
+    pub fn number(&mut self, next: &mut u32) {
+        match self {
+            Self::V4(all) => number(all, next),
+            Self::V6(all) => number(all, next),
+        }
+    }
+
+    /// Number, member, address and state of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
+        let (v4, v6): (&[_], &[_]) = match self {
+            Self::V4(all) => (all, &[]),
+            Self::V6(all) => (&[], all),
+        };
+        let v4 = v4.iter().map(|e| (e.number(), e.member, IpAddr::V4(Ipv4Addr::from(e.address)), e.readiness()));
+        v4.chain(v6.iter().map(|e| (e.number(), e.member, IpAddr::V6(Ipv6Addr::from(e.address)), e.readiness())))
+    }
+
+    /// Whose they are.
+    pub fn members(&self) -> impl Iterator<Item = MemberId> {
+        self.iter().map(|(_, member, ..)| member)
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        match self {
+            Self::V4(all) => all.is_empty(),
+            Self::V6(all) => all.is_empty(),
+        }
+    }
+
+    /// What they take.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::V4(all) => size_of_val(&**all),
+            Self::V6(all) => size_of_val(&**all),
+        }
+    }
+}
+
+/// The endpoints of a slice that can be used.
+fn compact<const N: usize>(
+    members: &mut Members,
+    slice: &api::Slice,
+    refused: &mut usize,
+    read: impl Fn(IpAddr) -> Option<[u8; N]>,
+) -> Box<[Endpoint<N>]> {
+    let count = slice.endpoints().count();
+    let mut kept = Vec::with_capacity(count.min(limits::ENDPOINTS_PER_SLICE_MAX));
+    for endpoint in slice.endpoints() {
+        let address = endpoint.address.parse().ok().filter(|a: &IpAddr| !a.is_unspecified()).and_then(&read);
+        let node = [endpoint.node, endpoint.pod, endpoint.address].into_iter().find(|name| !name.is_empty());
+        let zone = Some(endpoint.zone).filter(|zone| (1..=limits::NAME_BYTES_MAX).contains(&zone.len()));
+        let put = |node: &str| members.put(node, zone);
+        if let Some(address) = address
+            && kept.len() < limits::ENDPOINTS_PER_SLICE_MAX
+            && let Some(member) = node.filter(|node| node.len() <= limits::NAME_BYTES_MAX).and_then(put)
+        {
+            kept.push(Endpoint::new(member, address, endpoint.readiness));
+        }
+    }
+    *refused = count - kept.len();
+    kept.into()
+}
+
+const fn ipv4(address: IpAddr) -> Option<[u8; 4]> {
+    match address {
+        IpAddr::V4(address) => Some(address.octets()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+const fn ipv6(address: IpAddr) -> Option<[u8; 16]> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(address.octets()),
+    }
+}
+
+/// The slice as it was is looked at first, where nearly all are found, and all others only for those who are new.
+fn inherit<'s, const N: usize>(
+    new: &mut [Endpoint<N>],
+    before: impl Iterator<Item = &'s Endpoints>,
+    of_family: impl Fn(&'s Endpoints) -> &'s [Endpoint<N>],
+) {
+    let mut left = new.len();
+    for known in before.map(of_family) {
+        if left == 0 {
+            return;
+        }
+        for endpoint in new.iter_mut().filter(|endpoint| endpoint.number() == 0) {
+            if let Some(same) = known.iter().find(|other| other.is_of(endpoint)) {
+                *endpoint = endpoint.numbered(same.number());
+                left -= usize::from(same.number() != 0);
+            }
+        }
+    }
+}
+
+fn number<const N: usize>(endpoints: &mut [Endpoint<N>], next: &mut u32) {
+    for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.number() == 0) {
+        *endpoint = endpoint.numbered(*next);
+        // 2^30 endpoints: a mesh of 5,000 that rolls every hour has so many in 24 years; from then on all are equally new.
+        *next = (*next + 1).min((1 << 30) - 1);
+    }
+}
