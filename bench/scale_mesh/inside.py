@@ -9,7 +9,7 @@ import concurrent.futures, json, pathlib, re, subprocess, sys, threading, time, 
 import encode, plane, server
 
 ACCOUNT, API_PORT, PORT = "/run/secrets/kubernetes.io/serviceaccount", 19879, 9877
-SETTLE, QUIET = 25, 45
+SETTLE, QUIET, MINUTE = 25, 45, 75
 FORMS = (encode.JSON, encode.PROTOBUF, encode.METADATA, encode.TABLE)
 
 
@@ -178,7 +178,7 @@ def agent(nodes, binary):
                 if process.poll() is not None:
                     sys.exit("the canary ended in the rollout")
             found["rollout_seconds"] = time.monotonic() - began
-            time.sleep(QUIET)
+            time.sleep(MINUTE)
             events = mesh.events[first:]
             found["rollout"] = {"events": len(events), **traffic(before, api.counts.now()), "whole": watched_whole(events)}
             found["rollout"]["requests_at"] = [(round(at, 2), kind, path.rsplit("/", 1)[-1]) for at, kind, path in api.log[requests:]]
@@ -187,6 +187,8 @@ def agent(nodes, binary):
             found["rss_most_kb"], found["rss_after_kb"] = most.most, rollup(process.pid)
             found["after"] = exposed(text)
             found["heard_of_api_after"] = total(text, "api_received_bytes_total")
+            found["slowest_get"] = api.slowest
+            found["lost_of"] = {labels["peer_node"]: value for name, labels, value in samples(text) if name == "kube_canary_probes_lost_total" and value}
             found["lost"] = total(text, "probes_lost_total") - lost_before
             found["terminating_probes"] = total(text, "probes_terminating_total")
             found["sent"] = total(text, "probes_sent_total")
@@ -198,12 +200,14 @@ def agent(nodes, binary):
 
 
 def exposed(text):
-    """Series by what they are of."""
-    figures = {"scrape_bytes": len(text), "series": 0, "peer_series": 0, "zone_series": 0}
+    """Series by what they are of, and memory by category (KB, resident)."""
+    figures = {"scrape_bytes": len(text), "series": 0, "peer_series": 0, "zone_series": 0, "memory_kb": {}}
     for name, labels, value in samples(text):
         figures["series"] += 1
         figures["peer_series"] += "peer_node" in labels
         figures["zone_series"] += "peer_zone" in labels and "peer_node" not in labels
+        if name == "kube_canary_memory_bytes" and labels["state"] in ("clean", "dirty"):
+            figures["memory_kb"][labels["category"]] = figures["memory_kb"].get(labels["category"], 0) + value / 1024
         if name.removeprefix("kube_canary_") in ("mesh_members", "watchers", "watchers_missing", "suppressed_series", "peer_list_age_seconds"):
             figures["/".join([name.removeprefix("kube_canary_"), *labels.get("zone", "").split()])] = value
     return figures

@@ -53,6 +53,7 @@ class Server:
     def __init__(self, plane, directory, port):
         self.plane, self.changed, self.counts = plane, threading.Condition(), Counts()
         self.begin, self.log = time.monotonic(), []  # (moment, kind, path) of every request
+        self.slowest = 0.0  # answer of a GET, seconds: what the stand-in itself may have spoilt
         self.context = credentials(directory)
         self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
         for work in (self.drive, self.listen):
@@ -109,9 +110,12 @@ class Server:
             return self.send(connection, kind, 406, encode.JSON, encode.status(encode.JSON, 406, "NotAcceptable", "not acceptable"))
         if kind == "watch":
             return self.watch(connection, form, query)
+        asked = time.monotonic()
         with self.changed:
             code, body = self.page(form, query) if kind == "list" else self.get(form, path)
         self.send(connection, kind, code, form, body)
+        if kind == "get":
+            self.slowest = max(self.slowest, time.monotonic() - asked)
 
     def send(self, connection, kind, code, form, body):
         body = encode.answer(form, body)
