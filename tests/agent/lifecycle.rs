@@ -37,7 +37,11 @@ fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
 #[test]
 fn a_scrape_under_way_ends_whole_and_finds_every_probe_answered() {
     let file = peers_file(200);
-    let mut canary = Canary::of(command(PLAIN, &["--interval", "100ms"]).arg("--peers-file").arg(&file));
+    let mut canary = Canary::of(
+        command(PLAIN, &["--interval", "100ms", "--max-peers", "0", "--series-budget", "1000000"])
+            .arg("--peers-file")
+            .arg(&file),
+    );
     until_so("all have answered", || {
         let metrics = canary.metrics();
         metrics.0.iter().filter(|s| s.name == "kube_canary_probes_received_total" && s.value >= 3.0).count() == 200
