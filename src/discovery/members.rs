@@ -186,7 +186,13 @@ impl Members {
 
     /// Whether any is absent, and so may be let go without a new list.
     pub fn any_absent(&self) -> bool {
-        self.entries.iter().any(|entry| entry.length > 0 && entry.absent_since != PRESENT)
+        self.any_absent_of(|_| true)
+    }
+
+    /// Whether any of those is.
+    pub fn any_absent_of(&self, those: impl Fn(MemberId) -> bool) -> bool {
+        let is_absent = |entry: &Entry| entry.length > 0 && entry.absent_since != PRESENT;
+        (0..).zip(&*self.entries).any(|(id, entry)| is_absent(entry) && those(MemberId(id)))
     }
 
     /// Changes whenever a selection may: a member has come or gone, or is in another zone.

@@ -1,5 +1,5 @@
-//! When a slice that has changed is read: soon where it holds peers of ours, later otherwise, at once where a peer in it is
-//! doubted. Time and randomness are arguments.
+//! When a slice that has changed is read: soon where it holds peers of ours, or may hold one that is missing; later
+//! otherwise; at once where a peer in it is doubted. Time and randomness are arguments.
 //!
 //! A change is seen by every agent in the same millisecond, and a slice in the middle of a rollout changes several times a
 //! second: without a pause, each of 5,000 agents would read each of 50 slices again and again. The pause grows with the number of
@@ -16,7 +16,7 @@ use crate::limits;
 /// How much a slice's content matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It holds an endpoint that is probed, or may hold one, for it has never been read.
+    /// It holds an endpoint that is probed, or may hold one: it has never been read, or a peer of ours is missing.
     Ours,
     /// It holds others.
     Others,

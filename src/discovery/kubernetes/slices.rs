@@ -252,7 +252,10 @@ impl Store {
     /// The slice to read next, the version that it must have at least, and when.
     pub fn next(&self, is_ours: impl Fn(MemberId) -> bool, timing: &Timing) -> Option<(&str, u64, Instant)> {
         let count = self.len();
-        let due = |slice: &Slice| Some(slice.stale?.due(slice.need(&is_ours), count, timing));
+        // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
+        let searched = self.members.any_absent_of(&is_ours);
+        let need = |slice: &Slice| if searched { Need::Ours } else { slice.need(&is_ours) };
+        let due = |slice: &Slice| Some(slice.stale?.due(need(slice), count, timing));
         let all = self.slices.iter().filter_map(|(name, slice)| Some((&**name, slice.heard, due(slice)?)));
         all.min_by_key(|(.., due)| *due)
     }

@@ -215,6 +215,21 @@ fn slices_of_ours_are_due_before_those_of_others() {
 }
 
 #[test]
+fn while_a_peer_of_ours_is_missing_it_may_be_in_any_slice_that_has_changed() {
+    let (now, timing) = (Instant::now(), Timing::default());
+    let slices: Vec<_> = (0..20)
+        .map(|n| slice(&format!("s{n:02}"), "1", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]))
+        .collect();
+    let mut store = listed(&slices);
+    let (ours, others) = (store.members().find("n13").unwrap(), store.members().find("n14").unwrap());
+    put(&mut store, &slice("s13", "2", "IPv4", &[]), true).unwrap();
+    store.settle(now);
+    heard(&mut store, "s05", 3, now);
+    let due = |wanted| store.next(|id| id == wanted, &timing).unwrap().2 - now;
+    assert_eq!([ours, others].map(due), [15_200, 60_800].map(Duration::from_millis));
+}
+
+#[test]
 fn more_slices_than_allowed_are_refused_and_the_known_ones_still_change() {
     let mut store =
         listed(&(0..limits::SLICES_MAX).map(|n| slice(&format!("s{n}"), "1", "IPv4", &[])).collect::<Vec<_>>());
