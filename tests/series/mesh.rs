@@ -7,7 +7,7 @@ use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
-use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
+use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE, SERIES_BUDGET_MAX};
 use kube_canary::peers::{Directory, Own, Presence, SlotId};
 use kube_canary::prober::{Event, Sink as _};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -102,6 +102,8 @@ impl Agent {
     /// Lets go of who left so long ago, and closes up the holes if nobody is on the way. Returns whether any were.
     pub fn forget(&self, now: Nanos, after: Nanos) -> bool {
         let mut directory = self.view.directory.write().expect("no panic");
+        // As the agent does, which ends their probing first.
+        directory.stop(now, after.min(LEAVE_GRACE.into())).for_each(|change| self.view.statistics.apply(change));
         directory.forget(now, after);
         if !self.view.walks.are_over() {
             return false;
