@@ -30,19 +30,20 @@ pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Probes of one peer that may be under way at once: bounds the flight table by `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// How long a loss is withheld at most while it is asked whether the list is right, and how long no further question is
-/// asked about its address. A node that dies right after it has answered is sent to up to an interval later; with timeout
-/// and slack (1 + 1 + 0.125 s by default) its loss is booked within three intervals even where no answer comes. An API
-/// server in the cluster answers in 5 to 50 ms.
-pub const DOUBT_TIME: Duration = Duration::from_millis(750);
+/// asked about its address. Kubernetes discovery answers at once unless the peer's slice has changed since it was read, or
+/// it is out of touch; then it reads the slice, which takes an API server 5 to 50 ms, and one that thousands of agents ask
+/// in a rollout, seconds. With 0.75 s such rollouts showed single losses.
+pub const DOUBT_TIME: Duration = Duration::from_secs(3);
 /// How long a question is kept back: the reply to a later probe, which spares it, is on its way where a packet was lost and
 /// nobody has gone. Longer than round trips in a cluster.
 pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
 /// Peers that are in doubt at once, and questions that may wait for their source; losses of more are booked at once. 24
 /// peers by both protocols on both networks are 96; where more vanish within a second, it is no rollout.
 pub const DOUBTS_MAX: u16 = 128;
-/// Losses of one peer that are withheld: at the shortest interval, as long as a doubt lasts. Below intervals of 100 ms so many,
-/// booked at once, may be more than what is left of the 255 that a recent half counts, which then counts no further.
-pub const WITHHELD_MAX: u8 = 100;
+/// Losses of one peer that are withheld: as long as a doubt lasts, at intervals of 15 ms and more; at shorter ones further
+/// losses are booked. Below 100 ms so many, booked at once, may be more than what is left of the 255 that a recent half
+/// counts, which then counts no further.
+pub const WITHHELD_MAX: u8 = 200;
 /// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
 /// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
@@ -201,7 +202,7 @@ pub const READ_OVERDUE: Duration = Duration::from_secs(30);
 pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
 /// Readings of doubted slices are spread over so much for each further slice …
 pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
-/// … and this at most: a tenth of the time that the asker waits.
+/// … and this at most: little beside the time that the asker waits.
 pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
 /// server has sent away come back over 10 s, not over one …
@@ -381,7 +382,7 @@ const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
-const _: () = assert!(DOUBT_TIME.as_millis() / INTERVAL_MIN.as_millis() < WITHHELD_MAX as u128);
+const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);

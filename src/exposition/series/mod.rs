@@ -16,7 +16,7 @@ use forms::{Demand, Extra, ExtraDemand, Forms, Ladder, PEER_COUNTERS, SEND_ERROR
 use worst::{Badness, Candidate, Worst};
 
 use crate::limits::{HEAD_SHARED_TIME, WORST_PEERS_MAX, ZONES_MAX};
-use crate::peers::{Directory, Peer, SlotId, Via, ZoneId};
+use crate::peers::{Directory, Peer, Presence, SlotId, Via, ZoneId};
 use crate::statistics::{PeerReading, Statistics};
 use crate::units::Nanos;
 
@@ -242,7 +242,10 @@ impl Planner {
         };
         mark(&mut plan.slots, &self.worst);
         if self.worst.is_due(now) {
-            let others = all().filter(|(_, slot)| !plan.slots.has(slot.index()));
+            // Who has left has nothing new to tell.
+            let others = directory.peers().filter(|(_, peer)| peer.presence() != Presence::Left);
+            let others = others.map(|(slot, peer)| (identity(peer), slot));
+            let others = others.filter(|(_, slot)| !plan.slots.has(slot.index()));
             let others = others.map(|(identity, slot)| Candidate { identity, slot, badness: badness(slot) });
             self.worst.choose(now, places, peers, others, badness);
             mark(&mut plan.slots, &self.worst);
