@@ -23,7 +23,7 @@ struct Agent {
 
 impl Agent {
     fn new(peers: u16, interval: Nanos, about: About) -> Self {
-        let settings = Settings { interval, timeout: interval, payload_bytes: 56, node: "self".into() };
+        let settings = Settings { interval, timeout: interval, payload_bytes: 56, node: "self".into(), doubts: false };
         let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock).expect("ICMP sockets");
         let mut prober = Prober::new(sockets, MonotonicClock, &settings);
         let statistics = Statistics::new(Bounds::default(), interval);

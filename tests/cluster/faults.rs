@@ -147,9 +147,9 @@ impl<'a> NodeRemoved<'a> {
 impl Drop for NodeRemoved<'_> {
     fn drop(&mut self) {
         let created = self.cluster.kubectl_with_input(&["create", "--filename", "-"], &self.object);
-        report(created.and_then(|output| match output.status.success() {
-            true => Ok(String::new()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        report(created.and_then(|output| {
+            let is_done = output.status.success();
+            is_done.then(String::new).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
         }));
     }
 }

@@ -244,15 +244,15 @@ impl Test {
         let during = until("more loss, though Kubernetes has given the node up", PROBES, || lost(&known, 5.0));
         // A node that is no longer part of the cluster is nobody's loss.
         let removed = faults::NodeRemoved::start(&self.cluster, &cut);
-        let mut last = (Instant::now(), during);
+        let mut latest = (Instant::now(), during);
         let during = until("no more loss once the node is removed", NODE, || {
             let now = self.links(&others)?;
-            let into = growth(&last.1, &now, into_cut)?;
+            let into = growth(&latest.1, &now, into_cut)?;
             if into.values().any(|link| link.lost > 0.0) {
-                last = (Instant::now(), now);
+                latest = (Instant::now(), now);
                 return Err(format!("{into:?}"));
             }
-            if last.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
+            if latest.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
         });
         let elsewhere = growth(&before, &during, |_, peer| peer != cut).unwrap();
         assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");

@@ -40,8 +40,8 @@ impl Test {
             if left.is_zero() { Ok(()) } else { Err(format!("{left:?} to go")) }
         });
         let (during, ages) = look().unwrap();
-        let aged = AWAY.as_secs_f64() - 1.0;
-        assert!(ages.iter().all(|age| *age >= aged), "the list's age does not tell of the outage: {ages:?}");
+        let least = AWAY.as_secs_f64() - 1.0;
+        assert!(ages.iter().all(|age| *age >= least), "the list's age does not tell of the outage: {ages:?}");
         assert!(before.keys().eq(during.keys()), "peers came or went: {:?}, then {:?}", before.keys(), during.keys());
         drop(cut);
         drop(api);

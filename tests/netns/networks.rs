@@ -19,11 +19,11 @@ const IPV4: [Via; 2] = [("icmp", "node"), ("icmp", "pod")];
 const DUAL_STACK: [Via; 4] = [("icmp", "node"), ("icmp", "pod"), ("icmpv6", "node"), ("icmpv6", "pod")];
 
 /// A canary on every node, which is listed at its pod's addresses and knows its node's; and the list of them.
-fn canaries<'a>(
-    mesh: &'a Mesh,
+fn canaries(
+    mesh: &Mesh,
     pods: impl Fn(&Node) -> Vec<String>,
     nodes: impl Fn(&Node) -> Vec<String>,
-) -> (Vec<Canary<'a>>, PathBuf) {
+) -> (Vec<Canary<'_>>, PathBuf) {
     let peers = mesh.peers_file(&pods);
     let start = |node| {
         let (pods, nodes) = (pods(node).join(","), nodes(node).join(","));
@@ -108,7 +108,9 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
 
     let replies = format!("ip saddr {} icmp type echo-reply drop", c.other_ipv4());
     let underlay = Faults::new(&mesh.hub, "to-c", &[], &[replies]);
-    to_c.iter().for_each(|canary| is_dead(canary, "c", on_node));
+    for canary in to_c {
+        is_dead(canary, "c", on_node);
+    }
     for (canary, peer) in pairs(&canaries).filter(|(_, peer)| *peer != "c") {
         for via in IPV4 {
             let link = link(canary, peer, via);
@@ -132,11 +134,11 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
 fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
     let mesh = Mesh::new();
     // A third address of each, for the successors of the pods are at the second.
-    let of_node = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
+    let second_address = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
     for node in &mesh.nodes {
-        node.namespace.ip(&format!("address add {}/24 dev eth0\n", of_node(node)));
+        node.namespace.ip(&format!("address add {}/24 dev eth0\n", second_address(node)));
     }
-    let (canaries, list) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![of_node(node)]);
+    let (canaries, list) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![second_address(node)]);
     all_clean(&canaries, &IPV4);
     let [on_node, on_pod] = IPV4;
     let (a, b) = (&canaries[0], mesh.node("b"));
