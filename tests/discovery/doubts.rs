@@ -25,6 +25,13 @@ async fn patiently() -> (Api, Watch) {
     (api, watch)
 }
 
+/// The first slice has changed, and nobody has read it yet.
+async fn s1_changes(api: &mut Api, watch: &Watch) {
+    watch.changed(&slice("s1", "101", "IPv4", &[]));
+    watch.bookmark("102");
+    api.confirmed().await;
+}
+
 #[test]
 fn what_is_fresh_or_not_known_is_sure_at_once() {
     leaks::run(async {
@@ -82,9 +89,7 @@ fn one_reading_answers_all_who_wait_for_it() {
         let [first, second] = two();
         let crowded = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n3", "10.0.0.3")]);
         let watch = api.synced_with(&[crowded, second]).await;
-        watch.changed(&slice("s1", "101", "IPv4", &[]));
-        watch.bookmark("102");
-        api.confirmed().await;
+        s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
         let reading = api.request().await;
@@ -103,9 +108,7 @@ fn one_reading_answers_all_who_wait_for_it() {
 fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        watch.changed(&slice("s1", "101", "IPv4", &[]));
-        watch.bookmark("102");
-        api.confirmed().await;
+        s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
         api.request().await.answer(500, "", b"oops");
@@ -137,9 +140,7 @@ fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
 fn who_is_out_of_touch_is_sure_at_once() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        watch.changed(&slice("s1", "101", "IPv4", &[]));
-        watch.bookmark("102");
-        api.confirmed().await;
+        s1_changes(&mut api, &watch).await;
         watch.cut();
         // Its head does not come: nobody knows what has changed.
         let unanswered = api.request().await;
@@ -160,9 +161,7 @@ fn who_is_out_of_touch_is_sure_at_once() {
 fn who_waits_when_the_watch_ends_is_answered() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        watch.changed(&slice("s1", "101", "IPv4", &[]));
-        watch.bookmark("102");
-        api.confirmed().await;
+        s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
         let _never_answered = api.request().await;

@@ -66,26 +66,18 @@ class Case:
         (directory / f"{self.name}.json").write_text(json.dumps(text))
 
 
-def firing(at, *expected):
+BY_NETWORK = ("network", *NAMES)
+
+
+def firing(at, *expected, by=NAMES):
     """Exactly these fire at that second."""
-    expr = f'count by ({",".join(NAMES)}) (ALERTS{{alertstate="firing"}})'
+    expr = f'count by ({",".join(by)}) (ALERTS{{alertstate="firing"}})'
     return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
 
 
-def ever(at, *expected):
+def ever(at, *expected, by=NAMES):
     """Exactly these have fired, at one time or another."""
-    expr = f'group by ({",".join(NAMES)}) (max_over_time(ALERTS{{alertstate="firing"}}[{at}s]))'
-    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
-
-
-def firing_on(at, *expected):
-    """Likewise, by network."""
-    expr = f'count by (network,{",".join(NAMES)}) (ALERTS{{alertstate="firing"}})'
-    return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
-
-
-def ever_on(at, *expected):
-    expr = f'group by (network,{",".join(NAMES)}) (max_over_time(ALERTS{{alertstate="firing"}}[{at}s]))'
+    expr = f'group by ({",".join(by)}) (max_over_time(ALERTS{{alertstate="firing"}}[{at}s]))'
     return {"expr": expr, "eval_time": f"{at}s", "exp_samples": samples(expected)}
 
 
@@ -201,7 +193,11 @@ def networks(seed):
             mesh.faults = [Fault(into(bad), 0.1, WARM, WARM + 180, network)]
             expected = of(said, [node(bad)])
             at = WARM + 75
-            checks = [firing_on(at, *expected), firing_on(WARM + 180, *expected), ever_on(WARM + 330, *expected)]
+            checks = [
+                firing(at, *expected, by=BY_NETWORK),
+                firing(WARM + 180, *expected, by=BY_NETWORK),
+                ever(WARM + 330, *expected, by=BY_NETWORK),
+            ]
             # Requests are counted where the pods are.
             way = "both" if network == "node" else "in"
             checks.append(direction_on(WARM + 170, bad, said, way))
@@ -210,7 +206,8 @@ def networks(seed):
     both(mesh)
     mesh.faults = [Fault(between("a", "b"), 0.2, WARM, WARM + 180)]
     expected = of("node", links(THREE, ("a", "b")))
-    yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, [firing_on(WARM + 120, *expected), ever_on(WARM + 330, *expected)])
+    checks = [firing(WARM + 120, *expected, by=BY_NETWORK), ever(WARM + 330, *expected, by=BY_NETWORK)]
+    yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, checks)
 
 
 def directions(seed):
