@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::clock;
-use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT};
@@ -30,7 +30,7 @@ impl Agent {
     fn new(peers: impl Iterator<Item = (String, IpAddr)>) -> Self {
         let spec = |(node, address)| {
             let zone = Some("zone-a".to_owned());
-            PeerSpec { node, address, zone, readiness: Readiness::Ready, http_port: None, network: Network::Pod }
+            PeerSpec { zone, ..PeerSpec::pod(node, address) }
         };
         let statistics = Statistics::new(Bounds::default(), Nanos(SECOND));
         let mut directory = Directory::default();

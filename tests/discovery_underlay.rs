@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube_canary::discovery::underlay::{self, Ends};
-use kube_canary::discovery::{
-    self, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Source, StaticConfig, Update,
-};
+use kube_canary::discovery::{self, MeshFacts, Ourselves, PeerList, PeerSpec, Source, StaticConfig, Update};
 use kube_canary::limits::IDENTITY_REQUESTS_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -182,14 +180,7 @@ fn ourselves(http_port: u16) -> Ourselves {
 }
 
 fn pod(node: &str, address: &str) -> PeerSpec {
-    PeerSpec {
-        node: node.into(),
-        address: ip(address),
-        zone: Some("z".into()),
-        readiness: Readiness::Ready,
-        http_port: None,
-        network: Network::Pod,
-    }
+    PeerSpec { zone: Some("z".into()), ..PeerSpec::pod(node, ip(address)) }
 }
 
 /// `NODE ADDRESS NETWORK` of each entry.

@@ -14,7 +14,7 @@ use http_support::{Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
-use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
 use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
@@ -91,14 +91,7 @@ impl Routes for Adopted {
 
 fn spec(node: &str, port: u16) -> PeerSpec {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    PeerSpec {
-        node: node.into(),
-        address,
-        zone: Some("z".into()),
-        readiness: Readiness::Ready,
-        http_port: Some(port),
-        network: Network::Pod,
-    }
+    PeerSpec { zone: Some("z".into()), http_port: Some(port), ..PeerSpec::pod(node, address) }
 }
 
 impl Mesh {

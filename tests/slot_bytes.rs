@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
@@ -68,12 +68,8 @@ impl Agent {
     /// A list takes effect, and is lived with for some seconds. Returns the bytes of the names in it.
     fn live_with(&mut self, numbers: impl Iterator<Item = u32>) -> usize {
         let spec = |number: u32| PeerSpec {
-            node: format!("node-{number}"),
-            address: IpAddr::V4(Ipv4Addr::from(0x0a01_0000 + number)),
             zone: Some(format!("zone-{}", number % 3)),
-            readiness: Readiness::Ready,
-            http_port: None,
-            network: Network::Pod,
+            ..PeerSpec::pod(format!("node-{number}"), IpAddr::V4(Ipv4Addr::from(0x0a01_0000 + number)))
         };
         let list = PeerList { peers: numbers.map(spec).collect() };
         let names = list.peers.iter().map(|peer| peer.node.len()).sum();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
@@ -29,12 +29,8 @@ impl Agent {
         let statistics = Statistics::new(Bounds::default(), interval);
         let mut directory = Directory::default();
         let spec = |peer| PeerSpec {
-            node: format!("node-{peer}"),
-            address: address(peer),
             zone: Some(format!("zone-{}", peer % 3)),
-            readiness: Readiness::Ready,
-            http_port: None,
-            network: Network::Pod,
+            ..PeerSpec::pod(format!("node-{peer}"), address(peer))
         };
         let own = Own { node: "self".into(), ..Own::default() };
         let list = PeerList { peers: (0..peers).map(spec).collect() };

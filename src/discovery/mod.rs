@@ -75,6 +75,14 @@ pub struct PeerSpec {
     pub network: Network,
 }
 
+impl PeerSpec {
+    /// A pod that is ready, of a zone and a port that the source does not tell.
+    pub fn pod(node: impl Into<String>, address: IpAddr) -> Self {
+        let (zone, readiness, http_port, network) = (None, Readiness::Ready, None, Network::Pod);
+        Self { node: node.into(), address, zone, readiness, http_port, network }
+    }
+}
+
 /// A complete list of the mesh as a source sees it at one moment; one's own entry may be among it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerList {

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::report::Reporter;
-use super::{Network, PeerList, PeerSpec, Readiness, Update, Updates};
+use super::{PeerList, PeerSpec, Update, Updates};
 use crate::limits;
 
 /// Why a list of peers is refused: what, where, and what would be accepted.
@@ -101,14 +101,7 @@ pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
         return Err("the address is multicast");
     }
     let zone = zone.map(str::to_owned);
-    Ok(PeerSpec {
-        node: node.to_owned(),
-        address,
-        zone,
-        readiness: Readiness::Ready,
-        http_port: None,
-        network: Network::Pod,
-    })
+    Ok(PeerSpec { zone, ..PeerSpec::pod(node, address) })
 }
 
 const EMPTY_NAME: &str = "the name is empty";

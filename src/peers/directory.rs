@@ -263,14 +263,7 @@ mod tests {
     fn spec(text: &str) -> PeerSpec {
         let (node, rest) = text.split_once('=').unwrap();
         let (address, zone) = rest.split_once('@').map_or((rest, None), |(a, z)| (a, Some(z.to_owned())));
-        PeerSpec {
-            node: node.into(),
-            address: address.parse().unwrap(),
-            zone,
-            readiness: Readiness::Ready,
-            http_port: None,
-            network: Network::Pod,
-        }
+        PeerSpec { zone, ..PeerSpec::pod(node, address.parse().unwrap()) }
     }
 
     fn list(entries: &[&str]) -> PeerList {

@@ -42,17 +42,9 @@ pub fn nodes(peers: &[PeerSpec]) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::Network;
 
     fn spec(node: &str, last: u8, readiness: Readiness) -> PeerSpec {
-        PeerSpec {
-            node: node.into(),
-            address: [10, 0, 0, last].into(),
-            zone: None,
-            readiness,
-            http_port: None,
-            network: Network::Pod,
-        }
+        PeerSpec { readiness, ..PeerSpec::pod(node, [10, 0, 0, last].into()) }
     }
 
     fn own() -> Own {

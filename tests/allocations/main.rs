@@ -18,7 +18,7 @@ mod wire;
 
 use std::net::IpAddr;
 
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Applied, Directory, Own};
 use kube_canary::prober::{Clock, Prober, Wire};
 use kube_canary::statistics::Statistics;
@@ -27,12 +27,9 @@ use kube_canary::units::Nanos;
 /// A list of these addresses, named as nodes are, in three zones.
 fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList {
     let spec = |(index, address, readiness)| PeerSpec {
-        node: format!("node-{index}"),
-        address,
         zone: Some(format!("zone-{}", index % 3)),
         readiness,
-        http_port: None,
-        network: Network::Pod,
+        ..PeerSpec::pod(format!("node-{index}"), address)
     };
     PeerList { peers: addresses.map(spec).collect() }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use kube_canary::allocator::finder;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::units::Nanos;
 
@@ -25,14 +25,7 @@ fn main() {
 /// What the agent does with a list, and nothing is left of it.
 fn peers_come_and_go() {
     let mut directory = Directory::default();
-    let peer = |index| PeerSpec {
-        node: format!("node-{index}"),
-        address: [127, 0, 1, index].into(),
-        zone: None,
-        readiness: Readiness::Ready,
-        http_port: None,
-        network: Network::Pod,
-    };
+    let peer = |index| PeerSpec::pod(format!("node-{index}"), [127, 0, 1, index].into());
     for _ in 0..3 {
         for peers in [(0..PEERS).map(peer).collect(), Vec::new()] {
             directory.apply(PeerList { peers }, &Own::default(), Nanos(0));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
 use kube_canary::peers::{Change, Directory, Own, SlotId};
 use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
@@ -161,14 +161,7 @@ pub fn put(address: IpAddr, to: IpAddr, readiness: Readiness) -> Saying {
 
 /// An entry of a list.
 pub fn spec(node: &str, address: IpAddr) -> PeerSpec {
-    PeerSpec {
-        node: node.into(),
-        address,
-        zone: None,
-        readiness: Readiness::Ready,
-        http_port: None,
-        network: Network::Pod,
-    }
+    PeerSpec::pod(node, address)
 }
 
 /// An address from its text.

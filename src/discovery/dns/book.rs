@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::resolve::{Family, Resolved};
 use crate::discovery::identity::Identity;
 use crate::discovery::random::spread;
-use crate::discovery::{Network, PeerList, PeerSpec, Readiness};
+use crate::discovery::{PeerList, PeerSpec};
 use crate::limits;
 
 /// One address.
@@ -130,12 +130,8 @@ impl Book {
         let mut all: Vec<_> = self.known.iter().collect();
         all.sort_by_key(|(_, known)| known.sequence);
         let peers = all.into_iter().map(|(address, known)| PeerSpec {
-            node: known.identity.as_ref().map_or_else(|| address.to_string(), |i| i.node.clone()),
-            address: *address,
             zone: known.identity.as_ref().and_then(|i| i.zone.clone()),
-            readiness: Readiness::Ready,
-            http_port: None,
-            network: Network::Pod,
+            ..PeerSpec::pod(known.identity.as_ref().map_or_else(|| address.to_string(), |i| i.node.clone()), *address)
         });
         PeerList { peers: peers.collect() }
     }

@@ -9,14 +9,9 @@ fn narrow(max_peers: usize) -> Narrow {
 }
 
 fn spec(number: usize) -> PeerSpec {
-    PeerSpec {
-        node: format!("n{number}"),
-        address: [10, 0, u8::try_from(number / 256).unwrap(), u8::try_from(number % 256).unwrap()].into(),
-        zone: Some(format!("z{}", number % 3)),
-        readiness: Readiness::Ready,
-        http_port: Some(9_877),
-        network: Network::Pod,
-    }
+    let address = [10, 0, u8::try_from(number / 256).unwrap(), u8::try_from(number % 256).unwrap()];
+    let zone = Some(format!("z{}", number % 3));
+    PeerSpec { zone, http_port: Some(9_877), ..PeerSpec::pod(format!("n{number}"), address.into()) }
 }
 
 fn list(numbers: impl IntoIterator<Item = usize>) -> Update {

@@ -8,14 +8,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn pod(node: &str, address: &str) -> PeerSpec {
-    PeerSpec {
-        node: node.into(),
-        address: ip(address),
-        zone: Some("z".into()),
-        readiness: Readiness::Ready,
-        http_port: None,
-        network: Network::Pod,
-    }
+    PeerSpec { zone: Some("z".into()), ..PeerSpec::pod(node, ip(address)) }
 }
 
 fn list(peers: &[(&str, &str)]) -> PeerList {
