@@ -161,11 +161,6 @@ fn three_hundred_nodes_in_light_and_dark() {
     let canary = Canary::of(&mesh());
     let browser = opened(&canary, false);
     browser.resize(1280, 1420, 1.0);
-    for scheme in ["light", "dark"] {
-        browser.prefer(scheme);
-        browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");
-        browser.until("!view.stale && !view.frame");
-        picture::take(&browser, &format!("mesh-300-{scheme}"));
-    }
+    picture::take_map(&browser, "mesh-300");
     assert_eq!(browser.console(), [""; 0]);
 }

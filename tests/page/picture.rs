@@ -19,6 +19,17 @@ pub fn take(browser: &Browser, name: &str) {
     std::fs::write(folder.join(format!("{name}.png")), image).expect("a file");
 }
 
+/// The map of a mesh of 300, its cursor on the row of node-100 and the column of node-007, in light and in dark:
+/// docs/images/`name`-SCHEME.png.
+pub fn take_map(browser: &Browser, name: &str) {
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");
+        browser.until("!view.stale && !view.frame");
+        take(browser, &format!("{name}-{scheme}"));
+    }
+}
+
 /// Base64 (RFC 4648), with its padding.
 fn decoded(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

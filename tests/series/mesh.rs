@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
-use kube_canary::discovery::{Network, PeerList, PeerSpec, Readiness};
+use kube_canary::discovery::{Network, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE, SERIES_BUDGET_MAX};
@@ -79,18 +79,13 @@ impl Agent {
         let spec = |way: &Way| {
             let [high, low] = way.node.to_be_bytes();
             let net = way.network as u8;
-            PeerSpec {
-                node: name(way.node),
-                address: if way.v6 {
-                    IpAddr::from([0xfd00, 0, 0, 0, 0, 0, net.into(), way.node])
-                } else {
-                    IpAddr::from([10, net, high, low])
-                },
-                zone: Some(format!("eu-central-1{}", char::from(b'a' + u8::try_from(way.node % self.zones).unwrap()))),
-                readiness: Readiness::Ready,
-                http_port: None,
-                network: way.network,
-            }
+            let address = if way.v6 {
+                IpAddr::from([0xfd00, 0, 0, 0, 0, 0, net.into(), way.node])
+            } else {
+                IpAddr::from([10, net, high, low])
+            };
+            let zone = format!("eu-central-1{}", char::from(b'a' + u8::try_from(way.node % self.zones).unwrap()));
+            PeerSpec { zone: Some(zone), network: way.network, ..PeerSpec::pod(name(way.node), address) }
         };
         let own = Own { node: name(0), zone: Some("eu-central-1a".into()), ..Own::default() };
         let mut directory = self.view.directory.write().expect("no panic");
