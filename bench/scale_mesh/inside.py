@@ -7,49 +7,17 @@ RESULT gets the figures as JSON. An address answers echo requests only while its
 import concurrent.futures, json, pathlib, re, subprocess, sys, threading, time, urllib.request
 
 import encode, plane, server
+from pings import Alive
 
 ACCOUNT, API_PORT, PORT = "/run/secrets/kubernetes.io/serviceaccount", 19879, 9877
 SETTLE, QUIET, MINUTE = 25, 45, 75
 FORMS = (encode.JSON, encode.PROTOBUF, encode.METADATA, encode.TABLE)
 
 
-def run(*words, text=None):
-    return subprocess.run(words, input=text, check=True, capture_output=True, text=True).stdout
-
-
-class Alive:
-    """Addresses that answer, as a set of nft."""
-
-    def __init__(self):
-        run("mount", "-t", "tmpfs", "tmpfs", "/run")
-        pathlib.Path(ACCOUNT).mkdir(parents=True)
-        run("ip", "link", "set", "lo", "up")
-        # Each canary its own ICMP socket: with raw ones each would read what all others get.
-        pathlib.Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 2147483647")
-        run("nft", "-f", "-", text="table inet canary { set alive { type ipv4_addr; }; chain arriving { type filter hook input priority 0; "
-            "icmp type echo-request ip daddr != @alive counter drop; }; }")
-        self.lock, self.due = threading.Lock(), []
-
-    def started(self, address):
-        with self.lock:
-            self.due.append(f"add element inet canary alive {{ {address} }}")
-
-    def stopped(self, address):
-        with self.lock:
-            self.due.append(f"delete element inet canary alive {{ {address} }}")
-
-    def flush(self):
-        with self.lock:
-            due, self.due = self.due, []
-        if due:
-            run("nft", "-f", "-", text="\n".join(due) + "\n")
-
-    def follow(self):
-        def work():
-            while True:
-                self.flush()
-                time.sleep(0.02)
-        threading.Thread(target=work, daemon=True).start()
+def account():
+    """The service account's directory is fixed; the mount namespace is ours."""
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    pathlib.Path(ACCOUNT).mkdir(parents=True)
 
 
 def get(address, path, seconds=10):
@@ -128,6 +96,7 @@ class Most(threading.Thread):
 
 
 def agent(nodes, binary):
+    account()
     alive = Alive()
     mesh = plane.Plane(nodes, alive.started, alive.stopped)
     alive.flush()
@@ -214,6 +183,7 @@ def exposed(text):
 
 
 def failing(nodes, binary):
+    account()
     alive = Alive()
     mesh = plane.Plane(nodes, alive.started, alive.stopped)
     alive.flush()

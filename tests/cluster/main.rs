@@ -61,7 +61,9 @@ fn the_shipped_manifest_measures_a_real_cluster() {
 
 fn step(name: &str, run: impl FnOnce()) {
     eprintln!("{name}");
+    let begun = Instant::now();
     run();
+    eprintln!("  {} s", begun.elapsed().as_secs());
 }
 
 struct Test {
