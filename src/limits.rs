@@ -82,7 +82,7 @@ pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
 /// Series that an agent exports, by default: 5,000 agents then hold 2.5 million, what one Prometheus takes.
 pub const SERIES_BUDGET_DEFAULT: usize = 500;
-/// The fewest that can be asked for: the agent's own are up to 106, and a region's zones must have room beside them.
+/// The fewest that can be asked for: the agent's own are up to 110, and a region's zones must have room beside them.
 pub const SERIES_BUDGET_MIN: usize = 200;
 /// The most: no limit in practice.
 pub const SERIES_BUDGET_MAX: usize = 1_000_000;
@@ -188,8 +188,8 @@ pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 /// touches a slice several times a second.
 pub const EVENTS_COALESCE: Duration = Duration::from_millis(100);
 /// For each further slice of the Service, a slice that holds peers of ours is read so much later after a change, ± 50 %. With
-/// that and the next two, what 5,000 agents read in a rollout of theirs, of 50 slices that change all the time, is 3,400 slices per
-/// second (docs/adr/0013).
+/// that and the next two, what 5,000 agents read in a rollout of theirs, of 50 slices that change all the time, is 4,600 slices per
+/// second, doubted ones included (docs/adr/0013).
 pub const READ_SPACING: Duration = Duration::from_millis(800);
 /// The middle of that pause at most, so that its end is a minute: what a list may lag behind where nobody doubts it.
 pub const READ_PAUSE_MIDDLE_MAX: Duration = Duration::from_secs(40);
@@ -313,8 +313,9 @@ pub const MESH_ZONES_MAX: usize = 17;
 pub const MESH_BYTES_MAX: usize = 900_000;
 /// Bytes that judging takes for each node, counted into those above.
 pub const MESH_JUDGED_BYTES_PER_NODE: usize = 56;
-/// From which age on a canary's list of peers is told to be old: sources confirm theirs within a minute or so.
-pub const LIST_AGE_MAX: Duration = Duration::from_mins(2);
+/// From which age on a canary's list of peers is told to be old: above [`WATCH_SILENCE`], after which a list is confirmed anew also
+/// where nothing in the cluster changes.
+pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
 /// Bytes that are kept of why a row is missing.
 pub const MESH_ERROR_BYTES_MAX: usize = 80;
 /// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over

@@ -244,8 +244,8 @@ mod tests {
         let row = |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
         for (node, says) in [
             ("n4", r#""peer_list_age_seconds":null,"watchers":0"#),
-            ("n1", r#""peer_list_age_seconds":120,"watchers":24,"watchers_missing":0"#),
-            ("n2", r#""peer_list_age_seconds":121,"watchers":12,"watchers_missing":2"#),
+            ("n1", r#""peer_list_age_seconds":240,"watchers":24,"watchers_missing":0"#),
+            ("n2", r#""peer_list_age_seconds":241,"watchers":12,"watchers_missing":2"#),
             ("n3", r#""version":"0.1.0""#),
         ] {
             reading.row(0, row(node, says).as_bytes()).unwrap();
@@ -253,7 +253,7 @@ mod tests {
         let (_, _, rows, told) = reading.finish();
         let old = |node: &str, age_seconds| OldList { node: node.into(), age_seconds };
         assert_eq!((rows, told.watchers, told.watchers_missing), (4, Some(12), 1));
-        assert_eq!(told.old_lists, [old("n2", Some(121.0)), old("n4", None)]);
+        assert_eq!(told.old_lists, [old("n2", Some(241.0)), old("n4", None)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use kube_canary::discovery::kubernetes::traffic::Verb;
 use kube_canary::prober::SendError;
 
 use crate::canary::Canary;
@@ -205,6 +206,7 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
     for (name, label) in CLOSED {
         row(name, label, values[&(name.to_owned(), label.to_owned())].iter().map(String::as_str).collect());
     }
+    row("kube_canary_api_requests_total", "verb", Verb::ALL.into_iter().map(Verb::label).collect());
     row(WITHOUT_SAMPLES[0].0, WITHOUT_SAMPLES[0].1, SendError::ALL.into_iter().map(SendError::label).collect());
     row(WITHOUT_SAMPLES[1].0, WITHOUT_SAMPLES[1].1, vec!["received", "lost"]);
     text

@@ -154,8 +154,8 @@ fn old_lists_are_named_and_young_ones_are_not() {
     mesh.about = |source| {
         let age = match source {
             0 => json!(null),
-            1 => json!(119.0),
-            2 => json!(185.0),
+            1 => json!(239.0),
+            2 => json!(305.0),
             _ => json!(3_600.0),
         };
         json!({"members": 9, "watchers": 8, "watchers_missing": 0, "peer_list_age_seconds": age})
@@ -164,13 +164,13 @@ fn old_lists_are_named_and_young_ones_are_not() {
     let browser = opened(&canary, false);
     assert_eq!(
         browser.text("$('lists').textContent"),
-        "Old peer lists: node-1 (never had one), node-3 (3 min), node-4 (60 min), node-5 (60 min), node-6 (60 min), 3 more"
+        "Old peer lists: node-1 (never had one), node-3 (5 min), node-4 (60 min), node-5 (60 min), node-6 (60 min), 3 more"
     );
     let row = |node: usize| {
         browser.text(&format!(
             "[...document.querySelectorAll('#agents tbody tr')].find((row) => row.cells[0].textContent === 'node-{node}').innerText"
         ))
     };
-    assert!(row(1).contains("never had one") && row(2).contains("2 min") && row(4).contains("60 min"), "{}", row(2));
+    assert!(row(1).contains("never had one") && row(2).contains("4 min") && row(4).contains("60 min"), "{}", row(2));
     assert_eq!(browser.console(), [""; 0]);
 }

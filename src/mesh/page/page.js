@@ -7,8 +7,8 @@
 const PERIOD = 15e3;
 // For the next piece of an answer, in ms.
 const PATIENCE = 60e3;
-// Older lists of peers are told, in seconds.
-const LIST_AGE = 120;
+// Older lists of peers are told, in seconds (src/limits.rs).
+const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
