@@ -210,6 +210,28 @@ def networks(seed):
     yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, checks)
 
 
+def thresholds():
+    """A link's 5 %: of the probes of one pair, on one network and by one protocol, whatever else the agent probes."""
+
+    def mesh(every):
+        mesh = Mesh(THREE)
+        mesh.single = [("a", "b", at) for at in range(WARM, WARM + 240, every)]
+        return mesh
+
+    link = links(THREE, ("a", "b"))[:1]
+    for name, of in (("networks", {"networks": ("pod", "node")}), ("families", {"protocols": ("icmp", "icmpv6")})):
+        lossy = mesh(14)  # 7 %
+        vars(lossy).update(of)
+        expr = "count by (source_node) (kube_canary:pair_lossy:ratio2m > 0.06 < 0.08)"
+        value = {"expr": expr, "eval_time": f"{WARM + 180}s", "exp_samples": [{"labels": '{source_node="a"}', "value": 2}]}
+        yield Case(f"threshold-of-two-{name}", lossy, WARM + 180, [firing(WARM + 150, *link), ever(WARM + 180, *link), value])
+
+    # 3 %, where half of the peers have one family.
+    well = mesh(30)
+    well.protocols, well.one_protocol = ("icmp", "icmpv6"), {"c"}
+    yield Case("threshold-where-families-are-mixed", well, WARM + 240, [ever(WARM + 240)])
+
+
 def directions(seed):
     """Where the evidence does not hold, it says `both`."""
 
@@ -334,7 +356,7 @@ def main():
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--prefix", default="", help="of the files' names")
     arguments = parser.parse_args()
-    cases = [*calm(), *lasting()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
+    cases = [*calm(), *lasting(), *thresholds()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
     for case in cases:
         if arguments.only in case.name:
             case.name = arguments.prefix + case.name
