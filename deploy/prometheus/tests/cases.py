@@ -209,6 +209,14 @@ def networks(seed):
     checks = [firing(WARM + 120, *expected, by=BY_NETWORK), ever(WARM + 330, *expected, by=BY_NETWORK)]
     yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, checks)
 
+    # What an agent is starved of is no network's fault, on either.
+    mesh = Mesh(THREE, 5, seed)
+    both(mesh)
+    mesh.busy = {"c"}
+    mesh.faults = [Fault(reader("c"), 0.2, WARM)]
+    starved = alert("KubeCanaryAgentStarved", node="c", reason="run_delay")
+    yield Case(f"networks-starved-seed-{seed}", mesh, WARM + 180, [firing(WARM + 180, starved), ever(WARM + 180, starved)])
+
 
 def thresholds():
     """A link's 5 %: of the probes of one pair, on one network and by one protocol, whatever else the agent probes."""
