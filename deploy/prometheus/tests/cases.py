@@ -256,6 +256,18 @@ def directions(seed):
     checks = [firing(WARM + 60, missing, node("n07")), direction(WARM + 170, n07="both")]
     yield Case(f"a-row-is-missing-seed-{seed}", mesh, WARM + 180, checks)
 
+    # Two families of those who are scraped do not stand for those who are not.
+    mesh = Mesh(THREE, seed=seed)
+    mesh.protocols = ("icmp", "icmpv6")
+    mesh.unscraped = {"b"}
+    mesh.faults = [Fault(into("c"), 0.9, WARM, WARM + 180)]
+    yield Case(f"families-a-row-is-missing-seed-{seed}", mesh, WARM + 180, [direction(WARM + 170, c="both")])
+    mesh = Mesh(THREE, seed=seed)
+    mesh.protocols = ("icmp", "icmpv6")
+    mesh.faults = [Fault(into("c"), 0.1, WARM, WARM + 180)]
+    checks = [firing(WARM + 60, node("c")), direction(WARM + 170, c="in")]
+    yield Case(f"families-direction-of-3-seed-{seed}", mesh, WARM + 180, checks)
+
 
 def calm():
     """What must not fire."""
