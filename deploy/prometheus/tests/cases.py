@@ -209,6 +209,36 @@ def networks(seed):
     checks = [firing(WARM + 120, *expected, by=BY_NETWORK), ever(WARM + 330, *expected, by=BY_NETWORK)]
     yield Case(f"networks-link-seed-{seed}", mesh, WARM + 330, checks)
 
+    # What an agent is starved of is no network's fault, on either.
+    mesh = Mesh(THREE, 5, seed)
+    both(mesh)
+    mesh.busy = {"c"}
+    mesh.faults = [Fault(reader("c"), 0.2, WARM)]
+    starved = alert("KubeCanaryAgentStarved", node="c", reason="run_delay")
+    yield Case(f"networks-starved-seed-{seed}", mesh, WARM + 180, [firing(WARM + 180, starved), ever(WARM + 180, starved)])
+
+
+def thresholds():
+    """A link's 5 %: of the probes of one pair, on one network and by one protocol, whatever else the agent probes."""
+
+    def mesh(every):
+        mesh = Mesh(THREE)
+        mesh.single = [("a", "b", at) for at in range(WARM, WARM + 240, every)]
+        return mesh
+
+    link = links(THREE, ("a", "b"))[:1]
+    for name, of in (("networks", {"networks": ("pod", "node")}), ("families", {"protocols": ("icmp", "icmpv6")})):
+        lossy = mesh(14)  # 7 %
+        vars(lossy).update(of)
+        expr = "count by (source_node) (kube_canary:pair_lossy:ratio2m > 0.06 < 0.08)"
+        value = {"expr": expr, "eval_time": f"{WARM + 180}s", "exp_samples": [{"labels": '{source_node="a"}', "value": 2}]}
+        yield Case(f"threshold-of-two-{name}", lossy, WARM + 180, [firing(WARM + 150, *link), ever(WARM + 180, *link), value])
+
+    # 3 %, where half of the peers have one family.
+    well = mesh(30)
+    well.protocols, well.one_protocol = ("icmp", "icmpv6"), {"c"}
+    yield Case("threshold-where-families-are-mixed", well, WARM + 240, [ever(WARM + 240)])
+
 
 def directions(seed):
     """Where the evidence does not hold, it says `both`."""
@@ -225,6 +255,18 @@ def directions(seed):
     mesh.faults = [Fault(out_of("n07"), 0.8, WARM, WARM + 180)]
     checks = [firing(WARM + 60, missing, node("n07")), direction(WARM + 170, n07="both")]
     yield Case(f"a-row-is-missing-seed-{seed}", mesh, WARM + 180, checks)
+
+    # Two families of those who are scraped do not stand for those who are not.
+    mesh = Mesh(THREE, seed=seed)
+    mesh.protocols = ("icmp", "icmpv6")
+    mesh.unscraped = {"b"}
+    mesh.faults = [Fault(into("c"), 0.9, WARM, WARM + 180)]
+    yield Case(f"families-a-row-is-missing-seed-{seed}", mesh, WARM + 180, [direction(WARM + 170, c="both")])
+    mesh = Mesh(THREE, seed=seed)
+    mesh.protocols = ("icmp", "icmpv6")
+    mesh.faults = [Fault(into("c"), 0.1, WARM, WARM + 180)]
+    checks = [firing(WARM + 60, node("c")), direction(WARM + 170, c="in")]
+    yield Case(f"families-direction-of-3-seed-{seed}", mesh, WARM + 180, checks)
 
 
 def calm():
@@ -334,7 +376,7 @@ def main():
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--prefix", default="", help="of the files' names")
     arguments = parser.parse_args()
-    cases = [*calm(), *lasting()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
+    cases = [*calm(), *lasting(), *thresholds()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
     for case in cases:
         if arguments.only in case.name:
             case.name = arguments.prefix + case.name

@@ -46,8 +46,8 @@ def zones_apart(zones, a, b):
 class Mesh:
     """`nodes`: name to zone; `scrape`: seconds between scrapes."""
 
-    def __init__(self, nodes, scrape=5, seed=1, protocol="icmp"):
-        self.nodes, self.scrape, self.protocol = nodes, scrape, protocol
+    def __init__(self, nodes, scrape=5, seed=1):
+        self.nodes, self.scrape = nodes, scrape
         self.random = random.Random(seed)
         self.faults = []
         self.joins = {}  # node: second
@@ -60,6 +60,9 @@ class Mesh:
         self.single = []  # (source, peer, second): one probe lost
         self.stops = []  # (source, peer, second): probes no more, though it lists it
         self.networks = ("pod",)
+        self.protocols = ("icmp",)
+        self.one_protocol = set()  # nodes that have the first of these only
+        self.busy = set()  # nodes whose agents wait for a processor half of the time
         self.degree = None  # each probes the next half of these in a ring, and as many that are drawn
         self.worst = None  # each exports so many of its peers only, those that it lost most of
         self.drains = {}  # node: (terminating from, left at); it goes on answering for 5 s
@@ -76,6 +79,14 @@ class Mesh:
             of[name] = others
         return of
 
+    def vias(self, source, selected):
+        """Whom a source probes by what: each on every network, by every protocol that both have."""
+        for peer in selected:
+            one = source in self.one_protocol or peer in self.one_protocol
+            for network in self.networks:
+                for protocol in self.protocols[:1] if one else self.protocols:
+                    yield peer, (network, protocol)
+
     def run(self, seconds):
         nodes = self.nodes
         samples = {}  # series key to values, one per scrape
@@ -83,8 +94,9 @@ class Mesh:
         address = {node: f"{node}-0" for node in nodes}
         selected = self.selected()
         watchers = {node: [s for s in nodes if node in selected[s]] for node in nodes}
-        pair = {}  # (source, peer, network): [sent, received, lost, while it was terminating]
-        zone = {}  # (source, zone, network): [decided, received, lost]
+        vias = {source: list(self.vias(source, selected[source])) for source in nodes}
+        pair = {}  # (source, peer, (network, protocol)): [sent, received, lost, while it was terminating]
+        zone = {}  # (source, zone, (network, protocol)): [decided, received, lost]
         echo = {node: [0, 0] for node in nodes}
         undecided = {}  # second: losses to count
         generation = dict.fromkeys(nodes, 0)
@@ -109,6 +121,9 @@ class Mesh:
             hit = (f for f in current if f.network in (None, network) and f.matches(frm, to, kind))
             return all(self.random.random() >= f.p for f in hit)
 
+        def zones(source, via, peer_zone):
+            return {"source_zone": nodes[source], "peer_zone": peer_zone, "network": via[0], "protocol": via[1]}
+
         def put(step, name, labels, value):
             key = (name, tuple(sorted(labels.items())))
             samples.setdefault(key, {})[step] = value
@@ -125,18 +140,19 @@ class Mesh:
                     if (node, t) in self.rolls:
                         echo[node] = [0, 0]
                         address[node] = f"{node}-{generation[node]}"
-            for source, peer, network, born in undecided.pop(t, []):
+            for source, peer, via, born in undecided.pop(t, []):
                 if born == generation[source]:
-                    pair[source, peer, network][2] += 1
-                    zone[source, nodes[peer], network][2] += 1
+                    pair[source, peer, via][2] += 1
+                    zone[source, nodes[peer], via][2] += 1
             for source in nodes:
                 if gone(source, t) or any(down(source, t)):
                     continue
-                for peer, network in ((peer, network) for peer in selected[source] for network in self.networks):
+                for peer, via in vias[source]:
+                    network = via[0]
                     if not listed(peer, t) or down(peer, t)[0]:
                         continue  # a pod that is replaced is terminating, and then not in the list: its probes do not count
-                    counts = pair.setdefault((source, peer, network), [0, 0, 0, 0])
-                    of_zone = zone.setdefault((source, nodes[peer], network), [0, 0, 0])
+                    counts = pair.setdefault((source, peer, via), [0, 0, 0, 0])
+                    of_zone = zone.setdefault((source, nodes[peer], via), [0, 0, 0])
                     if any(s == source and p == peer and t >= at for s, p, at in self.stops):
                         continue
                     if terminating(peer, t):
@@ -157,7 +173,7 @@ class Mesh:
                         counts[1] += 1
                         of_zone[1] += 1
                     else:
-                        undecided.setdefault(t + 1, []).append((source, peer, network, generation[source]))
+                        undecided.setdefault(t + 1, []).append((source, peer, via, generation[source]))
             for node, requests in self.pingers.items():
                 echo[node][0] += requests
                 echo[node][1] += requests
@@ -168,32 +184,31 @@ class Mesh:
                 if gone(source, t) or any(down(source, t)) or source in self.unscraped:
                     continue
                 target = {"job": "kube-canary", "namespace": "kube-canary", "instance": f"{address[source]}:9877"}
-                of = {"protocol": self.protocol, "source_zone": nodes[source]}
-                peers, leaving, there = 0, 0, []
-                for peer, network in ((peer, network) for peer in selected[source] for network in self.networks):
+                peers, leaving, there = set(), set(), []
+                for peer, via in vias[source]:
                     left = min(self.leaves.get(peer, 10**9), self.drains.get(peer, never)[1])
-                    if (source, peer, network) not in pair or t >= left + 300:
+                    if (source, peer, via) not in pair or t >= left + 300:
                         continue
-                    is_peer = listed(peer, t) and not down(peer, t)[0]
-                    leaving += is_peer and terminating(peer, t)
-                    peers += is_peer and not terminating(peer, t)
-                    there.append((peer, network))
+                    # Nodes, each once, by however many ways it is probed.
+                    if listed(peer, t) and not down(peer, t)[0]:
+                        (leaving if terminating(peer, t) else peers).add(peer)
+                    there.append((peer, via))
                 if self.worst:
                     there.sort(key=lambda key: (-pair[source, key[0], key[1]][2], random.Random(f"{source} {key}").random()))
-                for peer, network in there[: self.worst]:
-                    labels = target | of | {"network": network, "source_node": source, "peer_node": peer, "peer_zone": nodes[peer]}
-                    sent, received, lost, ending = pair[source, peer, network]
+                for peer, via in there[: self.worst]:
+                    labels = target | zones(source, via, nodes[peer]) | {"source_node": source, "peer_node": peer}
+                    sent, received, lost, ending = pair[source, peer, via]
                     for name, value in (("sent", sent), ("received", received), ("lost", lost), ("late", 0)):
                         put(step, f"kube_canary_probes_{name}_total", labels, value)
                     if ending:
                         put(step, "kube_canary_probes_terminating_total", labels | {"result": "lost"}, ending)
-                for (node, peer_zone, network), (sent, received, lost) in zone.items():
+                for (node, peer_zone, via), (sent, received, lost) in zone.items():
                     if node == source:
-                        labels = target | of | {"network": network, "peer_zone": peer_zone}
+                        labels = target | zones(source, via, peer_zone)
                         for name, value in (("sent", sent), ("received", received), ("lost", lost)):
                             put(step, f"kube_canary_zone_probes_{name}_total", labels, value)
-                put(step, "kube_canary_peers", target | {"state": "ready"}, peers)
-                put(step, "kube_canary_peers", target | {"state": "terminating"}, leaving)
+                put(step, "kube_canary_peers", target | {"state": "ready"}, len(peers))
+                put(step, "kube_canary_peers", target | {"state": "terminating"}, len(leaving))
                 put(step, "kube_canary_peers", target | {"state": "unready"}, 0)
                 put(step, "kube_canary_mesh_members", target, len(nodes))
                 for where, apart in (("own", False), ("other", True)):
@@ -207,8 +222,9 @@ class Mesh:
                 put(step, "process_resident_memory_bytes", target, 1_500_000)
                 put(step, "kube_canary_echo_requests_received_total", target, echo[source][0])
                 put(step, "kube_canary_echo_replies_sent_total", target, echo[source][1])
-                for name in ("probes_skipped_total", "receive_queue_drops_total", "probe_thread_run_delay_seconds_total"):
+                for name in ("probes_skipped_total", "receive_queue_drops_total"):
                     put(step, f"kube_canary_{name}", target, 0)
+                put(step, "kube_canary_probe_thread_run_delay_seconds_total", target, t / 2 if source in self.busy else 0)
         return [self.series(key, values, steps) for key, values in samples.items()]
 
     @staticmethod
