@@ -87,7 +87,7 @@ pub struct Machine {
     selected_at: u64,
     /// What was told last: the mesh, and the list as a hash.
     told: Option<(MeshFacts, u64)>,
-    /// The newest version that any answer had.
+    /// No answer had a newer version, but for one of a history that a whole list has shown to be over.
     newest: u64,
     /// The last thing seen was empty, and not believed yet.
     empty_once: bool,
@@ -142,7 +142,8 @@ impl Machine {
         let version = list_version(message).map_err(Failure::Malformed)?;
         // Lower than one that we have seen: another history, as after a restore of etcd.
         self.phase = Phase::List { version, trusted: version >= self.newest };
-        self.newest = version;
+        // Only a list that comes whole lowers it: after one that breaks off, the next is not to be taken for the known history.
+        self.newest = self.newest.max(version);
         Ok(())
     }
 
@@ -171,6 +172,7 @@ impl Machine {
             return Err(Failure::Malformed("a list without metadata".into()));
         };
         self.store.list_ends(now);
+        self.newest = version;
         self.phase = Phase::Watch { version };
         Ok(self.settle(now))
     }

@@ -96,6 +96,34 @@ fn nothing_is_told_before_every_slice_has_been_read() {
 }
 
 #[test]
+fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() {
+    let now = Instant::now();
+    let other = |version, address| slice("s2", version, "IPv4", &[("n2", address)]);
+    let mut machine = machine();
+    list(&mut machine, true, "5000", &[one("90"), other("95", "10.0.0.2")], now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+    // etcd is back from an older state, and of its list only the first slice comes.
+    machine.list_begins();
+    machine.list_metadata(&encode::field(2, b"100")).unwrap();
+    machine.list_item(&one("90").metadata(), false, now, 0.5).unwrap();
+    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    let restored = other("80", "10.0.0.22");
+    list(&mut machine, false, "101", &[one("90"), restored.clone()], now).unwrap();
+    let mut asked = Vec::new();
+    while let Some((name, version, _)) = machine.next_reading() {
+        let name = name.to_owned();
+        asked.push((name.clone(), version));
+        let body = if name == "s1" { one("90").body() } else { restored.body() };
+        machine.read(&name, Some(&body), now).unwrap();
+    }
+    asked.sort();
+    assert_eq!(asked, [("s1".into(), 90), ("s2".into(), 80)]);
+    // From here on that history is the known one.
+    list(&mut machine, false, "101", &[one("90"), restored], now).unwrap();
+    assert!(machine.next_reading().is_none());
+}
+
+#[test]
 fn a_watch_that_goes_back_is_not_followed() {
     let now = Instant::now();
     let mut machine = synced(now);
