@@ -25,8 +25,10 @@ pub enum Need {
 /// A slice that has changed since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale {
-    /// Since when.
+    /// Since when: what a slice held that is deleted later may be in it.
     since: Instant,
+    /// What its pause counts from: the change, or the last attempt to read it.
+    from: Instant,
     /// When a peer in it was first doubted.
     doubted: Option<Instant>,
     /// In [0, 1): the share of the pause that is ours.
@@ -39,7 +41,7 @@ impl Stale {
     /// As of now.
     #[expect(clippy::cast_possible_truncation, reason = "a part of a pause")]
     pub const fn new(now: Instant, random: f64) -> Self {
-        Self { since: now, doubted: None, random: random as f32, failures: 0 }
+        Self { since: now, from: now, doubted: None, random: random as f32, failures: 0 }
     }
 
     /// Since when.
@@ -59,12 +61,12 @@ impl Stale {
 
     /// Reading it failed: it is due later, and nobody waits for it any more.
     pub fn failed(&mut self, now: Instant) {
-        *self = Self { since: now, doubted: None, random: self.random, failures: self.failures.saturating_add(1) };
+        *self = Self { from: now, doubted: None, failures: self.failures.saturating_add(1), ..*self };
     }
 
     /// When to read it, where there are so many slices.
     pub fn due(&self, need: Need, slices: usize, timing: &Timing) -> Instant {
-        let planned = self.since + pause(need, slices, self.random.into(), timing) + self.penalty(timing);
+        let planned = self.from + pause(need, slices, self.random.into(), timing) + self.penalty(timing);
         match self.doubted {
             Some(at) => planned.min(at + doubt_pause(slices, self.random.into())),
             None => planned,

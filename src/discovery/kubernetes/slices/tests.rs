@@ -162,6 +162,23 @@ fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_be
 }
 
 #[test]
+fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    // It takes over what the other held.
+    heard(&mut store, "b", 2, now);
+    store.deleted("a", now + second);
+    store.failed("b", now + 2 * second);
+    store.settle(now + 2 * second);
+    assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.2"]);
+    put(&mut store, &slice("b", "2", "IPv4", &[("n2", "10.0.0.2"), ("n1", "10.0.0.1")]), true).unwrap();
+    store.settle(now + 3 * second);
+    assert_eq!((addresses(&store), store.len()), (vec!["10.0.0.1".into(), "10.0.0.2".into()], 1));
+}
+
+#[test]
 fn a_slice_is_stale_until_what_was_heard_of_is_read() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
