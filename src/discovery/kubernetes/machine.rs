@@ -216,17 +216,20 @@ impl Machine {
         self.store.next(|id| self.is_ours(id), &self.timing)
     }
 
-    /// A slice was read; None: there is none of that name.
+    /// A slice was read that was to have that version at least; None: there is none of that name.
     ///
     /// # Errors
-    /// It is unreadable, or another; it stays stale.
-    pub fn read(&mut self, name: &str, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
-        if !self.store.awaits(name) {
-            // Deleted meanwhile.
-            return Ok(Outcome::Settled);
-        }
+    /// It is unreadable, another, or older than what was asked for; it stays stale.
+    pub fn read(&mut self, name: &str, asked: u64, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
+        // Deleted meanwhile; or lower, since what was asked for is of a history that is over.
+        let Some(heard) = self.store.awaits(name).filter(|heard| *heard >= asked) else { return Ok(Outcome::Settled) };
         let Some(body) = body else {
-            self.store.deleted(name, now);
+            if heard > asked {
+                // It may have come back since.
+                self.store.read_too_early(name, now);
+            } else {
+                self.store.deleted(name, now);
+            }
             return Ok(self.settle(now));
         };
         let slice = super::api::open(body, super::api::Kind::SLICE).and_then(Slice::read);
@@ -234,8 +237,15 @@ impl Machine {
         if slice.metadata.name != name {
             return Err(Failure::Malformed(format!("another slice than {name}")));
         }
-        self.newest = self.newest.max(slice.metadata.version);
+        let version = slice.metadata.version;
+        if version < asked {
+            return Err(Failure::Malformed(format!("{name} of version {version}, where {asked} was asked for")));
+        }
+        self.newest = self.newest.max(version);
         self.store.put(&slice, true).map_err(Failure::Malformed)?;
+        if version < heard {
+            self.store.read_too_early(name, now);
+        }
         Ok(self.settle(now))
     }
 

@@ -59,6 +59,11 @@ impl Stale {
         self.doubted.get_or_insert(now);
     }
 
+    /// It was read, and has changed again meanwhile: its pause begins anew. Who waits for it goes on waiting.
+    pub fn read_too_early(&mut self, now: Instant) {
+        *self = Self { from: now, failures: 0, ..*self };
+    }
+
     /// Reading it failed: it is due later, and nobody waits for it any more.
     pub fn failed(&mut self, now: Instant) {
         *self = Self { from: now, doubted: None, failures: self.failures.saturating_add(1), ..*self };

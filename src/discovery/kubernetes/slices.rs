@@ -195,6 +195,13 @@ impl Store {
         Ok(())
     }
 
+    /// What was read of a slice was as new as was asked for, and older than what has been heard of meanwhile.
+    pub fn read_too_early(&mut self, name: &str, now: Instant) {
+        if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
+            stale.read_too_early(now);
+        }
+    }
+
     /// Reading a slice failed.
     pub fn failed(&mut self, name: &str, now: Instant) {
         if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
@@ -229,9 +236,9 @@ impl Store {
         self.members.listed(present, now);
     }
 
-    /// Whether the content of that slice is wanted: it is known, and not deleted.
-    pub fn awaits(&self, name: &str) -> bool {
-        self.slices.get(name).is_some_and(|slice| slice.gone.is_none())
+    /// The newest version heard of of a slice whose content is wanted: it is known, and not deleted.
+    pub fn awaits(&self, name: &str) -> Option<u64> {
+        self.slices.get(name).filter(|slice| slice.gone.is_none()).map(|slice| slice.heard)
     }
 
     /// Whether there is a slice that has changed since it was read.

@@ -58,6 +58,8 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
 /// A slice that was asked for, what came of it, and the connection.
 struct Read {
     name: String,
+    /// That was asked for, at least.
+    version: u64,
     body: Result<Option<Vec<u8>>, Failure>,
     connection: Connection,
 }
@@ -92,7 +94,7 @@ impl Reader {
         if let Some(mut connection) = self.connection.take() {
             self.reading = Some(Box::pin(async move {
                 let body = connection.read(&name, version).await;
-                Read { name, body, connection }
+                Read { name, version, body, connection }
             }));
         }
     }
@@ -282,11 +284,11 @@ impl Watcher {
 
     /// Takes a slice.
     async fn read(&mut self, read: Read) -> Outcome {
-        let Read { name, body, connection } = read;
+        let Read { name, version, body, connection } = read;
         let now = Instant::now();
         self.reader.used = now;
         let connection = self.reader.connection.insert(connection);
-        let done = body.and_then(|body| self.machine.read(&name, body.as_deref(), now));
+        let done = body.and_then(|body| self.machine.read(&name, version, body.as_deref(), now));
         match done {
             Ok(outcome) => {
                 self.reader.backoff.reset();
