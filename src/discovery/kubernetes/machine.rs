@@ -9,8 +9,8 @@
 //! After the first list, none brings more than names and versions: those that we do not hold are stale, as if the watch had
 //! said so. So an API server that restarts, and turns every watch away, is not asked for everything by everybody.
 //!
-//! What is told on is never half of something: nothing before every slice has been read once, and an empty list only when a
-//! second look, at etcd itself rather than the cache, finds the same.
+//! What is told on is never half of something: nothing before every slice has been read once, at the start and after a look
+//! that found nothing, and an empty list only when a second look, at etcd itself rather than the cache, finds the same.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -93,7 +93,7 @@ pub struct Machine {
     empty_once: bool,
     /// An empty list is in force.
     empty_in_force: bool,
-    /// Everything has been read once.
+    /// Everything has been read once, since nothing was seen last.
     synced: bool,
     /// Addresses that somebody doubts, and that wait for a reading.
     doubts: Vec<IpAddr>,
@@ -264,6 +264,8 @@ impl Machine {
         } else if !self.empty_in_force && !self.store.has_stale() {
             if !self.empty_once {
                 self.empty_once = true;
+                // What comes after nothing is not told by halves either.
+                self.synced = false;
                 self.phase = NEW_LIST;
                 return Outcome::LookAgain;
             }
@@ -274,10 +276,10 @@ impl Machine {
         Outcome::Settled
     }
 
-    /// What has changed since it was last asked for. None before everything has been read once, or while an empty list is
-    /// not believed.
+    /// What has changed since it was last asked for. None before everything has been read, or while an empty list is not
+    /// believed.
     pub fn news(&mut self) -> News {
-        if !self.synced || !self.is_believed() {
+        if !self.is_to_be_told() {
             return News::default();
         }
         let members = self.store.members();
@@ -323,8 +325,9 @@ impl Machine {
         PeerList { peers: endpoints.iter().map(spec).collect() }
     }
 
-    fn is_believed(&self) -> bool {
-        !self.store.is_empty() || self.empty_in_force
+    /// Whether what is known is whole, and believed.
+    fn is_to_be_told(&self) -> bool {
+        self.synced && (!self.store.is_empty() || self.empty_in_force)
     }
 
     fn is_ours(&self, id: MemberId) -> bool {
@@ -333,7 +336,7 @@ impl Machine {
 
     /// Whether what was told is right, as far as it is to be: nothing that we need is overdue.
     pub fn is_sure(&self, now: Instant) -> bool {
-        self.told.is_some() && self.is_believed() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
+        self.told.is_some() && self.is_to_be_told() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
     }
 
     /// Whether time alone may change something.
@@ -341,7 +344,7 @@ impl Machine {
         self.store.members().any_absent()
     }
 
-    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answers`] says when that is over.
+    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answer`] says when that is over.
     /// Returns false where there are too many doubts for another.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
@@ -354,8 +357,11 @@ impl Machine {
         true
     }
 
-    /// The next address of which the list told so far is as new as can be had.
+    /// The next address of which the list told so far is as new as can be had. None while what is known is not told.
     pub fn answer(&mut self) -> Option<IpAddr> {
+        if !self.is_to_be_told() {
+            return None;
+        }
         let at = self.doubts.iter().position(|address| self.store.known(*address) == Known::Fresh)?;
         Some(self.doubts.swap_remove(at))
     }

@@ -262,9 +262,14 @@ impl Store {
         // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
         let searched = self.members.any_absent_of(&is_ours);
         let need = |slice: &Slice| if searched { Need::Ours } else { slice.need(&is_ours) };
-        let due = |slice: &Slice| Some(slice.stale?.due(need(slice), count, timing));
-        let all = self.slices.iter().filter_map(|(name, slice)| Some((&**name, slice.heard, due(slice)?)));
-        all.min_by_key(|(.., due)| *due)
+        // Who doubts does not wait for long: what others need, however late, comes after.
+        let order = |slice: &Slice| {
+            let stale = slice.stale?;
+            Some((!stale.is_doubted(), stale.due(need(slice), count, timing)))
+        };
+        let all = self.slices.iter().filter_map(|(name, slice)| Some((order(slice)?, name, slice.heard)));
+        let ((_, due), name, heard) = all.min_by_key(|(order, ..)| *order)?;
+        Some((name, heard, due))
     }
 
     /// Whether something that we need should have been read long ago.

@@ -230,6 +230,36 @@ fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
 }
 
 #[test]
+fn a_mesh_that_comes_back_after_a_look_at_nothing_is_told_whole() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
+    let other = slice("s2", "111", "IPv4", &[("n2", "10.0.0.2")]);
+    assert_eq!(list(&mut machine, false, "112", &[one("111"), other.clone()], now).unwrap(), Outcome::Settled);
+    machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
+    assert!(machine.news().list.is_none() && !machine.is_sure(now), "half of it");
+    machine.read("s2", 111, Some(&other.body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+    assert!(machine.is_sure(now));
+}
+
+#[test]
+fn a_doubt_is_not_answered_while_what_is_known_is_not_told() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let address = "10.0.0.1".parse().unwrap();
+    // A new slice takes over what the other held, which is deleted.
+    machine.event(&changed("s2", 101), now, 0.5).unwrap();
+    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    assert!(machine.doubt(address, now));
+    assert!(machine.news().list.is_none());
+    assert_eq!(machine.answer(), None, "no list has said so");
+    machine.read("s2", 101, Some(&slice("s2", "101", "IPv4", &[("n1", "10.0.0.9")]).body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.9");
+    assert_eq!(machine.answer(), Some(address));
+}
+
+#[test]
 fn what_we_need_and_cannot_read_leaves_the_list_unconfirmed() {
     let now = Instant::now();
     let mut machine = synced(now);

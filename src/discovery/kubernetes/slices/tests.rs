@@ -232,6 +232,19 @@ fn slices_of_ours_are_due_before_those_of_others() {
 }
 
 #[test]
+fn a_slice_that_somebody_waits_for_is_read_before_all_that_are_overdue() {
+    let (now, timing) = (Instant::now(), Timing::default());
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    heard(&mut store, "a", 2, now);
+    let later = now + Duration::from_mins(1);
+    heard(&mut store, "b", 3, later);
+    assert_eq!(store.next(|_| true, &timing).unwrap().0, "a");
+    store.doubt("10.0.0.2".parse().unwrap(), later);
+    assert_eq!(store.next(|_| true, &timing).unwrap().0, "b");
+}
+
+#[test]
 fn while_a_peer_of_ours_is_missing_it_may_be_in_any_slice_that_has_changed() {
     let (now, timing) = (Instant::now(), Timing::default());
     let slices: Vec<_> = (0..20)
