@@ -176,6 +176,8 @@ pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
 pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
 /// What we ask a watch to last, ± 20 % of jitter so that agents do not come back together. client-go takes 5 to 10 min.
 pub const WATCH_TIME: Duration = Duration::from_mins(5);
+/// So long before its time a watch's end counts as its time: servers are asked for whole seconds, and begin to count later than we.
+pub const WATCH_END_SLACK: Duration = Duration::from_secs(1);
 /// What a watch may last beyond what we asked for, before we take its connection for dead.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// Back-off after the first failure: a random part of this.
@@ -207,13 +209,13 @@ pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
 /// server has sent away come back over 10 s, not over one …
 pub const RETURN_SPACING: Duration = Duration::from_millis(200);
-/// … and of this at most.
+/// … and of this at most. The second look at an empty list is spread over as much.
 pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A watch that brings nothing for so long is given up, and what there is compared anew. A bookmark comes about once a minute,
 /// where anything changes in the cluster; after a restore of etcd to an older version, a watch from a newer one brings nothing
 /// for ever.
 pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
-/// Between the first look at an empty list and the second, which makes it true.
+/// Between the first look at an empty list and the second, which makes it true; at least.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// How often the peers file is looked at (one stat).
 pub const PEERS_FILE_POLL: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 //! When a slice that has changed is read: soon where it holds peers of ours, or may hold one that is missing; later
-//! otherwise; at once where a peer in it is doubted. Time and randomness are arguments.
+//! otherwise; at once where a peer in it is doubted. And when to come back to the API server. Time and randomness are arguments.
 //!
 //! A change is seen by every agent in the same millisecond, and a slice in the middle of a rollout changes several times a
 //! second: without a pause, each of 5,000 agents would read each of 50 slices again and again. The pause grows with the number of
@@ -117,6 +117,18 @@ pub fn return_pause(slices: usize, random: f64, timing: &Timing) -> Duration {
     timing.return_spacing.saturating_mul(others).min(limits::RETURN_PAUSE_MAX).mul_f64(random)
 }
 
+/// Whether a watch that was to last so long has ended before its time: all are ended at once by a server that goes away, or that
+/// loses etcd. At its time the server ends it to the second, and ours began to count when it was asked for.
+pub fn is_early(elapsed: Duration, lasting: Duration) -> bool {
+    elapsed + limits::WATCH_END_SLACK < lasting
+}
+
+/// Between the first look at an empty list and the second. All agents see it in the same moment, and their second look is past
+/// the cache.
+pub fn second_look(random: f64, timing: &Timing) -> Duration {
+    timing.second_look + timing.second_look_spread.mul_f64(random)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +187,23 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn a_watch_is_early_up_to_a_second_before_its_time() {
+        let lasting = Duration::from_mins(5);
+        for (seconds, early) in
+            [(0, true), (149, true), (151, true), (298, true), (299, false), (300, false), (301, false)]
+        {
+            assert_eq!(is_early(Duration::from_secs(seconds), lasting), early, "{seconds} s");
+        }
+        assert!(!is_early(Duration::ZERO, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn second_looks_are_spread() {
+        let waits = [0.0, 0.5, 1.0].map(|random| second_look(random, &Timing::default()).as_secs());
+        assert_eq!(waits, [5, 10, 15]);
     }
 
     #[test]

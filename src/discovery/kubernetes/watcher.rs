@@ -19,6 +19,7 @@ use super::config::KubernetesConfig;
 use super::failure::Failure;
 use super::inbox::{Events, Items, Piece};
 use super::machine::{self, Machine, Outcome};
+use super::plan;
 use super::requests::{Ask, Connection};
 use crate::discovery::report::Reporter;
 use crate::discovery::{Ourselves, Questions, Update, Updates, random};
@@ -130,7 +131,7 @@ impl Watcher {
                 machine::Ask::Watch { version } => self.watch(version, &mut questions).await,
             };
             let wait = match done {
-                Ok(Outcome::LookAgain) => self.config.timing.second_look,
+                Ok(Outcome::LookAgain) => plan::second_look(random::unit(), &self.config.timing),
                 Ok(Outcome::Settled) => continue,
                 Err(failure) => {
                     self.main.close();
@@ -199,7 +200,7 @@ impl Watcher {
         match done {
             // The rest of the watch is not read: this connection cannot be used again.
             Ok(Outcome::LookAgain) => self.main.close(),
-            Ok(Outcome::Settled) if started.elapsed() < lasting / 2 => return Err(Failure::Ended),
+            Ok(Outcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(Failure::Ended),
             _ => {}
         }
         done
