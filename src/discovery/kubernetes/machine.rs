@@ -23,7 +23,7 @@ use super::backoff::Backoff;
 use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
-use super::slices::{Known, Listed, Store};
+use super::slices::{By, Known, Listed, Store};
 use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
@@ -155,10 +155,11 @@ impl Machine {
         let Phase::List { version: 1.., trusted } = self.phase else {
             return Err(Failure::Malformed("an item before the list's metadata".into()));
         };
+        let by = if trusted { By::List } else { By::OtherHistory };
         let taken = if whole {
             Slice::read(item).and_then(|slice| self.store.put(&slice, false))
         } else {
-            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, trusted, now, random))
+            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, by, now, random))
         };
         taken.map_err(Failure::Malformed)
     }
@@ -200,7 +201,7 @@ impl Machine {
         self.newest = self.newest.max(version);
         match event {
             Event::Changed(metadata) => {
-                self.store.heard(metadata, true, now, random).map_err(Failure::Malformed)?;
+                self.store.heard(metadata, By::Event, now, random).map_err(Failure::Malformed)?;
                 Ok(Outcome::Settled)
             }
             Event::Deleted(metadata) => {

@@ -39,7 +39,7 @@ pub struct Listed {
 struct Slice {
     /// Of what is kept; 0: it has never been read.
     version: u64,
-    /// The newest that we have heard of.
+    /// The newest that we have heard of, in the history that we follow.
     heard: u64,
     /// Its creation, in seconds since the epoch.
     created: u64,
@@ -64,6 +64,18 @@ impl Slice {
     fn need(&self, is_ours: &impl Fn(MemberId) -> bool) -> Need {
         if self.version == 0 || self.endpoints.members().any(is_ours) { Need::Ours } else { Need::Others }
     }
+}
+
+/// By what a slice's version is heard of, and so what it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A reading may have been ahead of it: what is older is no change.
+    Event,
+    /// A list that is as new as all that was heard before: a slice that is older there is one that etcd was restored to, whose store
+    /// then began above all versions (`etcdutl snapshot restore --bump-revision`).
+    List,
+    /// A list older than what was heard before: no version can be compared, and any is a change.
+    OtherHistory,
 }
 
 /// What is known of an address.
@@ -110,24 +122,24 @@ impl Store {
         self.slices.values_mut().for_each(|slice| slice.in_list = false);
     }
 
-    /// A slice has that version now. Without `trusted`, versions cannot be compared with those before, and any other is a change.
+    /// A slice has that version now.
     ///
     /// # Errors
     /// There are too many slices.
-    pub fn heard(&mut self, metadata: &api::Metadata, trusted: bool, now: Instant, random: f64) -> Result<(), String> {
+    pub fn heard(&mut self, metadata: &api::Metadata, by: By, now: Instant, random: f64) -> Result<(), String> {
         let stale = || Some(Stale::new(now, random));
         let Some(slice) = self.slices.get_mut(metadata.name) else {
             return self.add(metadata.name, Slice::new(metadata.version, stale())).map(drop);
         };
         slice.in_list = true;
         slice.gone = None;
-        let newer = if trusted { metadata.version > slice.version.max(slice.heard) } else { true };
-        if newer {
+        let changed = match by {
+            By::Event => metadata.version > slice.heard,
+            By::List => metadata.version != slice.heard,
+            By::OtherHistory => true,
+        };
+        if changed {
             slice.heard = metadata.version;
-            if !trusted {
-                // Nothing that was read before is newer than what will be.
-                slice.version = slice.version.min(1);
-            }
             if slice.stale.is_none() {
                 slice.stale = stale();
             }

@@ -124,6 +124,23 @@ fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() 
 }
 
 #[test]
+fn a_slice_that_is_older_in_a_newer_list_is_read_again() {
+    let now = Instant::now();
+    let mut machine = machine();
+    list(&mut machine, true, "5000", &[one("5000")], now).unwrap();
+    machine.news();
+    machine.event(&changed("s1", 5_001), now, 0.5).unwrap();
+    machine.failed(&Failure::Gone, [0.5; 2]);
+    // etcd was restored, and its store began anew above all versions that were given out: the slices' are their old ones.
+    let restored = slice("s1", "3000", "IPv4", &[("n1", "10.0.0.3")]);
+    list(&mut machine, false, "1000000", std::slice::from_ref(&restored), now).unwrap();
+    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 3_000)));
+    machine.read("s1", 3_000, Some(&restored.body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.3");
+    assert!(machine.next_reading().is_none());
+}
+
+#[test]
 fn a_watch_that_goes_back_is_not_followed() {
     let now = Instant::now();
     let mut machine = synced(now);

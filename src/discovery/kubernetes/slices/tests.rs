@@ -26,7 +26,7 @@ fn listed(slices: &[Given]) -> Store {
 }
 
 fn heard(store: &mut Store, name: &str, version: u64, now: Instant) {
-    store.heard(&api::Metadata { name, version, created: 0 }, true, now, 0.5).unwrap();
+    store.heard(&api::Metadata { name, version, created: 0 }, By::Event, now, 0.5).unwrap();
 }
 
 /// Node and address of all endpoints, the newest last.
@@ -204,7 +204,7 @@ fn another_history_makes_everything_stale() {
     let now = Instant::now();
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
     for version in [5, 3] {
-        store.heard(&api::Metadata { name: "s", version, created: 0 }, false, now, 0.5).unwrap();
+        store.heard(&api::Metadata { name: "s", version, created: 0 }, By::OtherHistory, now, 0.5).unwrap();
         assert!(store.has_stale() && !store.has_unread());
         put(&mut store, &slice("s", &version.to_string(), "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
         assert!(!store.has_stale(), "{version}");
@@ -265,7 +265,9 @@ fn more_slices_than_allowed_are_refused_and_the_known_ones_still_change() {
         listed(&(0..limits::SLICES_MAX).map(|n| slice(&format!("s{n}"), "1", "IPv4", &[])).collect::<Vec<_>>());
     assert!(put(&mut store, &slice("one-more", "1", "IPv4", &[]), true).is_err());
     assert!(
-        store.heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, true, Instant::now(), 0.5).is_err()
+        store
+            .heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, By::Event, Instant::now(), 0.5)
+            .is_err()
     );
     put(&mut store, &slice("s0", "2", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.1"]);
