@@ -99,7 +99,8 @@ pub struct PeerList {
 pub enum Update {
     /// A new complete list.
     List(PeerList),
-    /// The list before, with what was learnt of its peers meanwhile: no word of the source, and so no confirmation.
+    /// The list before, with what was learnt of its peers meanwhile, or with what half a look at the source has found: no whole
+    /// word of the source, and so no confirmation. Never the first.
     Amended(PeerList),
     /// The source has checked: the last list is still right.
     Confirmed,
