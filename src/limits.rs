@@ -11,6 +11,11 @@ pub const PEER_SLOTS_MAX: usize = 16_384;
 /// and count): 24 have 216, and with the agent's own (some 120), 20 zones of 5 each, and what peers on their way out add,
 /// stay within [`SERIES_BUDGET_DEFAULT`]. Each node is then watched by 12 others at least, 6 of them in other zones.
 pub const MAX_PEERS_DEFAULT: usize = 24;
+/// The most of them that can be chosen; who wants more probes all, which takes no choice. A selection is made on the probe thread, at
+/// a cost that grows with the square: of 5,000 nodes 1 ms for 24, 23 to 50 ms for this many, 0.4 s for 1,024
+/// (docs/adr/0012).
+pub const MAX_PEERS_MAX: usize = 256;
+const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
 /// Free slots between others before they are closed up: below a page of every table nothing is won.
 pub const HOLES_MIN: usize = 128;
 /// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.
