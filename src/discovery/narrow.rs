@@ -106,7 +106,8 @@ impl Narrow {
         let listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
         let own_zone = if listed { None } else { self.ourselves.zone.as_deref() };
         let own = self.members.put(&self.ourselves.node, own_zone);
-        let stand_ins = peers.iter().zip(&ids).filter(|(spec, _)| stands_in(spec)).filter_map(|(_, id)| *id).collect();
+        let stand_ins =
+            peers.iter().zip(&ids).filter(|(spec, _)| spec.is_nameless()).filter_map(|(_, id)| *id).collect();
         for gone in std::mem::replace(&mut self.stand_ins, stand_ins) {
             if !ids.contains(&Some(gone)) {
                 self.members.let_go(gone);
@@ -179,11 +180,6 @@ impl Narrow {
         }
         self.without_place = without_place;
     }
-}
-
-/// Whether it is called by its address, for want of its name.
-fn stands_in(spec: &PeerSpec) -> bool {
-    spec.node.parse() == Ok(spec.address)
 }
 
 /// Where all others are probed: everybody listed watches us.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::address::of_a_host;
 use super::report::Reporter;
 use super::{PeerList, PeerSpec, Update, Updates};
 use crate::limits;
@@ -100,14 +101,7 @@ pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
         return Err("the address is empty");
     }
     let address: IpAddr = address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?;
-    // A mapped address is IPv4 on the wire; told apart it would be probed with the wrong protocol.
-    let address = address.to_canonical();
-    if address.is_unspecified() {
-        return Err("the address is unspecified, which would ping the node itself");
-    }
-    if address.is_multicast() {
-        return Err("the address is multicast");
-    }
+    let address = of_a_host(address)?;
     let zone = zone.map(str::to_owned);
     Ok(PeerSpec { zone, ..PeerSpec::pod(node, address) })
 }

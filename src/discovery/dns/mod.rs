@@ -13,11 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::identity::{self, Answer, Identity, IdentityError};
 use super::report::Reporter;
-use super::{Update, Updates, random};
+use super::{Update, Updates, random, until};
 use crate::limits;
 use book::{Book, Change};
 pub use resolve::{ResolveError, Servers, check_name};
@@ -110,17 +110,10 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
                 // Only a panic ends a task of ours without a result, and the release build aborts on one.
                 Err(error) => log::error!("dns discovery: {error}"),
             },
-            () = at(source.resolve_at) => {}
-            () = at(source.publish_at) => source.publish().await,
-            () = at(ask_at) => {}
+            () = until(source.resolve_at) => {}
+            () = until(source.publish_at) => source.publish().await,
+            () = until(ask_at) => {}
         }
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

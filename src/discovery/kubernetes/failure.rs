@@ -130,7 +130,6 @@ impl From<GetError> for Failure {
     fn from(error: GetError) -> Self {
         match error {
             GetError::TooLarge(limit) => Self::TooLarge(limit),
-            GetError::Status(status) => Self::of_status(status.as_u16(), None),
             other => Self::Wire(other.to_string()),
         }
     }

@@ -22,7 +22,7 @@ use super::machine::{self, Machine, Outcome};
 use super::plan;
 use super::requests::{Ask, Connection};
 use crate::discovery::report::Reporter;
-use crate::discovery::{Ourselves, Questions, Update, Updates, random};
+use crate::discovery::{Ourselves, Questions, Update, Updates, random, until};
 use crate::limits;
 
 /// How often time alone is looked at, where it may change something.
@@ -365,13 +365,6 @@ impl Watcher {
             // Nobody listens: `run` is about to drop us.
             pending::<()>().await;
         }
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
     }
 }
 

@@ -54,6 +54,8 @@ fn a_bad_entry_is_named_with_the_reason_and_what_is_accepted() {
         ("a=0.0.0.0", "unspecified"),
         ("a=::", "unspecified"),
         ("a=ff02::1", "multicast"),
+        ("a=255.255.255.255", "broadcast"),
+        ("a=fe80::1", "link-local"),
         ("a=10.0.0.1@", "the zone is empty"),
         ("a b=10.0.0.1", "the name holds white space"),
         (&format!("{long}=10.0.0.1"), "the name is longer than 253"),

@@ -85,7 +85,12 @@ fn unusable_addresses_and_fqdn_slices_are_left_out_and_the_rest_stays() {
         bad,
         slice("names", "1", "FQDN", &[("f", "example.org")]),
         slice("none", "1", "IPv6", &[]),
-        slice("unspecified", "1", "IPv6", &[("g", "::"), ("h", "10.0.0.8")]),
+        slice(
+            "v6",
+            "1",
+            "IPv6",
+            &[("g", "::"), ("h", "10.0.0.8"), ("i", "fe80::1"), ("j", "::ffff:10.0.0.7"), ("k", "ff02::1")],
+        ),
     ]);
     assert_eq!(all(&store), [("good".to_owned(), "10.0.0.1".to_owned())]);
 }
