@@ -177,7 +177,7 @@ pub const CLIENT_BUFFER_BYTES: usize = 8_192;
 pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
 /// TCP and TLS set-up with the API server.
 pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
-/// One page of a list, or the head of a watch's response. API Priority and Fairness may queue a request for a minute.
+/// The head of any answer, the whole of a slice, and each pause of a list. API Priority and Fairness may queue a request for a minute.
 pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
 /// What we ask a watch to last, ± 20 % of jitter so that agents do not come back together. client-go takes 5 to 10 min.
 pub const WATCH_TIME: Duration = Duration::from_mins(5);

@@ -208,8 +208,8 @@ fn version(path: &Path) -> Version {
 /// What becomes of each look at the file. No I/O, no clock.
 struct Look {
     reporter: Reporter,
-    /// As of the last look; None before the first. Within: None where there is no file to look at.
-    seen: Option<Option<Version>>,
+    /// As of the last look; None before the first.
+    seen: Option<Version>,
     /// The last list is what the file says.
     good: bool,
     /// It could not be read, for a reason that may pass without an edit.
@@ -222,7 +222,7 @@ impl Look {
     }
 
     /// Has it loaded where that version was not, and gives what to send.
-    fn at(&mut self, version: Option<Version>, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
+    fn at(&mut self, version: Version, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
         let edited = self.seen.replace(version) != Some(version);
         if !edited && !self.again {
             return self.good.then_some(Update::Confirmed);
@@ -256,7 +256,7 @@ pub async fn run(config: StaticConfig, updates: Updates) {
     loop {
         tick.tick().await;
         // Taken before the content is read: an edit in between is seen as a change at the next tick.
-        let version = config.file.as_deref().map(version);
+        let version = config.file.as_deref().and_then(version);
         let update = look.at(version, || config.load());
         if updates.is_closed() {
             return;
