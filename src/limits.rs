@@ -11,6 +11,11 @@ pub const PEER_SLOTS_MAX: usize = 16_384;
 /// and count): 24 have 216, and with the agent's own (some 120), 20 zones of 5 each, and what peers on their way out add,
 /// stay within [`SERIES_BUDGET_DEFAULT`]. Each node is then watched by 12 others at least, 6 of them in other zones.
 pub const MAX_PEERS_DEFAULT: usize = 24;
+/// The most of them that can be chosen; who wants more probes all, which takes no choice. A selection is made on the probe thread, at
+/// a cost that grows with the square: of 5,000 nodes 1 ms for 24, 23 to 50 ms for this many, 0.4 s for 1,024
+/// (docs/adr/0012).
+pub const MAX_PEERS_MAX: usize = 256;
+const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
 /// Free slots between others before they are closed up: below a page of every table nothing is won.
 pub const HOLES_MIN: usize = 128;
 /// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.
@@ -172,10 +177,12 @@ pub const CLIENT_BUFFER_BYTES: usize = 8_192;
 pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
 /// TCP and TLS set-up with the API server.
 pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
-/// One page of a list, or the head of a watch's response. API Priority and Fairness may queue a request for a minute.
+/// The head of any answer, the whole of a slice, and each pause of a list. API Priority and Fairness may queue a request for a minute.
 pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
 /// What we ask a watch to last, ± 20 % of jitter so that agents do not come back together. client-go takes 5 to 10 min.
 pub const WATCH_TIME: Duration = Duration::from_mins(5);
+/// So long before its time a watch's end counts as its time: servers are asked for whole seconds, and begin to count later than we.
+pub const WATCH_END_SLACK: Duration = Duration::from_secs(1);
 /// What a watch may last beyond what we asked for, before we take its connection for dead.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// Back-off after the first failure: a random part of this.
@@ -207,13 +214,13 @@ pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
 /// server has sent away come back over 10 s, not over one …
 pub const RETURN_SPACING: Duration = Duration::from_millis(200);
-/// … and of this at most.
+/// … and of this at most. The second look at an empty list is spread over as much.
 pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A watch that brings nothing for so long is given up, and what there is compared anew. A bookmark comes about once a minute,
 /// where anything changes in the cluster; after a restore of etcd to an older version, a watch from a newer one brings nothing
 /// for ever.
 pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
-/// Between the first look at an empty list and the second, which makes it true.
+/// Between the first look at an empty list and the second, which makes it true; at least.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// How often the peers file is looked at (one stat).
 pub const PEERS_FILE_POLL: Duration = Duration::from_secs(1);

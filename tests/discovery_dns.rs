@@ -190,6 +190,21 @@ fn the_search_list_is_walked_once_and_then_the_name_that_answered_is_asked() {
 }
 
 #[test]
+fn records_that_are_no_hosts_addresses_are_left_out() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        let (ipv4, ipv6) =
+            (["127.8.0.1", "0.0.0.0", "255.255.255.255"], ["::1", "::ffff:127.8.0.9", "fe80::1", "ff02::1"]);
+        dns.say(NAME, some(&ipv4), some(&ipv6));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        let mut got = mesh.addresses().await;
+        got.sort();
+        assert_eq!(got, [ip("127.8.0.1"), ip("::1")]);
+    });
+}
+
+#[test]
 fn a_truncated_answer_is_asked_for_by_tcp() {
     leaks::run(async {
         let many: Vec<IpAddr> = (0..200).map(|n| IpAddr::from([127, 8, 1, n])).collect();
@@ -231,9 +246,18 @@ fn no_failure_of_dns_empties_the_list() {
         }
         // IPv6 alone fails: IPv4 goes on, and the IPv6 address stays.
         mesh.dns.say(name, some(&["127.8.0.2"]), Say::Code(ResponseCode::ServFail));
-        let mut got = mesh.addresses().await;
+        // That is a change, and no word on whether the list is right.
+        let Update::Amended(list) = mesh.update().await else { panic!("half a look-up confirms nothing") };
+        let mut got: Vec<IpAddr> = list.peers.into_iter().map(|p| p.address).collect();
         got.sort();
         assert_eq!(got, [ip("127.8.0.2"), ip("::1")]);
+        for _ in 0..16 {
+            let asked = mesh.dns.asked.recv();
+            tokio::select! {
+                asked = tokio::time::timeout(Duration::from_secs(30), asked) => drop(asked.expect("a question")),
+                update = mesh.updates.recv() => panic!("{update:?}"),
+            }
+        }
     });
 }
 

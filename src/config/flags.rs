@@ -56,7 +56,7 @@ pub const RUN: &[Flag] = &[
     flag("rtt-buckets", "LIST", "KUBE_CANARY_RTT_BUCKETS", "10us to 1s in steps of 1, 2.5, 5",
         "The RTT histogram's bounds: at most 16 ascending durations, separated by commas"),
     flag("max-peers", "N", "KUBE_CANARY_MAX_PEERS", "24",
-        "Probe at most N other nodes, chosen so that each node is watched by N/2 or more; 0 is all; the same on every node"),
+        "Probe at most N other nodes, up to 256, chosen so that N/2 or more watch each; 0 is all; the same on every node"),
     flag("network", "LIST", "KUBE_CANARY_NETWORK", "pod",
         "pod, or pod,node: peers are probed at their nodes' own addresses, too, which they tell"),
     flag("series-budget", "N", "KUBE_CANARY_SERIES_BUDGET", "500",

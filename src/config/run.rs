@@ -11,7 +11,7 @@ use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
 use crate::limits::{
     HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, MAX_PEERS_DEFAULT,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX,
+    MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX,
     SERIES_BUDGET_MIN,
 };
 use crate::statistics::Bounds;
@@ -73,7 +73,7 @@ impl RunSettings {
             timeout,
             payload_bytes,
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
-            max_peers: size(typed.value("max-peers", number_between(0, PEER_SLOTS_MAX as u64))?, MAX_PEERS_DEFAULT),
+            max_peers: size(typed.value("max-peers", number_between(0, MAX_PEERS_MAX as u64))?, MAX_PEERS_DEFAULT),
             node_network: typed.value("network", networks)?.unwrap_or(false),
             series_budget: size(
                 typed.value("series-budget", number_between(SERIES_BUDGET_MIN as u64, SERIES_BUDGET_MAX as u64))?,
@@ -280,6 +280,7 @@ mod tests {
             ("--listen 9877", ["--listen", "9877", "ADDR:PORT"]),
             ("--discovery magic", ["--discovery", "magic", "kubernetes, dns or static"]),
             ("--max-peers -1", ["--max-peers", "-1", "whole number"]),
+            ("--max-peers 257", ["--max-peers", "257", "from 0 to 256"]),
             ("--log-level loud", ["--log-level", "loud", "debug"]),
             ("--node-addresses 1.2.3", ["--node-addresses", "1.2.3", "IP addresses"]),
             ("--peer b=127.0.0.300", ["--peer", "127.0.0.300", "address"]),

@@ -4,6 +4,7 @@
 //! The trap that this stage avoids: an error is never an empty list. A source that fails says so in the log, keeps
 //! quiet on the channel, and the last good list stays in force; its age is exported.
 
+mod address;
 pub mod dns;
 mod identity;
 pub mod kubernetes;
@@ -16,6 +17,8 @@ pub mod static_list;
 pub mod underlay;
 
 use std::net::IpAddr;
+
+use tokio::time::{Instant, sleep_until};
 
 pub use dns::DnsConfig;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
@@ -63,7 +66,7 @@ impl Network {
 pub struct PeerSpec {
     /// The node's name: what makes a peer one and the same over time.
     pub node: String,
-    /// Where probes go. Never unspecified; the family decides the protocol.
+    /// Where probes go: in canonical form, and one host's; the family decides the protocol.
     pub address: IpAddr,
     /// The topology zone, where it is known.
     pub zone: Option<String>,
@@ -80,6 +83,11 @@ impl PeerSpec {
     pub fn pod(node: impl Into<String>, address: IpAddr) -> Self {
         let (zone, readiness, http_port, network) = (None, Readiness::Ready, None, Network::Pod);
         Self { node: node.into(), address, zone, readiness, http_port, network }
+    }
+
+    /// Whether it is called by its address, for want of its name.
+    fn is_nameless(&self) -> bool {
+        self.node.parse() == Ok(self.address)
     }
 }
 
@@ -99,7 +107,8 @@ pub struct PeerList {
 pub enum Update {
     /// A new complete list.
     List(PeerList),
-    /// The list before, with what was learnt of its peers meanwhile: no word of the source, and so no confirmation.
+    /// The list before, with what was learnt of its peers meanwhile, or with what half a look at the source has found: no whole
+    /// word of the source, and so no confirmation. Never the first.
     Amended(PeerList),
     /// The source has checked: the last list is still right.
     Confirmed,
@@ -197,6 +206,14 @@ impl Source {
             Self::Kubernetes(_) => {}
         }
         Ok(())
+    }
+}
+
+/// Waits for a moment; where there is none, for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -70,13 +70,13 @@ impl Narrow {
     /// What to send instead, in order.
     fn update(&mut self, update: Update, now: Instant) -> impl Iterator<Item = Update> {
         let (facts, update) = match update {
-            // No choice is to be made: nobody need be remembered.
-            Update::List(list) if self.ourselves.max_peers == 0 => {
-                (self.news(full_mesh(&list, &self.ourselves)), Update::List(list))
-            }
             Update::List(list) => {
-                let chosen = self.list(list, now);
-                (self.chosen_facts(), Update::List(chosen))
+                let (facts, chosen) = self.pass(list, now);
+                (facts, Update::List(chosen))
+            }
+            Update::Amended(list) => {
+                let (facts, chosen) = self.pass(list, now);
+                (facts, Update::Amended(chosen))
             }
             Update::Confirmed if self.members.expire(now) => {
                 let chosen = self.again();
@@ -85,6 +85,16 @@ impl Narrow {
             other => (None, other),
         };
         facts.map(Update::Mesh).into_iter().chain([update])
+    }
+
+    /// Takes a complete list, and gives what is new of the mesh, and what passes.
+    fn pass(&mut self, list: PeerList, now: Instant) -> (Option<MeshFacts>, PeerList) {
+        if self.ourselves.max_peers == 0 {
+            // No choice is to be made: nobody need be remembered.
+            return (self.news(full_mesh(&list, &self.ourselves)), list);
+        }
+        let chosen = self.list(list, now);
+        (self.chosen_facts(), chosen)
     }
 
     /// Takes a complete list, and gives those of it who are to be probed, and our own entries.
@@ -96,7 +106,8 @@ impl Narrow {
         let listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
         let own_zone = if listed { None } else { self.ourselves.zone.as_deref() };
         let own = self.members.put(&self.ourselves.node, own_zone);
-        let stand_ins = peers.iter().zip(&ids).filter(|(spec, _)| stands_in(spec)).filter_map(|(_, id)| *id).collect();
+        let stand_ins =
+            peers.iter().zip(&ids).filter(|(spec, _)| spec.is_nameless()).filter_map(|(_, id)| *id).collect();
         for gone in std::mem::replace(&mut self.stand_ins, stand_ins) {
             if !ids.contains(&Some(gone)) {
                 self.members.let_go(gone);
@@ -169,11 +180,6 @@ impl Narrow {
         }
         self.without_place = without_place;
     }
-}
-
-/// Whether it is called by its address, for want of its name.
-fn stands_in(spec: &PeerSpec) -> bool {
-    spec.node.parse() == Ok(spec.address)
 }
 
 /// Where all others are probed: everybody listed watches us.

@@ -6,11 +6,12 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::address::of_a_host;
 use super::report::Reporter;
 use super::{PeerList, PeerSpec, Update, Updates};
 use crate::limits;
@@ -50,6 +51,14 @@ pub enum PeerError {
         /// Where it became too many.
         place: Place,
     },
+}
+
+impl PeerError {
+    /// Whether it may pass without a change of the file: the system could not open or read it, for want of descriptors, say.
+    fn may_pass(&self) -> bool {
+        // Other: not a regular file, or too long; InvalidData: not text.
+        matches!(self, Self::File { source, .. } if !matches!(source.kind(), ErrorKind::Other | ErrorKind::InvalidData))
+    }
 }
 
 /// Where an entry stands.
@@ -92,14 +101,7 @@ pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
         return Err("the address is empty");
     }
     let address: IpAddr = address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?;
-    // A mapped address is IPv4 on the wire; told apart it would be probed with the wrong protocol.
-    let address = address.to_canonical();
-    if address.is_unspecified() {
-        return Err("the address is unspecified, which would ping the node itself");
-    }
-    if address.is_multicast() {
-        return Err("the address is multicast");
-    }
+    let address = of_a_host(address)?;
     let zone = zone.map(str::to_owned);
     Ok(PeerSpec { zone, ..PeerSpec::pod(node, address) })
 }
@@ -203,38 +205,59 @@ fn version(path: &Path) -> Version {
     Some((m.dev(), m.ino(), m.ctime(), m.ctime_nsec(), m.size()))
 }
 
+/// What becomes of each look at the file. No I/O, no clock.
+struct Look {
+    reporter: Reporter,
+    /// As of the last look; None before the first.
+    seen: Option<Version>,
+    /// The last list is what the file says.
+    good: bool,
+    /// It could not be read, for a reason that may pass without an edit.
+    again: bool,
+}
+
+impl Look {
+    const fn new() -> Self {
+        Self { reporter: Reporter::new("static"), seen: None, good: false, again: false }
+    }
+
+    /// Has it loaded where that version was not, and gives what to send.
+    fn at(&mut self, version: Version, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
+        let edited = self.seen.replace(version) != Some(version);
+        if !edited && !self.again {
+            return self.good.then_some(Update::Confirmed);
+        }
+        let loaded = load();
+        self.good = loaded.is_ok();
+        self.again = loaded.as_ref().is_err_and(PeerError::may_pass);
+        match loaded {
+            Ok(list) => {
+                self.reporter.recovered();
+                Some(Update::List(list))
+            }
+            Err(error) => {
+                if edited {
+                    // What is wrong now may differ from what was wrong with the version before: said once for each.
+                    self.reporter.forget();
+                }
+                self.reporter.failed("file", &error);
+                None
+            }
+        }
+    }
+}
+
 /// Sends the list, then a new one whenever the file changes, and [`Update::Confirmed`] while it does not. Returns when
 /// nobody listens any more.
 pub async fn run(config: StaticConfig, updates: Updates) {
-    let mut reporter = Reporter::new("static");
-    let mut good = false;
-    // None at first, which no version equals: the first turn reads.
-    let mut seen: Option<Option<Version>> = None;
+    let mut look = Look::new();
     let mut tick = tokio::time::interval(limits::PEERS_FILE_POLL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         // Taken before the content is read: an edit in between is seen as a change at the next tick.
-        let now = Some(config.file.as_deref().map(version));
-        let update = if now == seen {
-            good.then_some(Update::Confirmed)
-        } else {
-            seen = now;
-            match config.load() {
-                Ok(list) => {
-                    reporter.recovered();
-                    good = true;
-                    Some(Update::List(list))
-                }
-                Err(error) => {
-                    // What is wrong now may differ from what was wrong with the version before: said once for each.
-                    reporter.forget();
-                    reporter.failed("file", &error);
-                    good = false;
-                    None
-                }
-            }
-        };
+        let version = config.file.as_deref().and_then(version);
+        let update = look.at(version, || config.load());
         if updates.is_closed() {
             return;
         }

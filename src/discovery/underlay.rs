@@ -16,10 +16,10 @@ use std::net::IpAddr;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::identity::{self, Answer, IdentityError};
-use super::{Ourselves, Questions, Update, Updates, random};
+use super::{Ourselves, Questions, Update, Updates, random, until};
 use crate::limits;
 use book::{Book, Learnt, Question};
 use doubts::Doubts;
@@ -65,20 +65,13 @@ pub async fn run(ourselves: &Ourselves, ends: Ends) {
                 }
                 Ok(())
             }
-            () = at(publish_at) => underlay.publish().await,
-            () = at(ask_at) => Ok(()),
+            () = until(publish_at) => underlay.publish().await,
+            () = until(ask_at) => Ok(()),
             () = underlay.updates.closed() => return,
         };
         if sent.is_err() {
             return;
         }
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -36,6 +36,7 @@ pub fn timing() -> Timing {
         read_spacing: Duration::ZERO,
         return_spacing: Duration::ZERO,
         second_look: Duration::from_millis(2),
+        second_look_spread: Duration::ZERO,
         ..Timing::default()
     }
 }

@@ -41,6 +41,8 @@ pub struct Book {
 pub enum Change {
     /// Addresses came or went, or it is the first list.
     Changed,
+    /// The same of one family, while the other is [`Change::Unsure`]: the list changes, and is not confirmed.
+    ChangedInPart,
     /// As known.
     Same,
     /// Part of it failed, or is empty and has to be seen again: nothing is confirmed.
@@ -58,11 +60,13 @@ impl Book {
             return Change::Unsure;
         }
         let (four, six) = (self.family(&resolved.ipv4, false, now), self.family(&resolved.ipv6, true, now));
-        if four == Change::Changed || six == Change::Changed || (first && four == Change::Same && six == Change::Same) {
+        let (changed, unsure) = ([four, six].contains(&Change::Changed), [four, six].contains(&Change::Unsure));
+        if changed || (first && !unsure) {
             self.loaded = true;
-            return Change::Changed;
+            // Before the first list there is none that could be kept: half of one is better, and is no more than that.
+            return if unsure && !first { Change::ChangedInPart } else { Change::Changed };
         }
-        if four == Change::Unsure { four } else { six }
+        if unsure { Change::Unsure } else { Change::Same }
     }
 
     fn family(&mut self, found: &Family, ipv6: bool, now: Instant) -> Change {
@@ -180,8 +184,16 @@ mod tests {
         let mut book = Book::default();
         look(&mut book, some(&["10.0.0.1"]), some(&["fd00::1"]));
         assert_eq!(look(&mut book, some(&["10.0.0.1"]), None), Change::Unsure);
-        assert_eq!(look(&mut book, some(&["10.0.0.2"]), None), Change::Changed);
+        assert_eq!(look(&mut book, some(&["10.0.0.2"]), None), Change::ChangedInPart);
         assert_eq!(nodes(&book), ["fd00::1", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn the_first_list_may_be_of_one_family() {
+        let mut book = Book::default();
+        assert_eq!(look(&mut book, None, some(&["fd00::1"])), Change::Changed);
+        assert_eq!(look(&mut book, None, some(&["fd00::1"])), Change::Unsure);
+        assert_eq!(look(&mut book, some(&["10.0.0.1"]), some(&[])), Change::ChangedInPart, "none has to be seen again");
     }
 
     #[test]

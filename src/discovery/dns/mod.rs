@@ -13,11 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::identity::{self, Answer, Identity, IdentityError};
 use super::report::Reporter;
-use super::{Update, Updates, random};
+use super::{Update, Updates, random, until};
 use crate::limits;
 use book::{Book, Change};
 pub use resolve::{ResolveError, Servers, check_name};
@@ -94,6 +94,7 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
         answered_by: None,
         resolve_at: Some(Instant::now()),
         publish_at: None,
+        confirmed: false,
     };
     loop {
         source.start_tasks();
@@ -109,17 +110,10 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
                 // Only a panic ends a task of ours without a result, and the release build aborts on one.
                 Err(error) => log::error!("dns discovery: {error}"),
             },
-            () = at(source.resolve_at) => {}
-            () = at(source.publish_at) => source.publish().await,
-            () = at(ask_at) => {}
+            () = until(source.resolve_at) => {}
+            () = until(source.publish_at) => source.publish().await,
+            () = until(ask_at) => {}
         }
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -135,6 +129,8 @@ struct Source<'a> {
     resolve_at: Option<Instant>,
     /// When to publish what has changed; None where nothing has.
     publish_at: Option<Instant>,
+    /// A look-up has found what is to be published: a name that was learnt, or half a look-up, confirms nothing.
+    confirmed: bool,
 }
 
 impl Source<'_> {
@@ -176,9 +172,13 @@ impl Source<'_> {
                 }
                 match self.book.resolved(&found, now) {
                     // New peers are asked for their names first, but not for ever.
-                    Change::Changed => _ = self.publish_at.get_or_insert(now + limits::IDENTITY_TIME),
+                    change @ (Change::Changed | Change::ChangedInPart) => {
+                        self.publish_at.get_or_insert(now + limits::IDENTITY_TIME);
+                        self.confirmed |= change == Change::Changed;
+                    }
                     Change::Same if self.publish_at.is_none() => _ = self.updates.send(Update::Confirmed).await,
-                    Change::Same | Change::Unsure => {}
+                    Change::Same => self.confirmed = true,
+                    Change::Unsure => {}
                 }
                 self.answered_by = Some(found.name);
                 self.publish_early();
@@ -211,7 +211,9 @@ impl Source<'_> {
 
     async fn publish(&mut self) {
         self.publish_at = None;
+        let peers = self.book.peers();
+        let confirmed = std::mem::take(&mut self.confirmed);
         // A closed channel ends `run`.
-        _ = self.updates.send(Update::List(self.book.peers())).await;
+        _ = self.updates.send(if confirmed { Update::List(peers) } else { Update::Amended(peers) }).await;
     }
 }

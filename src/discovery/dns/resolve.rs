@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::settings::{self, Settings};
 use super::wire;
+use crate::discovery::address::of_a_host;
 use crate::discovery::random;
 use crate::limits;
 
@@ -161,7 +162,8 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
             match reply.code {
                 0 => {
                     let mut addresses = reply.addresses;
-                    addresses.retain(|a| !a.is_unspecified() && !a.is_multicast());
+                    // IPv4 in IPv6's clothes is left to the A records: among the AAAA ones it would come and go with them.
+                    addresses.retain(|a| of_a_host(*a) == Ok(*a));
                     if addresses.len() > limits::PEER_SLOTS_MAX {
                         log::warn!("{} addresses, of which {} have slots", addresses.len(), limits::PEER_SLOTS_MAX);
                         addresses.truncate(limits::PEER_SLOTS_MAX);

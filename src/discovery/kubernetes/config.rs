@@ -62,8 +62,10 @@ pub struct Timing {
     pub read_idle: Duration,
     /// By how much later agents come back after a failure, for each further slice.
     pub return_spacing: Duration,
-    /// Between an empty list and the next look.
+    /// Between an empty list and the next look, at least.
     pub second_look: Duration,
+    /// By how much later it may be.
+    pub second_look_spread: Duration,
 }
 
 impl Default for Timing {
@@ -82,6 +84,7 @@ impl Default for Timing {
             read_idle: limits::READ_LINK_IDLE,
             return_spacing: limits::RETURN_SPACING,
             second_look: limits::SECOND_LOOK,
+            second_look_spread: limits::RETURN_PAUSE_MAX,
         }
     }
 }

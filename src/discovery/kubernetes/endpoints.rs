@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::api::{self, Family};
 use crate::discovery::Readiness;
+use crate::discovery::address::of_a_host;
 use crate::discovery::members::{MemberId, Members};
 use crate::limits;
 
@@ -131,7 +132,7 @@ fn compact<const N: usize>(
     let count = slice.endpoints().count();
     let mut kept = Vec::with_capacity(count.min(limits::ENDPOINTS_PER_SLICE_MAX));
     for endpoint in slice.endpoints() {
-        let address = endpoint.address.parse().ok().filter(|a: &IpAddr| !a.is_unspecified()).and_then(&read);
+        let address = endpoint.address.parse().ok().and_then(|address| of_a_host(address).ok()).and_then(&read);
         let node = [endpoint.node, endpoint.pod, endpoint.address].into_iter().find(|name| !name.is_empty());
         let zone = Some(endpoint.zone).filter(|zone| (1..=limits::NAME_BYTES_MAX).contains(&zone.len()));
         let put = |node: &str| members.put(node, zone);

@@ -66,8 +66,8 @@ pub enum Failure {
     /// A body or an event beyond the limit.
     #[error("an answer of more than {0} bytes")]
     TooLarge(usize),
-    /// A watch that ended long before its time.
-    #[error("the watch ended long before its time")]
+    /// A watch that ended before its time.
+    #[error("the watch ended before its time")]
     Ended,
     /// A watch that brings nothing, not even a bookmark.
     #[error("the watch brings nothing")]
@@ -130,7 +130,6 @@ impl From<GetError> for Failure {
     fn from(error: GetError) -> Self {
         match error {
             GetError::TooLarge(limit) => Self::TooLarge(limit),
-            GetError::Status(status) => Self::of_status(status.as_u16(), None),
             other => Self::Wire(other.to_string()),
         }
     }

@@ -9,8 +9,8 @@
 //! After the first list, none brings more than names and versions: those that we do not hold are stale, as if the watch had
 //! said so. So an API server that restarts, and turns every watch away, is not asked for everything by everybody.
 //!
-//! What is told on is never half of something: nothing before every slice has been read once, and an empty list only when a
-//! second look, at etcd itself rather than the cache, finds the same.
+//! What is told on is never half of something: nothing before every slice has been read once, at the start and after a look
+//! that found nothing, and an empty list only when a second look, at etcd itself rather than the cache, finds the same.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use super::backoff::Backoff;
 use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
-use super::slices::{Known, Listed, Store};
+use super::slices::{By, Known, Listed, Store};
 use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
@@ -87,13 +87,13 @@ pub struct Machine {
     selected_at: u64,
     /// What was told last: the mesh, and the list as a hash.
     told: Option<(MeshFacts, u64)>,
-    /// The newest version that any answer had.
+    /// No answer had a newer version, but for one of a history that a whole list has shown to be over.
     newest: u64,
     /// The last thing seen was empty, and not believed yet.
     empty_once: bool,
     /// An empty list is in force.
     empty_in_force: bool,
-    /// Everything has been read once.
+    /// Everything has been read once, since nothing was seen last.
     synced: bool,
     /// Addresses that somebody doubts, and that wait for a reading.
     doubts: Vec<IpAddr>,
@@ -142,7 +142,8 @@ impl Machine {
         let version = list_version(message).map_err(Failure::Malformed)?;
         // Lower than one that we have seen: another history, as after a restore of etcd.
         self.phase = Phase::List { version, trusted: version >= self.newest };
-        self.newest = version;
+        // Only a list that comes whole lowers it: after one that breaks off, the next is not to be taken for the known history.
+        self.newest = self.newest.max(version);
         Ok(())
     }
 
@@ -154,10 +155,11 @@ impl Machine {
         let Phase::List { version: 1.., trusted } = self.phase else {
             return Err(Failure::Malformed("an item before the list's metadata".into()));
         };
+        let by = if trusted { By::List } else { By::OtherHistory };
         let taken = if whole {
             Slice::read(item).and_then(|slice| self.store.put(&slice, false))
         } else {
-            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, trusted, now, random))
+            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, by, now, random))
         };
         taken.map_err(Failure::Malformed)
     }
@@ -171,6 +173,7 @@ impl Machine {
             return Err(Failure::Malformed("a list without metadata".into()));
         };
         self.store.list_ends(now);
+        self.newest = version;
         self.phase = Phase::Watch { version };
         Ok(self.settle(now))
     }
@@ -198,7 +201,7 @@ impl Machine {
         self.newest = self.newest.max(version);
         match event {
             Event::Changed(metadata) => {
-                self.store.heard(metadata, true, now, random).map_err(Failure::Malformed)?;
+                self.store.heard(metadata, By::Event, now, random).map_err(Failure::Malformed)?;
                 Ok(Outcome::Settled)
             }
             Event::Deleted(metadata) => {
@@ -214,17 +217,20 @@ impl Machine {
         self.store.next(|id| self.is_ours(id), &self.timing)
     }
 
-    /// A slice was read; None: there is none of that name.
+    /// A slice was read that was to have that version at least; None: there is none of that name.
     ///
     /// # Errors
-    /// It is unreadable, or another; it stays stale.
-    pub fn read(&mut self, name: &str, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
-        if !self.store.awaits(name) {
-            // Deleted meanwhile.
-            return Ok(Outcome::Settled);
-        }
+    /// It is unreadable, another, or older than what was asked for; it stays stale.
+    pub fn read(&mut self, name: &str, asked: u64, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
+        // Deleted meanwhile; or lower, since what was asked for is of a history that is over.
+        let Some(heard) = self.store.awaits(name).filter(|heard| *heard >= asked) else { return Ok(Outcome::Settled) };
         let Some(body) = body else {
-            self.store.deleted(name, now);
+            if heard > asked {
+                // It may have come back since.
+                self.store.read_too_early(name, now);
+            } else {
+                self.store.deleted(name, now);
+            }
             return Ok(self.settle(now));
         };
         let slice = super::api::open(body, super::api::Kind::SLICE).and_then(Slice::read);
@@ -232,8 +238,15 @@ impl Machine {
         if slice.metadata.name != name {
             return Err(Failure::Malformed(format!("another slice than {name}")));
         }
-        self.newest = self.newest.max(slice.metadata.version);
+        let version = slice.metadata.version;
+        if version < asked {
+            return Err(Failure::Malformed(format!("{name} of version {version}, where {asked} was asked for")));
+        }
+        self.newest = self.newest.max(version);
         self.store.put(&slice, true).map_err(Failure::Malformed)?;
+        if version < heard {
+            self.store.read_too_early(name, now);
+        }
         Ok(self.settle(now))
     }
 
@@ -252,6 +265,8 @@ impl Machine {
         } else if !self.empty_in_force && !self.store.has_stale() {
             if !self.empty_once {
                 self.empty_once = true;
+                // What comes after nothing is not told by halves either.
+                self.synced = false;
                 self.phase = NEW_LIST;
                 return Outcome::LookAgain;
             }
@@ -262,10 +277,10 @@ impl Machine {
         Outcome::Settled
     }
 
-    /// What has changed since it was last asked for. None before everything has been read once, or while an empty list is
-    /// not believed.
+    /// What has changed since it was last asked for. None before everything has been read, or while an empty list is not
+    /// believed.
     pub fn news(&mut self) -> News {
-        if !self.synced || !self.is_believed() {
+        if !self.is_to_be_told() {
             return News::default();
         }
         let members = self.store.members();
@@ -311,8 +326,9 @@ impl Machine {
         PeerList { peers: endpoints.iter().map(spec).collect() }
     }
 
-    fn is_believed(&self) -> bool {
-        !self.store.is_empty() || self.empty_in_force
+    /// Whether what is known is whole, and believed.
+    fn is_to_be_told(&self) -> bool {
+        self.synced && (!self.store.is_empty() || self.empty_in_force)
     }
 
     fn is_ours(&self, id: MemberId) -> bool {
@@ -321,7 +337,7 @@ impl Machine {
 
     /// Whether what was told is right, as far as it is to be: nothing that we need is overdue.
     pub fn is_sure(&self, now: Instant) -> bool {
-        self.told.is_some() && self.is_believed() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
+        self.told.is_some() && self.is_to_be_told() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
     }
 
     /// Whether time alone may change something.
@@ -329,7 +345,7 @@ impl Machine {
         self.store.members().any_absent()
     }
 
-    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answers`] says when that is over.
+    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answer`] says when that is over.
     /// Returns false where there are too many doubts for another.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
@@ -342,8 +358,11 @@ impl Machine {
         true
     }
 
-    /// The next address of which the list told so far is as new as can be had.
+    /// The next address of which the list told so far is as new as can be had. None while what is known is not told.
     pub fn answer(&mut self) -> Option<IpAddr> {
+        if !self.is_to_be_told() {
+            return None;
+        }
         let at = self.doubts.iter().position(|address| self.store.known(*address) == Known::Fresh)?;
         Some(self.doubts.swap_remove(at))
     }

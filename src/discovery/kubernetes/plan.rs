@@ -1,5 +1,5 @@
 //! When a slice that has changed is read: soon where it holds peers of ours, or may hold one that is missing; later
-//! otherwise; at once where a peer in it is doubted. Time and randomness are arguments.
+//! otherwise; at once where a peer in it is doubted. And when to come back to the API server. Time and randomness are arguments.
 //!
 //! A change is seen by every agent in the same millisecond, and a slice in the middle of a rollout changes several times a
 //! second: without a pause, each of 5,000 agents would read each of 50 slices again and again. The pause grows with the number of
@@ -25,8 +25,10 @@ pub enum Need {
 /// A slice that has changed since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale {
-    /// Since when.
+    /// Since when: what a slice held that is deleted later may be in it.
     since: Instant,
+    /// What its pause counts from: the change, or the last attempt to read it.
+    from: Instant,
     /// When a peer in it was first doubted.
     doubted: Option<Instant>,
     /// In [0, 1): the share of the pause that is ours.
@@ -39,7 +41,7 @@ impl Stale {
     /// As of now.
     #[expect(clippy::cast_possible_truncation, reason = "a part of a pause")]
     pub const fn new(now: Instant, random: f64) -> Self {
-        Self { since: now, doubted: None, random: random as f32, failures: 0 }
+        Self { since: now, from: now, doubted: None, random: random as f32, failures: 0 }
     }
 
     /// Since when.
@@ -57,14 +59,19 @@ impl Stale {
         self.doubted.get_or_insert(now);
     }
 
+    /// It was read, and has changed again meanwhile: its pause begins anew. Who waits for it goes on waiting.
+    pub fn read_too_early(&mut self, now: Instant) {
+        *self = Self { from: now, failures: 0, ..*self };
+    }
+
     /// Reading it failed: it is due later, and nobody waits for it any more.
     pub fn failed(&mut self, now: Instant) {
-        *self = Self { since: now, doubted: None, random: self.random, failures: self.failures.saturating_add(1) };
+        *self = Self { from: now, doubted: None, failures: self.failures.saturating_add(1), ..*self };
     }
 
     /// When to read it, where there are so many slices.
     pub fn due(&self, need: Need, slices: usize, timing: &Timing) -> Instant {
-        let planned = self.since + pause(need, slices, self.random.into(), timing) + self.penalty(timing);
+        let planned = self.from + pause(need, slices, self.random.into(), timing) + self.penalty(timing);
         match self.doubted {
             Some(at) => planned.min(at + doubt_pause(slices, self.random.into())),
             None => planned,
@@ -108,6 +115,18 @@ fn doubt_pause(slices: usize, random: f64) -> Duration {
 pub fn return_pause(slices: usize, random: f64, timing: &Timing) -> Duration {
     let others = u32::try_from(slices.saturating_sub(1)).unwrap_or(u32::MAX);
     timing.return_spacing.saturating_mul(others).min(limits::RETURN_PAUSE_MAX).mul_f64(random)
+}
+
+/// Whether a watch that was to last so long has ended before its time: all are ended at once by a server that goes away, or that
+/// loses etcd. At its time the server ends it to the second, and ours began to count when it was asked for.
+pub fn is_early(elapsed: Duration, lasting: Duration) -> bool {
+    elapsed + limits::WATCH_END_SLACK < lasting
+}
+
+/// Between the first look at an empty list and the second. All agents see it in the same moment, and their second look is past
+/// the cache.
+pub fn second_look(random: f64, timing: &Timing) -> Duration {
+    timing.second_look + timing.second_look_spread.mul_f64(random)
 }
 
 #[cfg(test)]
@@ -168,6 +187,23 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn a_watch_is_early_up_to_a_second_before_its_time() {
+        let lasting = Duration::from_mins(5);
+        for (seconds, early) in
+            [(0, true), (149, true), (151, true), (298, true), (299, false), (300, false), (301, false)]
+        {
+            assert_eq!(is_early(Duration::from_secs(seconds), lasting), early, "{seconds} s");
+        }
+        assert!(!is_early(Duration::ZERO, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn second_looks_are_spread() {
+        let waits = [0.0, 0.5, 1.0].map(|random| second_look(random, &Timing::default()).as_secs());
+        assert_eq!(waits, [5, 10, 15]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Listed {
 struct Slice {
     /// Of what is kept; 0: it has never been read.
     version: u64,
-    /// The newest that we have heard of.
+    /// The newest that we have heard of, in the history that we follow.
     heard: u64,
     /// Its creation, in seconds since the epoch.
     created: u64,
@@ -64,6 +64,18 @@ impl Slice {
     fn need(&self, is_ours: &impl Fn(MemberId) -> bool) -> Need {
         if self.version == 0 || self.endpoints.members().any(is_ours) { Need::Ours } else { Need::Others }
     }
+}
+
+/// By what a slice's version is heard of, and so what it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A reading may have been ahead of it: what is older is no change.
+    Event,
+    /// A list that is as new as all that was heard before: a slice that is older there is one that etcd was restored to, whose store
+    /// then began above all versions (`etcdutl snapshot restore --bump-revision`).
+    List,
+    /// A list older than what was heard before: no version can be compared, and any is a change.
+    OtherHistory,
 }
 
 /// What is known of an address.
@@ -110,24 +122,24 @@ impl Store {
         self.slices.values_mut().for_each(|slice| slice.in_list = false);
     }
 
-    /// A slice has that version now. Without `trusted`, versions cannot be compared with those before, and any other is a change.
+    /// A slice has that version now.
     ///
     /// # Errors
     /// There are too many slices.
-    pub fn heard(&mut self, metadata: &api::Metadata, trusted: bool, now: Instant, random: f64) -> Result<(), String> {
+    pub fn heard(&mut self, metadata: &api::Metadata, by: By, now: Instant, random: f64) -> Result<(), String> {
         let stale = || Some(Stale::new(now, random));
         let Some(slice) = self.slices.get_mut(metadata.name) else {
             return self.add(metadata.name, Slice::new(metadata.version, stale())).map(drop);
         };
         slice.in_list = true;
         slice.gone = None;
-        let newer = if trusted { metadata.version > slice.version.max(slice.heard) } else { true };
-        if newer {
+        let changed = match by {
+            By::Event => metadata.version > slice.heard,
+            By::List => metadata.version != slice.heard,
+            By::OtherHistory => true,
+        };
+        if changed {
             slice.heard = metadata.version;
-            if !trusted {
-                // Nothing that was read before is newer than what will be.
-                slice.version = slice.version.min(1);
-            }
             if slice.stale.is_none() {
                 slice.stale = stale();
             }
@@ -195,6 +207,13 @@ impl Store {
         Ok(())
     }
 
+    /// What was read of a slice was as new as was asked for, and older than what has been heard of meanwhile.
+    pub fn read_too_early(&mut self, name: &str, now: Instant) {
+        if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
+            stale.read_too_early(now);
+        }
+    }
+
     /// Reading a slice failed.
     pub fn failed(&mut self, name: &str, now: Instant) {
         if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
@@ -229,9 +248,9 @@ impl Store {
         self.members.listed(present, now);
     }
 
-    /// Whether the content of that slice is wanted: it is known, and not deleted.
-    pub fn awaits(&self, name: &str) -> bool {
-        self.slices.get(name).is_some_and(|slice| slice.gone.is_none())
+    /// The newest version heard of of a slice whose content is wanted: it is known, and not deleted.
+    pub fn awaits(&self, name: &str) -> Option<u64> {
+        self.slices.get(name).filter(|slice| slice.gone.is_none()).map(|slice| slice.heard)
     }
 
     /// Whether there is a slice that has changed since it was read.
@@ -255,9 +274,14 @@ impl Store {
         // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
         let searched = self.members.any_absent_of(&is_ours);
         let need = |slice: &Slice| if searched { Need::Ours } else { slice.need(&is_ours) };
-        let due = |slice: &Slice| Some(slice.stale?.due(need(slice), count, timing));
-        let all = self.slices.iter().filter_map(|(name, slice)| Some((&**name, slice.heard, due(slice)?)));
-        all.min_by_key(|(.., due)| *due)
+        // Who doubts does not wait for long: what others need, however late, comes after.
+        let order = |slice: &Slice| {
+            let stale = slice.stale?;
+            Some((!stale.is_doubted(), stale.due(need(slice), count, timing)))
+        };
+        let all = self.slices.iter().filter_map(|(name, slice)| Some((order(slice)?, name, slice.heard)));
+        let ((_, due), name, heard) = all.min_by_key(|(order, ..)| *order)?;
+        Some((name, heard, due))
     }
 
     /// Whether something that we need should have been read long ago.

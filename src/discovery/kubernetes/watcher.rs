@@ -19,9 +19,10 @@ use super::config::KubernetesConfig;
 use super::failure::Failure;
 use super::inbox::{Events, Items, Piece};
 use super::machine::{self, Machine, Outcome};
+use super::plan;
 use super::requests::{Ask, Connection};
 use crate::discovery::report::Reporter;
-use crate::discovery::{Ourselves, Questions, Update, Updates, random};
+use crate::discovery::{Ourselves, Questions, Update, Updates, random, until};
 use crate::limits;
 
 /// How often time alone is looked at, where it may change something.
@@ -58,6 +59,8 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
 /// A slice that was asked for, what came of it, and the connection.
 struct Read {
     name: String,
+    /// That was asked for, at least.
+    version: u64,
     body: Result<Option<Vec<u8>>, Failure>,
     connection: Connection,
 }
@@ -92,7 +95,7 @@ impl Reader {
         if let Some(mut connection) = self.connection.take() {
             self.reading = Some(Box::pin(async move {
                 let body = connection.read(&name, version).await;
-                Read { name, body, connection }
+                Read { name, version, body, connection }
             }));
         }
     }
@@ -128,7 +131,7 @@ impl Watcher {
                 machine::Ask::Watch { version } => self.watch(version, &mut questions).await,
             };
             let wait = match done {
-                Ok(Outcome::LookAgain) => self.config.timing.second_look,
+                Ok(Outcome::LookAgain) => plan::second_look(random::unit(), &self.config.timing),
                 Ok(Outcome::Settled) => continue,
                 Err(failure) => {
                     self.main.close();
@@ -197,7 +200,7 @@ impl Watcher {
         match done {
             // The rest of the watch is not read: this connection cannot be used again.
             Ok(Outcome::LookAgain) => self.main.close(),
-            Ok(Outcome::Settled) if started.elapsed() < lasting / 2 => return Err(Failure::Ended),
+            Ok(Outcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(Failure::Ended),
             _ => {}
         }
         done
@@ -282,11 +285,11 @@ impl Watcher {
 
     /// Takes a slice.
     async fn read(&mut self, read: Read) -> Outcome {
-        let Read { name, body, connection } = read;
+        let Read { name, version, body, connection } = read;
         let now = Instant::now();
         self.reader.used = now;
         let connection = self.reader.connection.insert(connection);
-        let done = body.and_then(|body| self.machine.read(&name, body.as_deref(), now));
+        let done = body.and_then(|body| self.machine.read(&name, version, body.as_deref(), now));
         match done {
             Ok(outcome) => {
                 self.reader.backoff.reset();
@@ -362,13 +365,6 @@ impl Watcher {
             // Nobody listens: `run` is about to drop us.
             pending::<()>().await;
         }
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
     }
 }
 

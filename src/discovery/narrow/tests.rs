@@ -46,6 +46,21 @@ fn a_small_mesh_passes_whole_and_its_facts_come_once() {
 }
 
 #[test]
+fn what_is_amended_is_narrowed_too_and_stays_no_confirmation() {
+    let now = Instant::now();
+    for max_peers in [0, 6] {
+        let mut narrow = narrow(max_peers);
+        let (_, before) = passed(&mut narrow, list(0..40), now);
+        let Update::List(amended) = list(0..41) else { unreachable!() };
+        let updates: Vec<_> = narrow.update(Update::Amended(amended), now).collect();
+        let [Update::Mesh(facts), Update::Amended(after)] = &updates[..] else { panic!("{updates:?}") };
+        assert_eq!(facts.members, 41);
+        let expected = if max_peers == 0 { 41 } else { before.len() };
+        assert_eq!(after.peers.len(), expected);
+    }
+}
+
+#[test]
 fn of_a_large_mesh_so_many_pass_as_were_asked_for_and_all_addresses_of_each() {
     let mut narrow = narrow(6);
     let both = (0..40).flat_map(|number| {

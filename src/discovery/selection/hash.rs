@@ -20,12 +20,12 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// On the ring on which watchers are found.
+/// On the first ring: watchers are found there, those of other zones before all.
 pub fn on_ring(name: &str) -> u64 {
     of(name)
 }
 
-/// On the other, on which targets are found.
+/// On the second: watchers of other zones whom the first had none near enough for, and then the targets of those who have some left.
 pub fn on_second_ring(name: &str) -> u64 {
     mix(of(name) ^ 0x5851_f42d_4c95_7f2d)
 }

@@ -54,6 +54,8 @@ fn a_bad_entry_is_named_with_the_reason_and_what_is_accepted() {
         ("a=0.0.0.0", "unspecified"),
         ("a=::", "unspecified"),
         ("a=ff02::1", "multicast"),
+        ("a=255.255.255.255", "broadcast"),
+        ("a=fe80::1", "link-local"),
         ("a=10.0.0.1@", "the zone is empty"),
         ("a b=10.0.0.1", "the name holds white space"),
         (&format!("{long}=10.0.0.1"), "the name is longer than 253"),
@@ -136,5 +138,28 @@ async fn quiet(updates: &mut mpsc::Receiver<Update>) {
     while let Some(update) = updates.recv().await {
         confirmed += 1;
         assert!(matches!(update, Update::Confirmed) && confirmed <= 2, "{update:?}");
+    }
+}
+
+#[test]
+fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_is_not() {
+    let unreadable = |source: std::io::Error| PeerError::File { path: "peers".into(), source };
+    let out_of_descriptors = || unreadable(std::io::Error::from_raw_os_error(libc::EMFILE));
+    let version = Some((1, 2, 3, 4, 5));
+    let mut look = Look::new();
+    assert!(look.at(version, || Err(out_of_descriptors())).is_none());
+    assert!(look.at(version, || Err(out_of_descriptors())).is_none());
+    assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));
+    let unasked = || panic!("nothing has changed");
+    assert!(matches!(look.at(version, unasked), Some(Update::Confirmed)));
+    for bad in [
+        PeerError::TooMany { place: Place::Flag },
+        unreadable(std::io::Error::other("not a regular file")),
+        unreadable(ErrorKind::InvalidData.into()),
+    ] {
+        // Another version, which is bad: it is not read again, and the list before is not confirmed.
+        assert!(look.at(None, || Err(bad)).is_none());
+        assert!(look.at(None, unasked).is_none());
+        assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));
     }
 }

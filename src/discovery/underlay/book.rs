@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::time::Instant;
 
+use crate::discovery::address::of_a_host;
 use crate::discovery::identity::Answer;
 use crate::discovery::random::spread;
 use crate::discovery::{Network, Ourselves, PeerList, PeerSpec, Readiness};
@@ -120,7 +121,7 @@ impl Book {
         for same in by_node(&self.last.peers).chunk_by(|a, b| a.node == b.node) {
             let node = &*same[0].node;
             // The address stands in for a name until the peer has told it to DNS discovery: nobody would answer to it.
-            if node == self.own_node || same.iter().any(|spec| is_named_by(node, spec.address)) {
+            if node == self.own_node || same.iter().any(|spec| spec.is_nameless()) {
                 continue;
             }
             let listed = Known::listed(node, same, self.http_port, now);
@@ -193,7 +194,7 @@ impl Book {
             if pods.of(ipv6).is_some_and(|pod| addresses.contains(&pod)) {
                 shares = true;
             } else if let Some(address) = family.find(|address| {
-                is_unicast(*address)
+                is_a_nodes(*address)
                     // Loopback is ourselves, unless the mesh is made of loopback addresses.
                     && (on_loopback || !address.is_loopback())
                     && !self.own_addresses.contains(address)
@@ -286,16 +287,10 @@ fn by_node(peers: &[PeerSpec]) -> Vec<&PeerSpec> {
     entries
 }
 
-fn is_named_by(node: &str, address: IpAddr) -> bool {
-    node.parse() == Ok(address)
-}
-
-/// Whether it may be one node's address in its network. Link-local addresses mean something else on every link.
-const fn is_unicast(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast() || v4.is_link_local()),
-        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local()),
-    }
+/// Whether it may be a node's own, on a peer's word alone: clouds answer for themselves at 169.254.169.254.
+fn is_a_nodes(address: IpAddr) -> bool {
+    let is_link_local = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+    of_a_host(address) == Ok(address) && !is_link_local
 }
 
 #[cfg(test)]

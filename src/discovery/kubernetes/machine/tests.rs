@@ -71,7 +71,7 @@ fn news_are_told_once_and_the_mesh_only_when_it_changes() {
     machine.event(&changed("s1", 101), now, 0.5).unwrap();
     assert!(machine.news().list.is_none(), "it is not read yet");
     let moved = slice("s1", "101", "IPv4", &[("n1", "10.0.0.2")]);
-    machine.read("s1", Some(&moved.body()), now).unwrap();
+    machine.read("s1", 101, Some(&moved.body()), now).unwrap();
     let news = machine.news();
     assert!(news.mesh.is_none() && news.list.unwrap().peers[0].address.to_string() == "10.0.0.2");
 }
@@ -90,9 +90,54 @@ fn nothing_is_told_before_every_slice_has_been_read() {
     list(&mut machine, false, "101", &[one("90"), other.clone()], now).unwrap();
     assert!(machine.news().list.is_none() && !machine.is_sure(now));
     assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s2".into(), 91)));
-    machine.read("s2", Some(&other.body()), now).unwrap();
+    machine.read("s2", 91, Some(&other.body()), now).unwrap();
     assert_eq!(machine.news().list.unwrap().peers.len(), 2);
     assert!(machine.is_sure(now));
+}
+
+#[test]
+fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() {
+    let now = Instant::now();
+    let other = |version, address| slice("s2", version, "IPv4", &[("n2", address)]);
+    let mut machine = machine();
+    list(&mut machine, true, "5000", &[one("90"), other("95", "10.0.0.2")], now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+    // etcd is back from an older state, and of its list only the first slice comes.
+    machine.list_begins();
+    machine.list_metadata(&encode::field(2, b"100")).unwrap();
+    machine.list_item(&one("90").metadata(), false, now, 0.5).unwrap();
+    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    let restored = other("80", "10.0.0.22");
+    list(&mut machine, false, "101", &[one("90"), restored.clone()], now).unwrap();
+    let mut asked = Vec::new();
+    while let Some((name, version, _)) = machine.next_reading() {
+        let name = name.to_owned();
+        asked.push((name.clone(), version));
+        let body = if name == "s1" { one("90").body() } else { restored.body() };
+        machine.read(&name, version, Some(&body), now).unwrap();
+    }
+    asked.sort();
+    assert_eq!(asked, [("s1".into(), 90), ("s2".into(), 80)]);
+    // From here on that history is the known one.
+    list(&mut machine, false, "101", &[one("90"), restored], now).unwrap();
+    assert!(machine.next_reading().is_none());
+}
+
+#[test]
+fn a_slice_that_is_older_in_a_newer_list_is_read_again() {
+    let now = Instant::now();
+    let mut machine = machine();
+    list(&mut machine, true, "5000", &[one("5000")], now).unwrap();
+    machine.news();
+    machine.event(&changed("s1", 5_001), now, 0.5).unwrap();
+    machine.failed(&Failure::Gone, [0.5; 2]);
+    // etcd was restored, and its store began anew above all versions that were given out: the slices' are their old ones.
+    let restored = slice("s1", "3000", "IPv4", &[("n1", "10.0.0.3")]);
+    list(&mut machine, false, "1000000", std::slice::from_ref(&restored), now).unwrap();
+    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 3_000)));
+    machine.read("s1", 3_000, Some(&restored.body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.3");
+    assert!(machine.next_reading().is_none());
 }
 
 #[test]
@@ -112,8 +157,64 @@ fn what_is_read_of_a_slice_that_was_deleted_meanwhile_is_left() {
     let other = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
     machine.event(&changed("s2", 101), now, 0.5).unwrap();
     machine.event(&Event::Deleted(Meta { name: "s2", version: 102, created: 0 }), now, 0.5).unwrap();
-    machine.read("s2", Some(&other.body()), now).unwrap();
+    machine.read("s2", 101, Some(&other.body()), now).unwrap();
     assert!(machine.news().list.is_none());
+}
+
+#[test]
+fn a_slice_older_than_what_was_asked_for_is_refused_and_what_is_known_stays() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.event(&changed("s1", 105), now, 0.5).unwrap();
+    let old = slice("s1", "104", "IPv4", &[("n1", "10.0.0.2")]);
+    let refused = machine.read("s1", 105, Some(&old.body()), now).unwrap_err();
+    assert_eq!(refused.to_string(), "malformed answer: s1 of version 104, where 105 was asked for");
+    assert!(machine.news().list.is_none());
+    // Asked for before etcd came back from an older state.
+    list(&mut machine, false, "60", &[one("50")], now).unwrap();
+    machine.read("s1", 105, Some(&slice("s1", "106", "IPv4", &[("n1", "10.0.0.2")]).body()), now).unwrap();
+    assert!(machine.news().list.is_none());
+    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 50)));
+}
+
+#[test]
+fn a_slice_that_has_changed_again_while_it_was_read_is_read_after_another_pause() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    machine.event(&changed("s1", 101), now, 0.5).unwrap();
+    machine.event(&changed("s1", 102), now, 0.5).unwrap();
+    let later = now + Duration::from_secs(9);
+    machine.read("s1", 101, Some(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.2")]).body()), later).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.2");
+    let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due));
+    assert_eq!(next, Some(("s1".into(), 102, later + limits::EVENTS_COALESCE)));
+    // Whoever waits for it goes on waiting, and it is read at once.
+    machine.event(&changed("s1", 103), later, 0.5).unwrap();
+    assert!(machine.doubt("10.0.0.2".parse().unwrap(), later));
+    let doubted = machine.next_reading().map(|(.., due)| due);
+    machine.read("s1", 102, Some(&slice("s1", "102", "IPv4", &[("n1", "10.0.0.2")]).body()), later).unwrap();
+    assert_eq!((machine.answer(), machine.next_reading().map(|(.., due)| due)), (None, doubted));
+}
+
+#[test]
+fn a_slice_that_has_come_back_since_it_was_not_found_stays() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let other = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
+    machine.event(&changed("s2", 101), now, 0.5).unwrap();
+    machine.read("s2", 101, Some(&other.body()), now).unwrap();
+    machine.event(&changed("s1", 102), now, 0.5).unwrap();
+    // It is asked for, and while the answer is on its way:
+    machine.event(&Event::Deleted(Meta { name: "s1", version: 103, created: 0 }), now, 0.5).unwrap();
+    machine.event(&changed("s1", 104), now, 0.5).unwrap();
+    let later = now + Duration::from_secs(1);
+    machine.read("s1", 102, None, later).unwrap();
+    let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due > later));
+    assert_eq!(next, Some(("s1".into(), 104, true)));
+    // Where it is as new as what is heard of, it is true.
+    machine.read("s1", 104, None, now).unwrap();
+    assert_eq!(machine.next_reading(), None);
+    assert_eq!(machine.news().list.unwrap().peers.len(), 1);
 }
 
 #[test]
@@ -136,13 +237,43 @@ fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
     // The second look finds one that is yet to be read: not empty, and not full.
     assert_eq!(list(&mut machine, false, "111", &[one("111")], now).unwrap(), Outcome::Settled);
     assert!(machine.news().list.is_none());
-    machine.read("s1", Some(&one("111").body()), now).unwrap();
+    machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
     assert!(machine.news().list.is_none() && machine.is_sure(now), "as it was told");
     assert_eq!(list(&mut machine, false, "112", &[], now).unwrap(), Outcome::LookAgain, "it starts over");
     assert_eq!(list(&mut machine, true, "113", &[], now).unwrap(), Outcome::Settled);
     assert!(machine.news().list.unwrap().peers.is_empty());
     // Empty is in force now.
     assert_eq!(list(&mut machine, true, "114", &[], now).unwrap(), Outcome::Settled);
+}
+
+#[test]
+fn a_mesh_that_comes_back_after_a_look_at_nothing_is_told_whole() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
+    let other = slice("s2", "111", "IPv4", &[("n2", "10.0.0.2")]);
+    assert_eq!(list(&mut machine, false, "112", &[one("111"), other.clone()], now).unwrap(), Outcome::Settled);
+    machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
+    assert!(machine.news().list.is_none() && !machine.is_sure(now), "half of it");
+    machine.read("s2", 111, Some(&other.body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+    assert!(machine.is_sure(now));
+}
+
+#[test]
+fn a_doubt_is_not_answered_while_what_is_known_is_not_told() {
+    let now = Instant::now();
+    let mut machine = synced(now);
+    let address = "10.0.0.1".parse().unwrap();
+    // A new slice takes over what the other held, which is deleted.
+    machine.event(&changed("s2", 101), now, 0.5).unwrap();
+    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    assert!(machine.doubt(address, now));
+    assert!(machine.news().list.is_none());
+    assert_eq!(machine.answer(), None, "no list has said so");
+    machine.read("s2", 101, Some(&slice("s2", "101", "IPv4", &[("n1", "10.0.0.9")]).body()), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.9");
+    assert_eq!(machine.answer(), Some(address));
 }
 
 #[test]
@@ -154,7 +285,7 @@ fn what_we_need_and_cannot_read_leaves_the_list_unconfirmed() {
     assert!(!machine.is_sure(now + Duration::from_secs(31)));
     machine.reading_failed("s1", now);
     assert!(!machine.is_sure(now));
-    machine.read("s1", Some(&one("101").body()), now).unwrap();
+    machine.read("s1", 101, Some(&one("101").body()), now).unwrap();
     assert!(machine.is_sure(now));
 }
 
@@ -166,7 +297,7 @@ fn doubts_are_bounded_and_answered_once() {
     let address = "10.0.0.1".parse().unwrap();
     assert!(machine.doubt(address, now) && machine.doubt(address, now));
     assert_eq!(machine.answer(), None);
-    machine.read("s1", Some(&one("101").body()), now).unwrap();
+    machine.read("s1", 101, Some(&one("101").body()), now).unwrap();
     assert_eq!((machine.answer(), machine.answer()), (Some(address), None));
     machine.event(&changed("s1", 102), now, 0.5).unwrap();
     for n in 0..limits::DOUBTS_MAX {
@@ -184,7 +315,7 @@ fn members_who_are_away_for_long_are_let_go_and_the_mesh_is_smaller() {
     let mut machine = synced(now);
     let other = slice("s1", "101", "IPv4", &[("n2", "10.0.0.2")]);
     machine.event(&changed("s1", 101), now, 0.5).unwrap();
-    machine.read("s1", Some(&other.body()), now).unwrap();
+    machine.read("s1", 101, Some(&other.body()), now).unwrap();
     assert_eq!(machine.news().mesh.unwrap().members, 3);
     assert!(machine.has_absent());
     let later = now + Duration::from_mins(5);

@@ -26,7 +26,7 @@ fn listed(slices: &[Given]) -> Store {
 }
 
 fn heard(store: &mut Store, name: &str, version: u64, now: Instant) {
-    store.heard(&api::Metadata { name, version, created: 0 }, true, now, 0.5).unwrap();
+    store.heard(&api::Metadata { name, version, created: 0 }, By::Event, now, 0.5).unwrap();
 }
 
 /// Node and address of all endpoints, the newest last.
@@ -85,7 +85,12 @@ fn unusable_addresses_and_fqdn_slices_are_left_out_and_the_rest_stays() {
         bad,
         slice("names", "1", "FQDN", &[("f", "example.org")]),
         slice("none", "1", "IPv6", &[]),
-        slice("unspecified", "1", "IPv6", &[("g", "::"), ("h", "10.0.0.8")]),
+        slice(
+            "v6",
+            "1",
+            "IPv6",
+            &[("g", "::"), ("h", "10.0.0.8"), ("i", "fe80::1"), ("j", "::ffff:10.0.0.7"), ("k", "ff02::1")],
+        ),
     ]);
     assert_eq!(all(&store), [("good".to_owned(), "10.0.0.1".to_owned())]);
 }
@@ -132,7 +137,7 @@ fn a_deleted_slice_takes_its_endpoints_along_and_no_others() {
     let mut store =
         listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
     store.deleted("a", now);
-    assert!(!store.awaits("a"));
+    assert_eq!((store.awaits("a"), store.awaits("b")), (None, Some(1)));
     store.settle(now);
     assert_eq!(addresses(&store), ["10.0.0.2"]);
     assert!(!store.is_empty());
@@ -162,6 +167,23 @@ fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_be
 }
 
 #[test]
+fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    // It takes over what the other held.
+    heard(&mut store, "b", 2, now);
+    store.deleted("a", now + second);
+    store.failed("b", now + 2 * second);
+    store.settle(now + 2 * second);
+    assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.2"]);
+    put(&mut store, &slice("b", "2", "IPv4", &[("n2", "10.0.0.2"), ("n1", "10.0.0.1")]), true).unwrap();
+    store.settle(now + 3 * second);
+    assert_eq!((addresses(&store), store.len()), (vec!["10.0.0.1".into(), "10.0.0.2".into()], 1));
+}
+
+#[test]
 fn a_slice_is_stale_until_what_was_heard_of_is_read() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
@@ -187,7 +209,7 @@ fn another_history_makes_everything_stale() {
     let now = Instant::now();
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
     for version in [5, 3] {
-        store.heard(&api::Metadata { name: "s", version, created: 0 }, false, now, 0.5).unwrap();
+        store.heard(&api::Metadata { name: "s", version, created: 0 }, By::OtherHistory, now, 0.5).unwrap();
         assert!(store.has_stale() && !store.has_unread());
         put(&mut store, &slice("s", &version.to_string(), "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
         assert!(!store.has_stale(), "{version}");
@@ -215,6 +237,19 @@ fn slices_of_ours_are_due_before_those_of_others() {
 }
 
 #[test]
+fn a_slice_that_somebody_waits_for_is_read_before_all_that_are_overdue() {
+    let (now, timing) = (Instant::now(), Timing::default());
+    let mut store =
+        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    heard(&mut store, "a", 2, now);
+    let later = now + Duration::from_mins(1);
+    heard(&mut store, "b", 3, later);
+    assert_eq!(store.next(|_| true, &timing).unwrap().0, "a");
+    store.doubt("10.0.0.2".parse().unwrap(), later);
+    assert_eq!(store.next(|_| true, &timing).unwrap().0, "b");
+}
+
+#[test]
 fn while_a_peer_of_ours_is_missing_it_may_be_in_any_slice_that_has_changed() {
     let (now, timing) = (Instant::now(), Timing::default());
     let slices: Vec<_> = (0..20)
@@ -235,7 +270,9 @@ fn more_slices_than_allowed_are_refused_and_the_known_ones_still_change() {
         listed(&(0..limits::SLICES_MAX).map(|n| slice(&format!("s{n}"), "1", "IPv4", &[])).collect::<Vec<_>>());
     assert!(put(&mut store, &slice("one-more", "1", "IPv4", &[]), true).is_err());
     assert!(
-        store.heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, true, Instant::now(), 0.5).is_err()
+        store
+            .heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, By::Event, Instant::now(), 0.5)
+            .is_err()
     );
     put(&mut store, &slice("s0", "2", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.1"]);

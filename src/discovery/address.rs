@@ -1,0 +1,60 @@
+//! Which addresses may be probed at all, whatever source they come from.
+//!
+//! The traps: an IPv4 address in IPv6's clothes (`::ffff:10.0.0.7`) is IPv4 on the wire, and would be probed by the wrong
+//! protocol; and a link-local IPv6 address means another host on every link, and the kernel sends nothing there without an
+//! interface, which no source tells. IPv4's link-local addresses (169.254.0.0/16) need none and are routed like any other:
+//! who writes one down, or whose API server lists one, means it. What a peer merely says of its node is held to more
+//! (`underlay`).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The address in the form in which it is probed.
+///
+/// # Errors
+/// Why it cannot be one host's, as a clause.
+pub fn of_a_host(address: IpAddr) -> Result<IpAddr, &'static str> {
+    let address = address.to_canonical();
+    if address.is_unspecified() {
+        return Err("the address is unspecified, which would ping the node itself");
+    }
+    if address.is_multicast() {
+        return Err("the address is multicast");
+    }
+    if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        return Err("the address is broadcast");
+    }
+    if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return Err("the address is link-local, which is nobody's without an interface");
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_one_host_may_have_is_probed_and_as_what_it_is_on_the_wire() {
+        let probed = |text: &str| of_a_host(text.parse().unwrap()).map(|address| address.to_string());
+        for (text, address) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("169.254.7.7", "169.254.7.7"),
+            ("fd00::1", "fd00::1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+        ] {
+            assert_eq!(probed(text).unwrap(), address);
+        }
+        for (text, reason) in [
+            ("0.0.0.0", "unspecified"),
+            ("::", "unspecified"),
+            ("::ffff:0.0.0.0", "unspecified"),
+            ("224.0.0.1", "multicast"),
+            ("ff02::1", "multicast"),
+            ("255.255.255.255", "broadcast"),
+            ("fe80::1", "link-local"),
+        ] {
+            assert!(probed(text).unwrap_err().contains(reason), "{text}");
+        }
+    }
+}
