@@ -235,7 +235,9 @@ impl Planner {
         let all = || directory.peers().map(|(slot, peer)| (identity(peer), slot));
         let is_there = |id, slot| directory.peer(slot).is_some_and(|peer| identity(peer) == id);
         self.worst.follow(is_there, all());
-        self.worst.shrink(now, places, badness);
+        if self.worst.shrink(now, places, badness) {
+            self.ladder.wait_anew(now);
+        }
         let mark = |slots: &mut Set, worst: &Worst| {
             slots.reset(directory.slot_count());
             worst.chosen().iter().for_each(|chosen| slots.put(chosen.slot.index()));
@@ -247,7 +249,9 @@ impl Planner {
             let others = others.map(|(slot, peer)| (identity(peer), slot));
             let others = others.filter(|(_, slot)| !plan.slots.has(slot.index()));
             let others = others.map(|(identity, slot)| Candidate { identity, slot, badness: badness(slot) });
-            self.worst.choose(now, places, peers, others, badness);
+            // Who lost its place now would return too soon. To wait anew for each could be for ever where many lose something.
+            let replaces = !self.ladder.awaits_all_peers();
+            self.worst.choose(now, places, peers, others, replaces, badness);
             mark(&mut plan.slots, &self.worst);
         }
         plan.chosen.clear();
