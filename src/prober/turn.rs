@@ -128,8 +128,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// Sends nothing more to anyone; what is under way stays so.
-    pub const fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.finishing = true;
+        self.attend();
     }
 
     /// Whether the fate of a probe is still open.
@@ -158,7 +159,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     fn attend(&mut self) {
-        self.wire.attend(self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT));
+        let is_frequent = self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT);
+        self.wire.attend(is_frequent && !self.finishing);
     }
 
     /// Sends, reads, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
