@@ -47,6 +47,9 @@ pub const WITHHELD_MAX: u8 = 200;
 /// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
 /// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
+/// A slot is kept so much longer than a probe to its peer can be under way, where `--forget-after` is shorter: losses are decided
+/// up to an eighth of this after the timeout.
+pub const SLOT_KEPT_SLACK: Duration = Duration::from_secs(1);
 /// How long a stop waits for probes under way, while HTTP still answers. Round trips in a cluster are shorter; what is dead
 /// is not waited for.
 pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);

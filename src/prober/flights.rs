@@ -29,8 +29,8 @@ pub enum State {
 
 /// Which stay of a peer at one address a probe was sent in: one bit for the slot's holder, the rest counts moves.
 ///
-/// Comes round after 16 moves or two holders; lists come at least 100 ms apart, and a slot is only given to somebody else
-/// when its holder is forgotten, so that no probe is remembered for so long.
+/// Comes round after 16 moves or two holders. No probe is under way for so long: lists come at least 100 ms apart, and a slot is
+/// only given to somebody else when its holder is forgotten, a timeout and some slack after it left at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay(u8);
 
