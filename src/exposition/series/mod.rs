@@ -33,7 +33,7 @@ pub struct Plan {
     chosen: Vec<(SlotId, u64)>,
     zones: Set,
     further: usize,
-    overflown: Arc<AtomicBool>,
+    overflown: Flag,
     suppressed: usize,
     at: Nanos,
 }
@@ -71,12 +71,23 @@ impl Plan {
 
     /// There were more of those.
     pub fn overflows(&self) {
-        self.overflown.store(true, Ordering::Relaxed);
+        self.overflown.0.store(true, Ordering::Relaxed);
     }
 
     /// Series that are left out.
     pub const fn suppressed(&self) -> usize {
         self.suppressed
+    }
+}
+
+/// A plan's own, also where it is made in the likeness of one that is still in use: what becomes of that one's scrapes is nothing
+/// to it.
+#[derive(Debug, Default)]
+struct Flag(AtomicBool);
+
+impl Clone for Flag {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
@@ -204,7 +215,7 @@ impl Planner {
         };
 
         let left = room.saturating_sub(shown.peers * costs.peer(plan.forms.peers));
-        let has_overflown = plan.overflown.swap(false, Ordering::Relaxed);
+        let has_overflown = plan.overflown.0.swap(false, Ordering::Relaxed);
         let Rare { further: series, fingerprint, .. } = shown;
         let demand = ExtraDemand { series, room: left, has_overflown, fingerprint };
         let are_shown = self.further.decide(now, demand);
