@@ -101,6 +101,23 @@ fn peers_that_move_to_other_slots_go_on_and_newcomers_do_not_come_with_them() {
 }
 
 #[test]
+fn who_shares_a_text_shares_its_plan_though_there_is_a_younger_one() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+    let at = |tenths: u64| Nanos((10_000 + tenths) * SECOND / 10);
+    let ways: Vec<Way> = (1..=25).map(way).collect();
+    agent.list(&ways[..24], at(0));
+    let slow = agent.scrape(at(0), Format::OpenMetrics);
+    let first = agent.scrape(at(9), Format::Text);
+    agent.list(&ways, at(10));
+    let other = agent.scrape(at(11), Format::OpenMetrics);
+    let second = agent.scrape(at(15), Format::Text);
+    assert!(!slow.text().contains(&name(25)) && other.text().contains(&name(25)));
+    assert_eq!((first.text().contains(&name(25)), second.text().contains(&name(25))), (false, false));
+    assert!(agent.scrape(at(16), Format::Text).text().contains(&name(25)), "that is over");
+}
+
+#[test]
 fn who_comes_during_a_scrape_is_not_in_it() {
     let _no_leaks = NoLeaks::here();
     let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);

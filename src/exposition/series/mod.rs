@@ -161,11 +161,6 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// The last plan.
-    pub fn last(&self) -> Option<Arc<Plan>> {
-        self.plan.clone()
-    }
-
     /// The plan of a scrape that begins `now`: a new one, in the memory of the last, unless scrapes that have begun a moment
     /// ago are still under way by that.
     pub fn plan(&mut self, now: Nanos, costs: &Costs, directory: &Directory, statistics: &Statistics) -> Arc<Plan> {
