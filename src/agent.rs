@@ -136,6 +136,8 @@ struct ProbeLoop {
     prober: Prober<Sockets, MonotonicClock>,
     view: Arc<View>,
     own: Own,
+    /// How long who has left is probed on.
+    grace: Nanos,
     forget_after: Nanos,
     /// Where doubts about the list go.
     asked: mpsc::Sender<IpAddr>,
@@ -162,7 +164,8 @@ impl ProbeLoop {
             prober: Prober::new(sockets, MonotonicClock, &probing),
             view,
             own,
-            forget_after: settings.forget_after.into(),
+            grace: settings.forget_after.min(LEAVE_GRACE).into(),
+            forget_after: settings.slots_kept_for().into(),
             asked,
             pending: None,
             mesh: MeshFacts::default(),
@@ -263,9 +266,8 @@ impl ProbeLoop {
 
     /// Probes no more who left some time ago, lets go of who has been away for long, and closes up what they leave.
     fn forget(&mut self, now: Nanos) {
-        let grace = self.forget_after.min(LEAVE_GRACE.into());
         let is_due = |directory: &Directory| {
-            directory.has_stoppable(now, grace)
+            directory.has_stoppable(now, self.grace)
                 || directory.has_forgettable(now, self.forget_after)
                 || (directory.is_sparse() && self.view.walks.are_over())
         };
@@ -273,7 +275,7 @@ impl ProbeLoop {
             return;
         }
         let Ok(mut directory) = self.view.directory.try_write() else { return };
-        for change in directory.stop(now, grace) {
+        for change in directory.stop(now, self.grace) {
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }

@@ -32,6 +32,11 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// The longest probing interval, and the longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
+/// A prober that has not turned for longer reads before it sends: its times of sending come round after some minutes, and
+/// the next probe that it books would put those from before into the future.
+pub const STANDSTILL: Duration = Duration::from_secs(5);
+/// How often it reads then, if something is left each time, at 4,096 packets: more than the queues of all peers can hold.
+pub const STANDSTILL_READS_MAX: usize = 16;
 /// Probes of one peer that may be under way at once: bounds the flight table by `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// How long a loss is withheld at most while it is asked whether the list is right, and how long no further question is
@@ -52,6 +57,9 @@ pub const WITHHELD_MAX: u8 = 200;
 /// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
 /// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
+/// A slot is kept for the timeout and so much more at least, until no probe to its peer is under way: losses are decided up
+/// to an eighth of this after the timeout.
+pub const SLOT_KEPT_SLACK: Duration = Duration::from_secs(1);
 /// How long a stop waits for probes under way, while HTTP still answers. Round trips in a cluster are shorter; what is dead
 /// is not waited for.
 pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);

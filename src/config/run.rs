@@ -12,7 +12,7 @@ use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, S
 use crate::limits::{
     HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, MAX_PEERS_DEFAULT,
     MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX,
-    SERIES_BUDGET_MIN,
+    SERIES_BUDGET_MIN, SLOT_KEPT_SLACK,
 };
 use crate::statistics::Bounds;
 use crate::units::parse_duration;
@@ -44,7 +44,7 @@ pub struct RunSettings {
     pub node_network: bool,
     /// Series that are exported at most.
     pub series_budget: usize,
-    /// How long an absent peer keeps its slot.
+    /// How long an absent peer keeps its slot; see [`RunSettings::slots_kept_for`].
     pub forget_after: Duration,
     /// HTTP threads.
     pub http_workers: usize,
@@ -59,6 +59,12 @@ pub struct RunSettings {
 }
 
 impl RunSettings {
+    /// How long a slot is really kept: for no less than a probe can be under way. Those of the slot's last holder are told from
+    /// its present one's, but not from those of the holder before the last.
+    pub fn slots_kept_for(&self) -> Duration {
+        self.forget_after.max(self.timeout + SLOT_KEPT_SLACK)
+    }
+
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
         let listen = typed.value("listen", socket_address)?;
@@ -253,6 +259,20 @@ mod tests {
         assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 24));
         assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), Bounds::default()));
         assert!(!s.node_name.is_empty());
+    }
+
+    #[test]
+    fn a_slot_is_kept_while_probes_to_its_last_holder_may_be_under_way() {
+        for (line, seconds) in [
+            ("", 300),
+            ("--forget-after 0s", 2),
+            ("--forget-after 3s --timeout 3s", 4),
+            ("--forget-after 3s --timeout 2s", 3),
+            ("--forget-after 5m --interval 5m --timeout 5m", 301),
+        ] {
+            let kept = settings(&format!("{PEER} {line}"), &|_| None).unwrap().slots_kept_for();
+            assert_eq!(kept, Duration::from_secs(seconds), "{line}");
+        }
     }
 
     #[test]

@@ -55,13 +55,15 @@ struct Encoded {
     planner: Planner,
 }
 
-/// The registry's text, and when it was true.
+/// The registry's text, when it was true, and the plan that it speaks of.
 ///
 /// Shared: the scrapes that send it hold it, and so does this. Written only while nobody else holds it (`Arc::get_mut`), so one
 /// buffer serves scrape after scrape; where slow scrapers hold an old one, it is theirs, and the last of them frees it.
 #[derive(Debug, Default)]
 struct Head {
     text: Arc<Vec<u8>>,
+    /// None once the text is seen not to be shared: a plan that somebody holds is not renewed in its memory.
+    plan: Option<Arc<Plan>>,
     at: Nanos,
 }
 
@@ -197,12 +199,15 @@ impl AgentMetrics {
         // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
         let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
         let Encoded { heads, memory, planner } = &mut *encoded;
+        for head in heads.iter_mut() {
+            if Arc::get_mut(&mut head.text).is_some() {
+                head.plan = None;
+            }
+        }
         let head = &mut heads[format as usize];
-        if Arc::get_mut(&mut head.text).is_none() {
-            if now.since(head.at) < HEAD_SHARED_TIME.into()
-                && let Some(plan) = planner.last()
-            {
-                return (Arc::clone(&head.text), plan);
+        if let Some(plan) = head.plan.take() {
+            if now.since(head.at) < HEAD_SHARED_TIME.into() {
+                return (Arc::clone(&head.text), Arc::clone(head.plan.insert(plan)));
             }
             head.text = Arc::default();
         }
@@ -227,6 +232,7 @@ impl AgentMetrics {
             plan
         };
         memory.write(now, text);
+        head.plan = Some(Arc::clone(&plan));
         (Arc::clone(&head.text), plan)
     }
 

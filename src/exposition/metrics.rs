@@ -55,7 +55,6 @@ const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 /// The body of one scrape. Its own are the place where it stands and the labels of one subject; the frame is its worker's, the
 /// registry's text is shared with other scrapes, and all else is read from the view as it is rendered.
 pub struct MetricsBody {
-    view: Walk,
     format: Format,
     /// The registry's metrics, which other scrapes share, and how much of them is sent.
     agent: Option<(Arc<Vec<u8>>, usize)>,
@@ -68,6 +67,8 @@ pub struct MetricsBody {
     subject: usize,
     current: Option<(Reading, usize)>,
     labels: Vec<u8>,
+    /// Last, for it is dropped last: peers may move to other slots once it is, and nobody may share the plan then.
+    view: Walk,
 }
 
 impl MetricsBody {
@@ -82,7 +83,6 @@ impl MetricsBody {
         let view = Walk::new(view);
         let (head, plan) = agent.encode(now, &view.0, format);
         Self {
-            view,
             format,
             agent: Some((head, 0)),
             further: plan.further_send_errors(),
@@ -92,6 +92,7 @@ impl MetricsBody {
             subject: 0,
             current: None,
             labels: Vec::new(),
+            view,
         }
     }
 

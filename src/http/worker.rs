@@ -124,6 +124,8 @@ impl Worker {
         self.ordinary.update(|count| count + 1);
         self.common.gate.take();
         line.set_class(Class::Ordinary);
+        // The last place may be gone while we wait for a connection, which would then be one for health alone.
+        self.bell().notify_one();
         true
     }
 
@@ -264,4 +266,38 @@ async fn before_deadline<F: Future>(
 fn is_of_one_connection(error: &io::Error) -> bool {
     let ours = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|code| !ours.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::http::Reply;
+
+    struct Nothing;
+
+    impl Routes for Nothing {
+        fn route(&self, _: &str, _: &str) -> Reply {
+            Reply::text(404, "")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_looks_again_whether_it_may_accept_when_a_promotion_took_its_last_place() {
+        let limits = ServeLimits { connections: 1, health_connections: 1, ..ServeLimits::default() };
+        let (gate, stats) = (Arc::new(Gate::new(2, limits.connections)), Arc::default());
+        let worker = Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), limits, stats }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let line = Line::new(stream, Rc::clone(&worker), Class::Health);
+        worker.health.set(1);
+        // As it waits in accept(2).
+        let mut bell = pin!(worker.bell().notified());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(worker.may_accept() && bell.as_mut().poll(&mut cx).is_pending());
+        assert!(worker.promote(&line));
+        assert!(bell.as_mut().poll(&mut cx).is_ready() && !worker.may_accept());
+        assert!(!worker.promote(&line), "there is no other");
+    }
 }

@@ -4,7 +4,7 @@
 //! expiry: one ring and one cursor decide every loss in O(1), and what the ring still remembers after that tells a late
 //! reply from a duplicate.
 
-use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX};
+use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX, STANDSTILL};
 use crate::peers::SlotId;
 use crate::region::{Table, Zero};
 use crate::units::Nanos;
@@ -29,8 +29,8 @@ pub enum State {
 
 /// Which stay of a peer at one address a probe was sent in: one bit for the slot's holder, the rest counts moves.
 ///
-/// Comes round after 16 moves or two holders; lists come at least 100 ms apart, and a slot is only given to somebody else
-/// when its holder is forgotten, so that no probe is remembered for so long.
+/// Comes round after 16 moves or two holders. No probe is under way for so long: lists come at least 100 ms apart, and a slot
+/// is only given to somebody else when its holder is forgotten, a timeout and some slack after it left at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay(u8);
 
@@ -91,7 +91,10 @@ const SLOT_MASK: u64 = (1 << 14) - 1;
 const _: () = assert!(PEER_SLOTS_MAX as u64 <= SLOT_MASK + 1);
 /// How far behind the last probe's booking a time of sending can be: the kernel's stamp comes later than ours.
 const AHEAD: u64 = 1 << 37;
-const _: () = assert!(INTERVAL_MAX.as_nanos() < (TIME_MASK - AHEAD) as u128, "a probe is remembered for its timeout");
+const _: () = assert!(
+    INTERVAL_MAX.as_nanos() + STANDSTILL.as_nanos() < (TIME_MASK - AHEAD) as u128,
+    "a probe is remembered for its timeout, and until it is looked at"
+);
 
 impl Packed {
     fn new(flight: Flight, sent_at: Nanos) -> Self {

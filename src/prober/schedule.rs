@@ -56,6 +56,8 @@ pub struct Schedule {
     passed: u64,
     /// Probes left out since [`Schedule::take_skipped`].
     skipped: u64,
+    /// Peers in the wheel when it was last moved on.
+    known: usize,
 }
 
 impl Schedule {
@@ -73,6 +75,7 @@ impl Schedule {
             start: now.plus(phase),
             passed: 0,
             skipped: 0,
+            known: 0,
         }
     }
 
@@ -156,14 +159,17 @@ impl Schedule {
     /// Moves on to the next cell that is due at `now` and gives its time and its first peer, for [`Schedule::after`].
     ///
     /// After a standstill of more than an interval (a suspended machine) whole turns are left out: probes that could
-    /// not be sent in time are not sent in a burst.
+    /// not be sent in time are not sent in a burst. Whoever has joined since was not left out: an empty wheel is looked
+    /// at only now and then.
     pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, SlotId)> {
         let count = self.cells.len() as u64;
         let late = now.since(self.time_of(self.passed));
         let turns = late.0 / self.interval.0.max(1);
+        let len = self.len();
+        let known = std::mem::replace(&mut self.known, len);
         if turns > 0 {
             self.passed += turns * count;
-            self.skipped += turns * self.len() as u64;
+            self.skipped += turns * known.min(len) as u64;
         }
         for _ in 0..count {
             let due = self.time_of(self.passed);
@@ -286,6 +292,7 @@ mod tests {
     #[test]
     fn a_standstill_leaves_turns_out_instead_of_bursting() {
         let mut s = wheel(10);
+        assert_eq!(s.advance(Nanos(0)), None);
         let late = s.start.plus(Nanos(60 * SECOND.0));
         let mut sent = 0;
         while let Some((due, first)) = s.advance(late) {
@@ -294,6 +301,20 @@ mod tests {
         }
         assert!(sent <= 10, "{sent}");
         assert_eq!((s.take_skipped(), s.take_skipped()), (600, 0), "and says how many probes that were");
+    }
+
+    #[test]
+    fn who_joins_after_a_standstill_was_not_left_out() {
+        let mut s = wheel(0);
+        let mut now = s.start;
+        for (joins, expected) in [(24, 0), (0, 9 * 24), (6, 9 * 24)] {
+            assert_eq!(s.advance(now), None, "all is sent");
+            let len = u32::try_from(s.len()).unwrap();
+            (len..len + joins).for_each(|slot| s.add(SlotId(slot)));
+            now = now.plus(Nanos(9 * SECOND.0 + SECOND.0 / 2));
+            while s.advance(now).is_some() {}
+            assert_eq!(s.take_skipped(), expected, "{joins} of {}", s.len());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
-use crate::limits::PEER_SLOTS_MAX;
+use crate::limits::{PEER_SLOTS_MAX, STANDSTILL, STANDSTILL_READS_MAX};
 use crate::peers::{Change, Compaction, Protocol, SlotId};
 use crate::units::Nanos;
 
@@ -50,6 +50,8 @@ pub struct Prober<W, C> {
     departures: bool,
     /// No probe goes out any more.
     finishing: bool,
+    /// When the last turn began.
+    turned: Nanos,
 }
 
 /// Requests that are being put together. The prober's own, allocated with it: a turn writes them, [`Wire::send`] borrows them for
@@ -70,9 +72,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let codec = Codec::new(settings.payload_bytes);
         wire.identify(codec.identifier());
         let batch = Batch { messages: vec![0; codec.message_bytes() * BATCH], labels: Vec::with_capacity(BATCH) };
-        let schedule = Schedule::new(settings.interval, &settings.node, clock.now());
+        let turned = clock.now();
+        let schedule = Schedule::new(settings.interval, &settings.node, turned);
         let engine = Engine::new(settings.timeout, settings.interval, settings.doubts);
-        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false, finishing: false }
+        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false, finishing: false, turned }
     }
 
     /// The clock.
@@ -128,8 +131,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// Sends nothing more to anyone; what is under way stays so.
-    pub const fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.finishing = true;
+        self.attend();
     }
 
     /// Whether the fate of a probe is still open.
@@ -158,7 +162,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     fn attend(&mut self) {
-        self.wire.attend(self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT));
+        let is_frequent = self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT);
+        self.wire.attend(is_frequent && !self.finishing);
     }
 
     /// Sends, reads, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
@@ -168,6 +173,11 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         // long we are held up between that and deciding losses.
         let start = self.clock.now();
         let mut read = None;
+        if start.since(std::mem::replace(&mut self.turned, start)) > STANDSTILL.into()
+            && (0..STANDSTILL_READS_MAX).any(|_| self.receive(sink))
+        {
+            self.expire(start, sink);
+        }
         // What falls due meanwhile is for the next turn: a host too slow for its interval must get out of here.
         while !self.finishing
             && let Some((due, first)) = self.schedule.advance(start)
@@ -186,11 +196,16 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
         let (as_of, drained) = read.unwrap_or_else(|| (start, self.receive(sink)));
         if drained {
-            while let Some((slot, event)) = self.engine.expire(as_of) {
-                sink.event(slot, event);
-            }
+            self.expire(as_of, sink);
         }
         drained
+    }
+
+    /// Decides losses, of what had arrived by then.
+    fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
+        while let Some((slot, event)) = self.engine.expire(as_of) {
+            sink.event(slot, event);
+        }
     }
 
     /// When the next turn is due, if nothing arrives before.

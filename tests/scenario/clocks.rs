@@ -167,6 +167,33 @@ fn a_real_loss_is_still_a_loss_after_a_stand_still() {
 }
 
 #[test]
+fn probes_from_before_a_standstill_of_minutes_are_judged_by_when_they_left() {
+    // Around where the times of sending, in 39 bits of nanoseconds, come round.
+    for seconds in [60, 405, 415, 450, 500, 545, 555, 700, 1_100] {
+        for timeout in [SECOND, Nanos(3 * SECOND.0)] {
+            let mut world = World::new(Plan { timeout, ..Plan::default() }, &[("a", A), ("b", B)]);
+            world.wire().script(ip(A), |_| Fate::reply(150_000));
+            world.wire().script(ip(B), |n| if n == 9 { Fate::lost() } else { Fate::reply(150_000) });
+            for address in [ip(A), ip(B)] {
+                world.run_until_tried(address, 10);
+            }
+            world.stand_still(Nanos(seconds * SECOND.0));
+            world.turn();
+            let (a, b) = (world.read("a"), world.read("b"));
+            assert_eq!((a.lost, b.lost), (0, 1), "{seconds} s: {a:?}, {b:?}");
+            world.run(Nanos(5 * SECOND.0));
+            world.settle();
+            let (a, b) = (world.read("a"), world.read("b"));
+            assert_eq!((a.received, a.lost), (a.sent, 0), "{seconds} s: {a:?}");
+            assert_eq!((b.received + 1, b.lost), (b.sent, 1), "{seconds} s: {b:?}");
+            for (node, read) in [("a", a), ("b", b)] {
+                assert_eq!(world.buckets(node), [(Some(250_000), read.received)], "{seconds} s: {node}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |_| Fate::reply(50_000));

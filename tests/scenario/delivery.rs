@@ -5,7 +5,7 @@ use kube_canary::statistics::PeerReading;
 use kube_canary::units::Nanos;
 
 use super::wire::Fate;
-use super::world::{MS, Plan, SECOND, World, ip};
+use super::world::{MS, Plan, SECOND, World, ip, spec};
 
 const A: &str = "10.0.0.2";
 const B: &str = "10.0.0.3";
@@ -150,4 +150,15 @@ fn a_paused_peer_gets_no_more_probes_and_those_under_way_are_answered_or_lost() 
     world.run(Nanos(10 * SECOND.0));
     assert_eq!(world.wire().log(ip(A)).len(), 5);
     world.expect("a", PeerReading { sent: 5, received: 4, lost: 1, ..PeerReading::default() });
+}
+
+#[test]
+fn a_stop_is_woken_for_the_replies_under_way_even_if_a_list_comes_meanwhile() {
+    let (mut world, peers) = World::of_many(Plan::default(), 8);
+    world.run(SECOND);
+    assert!(world.wire().turns_are_frequent, "the next turn reads them");
+    world.prober.finish();
+    assert!(!world.wire().turns_are_frequent, "there is no next turn");
+    world.apply(peers.iter().map(|(node, address)| spec(node, *address)).chain([spec("more", ip(B))]).collect());
+    assert!(!world.wire().turns_are_frequent);
 }

@@ -121,6 +121,8 @@ pub struct LossyWire {
     pub pause_when_empty: Nanos,
     /// How long a call to send takes.
     pub send_takes: Nanos,
+    /// As the prober has said last: nobody is woken for replies.
+    pub turns_are_frequent: bool,
 }
 
 impl LossyWire {
@@ -140,6 +142,7 @@ impl LossyWire {
             reads_max: 4_096,
             pause_when_empty: Nanos(0),
             send_takes: Nanos(0),
+            turns_are_frequent: false,
         }
     }
 
@@ -263,7 +266,9 @@ impl Wire for LossyWire {
 
     fn make_room(&mut self, _: usize) {}
 
-    fn attend(&mut self, _: bool) {}
+    fn attend(&mut self, turns_are_frequent: bool) {
+        self.turns_are_frequent = turns_are_frequent;
+    }
 
     fn kind(&self, address: IpAddr) -> SocketKind {
         self.kinds[Protocol::of(address) as usize]

@@ -3,6 +3,7 @@
 #[path = "../common/exposition.rs"]
 mod exposition;
 mod flapping;
+mod further;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod mesh;

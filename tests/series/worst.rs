@@ -7,6 +7,7 @@ use kube_canary::peers::SlotId;
 use kube_canary::prober::{Event, Stamp};
 use kube_canary::units::Nanos;
 
+use crate::flapping::Watch;
 use crate::leaks::NoLeaks;
 use crate::mesh::{Agent, SECOND, Way, name, series};
 
@@ -22,6 +23,10 @@ fn second(agent: &Agent, now: Nanos, culprit: Option<u16>) {
         let answer = Event::Received { rtt, reordered: false, sequence: 0, stamp: Stamp::Kernel };
         agent.event(slot, if lost == Some(slot) { Event::Lost } else { answer });
     }
+}
+
+const fn way(node: u16) -> Way {
+    Way { node, v6: false, network: Network::Pod }
 }
 
 fn slot_of(agent: &Agent, node: u16) -> SlotId {
@@ -96,9 +101,25 @@ fn peers_that_move_to_other_slots_go_on_and_newcomers_do_not_come_with_them() {
 }
 
 #[test]
+fn who_shares_a_text_shares_its_plan_though_there_is_a_younger_one() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 3);
+    let at = |tenths: u64| Nanos((10_000 + tenths) * SECOND / 10);
+    let ways: Vec<Way> = (1..=25).map(way).collect();
+    agent.list(&ways[..24], at(0));
+    let slow = agent.scrape(at(0), Format::OpenMetrics);
+    let first = agent.scrape(at(9), Format::Text);
+    agent.list(&ways, at(10));
+    let other = agent.scrape(at(11), Format::OpenMetrics);
+    let second = agent.scrape(at(15), Format::Text);
+    assert!(!slow.text().contains(&name(25)) && other.text().contains(&name(25)));
+    assert_eq!((first.text().contains(&name(25)), second.text().contains(&name(25))), (false, false));
+    assert!(agent.scrape(at(16), Format::Text).text().contains(&name(25)), "that is over");
+}
+
+#[test]
 fn who_comes_during_a_scrape_is_not_in_it() {
     let _no_leaks = NoLeaks::here();
-    let way = |node| Way { node, v6: false, network: Network::Pod };
     let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
     // All peers are exported, or the worst alone: then a newcomer gets the slot of one of them.
     for (nodes, takes_a_slot) in [(24, false), (NODES, true)] {
@@ -119,4 +140,58 @@ fn who_comes_during_a_scrape_is_not_in_it() {
         assert_eq!(next.contains(&name(newcomer)), !takes_a_slot);
         assert!(series(&text) <= SERIES_BUDGET_DEFAULT);
     }
+}
+
+/// The worst alone are exported, of whom `losing` so many lose something, and most of the others leave: all who stay return
+/// after a time. Shortly before, something happens. Gives how many of those that return are not exported until then.
+fn scaled_down(losing: u16, shortly_before: impl Fn(&Agent, Nanos, &[Way])) -> usize {
+    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 9);
+    let at = |seconds: u64| Nanos((1_000 + seconds) * SECOND);
+    // None in the ninth zone yet.
+    let ways: Vec<Way> = (1..=200).filter(|node| node % 9 != 8).map(way).collect();
+    let stays = &ways[..24];
+    agent.list(&ways, at(0));
+    let mut watch = Watch::default();
+    let (mut before, mut left_out) = (0, 0);
+    for quarter in 0..100 {
+        let now = at(quarter * 15);
+        agent.view.statistics.tick(now);
+        let culprits: Vec<SlotId> = stays[..usize::from(losing)].iter().map(|way| slot_of(&agent, way.node)).collect();
+        for (slot, _) in agent.slots() {
+            agent.event(slot, Event::Sent);
+            let answer = Event::Received { rtt: Nanos(100_000), reordered: false, sequence: 0, stamp: Stamp::Kernel };
+            agent.event(slot, if culprits.contains(&slot) { Event::Lost } else { answer });
+        }
+        if quarter == 50 {
+            agent.list(stays, now);
+            agent.forget(now, Nanos(0));
+        }
+        if quarter == 66 {
+            shortly_before(&agent, now, stays);
+        }
+        let text = agent.scrape(now, Format::Text).text();
+        watch.look(now, &text, |_| 0);
+        left_out = stays.iter().filter(|way| !text.contains(&format!("peer_node=\"{}\"", name(way.node)))).count();
+        before = if quarter == 67 { left_out } else { before };
+    }
+    assert_eq!(left_out, 0, "all are back");
+    before
+}
+
+#[test]
+fn who_loses_its_place_shortly_before_all_return_is_not_back_at_once() {
+    let _no_leaks = NoLeaks::here();
+    // Those without a place are worse than all others, whose time is over.
+    let without = scaled_down(20, |agent, _, stays| {
+        for way in stays {
+            (0..50).for_each(|_| agent.event(slot_of(agent, way.node), Event::Lost));
+        }
+        for way in &stays[18..] {
+            (0..90).for_each(|_| agent.event(slot_of(agent, way.node), Event::Lost));
+        }
+    });
+    assert_eq!(without, 6);
+    // One more zone pair leaves fewer places.
+    let without = scaled_down(20, |agent, now, stays| agent.list(&[stays, &[way(8)]].concat(), now));
+    assert_eq!(without, 8);
 }

@@ -182,6 +182,18 @@ impl Ladder {
         }
         LADDER[self.rung]
     }
+
+    /// Whether all peers return, if there is room for them a while longer.
+    pub fn awaits_all_peers(&self) -> bool {
+        self.roomy.is_some_and(|(rung, _)| LADDER[rung].peers != Peers::Worst)
+    }
+
+    /// Peers have gone that would return with all others: that takes the whole time from now on.
+    pub fn wait_anew(&mut self, now: Nanos) {
+        if self.awaits_all_peers() {
+            self.roomy = self.roomy.map(|(rung, _)| (rung, now));
+        }
+    }
 }
 
 /// Whether something small is exported that has no reserve: gone at once, back after room for a time, as the forms.

@@ -33,7 +33,7 @@ pub struct Plan {
     chosen: Vec<(SlotId, u64)>,
     zones: Set,
     further: usize,
-    overflown: Arc<AtomicBool>,
+    overflown: Flag,
     suppressed: usize,
     at: Nanos,
 }
@@ -71,12 +71,23 @@ impl Plan {
 
     /// There were more of those.
     pub fn overflows(&self) {
-        self.overflown.store(true, Ordering::Relaxed);
+        self.overflown.0.store(true, Ordering::Relaxed);
     }
 
     /// Series that are left out.
     pub const fn suppressed(&self) -> usize {
         self.suppressed
+    }
+}
+
+/// A plan's own, also where it is made in the likeness of one that is still in use: what becomes of that one's scrapes is nothing
+/// to it.
+#[derive(Debug, Default)]
+struct Flag(AtomicBool);
+
+impl Clone for Flag {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
@@ -150,11 +161,6 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// The last plan.
-    pub fn last(&self) -> Option<Arc<Plan>> {
-        self.plan.clone()
-    }
-
     /// The plan of a scrape that begins `now`: a new one, in the memory of the last, unless scrapes that have begun a moment
     /// ago are still under way by that.
     pub fn plan(&mut self, now: Nanos, costs: &Costs, directory: &Directory, statistics: &Statistics) -> Arc<Plan> {
@@ -204,7 +210,7 @@ impl Planner {
         };
 
         let left = room.saturating_sub(shown.peers * costs.peer(plan.forms.peers));
-        let has_overflown = plan.overflown.swap(false, Ordering::Relaxed);
+        let has_overflown = plan.overflown.0.swap(false, Ordering::Relaxed);
         let Rare { further: series, fingerprint, .. } = shown;
         let demand = ExtraDemand { series, room: left, has_overflown, fingerprint };
         let are_shown = self.further.decide(now, demand);
@@ -235,7 +241,9 @@ impl Planner {
         let all = || directory.peers().map(|(slot, peer)| (identity(peer), slot));
         let is_there = |id, slot| directory.peer(slot).is_some_and(|peer| identity(peer) == id);
         self.worst.follow(is_there, all());
-        self.worst.shrink(now, places, badness);
+        if self.worst.shrink(now, places, badness) {
+            self.ladder.wait_anew(now);
+        }
         let mark = |slots: &mut Set, worst: &Worst| {
             slots.reset(directory.slot_count());
             worst.chosen().iter().for_each(|chosen| slots.put(chosen.slot.index()));
@@ -247,7 +255,9 @@ impl Planner {
             let others = others.map(|(slot, peer)| (identity(peer), slot));
             let others = others.filter(|(_, slot)| !plan.slots.has(slot.index()));
             let others = others.map(|(identity, slot)| Candidate { identity, slot, badness: badness(slot) });
-            self.worst.choose(now, places, peers, others, badness);
+            // Who lost its place now would return too soon. To wait anew for each could be for ever where many lose something.
+            let replaces = !self.ladder.awaits_all_peers();
+            self.worst.choose(now, places, peers, others, replaces, badness);
             mark(&mut plan.slots, &self.worst);
         }
         plan.chosen.clear();

@@ -102,13 +102,15 @@ impl Worst {
         self.chosen.retain(|chosen| chosen.slot != NOWHERE);
     }
 
-    /// Lets go of the least bad where there are no more so many places.
-    pub fn shrink(&mut self, now: Nanos, places: usize, badness: impl Fn(SlotId) -> Badness) {
-        if self.chosen.len() > places {
+    /// Lets go of the least bad where there are no more so many places. Returns whether anybody had to go.
+    pub fn shrink(&mut self, now: Nanos, places: usize, badness: impl Fn(SlotId) -> Badness) -> bool {
+        let shrinks = self.chosen.len() > places;
+        if shrinks {
             self.chosen.sort_by_cached_key(|chosen| Reverse(badness(chosen.slot)));
             self.chosen.truncate(places);
             self.closed_until = now.plus(SERIES_RETURN_TIME.into());
         }
+        shrinks
     }
 
     /// Whether it is time for a choice.
@@ -116,14 +118,15 @@ impl Worst {
         self.chosen_at.is_none_or(|at| now >= self.closed_until && now.since(at) >= WORST_CHOICE_TIME.into())
     }
 
-    /// Fills the places, of all peers or of `others` that are not chosen yet, and replaces whom it may. `badness` is of
-    /// those who are chosen, `peers` how many there are in all.
+    /// Fills the places, of all peers or of `others` that are not chosen yet, and, if it `replaces` at all, replaces whom it
+    /// may. `badness` is of those who are chosen, `peers` how many there are in all.
     pub fn choose(
         &mut self,
         now: Nanos,
         places: usize,
         peers: usize,
         others: impl Iterator<Item = Candidate>,
+        replaces: bool,
         badness: impl Fn(SlotId) -> Badness,
     ) {
         self.chosen_at = Some(now);
@@ -141,7 +144,7 @@ impl Worst {
                 waiting.push(candidate);
             }
         }
-        if waiting.is_empty() {
+        if waiting.is_empty() || !replaces {
             return;
         }
         let mut over: Vec<(Badness, usize)> = (self.chosen.iter().enumerate())
@@ -209,7 +212,7 @@ mod tests {
                     badness: Self::badness(lost)(SlotId(n)),
                 });
                 let others = others.filter(|other| !held.contains(&other.identity));
-                worst.choose(now, places, lost.len(), others, Self::badness(lost));
+                worst.choose(now, places, lost.len(), others, true, Self::badness(lost));
             }
             self.slots()
         }
@@ -255,12 +258,12 @@ mod tests {
         let candidates = |range: std::ops::Range<u32>, ns| {
             range.map(SlotId).map(move |slot| Candidate { identity: slot.0.into(), slot, badness: p99(slot, ns) })
         };
-        worst.choose(second(0), 4, 20, candidates(0..20, 50_000), |_| Badness::default());
+        worst.choose(second(0), 4, 20, candidates(0..20, 50_000), true, |_| Badness::default());
         let chosen = worst.chosen().to_vec();
         assert_eq!(chosen.len(), 3);
-        worst.choose(second(700), 4, 20, candidates(0..10, 90_000), |slot| p99(slot, 50_000));
+        worst.choose(second(700), 4, 20, candidates(0..10, 90_000), true, |slot| p99(slot, 50_000));
         assert_eq!(worst.chosen(), chosen);
-        worst.choose(second(800), 4, 20, candidates(9..10, 110_000), |slot| p99(slot, 50_000));
+        worst.choose(second(800), 4, 20, candidates(9..10, 110_000), true, |slot| p99(slot, 50_000));
         assert_eq!(worst.chosen().iter().filter(|now| !chosen.contains(now)).count(), 1);
     }
 

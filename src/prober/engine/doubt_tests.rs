@@ -84,6 +84,36 @@ fn what_was_withdrawn_is_told_even_if_the_slot_is_stopped_at_once_and_is_stood_i
 }
 
 #[test]
+fn what_was_decided_is_lost_even_if_the_list_changes_before_it_is_told() {
+    type Step = fn(&mut Engine);
+    let decisions: [Step; 2] = [
+        |e| e.sure(address(0)),
+        |e| {
+            let (id, _) = e.question(at(1_100)).unwrap();
+            e.unanswerable(id);
+        },
+    ];
+    let changes: [Step; 3] = [
+        |e| put(e, 0, address(0), true),
+        |e| put(e, 0, address(7), false),
+        |e| e.apply(Change::Stop { slot: SlotId(0) }),
+    ];
+    for decide in decisions {
+        for change in changes {
+            let (mut e, _) = silent(1);
+            assert_eq!(told(&mut e, 1_001), []);
+            decide(&mut e);
+            change(&mut e);
+            assert_eq!(told(&mut e, 1_101), [LOST]);
+            assert!(!e.awaits_any());
+            put(&mut e, 0, address(8), false);
+            let next = e.begin(SlotId(0), at(2_000)).unwrap();
+            assert_eq!(e.sent(next, Ok(())), Some(Event::Sent), "nothing was withdrawn");
+        }
+    }
+}
+
+#[test]
 fn one_question_serves_all_slots_at_an_address() {
     let (mut e, _) = silent(2);
     for slot in 0..2 {

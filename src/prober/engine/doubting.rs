@@ -48,8 +48,12 @@ impl Engine {
         }
     }
 
-    /// What a change has made of a peer in doubt: what was withheld is no loss.
+    /// What a change has made of a peer in doubt: what was withheld is no loss, unless it was decided before and only waits to
+    /// be told.
     pub(super) fn withdraw(&mut self, id: DoubtId) {
+        if self.doubts.get(id).is_some_and(|doubt| doubt.standing != Standing::Open && doubt.withheld > 0) {
+            return;
+        }
         let Some(doubt) = self.decide(id, Standing::Withdrawn) else { return };
         if doubt.standing == Standing::Open {
             // `sent` has counted them; the next probes stand in for them.
