@@ -76,6 +76,17 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
 }
 
 #[test]
+fn a_pair_that_opens_right_behind_another_keeps_its_hour() {
+    let canary = Canary::of(&one_is_lossy());
+    let browser = opened(&canary, false);
+    browser.run("openPair({ source: 'node-3', peer: 'node-1' })");
+    browser.run("$('pair').close(); openPair({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+    assert_eq!(browser.run("return shown.pair && shown.pair.source"), "node-1");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
 fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
     let canary = Canary::of(&one_is_lossy());
     let browser = opened(&canary, false);

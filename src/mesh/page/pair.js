@@ -130,7 +130,9 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
 }
 
 $('pair').onclick = (event) => event.target === $('pair') && $('pair').close();
+// It comes a turn after the closing: another pair may be open by then.
 $('pair').onclose = () => {
+  if ($('pair').open) return;
   shown.pair = null;
   map.focus({ preventScroll: true });
 };
