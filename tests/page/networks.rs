@@ -79,6 +79,8 @@ fn both_networks_stand_side_by_side_in_one_cell() {
         "Loss (pod network): ,RTT (pod network): ,Loss (node network): ,RTT (node network): "
     );
     browser.run("$('pair').close()");
+    // The map has the focus again, and shows it, a turn later: not in the midst of what follows.
+    browser.until("document.activeElement === map");
     press("node");
     assert_eq!(halves(0, 1), json!([tone("loss0"), tone("loss0")]));
     press("pod");
