@@ -94,18 +94,12 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     browser.resize(1280, 1420, 1.0);
     browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
     let wrong = browser.run(
-        "const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height), wrong = [], painted = {};
-        const known = [0, 1, 2, 3, 4, 5].map((i) => tone('loss' + i));
-        rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {
-            const at = 4 * (canvas.width * (view.top + rows.starts[i] + 1) + view.left + columns.starts[j] + 1);
-            const seen = '#' + [0, 1, 2].map((k) => all[at + k].toString(16).padStart(2, '0')).join('');
-            const cell = find(source.name, peer.name);
-            const part = cell && cell.recent.lost / (cell.recent.lost + cell.recent.received);
-            const step = [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
-            const right = source === peer ? seen === tone('self') : cell ? seen === known[step] : !known.includes(seen);
-            painted[source === peer ? 'self' : cell ? step : 'unknown'] = 1;
+        "const wrong = [], painted = {}, known = losses();
+        eachCell((source, peer, seen, kind) => {
+            painted[kind ?? 'unknown'] = 1;
+            const right = kind ? seen === tone(kind) : !known.includes(seen);
             if (!right) wrong.push(`${source.name} ${peer.name} ${seen}`);
-        }));
+        });
         return { wrong: wrong.slice(0, 5), kinds: Object.keys(painted).length }",
     );
     assert_eq!(wrong["wrong"], json!([]));

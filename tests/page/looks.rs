@@ -71,7 +71,7 @@ fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
     assert_eq!(
         browser.run(
             "const data = pixels(view.left + view.columns.starts[1], view.top + view.rows.starts[0], 1, 1);
-        return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('') === tone('loss3')"
+        return hex(data) === tone('loss3')"
         ),
         true
     );

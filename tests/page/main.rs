@@ -52,16 +52,29 @@ const HELPERS: &str = "
         copy.drawImage(canvas, x, y, width, height, 0, 0, width, height);
         return copy.getImageData(0, 0, width, height).data;
     };
+    window.hex = (image, at = 0) => '#' + [0, 1, 2].map((i) => image[at + i].toString(16).padStart(2, '0')).join('');
     window.colors = (row, column) => {
         const { rows, columns } = view;
         const image = pixels(view.left + columns.starts[column] - map.scrollLeft * d,
             view.top + rows.starts[row] - map.scrollTop * d, columns.size - 1, rows.size - 1);
         const found = new Set();
         for (let i = 0; i < image.length; i += 4) {
-            found.add('#' + [0, 1, 2].map((j) => image[i + j].toString(16).padStart(2, '0')).join(''));
+            found.add(hex(image, i));
         }
         return [...found];
     };
+    // For each pair on a map that is seen whole: its corner's colour, and the tone that what was measured asks for.
+    window.eachCell = (work) => {
+        const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height);
+        rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {
+            const at = 4 * (canvas.width * (view.top + rows.starts[i] + 1) + view.left + columns.starts[j] + 1);
+            const cell = find(source.name, peer.name);
+            const part = cell && cell.recent.lost / (cell.recent.lost + cell.recent.received);
+            const step = [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
+            work(source, peer, hex(all, at), source === peer ? 'self' : cell ? 'loss' + step : null);
+        }));
+    };
+    window.losses = () => [0, 1, 2, 3, 4, 5].map((i) => tone('loss' + i));
     window.tone = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
     window.rowOf = (name) => view.rows.nodes.findIndex((node) => node.name === name);
     window.columnOf = (name) => view.columns.nodes.findIndex((node) => node.name === name);

@@ -44,7 +44,7 @@ fn both_networks_stand_side_by_side_in_one_cell() {
             "return [1, 3].map((part) => {{
                 const {{ rows, columns }} = view;
                 const data = pixels(view.left + columns.starts[{column}] + columns.size * part / 4, view.top + rows.starts[{row}] + 2, 1, 1);
-                return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('');
+                return hex(data);
             }})"
         ))
     };

@@ -42,20 +42,14 @@ fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_a
         assert!(told.contains(part), "{part}: {told}");
     }
     let wrong = browser.run(
-        "const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height), wrong = [], painted = {};
-        const known = [0, 1, 2, 3, 4, 5].map((i) => tone('loss' + i));
-        rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {
-            const at = 4 * (canvas.width * (view.top + rows.starts[i] + 1) + view.left + columns.starts[j] + 1);
-            const seen = '#' + [0, 1, 2].map((k) => all[at + k].toString(16).padStart(2, '0')).join('');
-            const cell = find(source.name, peer.name), came = mesh.rows.has(source.name);
-            const part = cell && cell.recent.lost / (cell.recent.lost + cell.recent.received);
-            const step = [0, .02, .05, .15, .5, 1].findIndex((bound) => part <= bound);
-            const kind = source === peer ? 'self' : cell ? 'loss' + step : came ? 'face' : 'silent';
+        "const wrong = [], painted = {}, known = losses();
+        eachCell((source, peer, seen, measured) => {
+            const kind = measured ?? (mesh.rows.has(source.name) ? 'face' : 'silent');
             painted[kind] = 1;
             if (kind === 'silent' ? known.includes(seen) || seen === tone('face') : seen !== tone(kind)) {
                 wrong.push(`${source.name} ${peer.name} ${kind} ${seen}`);
             }
-        }));
+        });
         return { wrong: wrong.slice(0, 5), kinds: Object.keys(painted).sort() }",
     );
     assert_eq!(wrong, json!({"wrong": [], "kinds": ["face", "loss0", "loss3", "self", "silent"]}));
@@ -63,7 +57,7 @@ fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_a
     let strip = |column: &str| {
         browser.run(&format!(
             "const data = pixels(view.left + view.columns.starts[{column}] + 1, view.top - view.edge / 2, 1, 1);
-            return '#' + [0, 1, 2].map((i) => data[i].toString(16).padStart(2, '0')).join('')"
+            return hex(data)"
         ))
     };
     assert_eq!(strip("columnOf('node-007')"), json!(browser.text("tone('loss3')")));

@@ -14,6 +14,11 @@ fn put(store: &mut Store, slice: &Given, numbered: bool) -> Result<(), String> {
 }
 
 /// As a list of them all.
+/// Two slices of a node each: n1 at 10.0.0.1, and n2 at 10.0.0.2.
+fn a_and_b() -> Store {
+    listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])])
+}
+
 fn listed(slices: &[Given]) -> Store {
     let mut store = store();
     store.list_begins();
@@ -134,8 +139,7 @@ fn the_first_list_counts_in_the_order_of_the_slices_creation() {
 #[test]
 fn a_deleted_slice_takes_its_endpoints_along_and_no_others() {
     let now = Instant::now();
-    let mut store =
-        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    let mut store = a_and_b();
     store.deleted("a", now);
     assert_eq!((store.awaits("a"), store.awaits("b")), (None, Some(1)));
     store.settle(now);
@@ -149,8 +153,7 @@ fn a_deleted_slice_takes_its_endpoints_along_and_no_others() {
 fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_before() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    let mut store =
-        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    let mut store = a_and_b();
     heard(&mut store, "b", 2, now);
     store.deleted("a", now + second);
     store.settle(now + second);
@@ -170,8 +173,7 @@ fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_be
 fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
-    let mut store =
-        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    let mut store = a_and_b();
     // It takes over what the other held.
     heard(&mut store, "b", 2, now);
     store.deleted("a", now + second);
@@ -239,8 +241,7 @@ fn slices_of_ours_are_due_before_those_of_others() {
 #[test]
 fn a_slice_that_somebody_waits_for_is_read_before_all_that_are_overdue() {
     let (now, timing) = (Instant::now(), Timing::default());
-    let mut store =
-        listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])]);
+    let mut store = a_and_b();
     heard(&mut store, "a", 2, now);
     let later = now + Duration::from_mins(1);
     heard(&mut store, "b", 3, later);
