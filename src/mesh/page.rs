@@ -182,6 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_calls_those_lists_old_that_doctor_calls_so() {
+        let line = format!("\nconst LIST_AGE = {};\n", crate::limits::LIST_AGE_MAX.as_secs());
+        assert!(FILES.iter().any(|(name, text)| *name == "page.js" && text.contains(&line)), "{line}");
+    }
+
+    #[test]
     fn spaces_are_left_out_beside_punctuation_and_nowhere_else() {
         let dense = |line: &[u8], dense: &[u8]| {
             let mut out = [0; 100];
