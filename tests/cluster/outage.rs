@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::canaries::{self, Links, Pod, growth};
+use crate::canaries::{self, Links, Pod, all_ready, growth};
 use crate::faults::{ApiAway, Cut};
 use crate::wait::until;
-use crate::{PROBES, Test};
+use crate::{NODE, PODS, PROBES, Test};
 
 const AWAY: Duration = Duration::from_mins(2);
 /// A watch is confirmed by a bookmark each minute, so that the age goes up to that while all is well.
@@ -45,6 +45,7 @@ impl Test {
         assert!(before.keys().eq(during.keys()), "peers came or went: {:?}, then {:?}", before.keys(), during.keys());
         drop(cut);
         drop(api);
+        let stale = until("the nodes' leases, of before the outage", PODS, || self.leases());
 
         let after = until("the list is young again", BACK, || {
             let (after, ages) = look()?;
@@ -56,6 +57,24 @@ impl Test {
             assert!(elsewhere.values().all(|link| link.received >= 100.0), "not probed on: {elsewhere:?}");
         }
         self.recovers(&pods);
+
+        // The kubelets come back in their own time, and Kubernetes may give up one that is late: the next step needs them all.
+        until("every node's lease renewed", NODE, || {
+            let leases = self.leases()?;
+            let late: Vec<_> = stale.iter().filter(|(node, renewed)| leases.get(*node) == Some(*renewed)).collect();
+            if late.is_empty() { Ok(()) } else { Err(format!("{late:?}")) }
+        });
+        until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+    }
+
+    /// When each node last said that it is alive.
+    fn leases(&self) -> Result<BTreeMap<String, String>, String> {
+        let renewed = "jsonpath={.spec.renewTime}";
+        let lease = |node: &String| {
+            let args = ["get", "lease", node, "--namespace", "kube-node-lease", "-o", renewed];
+            Ok((node.clone(), self.cluster.kubectl(&args)?))
+        };
+        self.zones.keys().map(lease).collect()
     }
 
     /// All links, and the ages of the lists.
