@@ -10,15 +10,31 @@ use crate::exposition;
 
 /// A node as Kubernetes names it, and its zone; what peer series must say.
 pub type Zones = BTreeMap<String, String>;
-/// Counters by (source node, peer node).
-pub type Links = BTreeMap<(String, String), Link>;
+/// Counters of every link.
+pub type Links = BTreeMap<Way, Link>;
+
+/// From one node to another, by one protocol: `icmp`, and `icmpv6` where the pods have addresses of both families.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    pub source: String,
+    pub peer: String,
+    pub protocol: String,
+}
 
 /// A canary's pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     pub name: String,
     pub ready: bool,
-    pub address: String,
+    /// One of each family that the cluster has; Kubernetes itself uses the first.
+    pub addresses: Vec<String>,
+}
+
+impl Pod {
+    /// What its peers probe it by.
+    pub fn protocols(&self) -> impl Iterator<Item = &'static str> {
+        self.addresses.iter().map(|address| if address.contains(':') { "icmpv6" } else { "icmp" })
+    }
 }
 
 /// One canary's counters of one peer, since its start.
@@ -62,8 +78,9 @@ fn list(cluster: &Cluster) -> Result<Value, String> {
 fn pod(pod: &Value) -> (String, Pod) {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    let address = text(&pod["status"]["podIP"]);
-    (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, address })
+    let addresses = pod["status"]["podIPs"].as_array().into_iter().flatten();
+    let addresses = addresses.map(|address| text(&address["ip"])).collect();
+    (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, addresses })
 }
 
 /// The canaries, once there is a Ready one on every node.
@@ -89,7 +106,7 @@ pub fn get(cluster: &Cluster, pod: &Pod, path: &str) -> Result<String, String> {
 
 /// The same without the API server, from `node`'s network namespace.
 pub fn get_from(cluster: &Cluster, node: &str, pod: &Pod, path: &str) -> Result<String, String> {
-    let url = format!("http://{}:9877{path}", pod.address);
+    let url = format!("http://{}:9877{path}", pod.addresses[0]);
     cluster.on_node(node, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
 }
 
@@ -114,7 +131,7 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
     for sample in exposition::parse(metrics)? {
         let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
         let (source, peer) = (sample.label("source_node"), sample.label("peer_node"));
-        if peer.is_empty() || (sample.label("protocol"), sample.label("network")) != ("icmp", "pod") {
+        if peer.is_empty() || sample.label("network") != "pod" {
             continue;
         }
         let told = [sample.label("source_zone"), sample.label("peer_zone")].map(str::to_owned);
@@ -122,7 +139,8 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
         if source != node || told != want {
             return Err(format!("on {node}, wanted zones {want:?}: {sample:?}"));
         }
-        let link = links.entry((source.to_owned(), peer.to_owned())).or_default();
+        let protocol = sample.label("protocol").to_owned();
+        let link = links.entry(Way { source: source.to_owned(), peer: peer.to_owned(), protocol }).or_default();
         match name {
             "probes_sent_total" => link.sent = sample.value,
             "probes_received_total" => link.received = sample.value,
@@ -146,13 +164,13 @@ pub fn gauge(metrics: &str, name: &str) -> Result<f64, String> {
     found.map(|sample| sample.value).ok_or_else(|| format!("no {name} in {metrics}"))
 }
 
-/// What was counted from `before` to `after`, for the links that `chosen` picks by source and peer.
+/// What was counted from `before` to `after`, for the links that `chosen` picks.
 ///
 /// # Errors
 /// A counter that went back, or a link of `before` that is gone.
-pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&str, &str) -> bool) -> Result<Links, String> {
+pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> Result<Links, String> {
     let mut growth = Links::new();
-    for (key, old) in before.iter().filter(|((source, peer), _)| chosen(source, peer)) {
+    for (key, old) in before.iter().filter(|(way, _)| chosen(way)) {
         let new = after.get(key).ok_or_else(|| format!("{key:?} is gone"))?;
         let link = Link {
             sent: new.sent - old.sent,

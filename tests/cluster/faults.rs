@@ -2,6 +2,9 @@
 
 use crate::cluster::Cluster;
 
+/// A chain that sees what arrives on eth0.
+const INGRESS: &str = "type filter hook ingress device \"eth0\" priority 0;";
+
 /// Loss on the way into one pod: silent to those who send.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
@@ -11,18 +14,18 @@ pub struct IngressLoss<'a> {
 impl<'a> IngressLoss<'a> {
     /// Drops `percent` of the echo requests that arrive on the pod's eth0, at random, and nothing else.
     pub fn of_requests(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
-        Self::start(cluster, pod, percent, "icmp type echo-request")
+        Self::start(cluster, pod, percent, &["icmp type echo-request", "icmpv6 type echo-request"])
     }
 
     /// Drops `percent` of all that arrives there: replies and TCP, too.
     pub fn of_everything(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
-        Self::start(cluster, pod, percent, "")
+        Self::start(cluster, pod, percent, &[""])
     }
 
-    fn start(cluster: &'a Cluster, pod: &str, percent: u8, what: &str) -> Self {
-        let hook = "type filter hook ingress device \"eth0\" priority 0;";
-        let rule = format!("{what} numgen random mod 100 < {percent} counter drop;");
-        let table = format!("table netdev kube_canary_test {{ chain loss {{ {hook} {rule} }}; }}");
+    fn start(cluster: &'a Cluster, pod: &str, percent: u8, what: &[&str]) -> Self {
+        let rule = |what: &&str| format!("{what} numgen random mod 100 < {percent} counter drop;");
+        let rules: String = what.iter().map(rule).collect();
+        let table = format!("table netdev kube_canary_test {{ chain loss {{ {INGRESS} {rules} }}; }}");
         cluster.in_pod(pod, &["nft", &table]).unwrap();
         Self { cluster, pod: pod.to_owned() }
     }
@@ -38,16 +41,20 @@ impl Drop for IngressLoss<'_> {
 pub struct LinkDown<'a> {
     cluster: &'a Cluster,
     node: String,
-    routes: Vec<String>,
+    routes: [(&'static str, Vec<String>); 2],
 }
 
 impl<'a> LinkDown<'a> {
     /// Takes the node's eth0 down.
     pub fn start(cluster: &'a Cluster, node: &str) -> Self {
-        let routes = cluster.on_node(node, &["ip", "route", "show", "dev", "eth0"]).unwrap();
+        let routes = ["-4", "-6"].map(|family| {
+            let routes = cluster.on_node(node, &["ip", family, "route", "show", "dev", "eth0"]).unwrap();
+            // The route to the link's own network comes back with the link.
+            (family, routes.lines().filter(|route| route.contains("via")).map(str::to_owned).collect())
+        });
+        // Or IPv6 addresses went as well. Without IPv6 there is no such setting.
+        let _ = cluster.on_node(node, &["sysctl", "-qw", "net.ipv6.conf.eth0.keep_addr_on_down=1"]);
         cluster.on_node(node, &["ip", "link", "set", "eth0", "down"]).unwrap();
-        // The route to the link's own network comes back with the link.
-        let routes = routes.lines().filter(|route| route.contains("via")).map(str::to_owned).collect();
         Self { cluster, node: node.to_owned(), routes }
     }
 }
@@ -55,9 +62,12 @@ impl<'a> LinkDown<'a> {
 impl Drop for LinkDown<'_> {
     fn drop(&mut self) {
         report(self.cluster.on_node(&self.node, &["ip", "link", "set", "eth0", "up"]));
-        for route in &self.routes {
-            let words: Vec<_> = ["ip", "route", "replace"].into_iter().chain(route.split_whitespace()).collect();
-            report(self.cluster.on_node(&self.node, &[&words[..], &["dev", "eth0"]].concat()));
+        for (family, routes) in &self.routes {
+            for route in routes {
+                let words: Vec<_> = route.split_whitespace().collect();
+                let replace = [&["ip", family, "route", "replace"], &words[..], &["dev", "eth0"]].concat();
+                report(self.cluster.on_node(&self.node, &replace));
+            }
         }
     }
 }
@@ -69,11 +79,13 @@ pub struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// Drops what arrives from `address` on the node's eth0.
-    pub fn between(cluster: &'a Cluster, address: &str, node: &str) -> Self {
-        let hook = "type filter hook ingress device \"eth0\" priority 0;";
-        let table =
-            format!("table netdev kube_canary_cut {{ chain cut {{ {hook} ip saddr {address} counter drop; }}; }}");
+    /// Drops what arrives from `addresses` on the node's eth0.
+    pub fn between(cluster: &'a Cluster, addresses: &[String], node: &str) -> Self {
+        let rule = |address: &String| {
+            format!("{} saddr {address} counter drop;", if address.contains(':') { "ip6" } else { "ip" })
+        };
+        let rules: String = addresses.iter().map(rule).collect();
+        let table = format!("table netdev kube_canary_cut {{ chain cut {{ {INGRESS} {rules} }}; }}");
         cluster.on_node(node, &["nft", &table]).unwrap();
         Self { cluster, node: node.to_owned() }
     }

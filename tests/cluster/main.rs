@@ -15,10 +15,10 @@ mod process;
 mod view;
 mod wait;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use canaries::{Links, Pod, Zones, all_ready, endpoint_addresses, growth, links, zones};
+use canaries::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, zones};
 use cluster::Cluster;
 use image::Image;
 use wait::until;
@@ -95,9 +95,14 @@ impl Test {
 
     fn sees_all_without_loss(&self) {
         let pods = self.pods();
-        let full: Vec<_> =
-            self.zones.keys().flat_map(|a| self.zones.keys().map(move |b| (a.clone(), b.clone()))).collect();
-        let full: Vec<_> = full.into_iter().filter(|(source, peer)| source != peer).collect();
+        let mut full = BTreeSet::new();
+        for (source, pod) in &pods {
+            for peer in pods.keys().filter(|peer| *peer != source) {
+                let way =
+                    |protocol: &str| Way { source: source.clone(), peer: peer.clone(), protocol: protocol.to_owned() };
+                full.extend(pod.protocols().map(way));
+            }
+        }
         let links = until("ten answered probes on every link", PROBES, || {
             let links = self.links(&pods)?;
             let enough = links.values().all(|link| link.received >= 10.0);
@@ -139,8 +144,11 @@ impl Test {
 
         let fault = faults::IngressLoss::of_everything(&self.cluster, &pods[&victim].name, 10);
         let named = [view::finding("node", &victim, "in")];
+        // While the fault is young, or fades, the losses in the recent window may be those of one of the node's links alone.
+        let of_it =
+            |found: &[view::Finding]| found.iter().all(|[_, subject, _]| subject.split("->").any(|end| end == victim));
         let only_it = |found: Vec<view::Finding>, wanted: &[view::Finding]| {
-            assert!(found.iter().all(|[_, subject, _]| *subject == victim), "something else is blamed: {found:?}");
+            assert!(of_it(&found), "something else is blamed: {found:?}");
             if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
         };
         if let Some(prometheus) = &prometheus {
@@ -152,11 +160,9 @@ impl Test {
         });
         until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
         drop(fault);
-        // What is left of the fault in the recent window may be the loss of one of the node's links alone.
-        let fading = |subject: &str| subject.split("->").any(|end| end == victim);
         until("no verdict", VERDICTS, || {
             let found = view::verdicts(&self.cluster, witness)?;
-            assert!(found.iter().all(|[_, subject, _]| fading(subject)), "something else is blamed: {found:?}");
+            assert!(of_it(&found), "something else is blamed: {found:?}");
             if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
         });
         assert_eq!(view::doctor(&self.cluster, witness), Ok(Vec::new()));
@@ -166,7 +172,7 @@ impl Test {
     fn loss_shows_where_it_is(&self) {
         let pods = self.pods();
         let victim = self.zones.keys().next().expect("there are nodes").clone();
-        let into_victim = |_: &str, peer: &str| peer == victim;
+        let into_victim = |way: &Way| way.peer == victim;
         let before = self.links(&pods).unwrap();
         let fault = faults::IngressLoss::of_requests(&self.cluster, &pods[&victim].name, 40);
         let during = until("loss on every link into the pod", PROBES, || {
@@ -180,7 +186,7 @@ impl Test {
             }
         });
         drop(fault);
-        let elsewhere = growth(&before, &during, |_, peer| peer != victim).unwrap();
+        let elsewhere = growth(&before, &during, |way| way.peer != victim).unwrap();
         assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
         self.recovers(&pods);
     }
@@ -189,7 +195,7 @@ impl Test {
         let mut pods = self.pods();
         let rolled = self.zones.keys().nth(1).expect("there are three nodes").clone();
         let old = pods.remove(&rolled).expect("a pod on every node");
-        let into_rolled = |_: &str, peer: &str| peer == rolled;
+        let into_rolled = |way: &Way| way.peer == rolled;
         let before = self.links(&pods).unwrap();
         self.cluster.kubectl(&["delete", "pod", &old.name, "--wait=false"]).unwrap();
 
@@ -197,15 +203,20 @@ impl Test {
         let ready = until("the new pod, and the others' counters never back", PODS, || {
             // A series that goes back or goes missing is a failure at once, not one more poll.
             let now = self.links(&pods)?;
-            growth(&last, &now, |_, _| true).unwrap();
+            growth(&last, &now, |_| true).unwrap();
             last = now;
             let new = all_ready(&self.cluster, &self.zones)?;
             if new[&rolled].name == old.name { Err(format!("still {}", old.name)) } else { Ok(new) }
         });
-        assert_ne!(ready[&rolled].address, old.address, "the same address again proves nothing");
-        until("the old address gone from the EndpointSlices", PODS, || {
+        let again = |address: &String| ready[&rolled].addresses.contains(address);
+        assert!(!old.addresses.iter().any(again), "the same address again proves nothing");
+        until("the old addresses gone from the EndpointSlices", PODS, || {
             let listed = endpoint_addresses(&self.cluster)?;
-            if listed.contains(&old.address) { Err(format!("{listed:?}")) } else { Ok(()) }
+            if old.addresses.iter().any(|address| listed.contains(address)) {
+                Err(format!("{listed:?}"))
+            } else {
+                Ok(())
+            }
         });
         until("probes of the new address on the old counters", PROBES, || {
             let grown = growth(&last, &self.links(&pods)?, into_rolled)?;
@@ -216,10 +227,11 @@ impl Test {
             let row: serde_json::Value = serde_json::from_str(&said).unwrap();
             let peers = row["peers"].as_array().expect("a list of peers").iter();
             let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
-            assert!(of_node.len() == 1 && of_node[0]["state"] == "ready", "one ready peer on {rolled}: {said}");
+            let ready = of_node.iter().all(|peer| peer["state"] == "ready");
+            assert!(ready && of_node.len() == pod.addresses.len(), "one ready peer of each family on {rolled}: {said}");
         }
         // Draining is not loss, for the others' links no more than for this one.
-        let across = growth(&before, &self.links(&pods).unwrap(), |_, _| true).unwrap();
+        let across = growth(&before, &self.links(&pods).unwrap(), |_| true).unwrap();
         assert!(across.values().all(|link| link.lost == 0.0), "a rolled pod was booked as loss: {across:?}");
         self.recovers(&ready);
     }
@@ -227,7 +239,7 @@ impl Test {
     fn a_cut_node_stays_visible(&self) {
         let all = self.pods();
         let cut = self.zones.keys().last().expect("there are nodes").clone();
-        let into_cut = |_: &str, peer: &str| peer == cut;
+        let into_cut = |way: &Way| way.peer == cut;
         let others: BTreeMap<_, _> =
             all.iter().filter(|(node, _)| **node != cut).map(|(n, p)| (n.clone(), p.clone())).collect();
         let before = self.links(&others).unwrap();
@@ -256,7 +268,7 @@ impl Test {
             }
             if latest.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
         });
-        let elsewhere = growth(&before, &during, |_, peer| peer != cut).unwrap();
+        let elsewhere = growth(&before, &during, |way| way.peer != cut).unwrap();
         assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
         drop(removed);
         drop(fault);
@@ -271,7 +283,7 @@ impl Test {
         });
         self.recovers(&pods);
         let after = self.links(&others).unwrap();
-        growth(&before, &after, |_, _| true).unwrap();
+        growth(&before, &after, |_| true).unwrap();
     }
 
     /// Every link answers again: ten probes in a row on each, none lost among them.
@@ -279,7 +291,7 @@ impl Test {
         let mut from = until("a scrape of every canary", PROBES, || self.links(pods));
         until("ten more answers on every link, and no loss meanwhile", PROBES, || {
             let now = self.links(pods)?;
-            let grown = growth(&from, &now, |_, _| true).unwrap();
+            let grown = growth(&from, &now, |_| true).unwrap();
             if grown.values().any(|link| link.lost > 0.0) {
                 // Probes of the fault's last second still time out: start over from here.
                 from = now;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::canaries::{self, Links, Pod, all_ready, growth};
+use crate::canaries::{self, Links, Pod, Way, all_ready, growth};
 use crate::faults::{ApiAway, Cut};
 use crate::wait::until;
 use crate::{NODE, PODS, PROBES, Test};
@@ -25,11 +25,12 @@ impl Test {
 
         let api = ApiAway::start(&self.cluster);
         let began = Instant::now();
-        let cut = Cut::between(&self.cluster, &pods[a].address, b);
-        let broken = |source: &str, peer: &str| (source, peer) == (a, b) || (source, peer) == (b, a);
+        let cut = Cut::between(&self.cluster, &pods[a].addresses, b);
+        let both_ways = 2 * pods[a].addresses.len();
+        let broken = |way: &Way| [(a, b), (b, a)].contains(&(way.source.as_str(), way.peer.as_str()));
         until("the cut, seen from both its ends", PROBES, || {
             let into = growth(&before, &look()?.0, broken)?;
-            if into.len() == 2 && into.values().all(|link| link.lost >= 10.0) {
+            if into.len() == both_ways && into.values().all(|link| link.lost >= 10.0) {
                 Ok(())
             } else {
                 Err(format!("{into:?}"))
@@ -52,7 +53,7 @@ impl Test {
             if ages.iter().all(|age| *age < YOUNG) { Ok(after) } else { Err(format!("{ages:?}")) }
         });
         for links in [&during, &after] {
-            let elsewhere = growth(&before, links, |source, peer| !broken(source, peer)).unwrap();
+            let elsewhere = growth(&before, links, |way| !broken(way)).unwrap();
             assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where nothing was cut: {elsewhere:?}");
             assert!(elsewhere.values().all(|link| link.received >= 100.0), "not probed on: {elsewhere:?}");
         }

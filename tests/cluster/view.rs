@@ -71,7 +71,7 @@ impl<'a> Prometheus<'a> {
     pub fn start<'p>(cluster: &'a Cluster, at: &Pod, pods: impl Iterator<Item = &'p Pod>) -> Self {
         let directory = std::env::temp_dir().join(format!("kube-canary-prometheus-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory of our own");
-        let targets: Vec<String> = pods.map(|pod| format!("{}:9877", pod.address)).collect();
+        let targets: Vec<String> = pods.map(|pod| format!("{}:9877", pod.addresses[0])).collect();
         let config = directory.join("prometheus.yaml");
         let text = format!(
             "global: {{scrape_interval: 5s, scrape_timeout: 5s, evaluation_interval: 5s}}\nrule_files: [{RULES}]\n\
