@@ -20,6 +20,10 @@ const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
 pub const HOLES_MIN: usize = 128;
 /// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.
 pub const ZONES_MAX: usize = 64;
+/// Zones that the selection tells apart, the unknown one counted: as many as fit a byte, with one value left. More than have
+/// names in series, for here all agents must come to the same, and which zones are the further ones they may see
+/// differently. Where a zone is a rack, 5,000 nodes are in more than 100.
+pub const MEMBER_ZONES_MAX: usize = 255;
 /// Bytes of a node name or a zone: a DNS subdomain (RFC 1123), as Kubernetes allows.
 pub const NAME_BYTES_MAX: usize = 253;
 /// Bytes of a peers file: 16,384 lines of the longest form fit.
@@ -344,6 +348,9 @@ pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
 pub const ROW_REQUESTS_MAX: usize = 4;
 /// How long a canary may take to begin its row, and to go on with it. It answers from memory.
 pub const ROW_TIME: Duration = Duration::from_secs(2);
+/// How long the whole of a row may take, once it has begun: rows come one after the other, and one that trickles must not
+/// take the time of all others.
+pub const ROW_WHOLE_TIME: Duration = Duration::from_secs(5);
 /// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for four of them.
 pub const GATHERING_TIME: Duration = Duration::from_secs(20);
 /// How long a request waits for the gathering before it.

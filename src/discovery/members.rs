@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::selection::hash;
-use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX, ZONES_MAX};
+use crate::limits::{MEMBER_ZONES_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
 use crate::region::List;
 
 /// A member's number: small, its own while it is a member, another's once it was let go.
@@ -46,7 +46,7 @@ struct Entry {
 const NOBODY: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0, listed: false };
 
 const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
-const _: () = assert!(ZONES_MAX < ZoneNumber::MAX as usize);
+const _: () = assert!(MEMBER_ZONES_MAX <= ZoneNumber::MAX as usize);
 
 /// All members.
 #[derive(Debug)]
@@ -271,7 +271,7 @@ impl Members {
             self.version += 1;
             return ZoneNumber::try_from(free).unwrap_or(Self::UNKNOWN_ZONE);
         }
-        if self.zones.len() == ZONES_MAX {
+        if self.zones.len() == MEMBER_ZONES_MAX {
             return Self::UNKNOWN_ZONE;
         }
         self.zones.push(zone.into());

@@ -95,12 +95,12 @@ fn zones_that_nobody_is_in_any_more_make_room_and_further_ones_are_unknown() {
         members.put("a", Some(&format!("z{number}"))).unwrap();
         assert_eq!(members.version(), version);
     }
-    for number in 0..ZONES_MAX {
+    for number in 0..MEMBER_ZONES_MAX {
         members.put(&format!("c{number}"), Some(&format!("y{number}"))).unwrap();
     }
     let zone = |name| members.zone(members.find(name).unwrap());
     // One is taken by the unknown, one by a's.
-    assert_eq!((zone("c0"), zone("c61"), zone("c62"), zone("a")), (Some("y0"), Some("y61"), None, Some("z999")));
+    assert_eq!((zone("c0"), zone("c252"), zone("c253"), zone("a")), (Some("y0"), Some("y252"), None, Some("z999")));
 }
 
 /// What the kernel counts, with names as cloud providers give them, of 36 bytes.

@@ -17,14 +17,14 @@
 use super::hash;
 use crate::discovery::MeshFacts;
 use crate::discovery::members::{MemberId, Members, ZoneNumber};
-use crate::limits::ZONES_MAX;
+use crate::limits::MEMBER_ZONES_MAX;
 use crate::region::List;
 
 /// Stands for our own node where it is no member.
 const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);
 /// The zone of such a node that nobody else is in.
-const NEW_ZONE: ZoneNumber = 64;
-const _: () = assert!(NEW_ZONE as usize == ZONES_MAX, "behind all that have a number");
+const NEW_ZONE: ZoneNumber = 255;
+const _: () = assert!(NEW_ZONE as usize == MEMBER_ZONES_MAX, "behind all that have a number");
 /// Shares of the largest zone between which ever more of the others' watchers give to it first: below they are not scarce,
 /// above they cannot do otherwise.
 const SCARCE: (usize, usize) = (50, 75);
@@ -72,9 +72,9 @@ pub struct Scheme {
     /// Where there are nodes that keep: the zone for which.
     largest: ZoneNumber,
     /// How many nodes of each zone can watch more.
-    spare: [u16; ZONES_MAX + 1],
+    spare: [u16; MEMBER_ZONES_MAX + 1],
     /// Those of them that may watch nodes of their zone.
-    spare_within: [u16; ZONES_MAX + 1],
+    spare_within: [u16; MEMBER_ZONES_MAX + 1],
     /// And of all.
     spare_all: u16,
 }
@@ -97,7 +97,7 @@ impl Scheme {
             second_ring(&nodes, |id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
         let mut watchers = List::new(n * owed.0);
         watchers.resize(n * owed.0, 0);
-        let none = [0; ZONES_MAX + 1];
+        let none = [0; MEMBER_ZONES_MAX + 1];
         let mut scheme =
             Self { k, owed, nodes, watchers, second, largest: 0, spare: none, spare_within: none, spare_all: 0 };
         scheme.count_spare();
@@ -195,7 +195,7 @@ impl Scheme {
 
     fn keep_for_the_largest<'a>(&mut self, name: impl Fn(MemberId) -> &'a str) {
         let n = self.nodes.len();
-        let largest = (0_u8..).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
+        let largest = (0..=ZoneNumber::MAX).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
         let Some((largest, &nodes)) = largest else { return };
         // Of 65,536 lots.
         let (begin, end) = SCARCE;
