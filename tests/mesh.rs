@@ -4,10 +4,12 @@
 mod http_support;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::thread;
+use std::time::Duration;
 
 use http_support::leaks::NoLeaks;
 use http_support::{Response, bind, get, patient};
@@ -23,6 +25,7 @@ use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
 use serde_json::Value;
+use tokio::time::{Sleep, sleep};
 
 /// Another canary: what it answers to `/api/v1/peers`.
 #[derive(Clone)]
@@ -30,6 +33,8 @@ enum Says {
     Text(String),
     /// This, and then nothing more, without an end.
     Stalls(String),
+    /// This, and then a space every second, without an end.
+    Trickles(String),
 }
 
 struct Other {
@@ -52,6 +57,23 @@ impl Live for Stalling {
     }
 }
 
+struct Trickling(Option<String>, Pin<Box<Sleep>>);
+
+impl Trickling {
+    fn new(text: String) -> Self {
+        Self(Some(text), Box::pin(sleep(Duration::ZERO)))
+    }
+}
+
+impl Live for Trickling {
+    fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        ready!(self.1.as_mut().poll(cx));
+        self.1.set(sleep(Duration::from_secs(1)));
+        out.extend_from_slice(self.0.take().as_deref().unwrap_or(" ").as_bytes());
+        Poll::Ready(true)
+    }
+}
+
 impl Routes for Other {
     fn route(&self, path: &str, _: &str) -> Reply {
         Scope::adopt(self.test);
@@ -63,6 +85,7 @@ impl Routes for Other {
                 match says {
                     Says::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
                     Says::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
+                    Says::Trickles(text) => Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) },
                 }
             }
             _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
@@ -114,6 +137,19 @@ impl Mesh {
     /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port, whose rows name the next three;
     /// our own list names the first two.
     fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
+        Self::partial_by(net, nodes, row, members, |port| {
+            (0..nodes.min(2)).map(|node| spec_of(net, node, port)).collect()
+        })
+    }
+
+    /// The same with a list of one's own, of canaries at that port.
+    fn partial_by(
+        net: u8,
+        nodes: u8,
+        row: impl Fn(u8) -> String,
+        members: u32,
+        listed: impl Fn(u16) -> Vec<PeerSpec>,
+    ) -> Self {
         let no_leaks = NoLeaks::here();
         let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::<Server>::new());
         for node in 0..nodes {
@@ -122,9 +158,7 @@ impl Mesh {
             let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
             servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
         }
-        let port = servers[0].local_addr().port();
-        let listed = |node: u8| PeerSpec { address: address_of(net, node), ..spec(&format!("n{node}"), port) };
-        let peers = (0..nodes.min(2)).map(listed).collect();
+        let peers = listed(servers[0].local_addr().port());
         Self::with_list(no_leaks, asked, servers, peers, MeshFacts { members, ..MeshFacts::default() })
     }
 
@@ -171,6 +205,10 @@ impl Mesh {
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
+}
+
+fn spec_of(net: u8, node: u8, port: u16) -> PeerSpec {
+    PeerSpec { address: address_of(net, node), ..spec(&format!("n{node}"), port) }
 }
 
 fn address_of(net: u8, node: u8) -> IpAddr {
@@ -252,6 +290,8 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
             ("long", Says::Text(row("long", &[peer(&"x".repeat(ROW_OBJECT_BYTES_MAX), 0)]))),
             ("types", Says::Text(row("types", &[r#"{"node":7}"#.into()]))),
             ("peers-first", Says::Text(format!("{{\"peers\":[{}]}}", peer("b", 0)))),
+            // Each space is in time for itself.
+            ("trickles", Says::Trickles(format!("{{{},\"peers\":[{}", source("trickles"), peer("b", 0)))),
             ("twice", Says::Text(format!("{{{},{}}}", source("twice"), source("twice")))),
         ],
         vec![spec("nobody", nobody), spec("deaf", deaf.local_addr().expect("an address").port())],
@@ -259,7 +299,11 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     let (_, document) = mesh.document();
     let mut found = nodes(&document);
     found.sort_unstable();
-    assert_eq!(found, ["a", "cut", "lines", "long", "me", "stalls", "twice", "types"], "also what broke off");
+    assert_eq!(
+        found,
+        ["a", "cut", "lines", "long", "me", "stalls", "trickles", "twice", "types"],
+        "also what broke off"
+    );
     let mut errors = errors(&document);
     errors.sort_unstable();
     let expected = [
@@ -273,6 +317,7 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
         ("peers-first", "not a row"),
         ("silent", "nothing more within 2s"),
         ("stalls", "nothing more within 2s"),
+        ("trickles", "not whole within 5s"),
         ("twice", "not a row"),
         ("types", "not a row: "),
     ];
@@ -280,6 +325,19 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     for ((node, error), (expected_node, begins)) in errors.iter().zip(expected) {
         assert!(*node == expected_node && error.starts_with(begins), "{node}: {error}; expected {begins}");
     }
+}
+
+/// Five take 5 s each, where all have 20 s: who reads must have a whole document before the server's 30 s are over.
+#[test]
+fn rows_that_trickle_end_with_the_gathering_s_time_and_the_document_is_whole() {
+    let names = ["a", "b", "c", "d", "e"];
+    let others = names.map(|node| (node, Says::Trickles(format!("{{{},\"peers\":[", source(node)))));
+    let mesh = Mesh::of(&others);
+    let (_, document) = mesh.document();
+    let errors = errors(&document);
+    let count = |reason: &str| errors.iter().filter(|(_, error)| *error == reason).count();
+    let (slow, no_time) = (count("not whole within 5s"), count("not within the 20s that all rows have"));
+    assert!(slow + no_time == 5 && (1..=2).contains(&no_time), "{errors:?}");
 }
 
 #[test]
@@ -370,6 +428,10 @@ fn the_hour_of_any_pair_comes_by_way_of_any_canary() {
     assert_eq!(hour("/api/v1/hour/b/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
     assert_eq!(hour("/api/v1/hour/me/nobody").status, 404);
+    // As a browser may write any name.
+    assert_eq!(hour("/api/v1/hour/%62/c").body, answer.body);
+    assert_eq!(hour("/api/v1/hour/m%65/nobody").body, hour("/api/v1/hour/me/nobody").body);
+    assert_eq!(hour("/api/v1/hour/b%/c").status, 404);
 }
 
 /// The next three of a ring of twelve.
@@ -424,4 +486,18 @@ fn the_hour_of_a_source_that_only_others_rows_name_is_found() {
     assert!(mesh.asked() < 12, "as soon as a row names it: {}", mesh.asked());
     assert_eq!(hour("/api/v1/hour/n9/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
+}
+
+/// A node of both families is one, and one that has left is none: there are more members than the list names.
+#[test]
+fn the_hour_of_a_far_source_is_found_in_a_dual_stack_mesh_too() {
+    let mesh = Mesh::partial_by(15, 12, ring(15), 13, |port| {
+        let both = |node: u8| {
+            let six = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node.into()));
+            [spec_of(15, node, port), PeerSpec { address: six, ..spec_of(15, node, port) }]
+        };
+        (0..7).flat_map(both).collect()
+    });
+    let answer = get(mesh.address(), "/api/v1/hour/n9/c").expect("an answer");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
 }

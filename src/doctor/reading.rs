@@ -1,10 +1,10 @@
 //! Rows on their way into the matrix: each source once, a peer at a time, and who is missing.
 //!
 //! The traps: meshes of several canaries overlap, and a source that counts twice would double what was sent to everybody; a
-//! node is missing only if no mesh has its row; a row that breaks off is kept as such, for what is absent from it is no
-//! evidence.
+//! node is missing only if no mesh has its whole row; a row that breaks off is kept as such, for what is absent from it is no
+//! evidence. The first that comes is kept, also where it breaks off and another mesh has it whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
@@ -30,6 +30,8 @@ pub struct Reading {
     matrix: Matrix,
     /// Sources whose row was taken, and from which document.
     taken: HashMap<String, usize>,
+    /// Rows that came again in a further document, which may have more of them.
+    again: Vec<(usize, String)>,
     /// Who has a probed address, as the rows say.
     owners: HashMap<String, String>,
     /// Node and reason, from which document.
@@ -111,7 +113,9 @@ impl Reading {
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
-                    if !self.taken.contains_key(&*source.node) {
+                    if self.taken.contains_key(&*source.node) {
+                        self.again.push((document, source.node.into_owned()));
+                    } else {
                         self.taken.insert(source.node.clone().into_owned(), document);
                         self.matrix.begin_row(&source);
                         self.told.take(&source);
@@ -150,12 +154,18 @@ impl Reading {
 
     /// Nothing more comes: the matrix, who is missing in every document, how many rows there are, and what they say.
     pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, Told) {
+        let lacks = |document: usize, node: &str| self.missing.iter().any(|(of, m)| *of == document && m.node == node);
+        let whole_again: HashSet<&str> =
+            self.again.iter().filter(|(of, node)| !lacks(*of, node)).map(|(_, node)| node.as_str()).collect();
         let mut missing: Vec<Missing> = Vec::new();
-        for (document, found) in self.missing {
-            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
-            if !came_elsewhere && !missing.iter().any(|known| known.node == found.node) {
-                self.matrix.missing(&found.node, &found.error);
-                missing.push(found);
+        for (document, found) in &self.missing {
+            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| taken != document);
+            if came_elsewhere || missing.iter().any(|known| known.node == found.node) {
+                continue;
+            }
+            self.matrix.missing(&found.node, &found.error);
+            if !whole_again.contains(found.node.as_str()) {
+                missing.push(found.clone());
             }
         }
         self.matrix.finish();
@@ -224,6 +234,34 @@ mod tests {
         let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
         let all = ["n1", "n2", "n3", "n4"].map(of);
         assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
+    }
+
+    #[test]
+    fn a_node_is_not_missing_where_one_mesh_has_half_its_row_and_another_all() {
+        let fields = |missing: &str| format!(r#"{{"missing":[{missing}]}}"#);
+        let (half, whole) = (row("n3", &["n1"]), row("n3", &["n1", "n2"]));
+        let broke_off = fields(r#"{"node":"n3","error":"broke off"}"#);
+        for documents in [[(&half, &broke_off), (&whole, &fields(""))], [(&whole, &fields("")), (&half, &broke_off)]] {
+            let mut reading = Reading::default();
+            for (document, (row, fields)) in documents.into_iter().enumerate() {
+                reading.row(document, row.as_bytes()).unwrap();
+                reading.fields(document, fields.as_bytes()).unwrap();
+            }
+            let (matrix, missing, rows, _) = reading.finish();
+            assert_eq!((missing, rows), (vec![], 1));
+            let expected = if documents[0].0 == &half { Presence::Broken } else { Presence::Whole };
+            assert!(
+                presences(&matrix).contains(&("n3".to_owned(), expected)),
+                "the first is kept: {:?}",
+                presences(&matrix)
+            );
+        }
+        let mut reading = Reading::default();
+        for document in 0..2 {
+            reading.row(document, half.as_bytes()).unwrap();
+            reading.fields(document, broke_off.as_bytes()).unwrap();
+        }
+        assert_eq!(reading.finish().1.len(), 1, "no mesh has all of it");
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
 }
 
 /// A part of a path without its percent-encoding (RFC 3986, section 2.1); none where that is wrong, or the result is no UTF-8.
-fn decoded(text: &str) -> Option<String> {
+pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

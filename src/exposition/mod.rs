@@ -25,7 +25,7 @@ mod throttle;
 pub use about::About;
 pub use agent::{AgentMetrics, Build};
 pub use api::PeersBody;
-pub use hour::{HourError, hour};
+pub use hour::{HourError, decoded, hour};
 pub use metrics::{Format, MetricsBody};
 pub use process::{Resident, field};
 pub use routes::App;

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::frontier::Frontier;
 use super::matrix::Matrix;
@@ -27,7 +27,7 @@ use super::targets::{Target, Targets};
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, GATHERING_TIME, ROW_REQUESTS_MAX, ROW_TIME};
+use crate::limits::{FRAME_BYTES, GATHERING_TIME, ROW_REQUESTS_MAX, ROW_TIME, ROW_WHOLE_TIME};
 
 /// Why a node has no row, or half of one.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +35,12 @@ pub enum RowError {
     /// The request, or the connection.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// It went on too slowly.
+    /// It did not go on.
     #[error("nothing more within {ROW_TIME:?}")]
     Stalled,
+    /// It went on too slowly.
+    #[error("not whole within {ROW_WHOLE_TIME:?}")]
+    Slow,
     /// What came is no row.
     #[error(transparent)]
     Split(#[from] SplitError),
@@ -48,7 +51,7 @@ pub enum RowError {
     #[error("answers as {0}")]
     Another(String),
     /// The whole gathering took too long.
-    #[error("not asked within {GATHERING_TIME:?}")]
+    #[error("not within the {GATHERING_TIME:?} that all rows have")]
     NoTime,
 }
 
@@ -103,7 +106,7 @@ async fn walk(
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
-                let mut row = pin!(gathering.other(&target, opened));
+                let mut row = pin!(gathering.other(&target, opened, until));
                 poll_fn(|cx| {
                     openings.drive(cx);
                     row.as_mut().poll(cx)
@@ -175,13 +178,21 @@ impl Openings<'_> {
 }
 
 async fn open(address: SocketAddr, until: Instant) -> Result<Opened, RowError> {
-    if Instant::now() >= until {
-        return Err(RowError::NoTime);
+    let opening = async { Ok(client::open(address, "/api/v1/peers").await?) };
+    let answer = || GetError::Time(ROW_TIME).into();
+    in_time(opening, [(Instant::now() + ROW_TIME, answer), (until, || RowError::NoTime)]).await
+}
+
+/// Waits no longer than until the first of these moments, and then says what was too late.
+async fn in_time<T, const N: usize>(
+    waiting: impl Future<Output = Result<T, RowError>>,
+    dues: [(Instant, fn() -> RowError); N],
+) -> Result<T, RowError> {
+    let Some((due, late)) = dues.into_iter().min_by_key(|(due, _)| *due) else { return waiting.await };
+    if Instant::now() >= due {
+        return Err(late());
     }
-    match timeout(ROW_TIME, client::open(address, "/api/v1/peers")).await {
-        Ok(opened) => Ok(opened?),
-        Err(_) => Err(GetError::Time(ROW_TIME).into()),
-    }
+    timeout_at(due, waiting).await.unwrap_or_else(|_| Err(late()))
 }
 
 struct Gathering<'a> {
@@ -207,15 +218,21 @@ impl Gathering<'_> {
         row.end(done).await
     }
 
-    async fn other(&mut self, target: &Target, (mut link, mut body): Opened) -> Result<(), RowError> {
+    async fn other(&mut self, target: &Target, (mut link, mut body): Opened, until: Instant) -> Result<(), RowError> {
         let mut row = Row::new(self, Some(target));
+        let whole = Instant::now() + ROW_WHOLE_TIME;
         let done = loop {
             // Only the canary's time is limited here; who reads our document has the server's limits.
-            let frame = match timeout(ROW_TIME, link.frame(&mut body)).await {
-                Err(_) => break Err(RowError::Stalled),
+            let frame = async { link.frame(&mut body).await.transpose().map_err(|error| GetError::Wire(error).into()) };
+            let dues: [(Instant, fn() -> RowError); 3] = [
+                (Instant::now() + ROW_TIME, || RowError::Stalled),
+                (whole, || RowError::Slow),
+                (until, || RowError::NoTime),
+            ];
+            let frame = match in_time(frame, dues).await {
+                Err(error) => break Err(error),
                 Ok(None) => break Ok(()),
-                Ok(Some(Err(error))) => break Err(GetError::Wire(error).into()),
-                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(frame)) => frame,
             };
             if let Some(bytes) = frame.data_ref()
                 && let Err(error) = row.take(bytes).await

@@ -16,10 +16,9 @@ use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
 use super::verdicts::{self, Verdict};
 use crate::clock;
-use crate::exposition::App;
+use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
 use crate::limits::{GATHERING_WAIT, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX, ROW_TIME, VERDICTS_TIME};
-use crate::peers::Network;
 use crate::units::Nanos;
 
 /// Bytes of what stands behind the rows that are written at a time.
@@ -80,11 +79,14 @@ impl Routes for MeshRoutes {
                 None => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
-                // Our own: as the app has it.
-                Some((source, peer)) if source == mesh.app.view.node => {
-                    mesh.app.route(&format!("/api/v1/hour/{peer}"), accept)
-                }
-                Some((source, peer)) => mesh.hour(source, peer),
+                Some((source, peer)) => match decoded(source) {
+                    // Our own: as the app has it.
+                    Some(source) if source == mesh.app.view.node => {
+                        mesh.app.route(&format!("/api/v1/hour/{peer}"), accept)
+                    }
+                    Some(source) => mesh.hour(&source, peer),
+                    None => no_such_source(),
+                },
                 None => mesh.app.route(path, accept),
             },
         }
@@ -163,7 +165,7 @@ impl Mesh {
         timeout(GATHERING_WAIT, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()
     }
 
-    /// The hour of a pair that another canary probes.
+    /// The hour of a pair that another canary probes; the peer is as it stands in the path.
     fn hour(self: &Arc<Self>, source: &str, peer: &str) -> Reply {
         let path = format!("/api/v1/hour/{peer}");
         match Targets::find(&self.app.view, self.port, source) {
@@ -176,7 +178,8 @@ impl Mesh {
     /// Whether there are nodes that our list does not name.
     fn is_partial(&self) -> bool {
         let directory = self.app.view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = directory.peers().map(|(_, peer)| peer).filter(|peer| peer.network() == Network::Pod).count();
+        // Each once, at however many addresses, and without those that have left.
+        let listed = directory.nodes().iter().sum::<usize>();
         // Ourselves are a member, too.
         usize::try_from(directory.mesh().members).unwrap_or_default() > listed + 1
     }

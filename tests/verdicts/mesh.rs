@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use kube_canary::clock;
 use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
@@ -366,7 +367,7 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
             protocol: if cell.over_ipv6 { Protocol::Icmpv6 } else { Protocol::Icmp },
             state: State::Ready,
             address: Cow::Borrowed("10.0.0.1"),
-            since_unix_seconds: (cell.lost > 0).then_some(1_700_000_000),
+            since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
             recent: RecentPeer {
                 seconds,
                 sent: cell.sent,

@@ -38,7 +38,8 @@ pub struct Contents {
     pub lost: u32,
     /// Their median round trip.
     pub rtt_p50_seconds: Option<f64>,
-    /// Since when it loses, in seconds after the matrix's own epoch.
+    /// Since when it loses, in seconds after the matrix's own epoch. An hour is told; what lies more than nine from it is of
+    /// a clock that is wrong, and not kept.
     pub since: Option<i64>,
 }
 
@@ -52,9 +53,7 @@ impl Cell {
         }
         let network = u32::from(contents.network == Network::Node);
         let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | network << 30;
-        let since = contents.since.map_or(NO_SINCE, |since| {
-            i16::try_from(since.clamp(i64::from(NO_SINCE) + 1, i64::from(i16::MAX))).unwrap_or(i16::MAX)
-        });
+        let since = contents.since.and_then(|since| i16::try_from(since).ok()).unwrap_or(NO_SINCE);
         Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, since }
     }
 
@@ -157,8 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_out_of_range_is_the_nearest_within() {
+    fn a_moment_that_only_a_wrong_clock_can_tell_is_none() {
         let since = |since| Cell::new(&Contents { since: Some(since), ..contents() }).since();
-        assert_eq!((since(i64::MIN), since(i64::MAX)), (Some(-32_767), Some(32_767)));
+        assert_eq!([i64::MIN, -32_768, 32_768, i64::MAX].map(since), [None; 4]);
+        assert_eq!((since(-32_767), since(32_767)), (Some(-32_767), Some(32_767)));
     }
 }

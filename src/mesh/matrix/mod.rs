@@ -17,7 +17,8 @@ use std::ops::Range;
 use cell::Contents;
 use names::{Numbers, Span, Text};
 
-use super::row::{Network, PeerRow, Protocol, Source, State};
+use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
+use crate::clock;
 use crate::limits::{
     MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX, MESH_ZONES_MAX,
 };
@@ -53,29 +54,57 @@ pub struct Node {
     pub presence: Presence,
     /// Its row came, or was asked for.
     is_sought: bool,
-    /// Rows that list it, how many of them as going away or gone, and how many as gone.
-    listed: [u16; 3],
+    listed: Listed,
     /// Cells that say how many probes its pod was sent.
     pub aimed: u16,
     /// Probes to its pod, of all sources, per second.
     pub probes_per_second: f32,
 }
 
+/// In how many rows a node is a peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Listed {
+    all: u16,
+    /// As going away, or gone within the recent window.
+    leaving: u16,
+    /// As gone.
+    left: u16,
+    /// As gone before the recent window.
+    long_left: u16,
+}
+
+impl Listed {
+    fn count(&mut self, state: State, recent: &RecentPeer) {
+        let one = |count: &mut u16, holds: bool| *count = count.saturating_add(u16::from(holds));
+        let left = state == State::Left;
+        let long = left && recent.sent == 0;
+        one(&mut self.all, true);
+        one(&mut self.leaving, !state.is_evidence() && !long);
+        one(&mut self.left, left);
+        one(&mut self.long_left, long);
+    }
+}
+
 impl Node {
-    /// Whether it is being removed, as at least half of those say who list it. What is measured of it is no evidence: not
-    /// all learn of it in the same second, so the others have lost probes to it for a reason that they do not know yet.
+    /// Whether it is being removed, as at least half of those say who list it, or did within the recent window. What is
+    /// measured of it is no evidence: not all learn of it in the same second, so the others have lost probes to it for a
+    /// reason that they do not know yet.
+    ///
+    /// Who saw it leave before that says nothing of it: in a mesh of which each probes a part, a node that goes on leaves
+    /// the lists of those who probe others from now on.
     pub const fn is_leaving(&self) -> bool {
-        self.listed[1] > 0 && self.listed[1] * 2 >= self.listed[0]
+        let Listed { all, leaving, long_left, .. } = self.listed;
+        self.is_gone() || leaving > 0 && leaving * 2 >= all - long_left
     }
 
-    /// Whether someone saw it leave.
+    /// Whether someone saw it leave within the recent window.
     pub const fn is_leaving_for_some(&self) -> bool {
-        self.listed[1] > 0
+        self.listed.leaving > 0
     }
 
     /// Whether all who list it say that it has left.
     pub const fn is_gone(&self) -> bool {
-        self.listed[2] > 0 && self.listed[2] == self.listed[0]
+        self.listed.left > 0 && self.listed.left == self.listed.all
     }
 }
 
@@ -168,8 +197,8 @@ pub struct Matrix {
     cells: List<Cell>,
     /// The node whose row streams in.
     current: Option<u16>,
-    /// What moments are told from, in Unix seconds: the first that came.
-    epoch: Option<u64>,
+    /// What moments are told from, in Unix seconds: when it was made, by our own clock. Any row's clock may be wrong.
+    epoch: u64,
     /// Loopback addresses are probed: all canaries count the echoes of one namespace.
     loopback: bool,
     /// Whether the pods' network was probed, and the nodes'.
@@ -199,7 +228,7 @@ impl Matrix {
             rows: List::new(MESH_ROWS_MAX),
             cells: List::new(MESH_BYTES_MAX / size_of::<Cell>()),
             current: None,
-            epoch: None,
+            epoch: clock::realtime().as_secs(),
             loopback: false,
             networks: [false; 2],
             members: 0,
@@ -250,18 +279,10 @@ impl Matrix {
         self.loopback |= peer.address.starts_with("127.") || peer.address == "::1";
         let evident = peer.state.is_evidence();
         let recent = peer.recent;
-        let node = &mut self.nodes[usize::from(number)];
-        node.listed[0] = node.listed[0].saturating_add(1);
-        node.listed[1] = node.listed[1].saturating_add(u16::from(!evident));
-        node.listed[2] = node.listed[2].saturating_add(u16::from(peer.state == State::Left));
+        self.nodes[usize::from(number)].listed.count(peer.state, &recent);
         if !evident {
             return;
         }
-        let since = peer.since_unix_seconds;
-        let epoch = *self.epoch.get_or_insert(since.unwrap_or_default());
-        // The first moment is the epoch; where cells that lose nothing came first, there is none yet.
-        let epoch = if epoch == 0 { since.unwrap_or_default() } else { epoch };
-        self.epoch = Some(epoch);
         let cell = Cell::new(&Contents {
             peer: number,
             network: peer.network,
@@ -269,7 +290,7 @@ impl Matrix {
             received: recent.received,
             lost: recent.lost,
             rtt_p50_seconds: recent.rtt_p50_seconds,
-            since: since.map(|since| since.cast_signed().saturating_sub(epoch.cast_signed())),
+            since: peer.since_unix_seconds.map(|since| since.cast_signed().saturating_sub(self.epoch.cast_signed())),
         });
         if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > MESH_BYTES_MAX || !self.cells.push(cell)) {
             self.not_kept.cells += 1;
@@ -379,7 +400,7 @@ impl Matrix {
             zone,
             presence: Presence::Listed,
             is_sought: false,
-            listed: [0; 3],
+            listed: Listed::default(),
             aimed: 0,
             probes_per_second: 0.0,
         };
@@ -463,7 +484,7 @@ impl Matrix {
 
     /// A moment of a cell, in Unix seconds.
     pub fn moment(&self, since: i16) -> u64 {
-        self.epoch.unwrap_or_default().saturating_add_signed(since.into())
+        self.epoch.saturating_add_signed(since.into())
     }
 
     /// Whether loopback addresses are probed: all canaries count the echoes of one namespace.

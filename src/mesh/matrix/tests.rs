@@ -1,7 +1,6 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::mesh::row::RecentPeer;
 
 fn source(node: &str) -> Source<'_> {
     let any: Source<'static> = serde_json::from_str(r#"{"node":"any","zone":"z"}"#).expect("a source");
@@ -105,17 +104,41 @@ fn who_goes_away_is_no_evidence_and_nobody_probes_himself() {
     assert_eq!(matrix.node_count(), 4);
 }
 
+/// A node that others no longer probe, for they have chosen others, goes on being a member.
 #[test]
-fn moments_are_told_from_the_first_one() {
+fn who_left_lists_long_ago_is_not_leaving_unless_it_left_all() {
+    let leaving = |rows: &[(State, u32)]| {
+        let mut matrix = Matrix::new();
+        for (at, (state, sent)) in rows.iter().enumerate() {
+            matrix.begin_row(&source(&format!("source-{at}")));
+            let recent = RecentPeer { sent: *sent, ..peer("x").recent };
+            matrix.peer(&PeerRow { state: *state, recent, ..peer("x") });
+            matrix.end_row();
+        }
+        let node = *matrix.get(number(&matrix, "x"));
+        [node.is_leaving(), node.is_leaving_for_some(), node.is_gone()]
+    };
+    let (ready, now, long_ago) = ((State::Ready, 60), (State::Left, 1), (State::Left, 0));
+    assert_eq!(leaving(&[ready, long_ago, long_ago, long_ago]), [false, false, false]);
+    assert_eq!(leaving(&[ready, now, long_ago]), [true, true, false]);
+    assert_eq!(leaving(&[ready, ready, now, long_ago, long_ago]), [false, true, false]);
+    assert_eq!(leaving(&[long_ago, long_ago]), [true, false, true]);
+    assert_eq!(leaving(&[ready, (State::Terminating, 0)]), [true, true, false]);
+}
+
+#[test]
+fn a_wrong_clock_among_the_first_rows_does_not_falsify_others_moments() {
+    let now = clock::realtime().as_secs();
+    let sinces = [None, Some(now - 86_400), Some(60), Some(now - 60), Some(now - 3_540)];
     let mut matrix = Matrix::new();
     matrix.begin_row(&source("a"));
-    matrix.peer(&peer("b"));
-    matrix.peer(&PeerRow { since_unix_seconds: Some(1_700_000_000), ..peer("c") });
-    matrix.peer(&PeerRow { since_unix_seconds: Some(1_699_999_940), ..peer("d") });
+    for (name, since_unix_seconds) in ["b", "c", "d", "e", "f"].into_iter().zip(sinces) {
+        matrix.peer(&PeerRow { since_unix_seconds, ..peer(name) });
+    }
     matrix.end_row();
     let moments: Vec<Option<u64>> =
         matrix.cells(number(&matrix, "a")).iter().map(|cell| cell.since().map(|since| matrix.moment(since))).collect();
-    assert_eq!(moments, [None, Some(1_700_000_000), Some(1_699_999_940)]);
+    assert_eq!(moments, [None, None, None, Some(now - 60), Some(now - 3_540)]);
 }
 
 #[test]

@@ -109,10 +109,12 @@ function addRow({ source, peers }) {
     peer.recent ??= {};
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
-    known.listed++;
-    if (DRAINING[peer.state]) [known.leaving, known.how] = [known.leaving + 1, peer.state];
-    // As the verdicts have it: all do not learn of it in the same second.
-    known.state = known.leaving && known.leaving * 2 >= known.listed ? known.how : '';
+    // As the verdicts have it (src/mesh/matrix/mod.rs): all do not learn of it in the same second, and who saw it leave
+    // long ago may just probe others.
+    const drains = peer.state in DRAINING;
+    if (drains) known.how = peer.state;
+    if (peer.state !== 'left' || peer.recent.sent) [known.listed, known.leaving] = [known.listed + 1, known.leaving + drains];
+    known.state = known.how && known.leaving * 2 >= known.listed ? known.how : '';
   }
   node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use super::*;
+use crate::clock;
 use crate::mesh::row::{PeerRow, Source};
 use serde_json::{Value, json};
 
@@ -9,10 +11,13 @@ struct Mesh {
     matrix: Matrix,
 }
 
+/// A minute ago, in Unix seconds.
+static BEGUN: LazyLock<u64> = LazyLock::new(|| clock::realtime().as_secs() - 60);
+
 fn peer(node: &str, lost: u32) -> Value {
     json!({"node": node, "zone": "z", "network": "pod", "protocol": "icmp", "state": "ready", "address": "10.0.0.1",
         "sent": 0, "received": 0, "lost": 0, "late": 0, "rtt_p50_seconds": 0.0001, "rtt_p99_seconds": 0.0002,
-        "since_unix_seconds": if lost > 0 { json!(1_700_000_000) } else { Value::Null },
+        "since_unix_seconds": if lost > 0 { json!(*BEGUN) } else { Value::Null },
         "recent": {"seconds": 60.0, "sent": 60, "received": 60 - lost, "lost": lost, "rtt_p50_seconds": 0.0001,
             "rtt_p99_seconds": 0.0002}})
 }
@@ -96,7 +101,7 @@ fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
     let expected = json!({"kind": "node", "subject": "c", "direction": "both", "network": "pod",
         "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
-        "since_unix_seconds": 1_700_000_000, "summary": "c is losing packets from 3 of 3 sources"});
+        "since_unix_seconds": *BEGUN, "summary": "c is losing packets from 3 of 3 sources"});
     assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
     assert_eq!(mesh.headline(), "c is losing packets from 3 of 3 sources");
 }
@@ -160,6 +165,20 @@ fn a_node_that_is_being_removed_is_no_evidence() {
         mesh.row(&source, &peers)
     });
     assert_eq!(mesh.missing("x").headline(), "all well", "half of them know it");
+}
+
+/// In a mesh that grows, most who probed the first nodes probe others from then on, and remember them as left.
+#[test]
+fn a_node_that_most_have_ceased_to_probe_is_judged_by_those_who_do() {
+    let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
+    let mesh = names.iter().enumerate().fold(Mesh::new(), |mesh, (at, from)| {
+        let others = names.iter().filter(|to| *to != from).map(|to| peer(to, 0));
+        let recent = json!({"seconds": 60.0, "sent": 0, "received": 0, "lost": 0});
+        let left = with(with(peer("x", 0), "state", json!("left")), "recent", recent);
+        let of_x = if at < 12 { peer("x", 60) } else { left };
+        mesh.row(&source(from, 0), &others.chain([of_x]).collect::<Vec<_>>())
+    });
+    assert_eq!(mesh.missing("x").subjects(), [(Kind::Node, "x".into())]);
 }
 
 #[test]
