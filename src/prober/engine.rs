@@ -142,7 +142,9 @@ impl Engine {
             return None;
         }
         if label.number < self.flights.oldest() {
-            return Some(self.late(aim.doubt, label.number));
+            // Forgotten, and so not known to have been lost: of a peer that is leaving, or whose place it is no longer, it was
+            // not.
+            return (aim.address() == Some(from) && !aim.terminating).then(|| self.late(aim.doubt, label.number));
         }
         let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
         let sent_at = self.flights.sent_at(label.number);

@@ -2,9 +2,10 @@
 
 use crate::units::Nanos;
 
-/// What happened to a probe. `sent = received + lost + under way`, at any moment, for every slot: a probe that flies
-/// while its peer moves or leaves and is not answered is withdrawn ([`Event::Terminating`]), and the next probe to that
-/// peer stands in for it in `sent`.
+/// What happened to a probe. `sent = received + lost + under way + owed`, at any moment, for every slot: a probe that flies
+/// while its peer moves or leaves and is not answered is withdrawn ([`Event::Terminating`]), and is owed until the next
+/// probe to that peer stands in for it in `sent`. A peer that never comes back leaves a few owed: those under way when it
+/// left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It went out.

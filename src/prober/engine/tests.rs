@@ -68,6 +68,29 @@ fn a_reply_in_time_is_received_and_a_second_one_is_a_duplicate() {
     assert_eq!(e.expire(at(5_000)), None);
 }
 
+/// Nothing is known any more of a probe that old but its number.
+#[test]
+fn a_reply_to_a_forgotten_probe_is_late_only_where_its_peer_is_there_and_stays() {
+    let forgotten = || {
+        let mut e = engine();
+        let first = send(&mut e, 0);
+        assert_eq!(e.expire(at(1_001)), Some((SLOT, Event::Lost)));
+        for ms in (2_000..).take(e.flight_capacity()) {
+            let label = send(&mut e, ms);
+            assert!(e.reply(label, PEER, read(ms + 1)).is_some());
+        }
+        (e, first)
+    };
+    let (mut e, first) = forgotten();
+    assert_eq!(e.reply(first, ELSEWHERE, read(9_000)), None);
+    assert_eq!(e.reply(first, PEER, read(9_000)), one(Event::Late));
+    aim_at(&mut e, PEER, true);
+    assert_eq!(e.reply(first, PEER, read(9_000)), None);
+    let (mut e, first) = forgotten();
+    e.apply(Change::Stop { slot: SLOT });
+    assert_eq!([ELSEWHERE, PEER].map(|from| e.reply(first, from, read(9_000))), [None; 2]);
+}
+
 #[test]
 fn silence_is_lost_once_and_a_reply_after_that_is_late() {
     let mut e = engine();
