@@ -143,6 +143,25 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
 }
 
 #[test]
+fn a_node_that_most_have_ceased_to_probe_is_not_draining() {
+    let mesh = Mesh::new(5, |source, peer, _| {
+        Some(match (source, peer) {
+            (0..=2, 4) => Pair { lost: 0, received: 0, rtt_seconds: 0.0, state: "left" },
+            (3, 4) => Pair { lost: 58, received: 0, rtt_seconds: 0.0, state: "ready" },
+            _ => well(source, peer, 3),
+        })
+    });
+    let canary = Canary::of(&mesh);
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("title(mesh.nodes.get('node-5'))"), "node-5");
+    assert_eq!(browser.run("return colors(rowOf('node-4'), columnOf('node-5')).includes(tone('loss5'))"), json!(true));
+    assert_eq!(
+        browser.text("$('summary').textContent"),
+        "17 pairs measured in the last minute, 1 of them with loss; 3 known pairs not measured"
+    );
+}
+
+#[test]
 fn old_lists_are_named_and_young_ones_are_not() {
     let mut mesh = Mesh::new(9, |source, peer, _| Some(well(source, peer, 3)));
     mesh.about = |source| {
