@@ -268,16 +268,26 @@ impl Store {
         self.slices.values().all(|slice| slice.endpoints.is_empty())
     }
 
-    /// The slice to read next, the version that it must have at least, and when.
-    pub fn next(&self, is_ours: impl Fn(MemberId) -> bool, timing: &Timing) -> Option<(&str, u64, Instant)> {
+    /// The slice to read next, the version that it must have at least, and when. Whatever can be due until `search_until` as one
+    /// of ours is: our own endpoint may be in it.
+    pub fn next(
+        &self,
+        is_ours: impl Fn(MemberId) -> bool,
+        search_until: Option<Instant>,
+        timing: &Timing,
+    ) -> Option<(&str, u64, Instant)> {
         let count = self.len();
         // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
-        let searched = self.members.any_absent_of(&is_ours);
-        let need = |slice: &Slice| if searched { Need::Ours } else { slice.need(&is_ours) };
+        let missing = self.members.any_absent_of(&is_ours);
+        let due = |slice: &Slice, stale: &Stale| {
+            let soon = stale.due(Need::Ours, count, timing);
+            let searched = missing || search_until.is_some_and(|end| soon <= end);
+            if searched { soon } else { stale.due(slice.need(&is_ours), count, timing) }
+        };
         // Who doubts does not wait for long: what others need, however late, comes after.
         let order = |slice: &Slice| {
             let stale = slice.stale?;
-            Some((!stale.is_doubted(), stale.due(need(slice), count, timing)))
+            Some((!stale.is_doubted(), due(slice, &stale)))
         };
         let all = self.slices.iter().filter_map(|(name, slice)| Some((order(slice)?, name, slice.heard)));
         let ((_, due), name, heard) = all.min_by_key(|(order, ..)| *order)?;

@@ -338,3 +338,69 @@ fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() 
     machine.healthy();
     assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }
+
+/// 50 slices of a node each, n1 to n50.
+fn fifty() -> Vec<Given> {
+    let of = |n: u8| slice(&format!("s{n}"), "90", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]);
+    (1..=50).map(of).collect()
+}
+
+/// An agent on n0, which no slice has, that has taken those and probes four of them; and a slice that holds none of these.
+fn restarted(zone: Option<&str>, now: Instant) -> (Machine, String) {
+    let ourselves = Ourselves {
+        node: "n0".into(),
+        zone: zone.map(str::to_owned),
+        max_peers: 4,
+        forget_after: Duration::from_mins(5),
+        ..Ourselves::default()
+    };
+    let mut machine = Machine::new(ourselves, Timing::default());
+    list(&mut machine, true, "100", &fifty(), now).unwrap();
+    let other = without_peers(&mut machine);
+    (machine, other)
+}
+
+/// Of those, one that holds nobody of the list that is told now.
+fn without_peers(machine: &mut Machine) -> String {
+    let peers = machine.news().list.unwrap().peers;
+    let free = (1..=50).find(|n| peers.iter().all(|peer| peer.node != format!("n{n}")));
+    format!("s{}", free.unwrap())
+}
+
+/// How long after a slice's change it is read.
+fn reading_after(machine: &mut Machine, name: &str, version: u64, now: Instant) -> Duration {
+    machine.event(&changed(name, version), now, 0.5).unwrap();
+    let (next, _, due) = machine.next_reading().unwrap();
+    assert_eq!(next, name);
+    due - now
+}
+
+const OURS: Duration = Duration::from_millis(39_200);
+
+#[test]
+fn whoever_starts_before_its_own_endpoint_is_listed_looks_for_it_in_every_slice_that_changes() {
+    let now = Instant::now();
+    let (mut machine, other) = restarted(None, now);
+    assert_eq!(reading_after(&mut machine, &other, 101, now), OURS);
+    // There it is: from here on those that hold none of ours come late.
+    let own = slice(&other, "101", "IPv4", &[(&other.replace('s', "n"), "10.0.0.99"), ("n0", "10.0.0.100")]);
+    machine.read(&other, 101, Some(&own.body()), now).unwrap();
+    let other = without_peers(&mut machine);
+    assert_eq!(reading_after(&mut machine, &other, 102, now), OURS * limits::READ_OTHERS_FACTOR);
+    // Whose zone is configured need not look.
+    let (mut machine, other) = restarted(Some("z1"), now);
+    assert_eq!(reading_after(&mut machine, &other, 101, now), OURS * limits::READ_OTHERS_FACTOR);
+}
+
+#[test]
+fn the_search_for_an_endpoint_of_our_own_that_never_comes_ends() {
+    let now = Instant::now();
+    let last = now + limits::OWN_SEARCH_TIME - OURS;
+    let (mut machine, other) = restarted(None, now);
+    assert_eq!(reading_after(&mut machine, &other, 101, last), OURS);
+    let (mut machine, other) = restarted(None, now);
+    // A new list is no new start.
+    list(&mut machine, false, "100", &fifty(), last).unwrap();
+    let late = last + Duration::from_millis(1);
+    assert_eq!(reading_after(&mut machine, &other, 101, late), OURS * limits::READ_OTHERS_FACTOR);
+}
