@@ -23,7 +23,7 @@ use super::backoff::Backoff;
 use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
-use super::slices::{By, Known, Listed, Store};
+use super::slices::{By, Known, Listed, Search, Store};
 use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
@@ -218,7 +218,8 @@ impl Machine {
 
     /// The slice to read next, the version that it must have at least, and when.
     pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
-        self.store.next(|id| self.is_ours(id), self.own_search_until(), &self.timing)
+        let search = Search { all_unread: self.told.is_none(), own_until: self.own_search_until() };
+        self.store.next(|id| self.is_ours(id), search, &self.timing)
     }
 
     /// Until when our own endpoint is looked for, which tells our zone. An agent that has just been replaced lists before its endpoint

@@ -89,6 +89,15 @@ pub enum Known {
     Gone,
 }
 
+/// What is looked for, beside what has changed of ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    /// What has never been read: nothing can be told before.
+    pub all_unread: bool,
+    /// Our own endpoint, in whatever can be due until then as one of ours is.
+    pub own_until: Option<Instant>,
+}
+
 /// The slices of one Service.
 pub struct Store {
     members: Members,
@@ -258,9 +267,9 @@ impl Store {
         self.slices.values().any(|slice| slice.stale.is_some())
     }
 
-    /// Whether there is a slice that has never been read.
+    /// Whether there is a slice that has never been read, and still can be.
     pub fn has_unread(&self) -> bool {
-        self.slices.values().any(|slice| slice.version == 0)
+        self.slices.values().any(|slice| slice.version == 0 && slice.gone.is_none())
     }
 
     /// Whether there is no endpoint at all, not even in a deleted slice that is still kept.
@@ -268,20 +277,22 @@ impl Store {
         self.slices.values().all(|slice| slice.endpoints.is_empty())
     }
 
-    /// The slice to read next, the version that it must have at least, and when. Whatever can be due until `search_until` as one
-    /// of ours is: our own endpoint may be in it.
+    /// The slice to read next, the version that it must have at least, and when.
     pub fn next(
         &self,
         is_ours: impl Fn(MemberId) -> bool,
-        search_until: Option<Instant>,
+        search: Search,
         timing: &Timing,
     ) -> Option<(&str, u64, Instant)> {
         let count = self.len();
         // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
         let missing = self.members.any_absent_of(&is_ours);
         let due = |slice: &Slice, stale: &Stale| {
+            if search.all_unread && slice.version == 0 {
+                return stale.due(Need::Start, count, timing);
+            }
             let soon = stale.due(Need::Ours, count, timing);
-            let searched = missing || search_until.is_some_and(|end| soon <= end);
+            let searched = missing || search.own_until.is_some_and(|end| soon <= end);
             if searched { soon } else { stale.due(slice.need(&is_ours), count, timing) }
         };
         // Who doubts does not wait for long: what others need, however late, comes after.

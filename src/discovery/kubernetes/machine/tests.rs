@@ -404,3 +404,49 @@ fn the_search_for_an_endpoint_of_our_own_that_never_comes_ends() {
     let late = last + Duration::from_millis(1);
     assert_eq!(reading_after(&mut machine, &other, 101, late), OURS * limits::READ_OTHERS_FACTOR);
 }
+
+/// A first list of which so many slices come, and behind it the names and versions of those.
+fn first_list_breaks_off(machine: &mut Machine, came: &[Given], all: &[Given], now: Instant) {
+    machine.list_begins();
+    machine.list_metadata(&encode::field(2, b"100")).unwrap();
+    for slice in came {
+        machine.list_item(&slice.message(), true, now, 0.5).unwrap();
+    }
+    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    list(machine, false, "101", all, now).unwrap();
+}
+
+#[test]
+fn what_a_first_list_that_broke_off_did_not_bring_is_read_within_the_time_of_a_return() {
+    let now = Instant::now();
+    let mut machine = machine();
+    let slices = fifty();
+    first_list_breaks_off(&mut machine, &slices[..1], &slices, now);
+    let mut read = 0;
+    while let Some((name, version, due)) = machine.next_reading() {
+        assert_eq!(due - now, limits::EVENTS_COALESCE + limits::RETURN_SPACING * 49 / 2, "{name}");
+        let name = name.to_owned();
+        let slice = slices.iter().find(|slice| slice.name == name).unwrap();
+        assert!(machine.news().list.is_none());
+        machine.read(&name, version, Some(&slice.body()), now).unwrap();
+        read += 1;
+    }
+    assert_eq!((read, machine.news().list.unwrap().peers.len()), (49, 50));
+    // Nobody waits any more.
+    assert_eq!(reading_after(&mut machine, "s51", 102, now), limits::READ_PAUSE_MIDDLE_MAX);
+}
+
+#[test]
+fn a_slice_that_is_deleted_unread_is_not_waited_for() {
+    let now = Instant::now();
+    let mut machine = machine();
+    let [first, second, third] = &fifty()[..3] else { unreachable!() };
+    // What came of the list has changed since, and is read late.
+    let changed = slice("s1", "99", "IPv4", &[("n1", "10.0.0.1")]);
+    first_list_breaks_off(&mut machine, std::slice::from_ref(first), &[changed, second.clone(), third.clone()], now);
+    let later = now + Duration::from_secs(1);
+    machine.event(&Event::Deleted(Meta { name: "s3", version: 102, created: 0 }), later, 0.5).unwrap();
+    assert!(machine.news().list.is_none(), "s2 is yet to be read");
+    machine.read("s2", 90, Some(&second.body()), later).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+}
