@@ -326,9 +326,18 @@ impl Store {
         known
     }
 
-    /// Somebody doubts an address: its slices are read at once, and deleted ones are let go of.
+    /// Somebody doubts an address: its slices are read at once, and deleted ones have it no longer. Of what else these held nobody
+    /// has said anything.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
-        self.slices.retain(|_, slice| slice.gone.is_none() || !has(slice, address));
+        let gone = |slice: &&mut Slice| slice.gone.is_some() && has(slice, address);
+        let mut removed = false;
+        for slice in self.slices.values_mut().filter(gone) {
+            slice.endpoints.remove(address);
+            removed = true;
+        }
+        if removed {
+            self.settle(now);
+        }
         for slice in self.slices.values_mut() {
             if slice.stale.is_some_and(|stale| !stale.is_doubted())
                 && has(slice, address)

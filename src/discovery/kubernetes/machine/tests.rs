@@ -450,3 +450,24 @@ fn a_slice_that_is_deleted_unread_is_not_waited_for() {
     machine.read("s2", 90, Some(&second.body()), later).unwrap();
     assert_eq!(machine.news().list.unwrap().peers.len(), 2);
 }
+
+#[test]
+fn a_doubt_takes_its_address_out_of_a_deleted_slice_and_no_other_and_its_node_is_looked_for() {
+    let now = Instant::now();
+    let (node, forget_after) = ("n1".into(), Duration::from_mins(5));
+    let mut machine = Machine::new(Ourselves { node, forget_after, ..Ourselves::default() }, Timing::default());
+    let both = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n3", "10.0.0.3")]);
+    let empty: Vec<_> = (2..=50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[])).collect();
+    list(&mut machine, true, "100", &[&[both], &*empty].concat(), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 3);
+    // Perhaps what s1 held is there now; nobody knows yet.
+    let others = OURS * limits::READ_OTHERS_FACTOR;
+    assert_eq!(reading_after(&mut machine, "s2", 101, now), others);
+    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    let doubted = "10.0.0.2".parse().unwrap();
+    assert!(machine.doubt(doubted, now));
+    let left = machine.news().list.unwrap().peers;
+    assert_eq!(left.iter().map(|peer| &*peer.node).collect::<Vec<_>>(), ["n1", "n3"]);
+    assert_eq!(machine.answer(), Some(doubted));
+    assert_eq!(machine.next_reading().unwrap().2 - now, OURS);
+}
