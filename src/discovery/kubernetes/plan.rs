@@ -18,7 +18,7 @@ use crate::limits;
 pub enum Need {
     /// It has never been read, and nothing can be told before.
     Start,
-    /// It holds an endpoint that is probed, or may hold one: it has never been read, or a peer of ours is missing.
+    /// It holds an endpoint that is probed, or may hold one or our own: it has never been read, or one of these is missing.
     Ours,
     /// It holds others.
     Others,
