@@ -214,6 +214,10 @@ pub const READ_SPACING: Duration = Duration::from_millis(800);
 pub const READ_PAUSE_MIDDLE_MAX: Duration = Duration::from_secs(40);
 /// A slice that holds none of ours is read so many times later: it matters for who joins and leaves the mesh.
 pub const READ_OTHERS_FACTOR: u32 = 4;
+/// So long after its first list an agent that is not listed there itself, and so does not know its zone, reads all slices as soon
+/// as those of its peers: the longest pause twice, for its own may have been read just before. Who is no endpoint of the
+/// Service looks no longer than that.
+pub const OWN_SEARCH_TIME: Duration = Duration::from_mins(2);
 /// A slice that is not read so long after it was due leaves the list unconfirmed, so that its age rises.
 pub const READ_OVERDUE: Duration = Duration::from_secs(30);
 /// How long the connection for reading slices stays open unused: a rollout needs it every second, a quiet cluster never, and it
@@ -404,6 +408,7 @@ pub const LEAK_LINES_MAX: usize = 40;
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
+const _: () = assert!(OWN_SEARCH_TIME.as_millis() >= 3 * READ_PAUSE_MIDDLE_MAX.as_millis());
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
 const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());

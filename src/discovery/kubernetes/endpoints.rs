@@ -89,6 +89,14 @@ impl Endpoints {
         }
     }
 
+    /// Takes out those at that address.
+    pub fn remove(&mut self, address: IpAddr) {
+        match self {
+            Self::V4(all) => remove(all, |e| IpAddr::from(e.address) == address),
+            Self::V6(all) => remove(all, |e| IpAddr::from(e.address) == address),
+        }
+    }
+
     /// Number, member, address and state of each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
         let (v4, v6): (&[_], &[_]) = match self {
@@ -179,6 +187,10 @@ fn inherit<'s, const N: usize>(
             }
         }
     }
+}
+
+fn remove<const N: usize>(endpoints: &mut Box<[Endpoint<N>]>, goes: impl Fn(&Endpoint<N>) -> bool) {
+    *endpoints = endpoints.iter().filter(|endpoint| !goes(endpoint)).copied().collect();
 }
 
 fn number<const N: usize>(endpoints: &mut [Endpoint<N>], next: &mut u32) {

@@ -23,7 +23,7 @@ use super::backoff::Backoff;
 use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
-use super::slices::{By, Known, Listed, Store};
+use super::slices::{By, Known, Listed, Search, Store};
 use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
 use crate::limits;
 
@@ -93,6 +93,8 @@ pub struct Machine {
     empty_once: bool,
     /// An empty list is in force.
     empty_in_force: bool,
+    /// Set by the first list.
+    own_search_until: Option<Instant>,
     /// Everything has been read once, since nothing was seen last.
     synced: bool,
     /// Addresses that somebody doubts, and that wait for a reading.
@@ -114,6 +116,7 @@ impl Machine {
             newest: 0,
             empty_once: false,
             empty_in_force: false,
+            own_search_until: None,
             synced: false,
             doubts: Vec::new(),
             backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
@@ -174,6 +177,7 @@ impl Machine {
         };
         self.store.list_ends(now);
         self.newest = version;
+        self.own_search_until.get_or_insert(now + limits::OWN_SEARCH_TIME);
         self.phase = Phase::Watch { version };
         Ok(self.settle(now))
     }
@@ -214,7 +218,15 @@ impl Machine {
 
     /// The slice to read next, the version that it must have at least, and when.
     pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
-        self.store.next(|id| self.is_ours(id), &self.timing)
+        let search = Search { all_unread: self.told.is_none(), own_until: self.own_search_until() };
+        self.store.next(|id| self.is_ours(id), search, &self.timing)
+    }
+
+    /// Until when our own endpoint is looked for, which tells our zone. An agent that has just been replaced lists before its endpoint
+    /// is there, and this comes by a slice that need not hold a peer of ours.
+    fn own_search_until(&self) -> Option<Instant> {
+        let Ourselves { node, zone, .. } = &self.ourselves;
+        self.own_search_until.filter(|_| zone.is_none() && self.store.members().find(node).is_none())
     }
 
     /// A slice was read that was to have that version at least; None: there is none of that name.

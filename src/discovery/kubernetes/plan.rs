@@ -16,7 +16,9 @@ use crate::limits;
 /// How much a slice's content matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It holds an endpoint that is probed, or may hold one: it has never been read, or a peer of ours is missing.
+    /// It has never been read, and nothing can be told before.
+    Start,
+    /// It holds an endpoint that is probed, or may hold one or our own: it has never been read, or one of these is missing.
     Ours,
     /// It holds others.
     Others,
@@ -99,6 +101,10 @@ fn pause(need: Need, slices: usize, random: f64, timing: &Timing) -> Duration {
     let middle = timing.read_spacing.saturating_mul(others).min(timing.read_pause);
     let jittered = middle.mul_f64(0.5 + random);
     let pause = match need {
+        // The rest of a first list: spread as what is asked for anew, but not faster for being more.
+        Need::Start => {
+            timing.coalesce + timing.return_spacing.saturating_mul(others).min(timing.read_pause).mul_f64(random)
+        }
         Need::Ours => jittered,
         Need::Others => jittered * limits::READ_OTHERS_FACTOR,
     };
@@ -156,6 +162,14 @@ mod tests {
         );
         assert_eq!([2, 11, 50].map(|n| due(Need::Others, n, 0.5)), [3_200, 32_000, 156_800].map(|ms| ms * MILLI));
         assert_eq!((due(Need::Ours, 50, 0.0), due(Need::Ours, 50, 1.0)), (19_600 * MILLI, 58_800 * MILLI));
+    }
+
+    #[test]
+    fn what_a_start_waits_for_is_spread_over_ten_seconds_and_over_more_where_there_is_more() {
+        let at = |slices| [0.0, 0.5, 1.0].map(|random| due(Need::Start, slices, random).as_millis());
+        assert_eq!(at(1), [100; 3]);
+        assert_eq!(at(50), [100, 5_000, 9_900]);
+        assert_eq!(at(4_096), [100, 20_100, 40_100]);
     }
 
     #[test]

@@ -89,6 +89,15 @@ pub enum Known {
     Gone,
 }
 
+/// What is looked for, beside what has changed of ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search {
+    /// What has never been read: nothing can be told before.
+    pub all_unread: bool,
+    /// Our own endpoint, in whatever can be due until then as one of ours is.
+    pub own_until: Option<Instant>,
+}
+
 /// The slices of one Service.
 pub struct Store {
     members: Members,
@@ -258,9 +267,9 @@ impl Store {
         self.slices.values().any(|slice| slice.stale.is_some())
     }
 
-    /// Whether there is a slice that has never been read.
+    /// Whether there is a slice that has never been read, and still can be.
     pub fn has_unread(&self) -> bool {
-        self.slices.values().any(|slice| slice.version == 0)
+        self.slices.values().any(|slice| slice.version == 0 && slice.gone.is_none())
     }
 
     /// Whether there is no endpoint at all, not even in a deleted slice that is still kept.
@@ -269,15 +278,27 @@ impl Store {
     }
 
     /// The slice to read next, the version that it must have at least, and when.
-    pub fn next(&self, is_ours: impl Fn(MemberId) -> bool, timing: &Timing) -> Option<(&str, u64, Instant)> {
+    pub fn next(
+        &self,
+        is_ours: impl Fn(MemberId) -> bool,
+        search: Search,
+        timing: &Timing,
+    ) -> Option<(&str, u64, Instant)> {
         let count = self.len();
         // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
-        let searched = self.members.any_absent_of(&is_ours);
-        let need = |slice: &Slice| if searched { Need::Ours } else { slice.need(&is_ours) };
+        let missing = self.members.any_absent_of(&is_ours);
+        let due = |slice: &Slice, stale: &Stale| {
+            if search.all_unread && slice.version == 0 {
+                return stale.due(Need::Start, count, timing);
+            }
+            let soon = stale.due(Need::Ours, count, timing);
+            let searched = missing || search.own_until.is_some_and(|end| soon <= end);
+            if searched { soon } else { stale.due(slice.need(&is_ours), count, timing) }
+        };
         // Who doubts does not wait for long: what others need, however late, comes after.
         let order = |slice: &Slice| {
             let stale = slice.stale?;
-            Some((!stale.is_doubted(), stale.due(need(slice), count, timing)))
+            Some((!stale.is_doubted(), due(slice, &stale)))
         };
         let all = self.slices.iter().filter_map(|(name, slice)| Some((order(slice)?, name, slice.heard)));
         let ((_, due), name, heard) = all.min_by_key(|(order, ..)| *order)?;
@@ -305,9 +326,18 @@ impl Store {
         known
     }
 
-    /// Somebody doubts an address: its slices are read at once, and deleted ones are let go of.
+    /// Somebody doubts an address: its slices are read at once, and deleted ones have it no longer. Of what else these held nobody
+    /// has said anything.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
-        self.slices.retain(|_, slice| slice.gone.is_none() || !has(slice, address));
+        let gone = |slice: &&mut Slice| slice.gone.is_some() && has(slice, address);
+        let mut removed = false;
+        for slice in self.slices.values_mut().filter(gone) {
+            slice.endpoints.remove(address);
+            removed = true;
+        }
+        if removed {
+            self.settle(now);
+        }
         for slice in self.slices.values_mut() {
             if slice.stale.is_some_and(|stale| !stale.is_doubted())
                 && has(slice, address)

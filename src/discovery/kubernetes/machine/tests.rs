@@ -338,3 +338,136 @@ fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() 
     machine.healthy();
     assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }
+
+/// 50 slices of a node each, n1 to n50.
+fn fifty() -> Vec<Given> {
+    let of = |n: u8| slice(&format!("s{n}"), "90", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]);
+    (1..=50).map(of).collect()
+}
+
+/// An agent on n0, which no slice has, that has taken those and probes four of them; and a slice that holds none of these.
+fn restarted(zone: Option<&str>, now: Instant) -> (Machine, String) {
+    let ourselves = Ourselves {
+        node: "n0".into(),
+        zone: zone.map(str::to_owned),
+        max_peers: 4,
+        forget_after: Duration::from_mins(5),
+        ..Ourselves::default()
+    };
+    let mut machine = Machine::new(ourselves, Timing::default());
+    list(&mut machine, true, "100", &fifty(), now).unwrap();
+    let other = without_peers(&mut machine);
+    (machine, other)
+}
+
+/// Of those, one that holds nobody of the list that is told now.
+fn without_peers(machine: &mut Machine) -> String {
+    let peers = machine.news().list.unwrap().peers;
+    let free = (1..=50).find(|n| peers.iter().all(|peer| peer.node != format!("n{n}")));
+    format!("s{}", free.unwrap())
+}
+
+/// How long after a slice's change it is read.
+fn reading_after(machine: &mut Machine, name: &str, version: u64, now: Instant) -> Duration {
+    machine.event(&changed(name, version), now, 0.5).unwrap();
+    let (next, _, due) = machine.next_reading().unwrap();
+    assert_eq!(next, name);
+    due - now
+}
+
+const OURS: Duration = Duration::from_millis(39_200);
+
+#[test]
+fn whoever_starts_before_its_own_endpoint_is_listed_looks_for_it_in_every_slice_that_changes() {
+    let now = Instant::now();
+    let (mut machine, other) = restarted(None, now);
+    assert_eq!(reading_after(&mut machine, &other, 101, now), OURS);
+    // There it is: from here on those that hold none of ours come late.
+    let own = slice(&other, "101", "IPv4", &[(&other.replace('s', "n"), "10.0.0.99"), ("n0", "10.0.0.100")]);
+    machine.read(&other, 101, Some(&own.body()), now).unwrap();
+    let other = without_peers(&mut machine);
+    assert_eq!(reading_after(&mut machine, &other, 102, now), OURS * limits::READ_OTHERS_FACTOR);
+    // Whose zone is configured need not look.
+    let (mut machine, other) = restarted(Some("z1"), now);
+    assert_eq!(reading_after(&mut machine, &other, 101, now), OURS * limits::READ_OTHERS_FACTOR);
+}
+
+#[test]
+fn the_search_for_an_endpoint_of_our_own_that_never_comes_ends() {
+    let now = Instant::now();
+    let last = now + limits::OWN_SEARCH_TIME - OURS;
+    let (mut machine, other) = restarted(None, now);
+    assert_eq!(reading_after(&mut machine, &other, 101, last), OURS);
+    let (mut machine, other) = restarted(None, now);
+    // A new list is no new start.
+    list(&mut machine, false, "100", &fifty(), last).unwrap();
+    let late = last + Duration::from_millis(1);
+    assert_eq!(reading_after(&mut machine, &other, 101, late), OURS * limits::READ_OTHERS_FACTOR);
+}
+
+/// A first list of which so many slices come, and behind it the names and versions of those.
+fn first_list_breaks_off(machine: &mut Machine, came: &[Given], all: &[Given], now: Instant) {
+    machine.list_begins();
+    machine.list_metadata(&encode::field(2, b"100")).unwrap();
+    for slice in came {
+        machine.list_item(&slice.message(), true, now, 0.5).unwrap();
+    }
+    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    list(machine, false, "101", all, now).unwrap();
+}
+
+#[test]
+fn what_a_first_list_that_broke_off_did_not_bring_is_read_within_the_time_of_a_return() {
+    let now = Instant::now();
+    let mut machine = machine();
+    let slices = fifty();
+    first_list_breaks_off(&mut machine, &slices[..1], &slices, now);
+    let mut read = 0;
+    while let Some((name, version, due)) = machine.next_reading() {
+        assert_eq!(due - now, limits::EVENTS_COALESCE + limits::RETURN_SPACING * 49 / 2, "{name}");
+        let name = name.to_owned();
+        let slice = slices.iter().find(|slice| slice.name == name).unwrap();
+        assert!(machine.news().list.is_none());
+        machine.read(&name, version, Some(&slice.body()), now).unwrap();
+        read += 1;
+    }
+    assert_eq!((read, machine.news().list.unwrap().peers.len()), (49, 50));
+    // Nobody waits any more.
+    assert_eq!(reading_after(&mut machine, "s51", 102, now), limits::READ_PAUSE_MIDDLE_MAX);
+}
+
+#[test]
+fn a_slice_that_is_deleted_unread_is_not_waited_for() {
+    let now = Instant::now();
+    let mut machine = machine();
+    let [first, second, third] = &fifty()[..3] else { unreachable!() };
+    // What came of the list has changed since, and is read late.
+    let changed = slice("s1", "99", "IPv4", &[("n1", "10.0.0.1")]);
+    first_list_breaks_off(&mut machine, std::slice::from_ref(first), &[changed, second.clone(), third.clone()], now);
+    let later = now + Duration::from_secs(1);
+    machine.event(&Event::Deleted(Meta { name: "s3", version: 102, created: 0 }), later, 0.5).unwrap();
+    assert!(machine.news().list.is_none(), "s2 is yet to be read");
+    machine.read("s2", 90, Some(&second.body()), later).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 2);
+}
+
+#[test]
+fn a_doubt_takes_its_address_out_of_a_deleted_slice_and_no_other_and_its_node_is_looked_for() {
+    let now = Instant::now();
+    let (node, forget_after) = ("n1".into(), Duration::from_mins(5));
+    let mut machine = Machine::new(Ourselves { node, forget_after, ..Ourselves::default() }, Timing::default());
+    let both = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n3", "10.0.0.3")]);
+    let empty: Vec<_> = (2..=50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[])).collect();
+    list(&mut machine, true, "100", &[&[both], &*empty].concat(), now).unwrap();
+    assert_eq!(machine.news().list.unwrap().peers.len(), 3);
+    // Perhaps what s1 held is there now; nobody knows yet.
+    let others = OURS * limits::READ_OTHERS_FACTOR;
+    assert_eq!(reading_after(&mut machine, "s2", 101, now), others);
+    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    let doubted = "10.0.0.2".parse().unwrap();
+    assert!(machine.doubt(doubted, now));
+    let left = machine.news().list.unwrap().peers;
+    assert_eq!(left.iter().map(|peer| &*peer.node).collect::<Vec<_>>(), ["n1", "n3"]);
+    assert_eq!(machine.answer(), Some(doubted));
+    assert_eq!(machine.next_reading().unwrap().2 - now, OURS);
+}

@@ -189,7 +189,9 @@ fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
 fn a_slice_is_stale_until_what_was_heard_of_is_read() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
-    let next = |store: &Store| store.next(|_| true, &timing).map(|(name, version, _)| (name.to_owned(), version));
+    let next = |store: &Store| {
+        store.next(|_| true, Search::default(), &timing).map(|(name, version, _)| (name.to_owned(), version))
+    };
     assert_eq!(next(&store), None);
     for old in [4, 5] {
         heard(&mut store, "s", old, now);
@@ -229,11 +231,11 @@ fn slices_of_ours_are_due_before_those_of_others() {
         heard(&mut store, &format!("s{n:02}"), 2, now);
     }
     let ours = store.members().find("n13").unwrap();
-    let (name, _, due) = store.next(|id| id == ours, &timing).unwrap();
+    let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
     assert_eq!((name, due - now), ("s13", Duration::from_millis(15_200)));
     // Somebody doubts one of the others.
     store.doubt("10.0.0.4".parse().unwrap(), now);
-    let (name, _, due) = store.next(|id| id == ours, &timing).unwrap();
+    let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
     assert_eq!(name, "s04");
     assert!(due - now <= Duration::from_millis(100), "{:?}", due - now);
 }
@@ -245,9 +247,9 @@ fn a_slice_that_somebody_waits_for_is_read_before_all_that_are_overdue() {
     heard(&mut store, "a", 2, now);
     let later = now + Duration::from_mins(1);
     heard(&mut store, "b", 3, later);
-    assert_eq!(store.next(|_| true, &timing).unwrap().0, "a");
+    assert_eq!(store.next(|_| true, Search::default(), &timing).unwrap().0, "a");
     store.doubt("10.0.0.2".parse().unwrap(), later);
-    assert_eq!(store.next(|_| true, &timing).unwrap().0, "b");
+    assert_eq!(store.next(|_| true, Search::default(), &timing).unwrap().0, "b");
 }
 
 #[test]
@@ -261,7 +263,7 @@ fn while_a_peer_of_ours_is_missing_it_may_be_in_any_slice_that_has_changed() {
     put(&mut store, &slice("s13", "2", "IPv4", &[]), true).unwrap();
     store.settle(now);
     heard(&mut store, "s05", 3, now);
-    let due = |wanted| store.next(|id| id == wanted, &timing).unwrap().2 - now;
+    let due = |wanted| store.next(|id| id == wanted, Search::default(), &timing).unwrap().2 - now;
     assert_eq!([ours, others].map(due), [15_200, 60_800].map(Duration::from_millis));
 }
 
