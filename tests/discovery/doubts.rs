@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use kube_canary::discovery::Readiness;
 use kube_canary::discovery::kubernetes::Timing;
-use kube_canary::discovery::{Readiness, Update};
+use kube_canary::limits::DOUBT_TIME;
 
 use super::api::{Api, Next, Watch, timing};
 use super::encode::{self, Endpoint, Slice, slice};
@@ -105,39 +106,44 @@ fn one_reading_answers_all_who_wait_for_it() {
 }
 
 #[test]
-fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
+fn a_reading_that_fails_is_tried_again_while_somebody_waits_and_is_no_answer() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
         api.request().await.answer(500, "", b"oops");
-        api.sure("10.0.0.1").await;
-        // And the next doubt leads to another reading, which it does not wait for where the one before is just over.
-        api.doubt("10.0.0.1").await;
-        let moved = slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]);
-        let (mut sure, mut names) = (false, Vec::new());
-        // The channel holds one: the server's request may come after an answer that nobody has taken.
-        let reading = loop {
-            match api.next().await {
-                Next::Request(reading) => break reading,
-                Next::Update(update) => sure |= matches!(update, Update::Sure(_)),
-            }
+        let again = match api.next().await {
+            Next::Request(again) => again,
+            Next::Update(update) => panic!("nobody can say yet: {update:?}"),
         };
-        reading.slice(&moved);
-        while !sure || names.is_empty() {
-            match api.update().await {
-                Update::Sure(address) => sure |= address.to_string() == "10.0.0.1",
-                Update::List(list) => names = list.peers.iter().map(|p| p.address.to_string()).collect(),
-                Update::Confirmed | Update::Mesh(_) | Update::Amended(_) => {}
-            }
-        }
-        assert_eq!(names, ["10.0.0.2", "10.0.0.7"]);
+        again.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
     });
 }
 
 #[test]
-fn who_is_out_of_touch_is_sure_at_once() {
+fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_nobody() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let retry_after = format!("Retry-After: {}\r\n", DOUBT_TIME.as_secs());
+        api.request().await.answer(503, &retry_after, b"");
+        api.unsure("10.0.0.1").await;
+        // Nor is it waited for by who comes later; what needs no reading is answered as ever.
+        api.doubt("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
+        api.doubt("10.0.0.2").await;
+        api.sure("10.0.0.2").await;
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn who_is_out_of_touch_says_so_at_once() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
@@ -146,19 +152,19 @@ fn who_is_out_of_touch_is_sure_at_once() {
         let unanswered = api.request().await;
         assert_eq!(unanswered.parameter("watch"), Some("1"));
         api.doubt("10.0.0.1").await;
-        api.sure("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
         drop(unanswered.watch());
         api.confirmed().await;
         api.stop().await;
         for _ in 0..20 {
             api.doubt("10.0.0.1").await;
-            api.sure("10.0.0.1").await;
+            api.unsure("10.0.0.1").await;
         }
     });
 }
 
 #[test]
-fn who_waits_when_the_watch_ends_is_answered() {
+fn who_waits_when_the_watch_breaks_is_told_so() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
@@ -166,7 +172,7 @@ fn who_waits_when_the_watch_ends_is_answered() {
         api.confirmed().await;
         let _never_answered = api.request().await;
         watch.cut();
-        api.sure("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
     });
 }
 

@@ -302,7 +302,7 @@ impl Watcher {
                 self.read_reporter.failed(failure.kind(), &format_args!("EndpointSlice {name}: {failure}"));
                 self.machine.reading_failed(&name, now);
                 self.reader.not_before = now + self.reader.backoff.next(random::unit()) + failure.retry_after();
-                self.give_up_doubts().await;
+                self.give_up_late_doubts(now).await;
                 Outcome::Settled
             }
         }
@@ -312,11 +312,15 @@ impl Watcher {
     async fn doubt(&mut self, address: IpAddr) {
         let now = Instant::now();
         if !self.machine.doubt(address, now) {
-            return self.send(Update::Sure(address)).await;
+            return self.send(Update::Unsure(address)).await;
         }
         self.tell().await;
-        if now < self.reader.not_before {
-            // It is read when the back-off is over, and that is not waited for.
+        self.give_up_late_doubts(now).await;
+    }
+
+    /// Where the next reading comes too late for who doubts now, nobody waits for it.
+    async fn give_up_late_doubts(&mut self, now: Instant) {
+        if now + limits::DOUBT_TIME <= self.reader.not_before {
             self.give_up_doubts().await;
         }
     }
@@ -324,7 +328,7 @@ impl Watcher {
     /// What cannot be looked up now is not waited for.
     async fn give_up_doubts(&mut self) {
         for address in self.machine.give_up_doubts() {
-            self.send(Update::Sure(address)).await;
+            self.send(Update::Unsure(address)).await;
         }
     }
 
@@ -368,13 +372,13 @@ impl Watcher {
     }
 }
 
-/// Does something while we are out of touch: nothing can be looked up, so that every question is answered at once.
+/// Does something while we are out of touch: nothing can be looked up, and every question is told so at once.
 async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut left = None;
     loop {
         if let Some(address) = left.take() {
-            match updates.try_send(Update::Sure(address)) {
+            match updates.try_send(Update::Unsure(address)) {
                 Err(TrySendError::Full(_)) => {}
                 _ => continue,
             }
@@ -382,7 +386,7 @@ async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl F
             tokio::select! {
                 biased;
                 done = &mut work => {
-                    let _ = updates.send(Update::Sure(address)).await;
+                    let _ = updates.send(Update::Unsure(address)).await;
                     return done;
                 }
                 _ = updates.reserve() => left = Some(address),
