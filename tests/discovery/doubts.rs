@@ -130,7 +130,7 @@ fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_n
         s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
-        let retry_after = format!("Retry-After: {}\r\n", DOUBT_TIME.as_secs());
+        let retry_after = format!("Retry-After: {}\r\n", 20 * DOUBT_TIME.as_secs());
         api.request().await.answer(503, &retry_after, b"");
         api.unsure("10.0.0.1").await;
         // Nor is it waited for by who comes later; what needs no reading is answered as ever.
@@ -160,6 +160,78 @@ fn who_is_out_of_touch_says_so_at_once() {
             api.doubt("10.0.0.1").await;
             api.unsure("10.0.0.1").await;
         }
+    });
+}
+
+/// As [`patiently`], with watches that may end at any moment.
+async fn briefly() -> (Api, Watch) {
+    let mut api = Api::timed(Timing { watch: Duration::from_secs(1), ..patient() }).await;
+    let watch = api.synced_with(&two()).await;
+    (api, watch)
+}
+
+#[test]
+fn a_watch_that_ends_at_its_time_leaves_readings_and_those_who_wait_for_them_alone() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let reading = api.request().await;
+        watch.end();
+        let _watch = api.request().await.watch();
+        api.confirmed().await;
+        reading.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
+    });
+}
+
+#[test]
+fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let reading = api.request().await;
+        watch.end();
+        let next = api.request().await;
+        api.doubt("10.0.0.2").await;
+        reading.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
+        let watch = next.watch();
+        api.sure("10.0.0.2").await;
+        api.confirmed().await;
+        // What is due begins between them, too, if it has not before.
+        watch.changed(&slice("s2", "103", "IPv4", &[]));
+        watch.bookmark("104");
+        api.confirmed().await;
+        api.doubt("10.0.0.2").await;
+        api.confirmed().await;
+        watch.end();
+        let (mut next, mut reading) = (None, None);
+        while next.is_none() || reading.is_none() {
+            let request = api.request().await;
+            let which = if request.parameter("watch").is_some() { &mut next } else { &mut reading };
+            *which = Some(request);
+        }
+        reading.unwrap().slice(&slice("s2", "103", "IPv4", &[("n2", "10.0.0.8")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.8"]);
+        api.sure("10.0.0.2").await;
+    });
+}
+
+#[test]
+fn a_watch_that_does_not_come_in_time_is_not_waited_for() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        watch.end();
+        let _unanswered = api.request().await;
+        api.doubt("10.0.0.1").await;
+        // After as long as a doubt lasts.
+        api.unsure("10.0.0.1").await;
     });
 }
 
