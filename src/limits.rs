@@ -197,6 +197,10 @@ pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// The longest back-off: a random part of this.
 pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
+/// A watch that has stood for so long has worked, however it ended: something between us and the server may cut what is idle, as
+/// some proxies do after 50 s. A server that ends watches after so long, and takes them again, is asked hardly more often than one
+/// that fails at once: by each agent every 20 s at most, and not every 30 s on average.
+pub const WATCH_STOOD: Duration = Duration::from_secs(20);
 /// The longest `Retry-After` that is honoured.
 pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 /// A slice is not read sooner than this after it has changed: changes that follow each other within it are one reading. A rollout

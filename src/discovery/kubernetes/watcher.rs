@@ -202,13 +202,12 @@ impl Watcher {
         let Some(mut body) = self.open(main, &ask, questions).await? else {
             return Ok(Outcome::LookAgain);
         };
+        let opened = Instant::now();
         self.in_touch = true;
         self.confirm().await;
         let end = started + lasting + timing.watch_grace;
         let done = self.follow(main, &mut body, end, questions).await;
-        if started.elapsed() >= timing.backoff_max.min(lasting / 2) {
-            self.machine.healthy();
-        }
+        self.machine.watched(opened.elapsed());
         match done {
             // The rest of the watch is not read: this connection cannot be used again.
             Ok(Outcome::LookAgain) => main.close(),
