@@ -219,6 +219,10 @@ pub const READ_OVERDUE: Duration = Duration::from_secs(30);
 /// How long the connection for reading slices stays open unused: a rollout needs it every second, a quiet cluster never, and it
 /// costs 35 to 50 KB.
 pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
+/// A host that has acknowledged nothing of a reading for so long is dead, and the next reading makes a connection anew, perhaps to
+/// another. One that is alive acknowledges in milliseconds, however slow its server is; some five packets in a row must be lost. Longer
+/// would be more losses of peers that are rolled meanwhile.
+pub const READ_LINK_DEAD: Duration = Duration::from_secs(5);
 /// Readings of doubted slices are spread over so much for each further slice …
 pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
 /// … and this at most: little beside the time that the asker waits.

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::api::{Event, Kind};
 use super::backoff::Backoff;
 use super::config::KubernetesConfig;
+use super::connect::Use;
 use super::failure::Failure;
 use super::inbox::{Events, Items, Piece};
 use super::machine::{self, Machine, Outcome};
@@ -38,7 +39,7 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
         machine: Machine::new(ourselves, timing),
         in_touch: false,
         reader: Reader {
-            connection: Some(Connection::new(Arc::clone(&config))),
+            connection: Some(Connection::new(Arc::clone(&config), Use::Read)),
             reading: None,
             backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
             not_before: Instant::now(),
@@ -52,7 +53,7 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
     };
     tokio::select! {
         () = updates.closed() => {}
-        () = watcher.run(Connection::new(config), questions) => {}
+        () = watcher.run(Connection::new(config, Use::Watch), questions) => {}
     }
 }
 
