@@ -49,7 +49,7 @@ impl Stale {
         self.since
     }
 
-    /// Whether somebody waits for it, and so do all others: not where reading it has failed, for it may again.
+    /// Whether it comes before all others, for somebody waits for it: not where reading it has failed, for it may fail again.
     pub const fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.failures == 0
     }
