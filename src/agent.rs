@@ -216,6 +216,7 @@ impl ProbeLoop {
             Update::Amended(list) => return self.pending = Some(list),
             Update::Mesh(mesh) => return self.mesh = mesh,
             Update::Sure(address) => return self.prober.sure(address),
+            Update::Unsure(address) => return self.prober.unsure(address),
         }
         self.view.health.list_confirmed(clock::monotonic());
     }

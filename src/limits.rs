@@ -201,6 +201,10 @@ pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// The longest back-off: a random part of this.
 pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
+/// A watch that has stood for so long has worked, however it ended: something between us and the server may cut what is idle, as
+/// some proxies do after 50 s. A server that ends watches after so long, and takes them again, is asked hardly more often than one
+/// that fails at once: by each agent every 20 s at most, and not every 30 s on average.
+pub const WATCH_STOOD: Duration = Duration::from_secs(20);
 /// The longest `Retry-After` that is honoured.
 pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 /// A slice is not read sooner than this after it has changed: changes that follow each other within it are one reading. A rollout
@@ -223,6 +227,10 @@ pub const READ_OVERDUE: Duration = Duration::from_secs(30);
 /// How long the connection for reading slices stays open unused: a rollout needs it every second, a quiet cluster never, and it
 /// costs 35 to 50 KB.
 pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
+/// A host that has acknowledged nothing of a reading for so long is dead, and the next reading makes a connection anew, perhaps to
+/// another. One that is alive acknowledges in milliseconds, however slow its server is; some five packets in a row must be lost. Longer
+/// would be more losses of peers that are rolled meanwhile.
+pub const READ_LINK_DEAD: Duration = Duration::from_secs(5);
 /// Readings of doubted slices are spread over so much for each further slice …
 pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
 /// … and this at most: little beside the time that the asker waits.

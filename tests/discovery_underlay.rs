@@ -283,12 +283,30 @@ fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
 }
 
 #[test]
+fn where_nobody_can_say_of_the_pod_nobody_can_of_its_node() {
+    run(async {
+        let mut between = Between::start().await;
+        between.canaries.say(A.1, "a", &["127.2.0.2"]);
+        between.list(&[A]).await;
+        between.passed().await;
+        between.amended().await;
+        let (pod, node) = (ip(A.1), ip("127.2.0.2"));
+        between.doubts.send(node).await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, between.asked.recv()).await.unwrap(), Some(pod));
+        between.source.send(Update::Unsure(pod)).await.unwrap();
+        for expected in [pod, node] {
+            assert!(matches!(between.update().await, Update::Unsure(of) if of == expected), "{expected}");
+        }
+    });
+}
+
+#[test]
 fn a_doubt_for_which_the_source_has_no_room_is_answered_at_once() {
     run(async {
         let mut between = Between::start().await;
         between.doubts.send(ip("127.3.0.1")).await.unwrap();
         between.doubts.send(ip("127.3.0.2")).await.unwrap();
-        assert!(matches!(between.update().await, Update::Sure(sure) if sure == ip("127.3.0.2")));
+        assert!(matches!(between.update().await, Update::Unsure(unsure) if unsure == ip("127.3.0.2")));
         assert_eq!(between.asked.recv().await, Some(ip("127.3.0.1")));
     });
 }

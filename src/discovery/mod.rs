@@ -114,8 +114,10 @@ pub enum Update {
     Confirmed,
     /// Of the mesh as a whole; comes before the list that it goes with.
     Mesh(MeshFacts),
-    /// The answer to a question: what the lists so far say of this address is as new as can be had now.
+    /// The answer to a question: what the lists so far say of this address is as new as can be had.
     Sure(IpAddr),
+    /// The answer to a question: nobody can say now. It may be asked again.
+    Unsure(IpAddr),
 }
 
 /// What a source knows of the whole mesh, of which a list may hold a part.
@@ -137,8 +139,8 @@ pub struct MeshFacts {
 }
 
 /// What the probe loop is about to ask a source: is what its list says of the peer at this address still right? Asked
-/// before a loss is booked, answered by [`Update::Sure`], after a new list where one was needed. Only of a source that
-/// [answers](Source::answers).
+/// before a loss is booked, answered by [`Update::Sure`], after a new list where one was needed, or by [`Update::Unsure`].
+/// Only of a source that [answers](Source::answers).
 pub type Questions = tokio::sync::mpsc::Receiver<IpAddr>;
 
 /// What a source must know of ourselves.

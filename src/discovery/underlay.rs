@@ -124,15 +124,19 @@ impl Underlay {
                 self.book.listed(list, Instant::now());
                 self.publish().await
             }
-            Update::Sure(pod) => {
-                self.send(Update::Sure(pod)).await?;
-                while let Some(node) = self.doubts.answered(pod) {
-                    self.send(Update::Sure(node)).await?;
-                }
-                Ok(())
-            }
+            Update::Sure(pod) => self.pass_on(Update::Sure, pod).await,
+            Update::Unsure(pod) => self.pass_on(Update::Unsure, pod).await,
             other => self.send(other).await,
         }
+    }
+
+    /// An answer on a pod answers for its node.
+    async fn pass_on(&mut self, answer: fn(IpAddr) -> Update, pod: IpAddr) -> Result<(), Closed> {
+        self.send(answer(pod)).await?;
+        while let Some(node) = self.doubts.answered(pod) {
+            self.send(answer(node)).await?;
+        }
+        Ok(())
     }
 
     /// A question of the probe loop. One that the source has no room for is answered at once: so it is where there is no room
@@ -144,7 +148,7 @@ impl Underlay {
         }
         match self.to_source.try_send(pod.unwrap_or(address)) {
             Ok(()) => Ok(()),
-            Err(_) => self.send(Update::Sure(address)).await,
+            Err(_) => self.send(Update::Unsure(address)).await,
         }
     }
 

@@ -161,6 +161,11 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.engine.sure(address);
     }
 
+    /// The answer: nobody can say now. What was withheld is lost; the next doubt is asked about again.
+    pub fn unsure(&mut self, address: IpAddr) {
+        self.engine.unsure(address);
+    }
+
     fn attend(&mut self) {
         let is_frequent = self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT);
         self.wire.attend(is_frequent && !self.finishing);

@@ -366,6 +366,17 @@ impl Api {
         }
     }
 
+    /// The next update must be that nobody can say, past confirmations.
+    pub async fn unsure(&mut self, address: &str) {
+        loop {
+            match self.update().await {
+                Update::Confirmed => {}
+                Update::Unsure(unsure) => return assert_eq!(unsure.to_string(), address),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     /// Nothing has been said.
     pub fn silence(&mut self) {
         assert!(self.updates.try_recv().is_err());

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use kube_canary::discovery::Readiness;
 use kube_canary::discovery::kubernetes::Timing;
-use kube_canary::discovery::{Readiness, Update};
+use kube_canary::limits::DOUBT_TIME;
 
 use super::api::{Api, Next, Watch, timing};
 use super::encode::{self, Endpoint, Slice, slice};
@@ -105,39 +106,44 @@ fn one_reading_answers_all_who_wait_for_it() {
 }
 
 #[test]
-fn a_reading_that_fails_is_an_answer_too_and_removes_nobody() {
+fn a_reading_that_fails_is_tried_again_while_somebody_waits_and_is_no_answer() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
         api.doubt("10.0.0.1").await;
         api.confirmed().await;
         api.request().await.answer(500, "", b"oops");
-        api.sure("10.0.0.1").await;
-        // And the next doubt leads to another reading, which it does not wait for where the one before is just over.
-        api.doubt("10.0.0.1").await;
-        let moved = slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]);
-        let (mut sure, mut names) = (false, Vec::new());
-        // The channel holds one: the server's request may come after an answer that nobody has taken.
-        let reading = loop {
-            match api.next().await {
-                Next::Request(reading) => break reading,
-                Next::Update(update) => sure |= matches!(update, Update::Sure(_)),
-            }
+        let again = match api.next().await {
+            Next::Request(again) => again,
+            Next::Update(update) => panic!("nobody can say yet: {update:?}"),
         };
-        reading.slice(&moved);
-        while !sure || names.is_empty() {
-            match api.update().await {
-                Update::Sure(address) => sure |= address.to_string() == "10.0.0.1",
-                Update::List(list) => names = list.peers.iter().map(|p| p.address.to_string()).collect(),
-                Update::Confirmed | Update::Mesh(_) | Update::Amended(_) => {}
-            }
-        }
-        assert_eq!(names, ["10.0.0.2", "10.0.0.7"]);
+        again.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
     });
 }
 
 #[test]
-fn who_is_out_of_touch_is_sure_at_once() {
+fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_nobody() {
+    leaks::run(async {
+        let (mut api, watch) = patiently().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let retry_after = format!("Retry-After: {}\r\n", 20 * DOUBT_TIME.as_secs());
+        api.request().await.answer(503, &retry_after, b"");
+        api.unsure("10.0.0.1").await;
+        // Nor is it waited for by who comes later; what needs no reading is answered as ever.
+        api.doubt("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
+        api.doubt("10.0.0.2").await;
+        api.sure("10.0.0.2").await;
+        api.nothing_asked();
+    });
+}
+
+#[test]
+fn who_is_out_of_touch_says_so_at_once() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
@@ -146,19 +152,91 @@ fn who_is_out_of_touch_is_sure_at_once() {
         let unanswered = api.request().await;
         assert_eq!(unanswered.parameter("watch"), Some("1"));
         api.doubt("10.0.0.1").await;
-        api.sure("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
         drop(unanswered.watch());
         api.confirmed().await;
         api.stop().await;
         for _ in 0..20 {
             api.doubt("10.0.0.1").await;
-            api.sure("10.0.0.1").await;
+            api.unsure("10.0.0.1").await;
         }
     });
 }
 
+/// As [`patiently`], with watches that may end at any moment.
+async fn briefly() -> (Api, Watch) {
+    let mut api = Api::timed(Timing { watch: Duration::from_secs(1), ..patient() }).await;
+    let watch = api.synced_with(&two()).await;
+    (api, watch)
+}
+
 #[test]
-fn who_waits_when_the_watch_ends_is_answered() {
+fn a_watch_that_ends_at_its_time_leaves_readings_and_those_who_wait_for_them_alone() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let reading = api.request().await;
+        watch.end();
+        let _watch = api.request().await.watch();
+        api.confirmed().await;
+        reading.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
+    });
+}
+
+#[test]
+fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        s1_changes(&mut api, &watch).await;
+        api.doubt("10.0.0.1").await;
+        api.confirmed().await;
+        let reading = api.request().await;
+        watch.end();
+        let next = api.request().await;
+        api.doubt("10.0.0.2").await;
+        reading.slice(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.7")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
+        api.sure("10.0.0.1").await;
+        let watch = next.watch();
+        api.sure("10.0.0.2").await;
+        api.confirmed().await;
+        // What is due begins between them, too, if it has not before.
+        watch.changed(&slice("s2", "103", "IPv4", &[]));
+        watch.bookmark("104");
+        api.confirmed().await;
+        api.doubt("10.0.0.2").await;
+        api.confirmed().await;
+        watch.end();
+        let (mut next, mut reading) = (None, None);
+        while next.is_none() || reading.is_none() {
+            let request = api.request().await;
+            let which = if request.parameter("watch").is_some() { &mut next } else { &mut reading };
+            *which = Some(request);
+        }
+        reading.unwrap().slice(&slice("s2", "103", "IPv4", &[("n2", "10.0.0.8")]));
+        assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.8"]);
+        api.sure("10.0.0.2").await;
+    });
+}
+
+#[test]
+fn a_watch_that_does_not_come_in_time_is_not_waited_for() {
+    leaks::run(async {
+        let (mut api, watch) = briefly().await;
+        watch.end();
+        let _unanswered = api.request().await;
+        api.doubt("10.0.0.1").await;
+        // After as long as a doubt lasts.
+        api.unsure("10.0.0.1").await;
+    });
+}
+
+#[test]
+fn who_waits_when_the_watch_breaks_is_told_so() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
@@ -166,7 +244,7 @@ fn who_waits_when_the_watch_ends_is_answered() {
         api.confirmed().await;
         let _never_answered = api.request().await;
         watch.cut();
-        api.sure("10.0.0.1").await;
+        api.unsure("10.0.0.1").await;
     });
 }
 

@@ -53,6 +53,8 @@ struct Doubt {
 pub struct Ends {
     /// The source was sure.
     pub sure: u64,
+    /// The source could not say.
+    pub unsure: u64,
     /// The source had no room for the question.
     pub refused: u64,
     /// Nobody said anything in time.
@@ -108,6 +110,7 @@ pub fn peer(slot: SlotId, mut log: Vec<(IpAddr, Probe)>, journal: &[(Nanos, Entr
             Entry::Sure(address) if peer.address == Some(*address) && peer.is_open() => {
                 peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
             }
+            Entry::Unsure(address) if peer.address == Some(*address) => peer.unsure(*now),
             Entry::Question(address, taken) if peer.address == Some(*address) => peer.asked(*now, *address, *taken),
             _ => {}
         }
@@ -157,6 +160,14 @@ impl Peer {
         }
         if !taken {
             self.ends.refused += self.settle(State::Lost, Standing::Settled);
+        }
+    }
+
+    /// Nobody can say of its address: that ends a doubt which was asked about.
+    fn unsure(&mut self, now: Nanos) {
+        self.was_asked_before(now);
+        if self.is_open() && self.doubt.as_ref().is_some_and(|doubt| doubt.asked) {
+            self.ends.unsure += self.settle(State::Lost, Standing::Settled);
         }
     }
 

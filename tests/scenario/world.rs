@@ -58,6 +58,8 @@ pub enum Saying {
     List(Edit),
     /// The list is right about this address.
     Sure(IpAddr),
+    /// Nobody can say of this address.
+    Unsure(IpAddr),
 }
 
 /// What a source makes of a question.
@@ -77,6 +79,8 @@ pub enum Entry {
     Change(Change),
     /// It was told that the list is right about this address.
     Sure(IpAddr),
+    /// It was told that nobody can say.
+    Unsure(IpAddr),
     /// It asked about this address, and whether that was taken.
     Question(IpAddr, bool),
 }
@@ -309,6 +313,10 @@ impl World {
                 Saying::Sure(address) => {
                     self.note(Entry::Sure(address));
                     self.prober.sure(address);
+                }
+                Saying::Unsure(address) => {
+                    self.note(Entry::Unsure(address));
+                    self.prober.unsure(address);
                 }
             }
         }

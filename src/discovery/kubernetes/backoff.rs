@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::limits;
+
 /// Counts failures in a row.
 #[derive(Clone, Debug)]
 pub struct Backoff {
@@ -26,6 +28,13 @@ impl Backoff {
         ceiling.mul_f64(random)
     }
 
+    /// What had to be tried again has gone well for so long: where that is long enough, all is well again.
+    pub fn stood(&mut self, long: Duration) {
+        if long >= self.max.min(limits::WATCH_STOOD) {
+            self.reset();
+        }
+    }
+
     /// All is well again.
     pub fn reset(&mut self) {
         self.failures = 0;
@@ -35,6 +44,35 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The longest first and 30th wait after attempts that go well for `stood`, behind so many that did not.
+    fn waits(failures: u32, stood: Duration) -> (Duration, Duration) {
+        let mut backoff = Backoff::new(limits::API_BACKOFF_MIN, limits::API_BACKOFF_MAX);
+        (0..failures).for_each(|_| _ = backoff.next(1.0));
+        let waits = (0..30).map(|_| {
+            backoff.stood(stood);
+            backoff.next(1.0)
+        });
+        let waits: Vec<_> = waits.collect();
+        (waits[0], waits[29])
+    }
+
+    #[test]
+    fn who_cuts_after_a_while_is_not_backed_off_from_not_even_after_an_outage() {
+        let second = Duration::from_secs(1);
+        for stood in [20, 45, 50, 59] {
+            assert_eq!(waits(0, stood * second), (second, second), "{stood} s");
+            assert_eq!(waits(10, stood * second), (second, second), "{stood} s, after an outage");
+        }
+    }
+
+    #[test]
+    fn who_cuts_soon_is_backed_off_from_more_and_more() {
+        for (failures, ms) in [(0, 0), (0, 900), (0, 5_000), (0, 19_900), (10, 19_900)] {
+            let (_, last) = waits(failures, Duration::from_millis(ms));
+            assert_eq!(last, limits::API_BACKOFF_MAX, "{ms} ms, after {failures} failures");
+        }
+    }
 
     #[test]
     fn ceilings_double_up_to_the_longest_and_start_again_after_success() {

@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::traffic::Counted;
 use crate::discovery::dns;
 use crate::http::client::{Link, chain};
+use crate::limits;
 
 /// Where the API server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +40,20 @@ impl fmt::Display for Server {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Lists and the watch, which says nothing for minutes.
+    Watch,
+    /// Slices, for which somebody may wait.
+    Read,
+}
+
 /// Connects and shakes hands. The CA bundle is read anew: it may have been rotated.
 ///
 /// # Errors
 /// Credentials, Connect or Tls; the caller bounds the time.
-pub async fn connect(server: &Server, account: &Account) -> Result<Link, Failure> {
+pub async fn connect(server: &Server, account: &Account, purpose: Use) -> Result<Link, Failure> {
     let config = client_config(account)?;
     let refused = |reason: String| Failure::Connect { host: server.to_string(), reason };
     let name = ServerName::try_from(server.host.clone()).map_err(|e| refused(e.to_string()))?;
@@ -52,7 +62,7 @@ pub async fn connect(server: &Server, account: &Account) -> Result<Link, Failure
         Err(_) => dns::host_address(&server.host).await.map_err(|e| refused(e.to_string()))?,
     };
     let stream = TcpStream::connect(SocketAddr::new(address, server.port)).await.map_err(|e| refused(e.to_string()))?;
-    keep_alive(&stream).map_err(|e| refused(e.to_string()))?;
+    keep_alive(&stream, purpose).map_err(|e| refused(e.to_string()))?;
     let tls_refused = |reason: String| Failure::Tls { host: server.to_string(), reason };
     let stream = TlsConnector::from(Arc::new(config))
         .connect(name, Counted(stream))
@@ -61,11 +71,23 @@ pub async fn connect(server: &Server, account: &Account) -> Result<Link, Failure
     Link::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
 }
 
-/// A watch says nothing for minutes: the kernel finds out sooner than our timer when the server's host has died.
-fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+/// The kernel finds out sooner than our timers when the server's host has died.
+///
+/// Keepalive says nothing of a host that dies while it owes us an acknowledgement; `TCP_USER_TIMEOUT` does (tcp(7)). But it also
+/// replaces the number of probes: an idle connection ends at the first one that is lost, once the last packet is that old. So a
+/// watch, which is idle by nature and goes through a short break of the network, has none.
+fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
+    let socket = SockRef::from(stream);
     let second = Duration::from_secs;
-    let keepalive = TcpKeepalive::new().with_time(second(30)).with_interval(second(10)).with_retries(3);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    let keepalive = TcpKeepalive::new().with_retries(3);
+    match purpose {
+        Use::Watch => socket.set_tcp_keepalive(&keepalive.with_time(second(30)).with_interval(second(10))),
+        Use::Read => {
+            // Three probes come before the end: a lost packet is no death.
+            socket.set_tcp_keepalive(&keepalive.with_time(second(2)).with_interval(second(1)))?;
+            socket.set_tcp_user_timeout(Some(limits::READ_LINK_DEAD))
+        }
+    }
 }
 
 fn client_config(account: &Account) -> Result<ClientConfig, Failure> {
@@ -91,6 +113,24 @@ fn client_config(account: &Account) -> Result<ClientConfig, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_host_is_found_out_soon_where_somebody_waits_and_an_idle_watch_outlives_a_short_break() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let seconds = |purpose| {
+                keep_alive(&stream, purpose).unwrap();
+                let socket = SockRef::from(&stream);
+                assert!(socket.keepalive().unwrap() && socket.tcp_keepalive_retries().unwrap() == 3);
+                let times = (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+                (socket.tcp_user_timeout().unwrap(), times.0.as_secs(), times.1.as_secs())
+            };
+            assert_eq!(seconds(Use::Watch), (None, 30, 10));
+            assert_eq!(seconds(Use::Read), (Some(limits::READ_LINK_DEAD), 2, 1));
+        });
+    }
 
     #[test]
     fn an_ipv6_server_is_bracketed_where_it_is_written_with_its_port() {

@@ -384,9 +384,9 @@ impl Machine {
         std::mem::take(&mut self.doubts)
     }
 
-    /// A watch has shown that it works: it lasted.
-    pub fn healthy(&mut self) {
-        self.backoff.reset();
+    /// A watch has stood for so long: long enough, and it has shown that it works, however it ended.
+    pub fn watched(&mut self, stood: Duration) {
+        self.backoff.stood(stood);
     }
 
     /// After a failure: where to go on, and after how long, for two numbers in [0, 1).

@@ -51,9 +51,9 @@ impl Stale {
         self.since
     }
 
-    /// Whether somebody waits for it.
+    /// Whether it comes before all others, for somebody waits for it: not where reading it has failed, for it may fail again.
     pub const fn is_doubted(&self) -> bool {
-        self.doubted.is_some()
+        self.doubted.is_some() && self.failures == 0
     }
 
     /// Somebody waits for it.
@@ -66,16 +66,20 @@ impl Stale {
         *self = Self { from: now, failures: 0, ..*self };
     }
 
-    /// Reading it failed: it is due later, and nobody waits for it any more.
+    /// Reading it failed: it is due later. Who waits for it goes on waiting for a second attempt, and for no third.
     pub fn failed(&mut self, now: Instant) {
-        *self = Self { from: now, doubted: None, failures: self.failures.saturating_add(1), ..*self };
+        let doubted = self.doubted.filter(|_| self.failures == 0);
+        *self = Self { from: now, doubted, failures: self.failures.saturating_add(1), ..*self };
     }
 
     /// When to read it, where there are so many slices.
     pub fn due(&self, need: Need, slices: usize, timing: &Timing) -> Instant {
-        let planned = self.from + pause(need, slices, self.random.into(), timing) + self.penalty(timing);
+        let random = self.random.into();
+        let earliest = self.from + self.penalty(timing);
+        let planned = earliest + pause(need, slices, random, timing);
         match self.doubted {
-            Some(at) => planned.min(at + doubt_pause(slices, self.random.into())),
+            // Failures are paid for whoever waits: a server that struggles is not asked more often for it.
+            Some(at) => planned.min((at + doubt_pause(slices, random)).max(earliest)),
             None => planned,
         }
     }
@@ -201,6 +205,22 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn a_doubted_slice_that_cannot_be_read_is_tried_once_more_soon_but_comes_before_no_other() {
+        let (now, timing) = (Instant::now(), Timing::default());
+        let mut stale = Stale::new(now, 0.5);
+        stale.doubt(now);
+        assert!(stale.is_doubted());
+        let due = |stale: &Stale| stale.due(Need::Ours, 50, &timing) - now;
+        stale.failed(now);
+        assert_eq!((due(&stale), stale.is_doubted()), (1_000 * MILLI, false));
+        stale.failed(now);
+        assert_eq!(due(&stale), 41_200 * MILLI, "nobody waits any more");
+        // Whoever doubts it again waits for its back-off, not for its turn.
+        stale.doubt(now);
+        assert_eq!((due(&stale), stale.is_doubted()), (2_000 * MILLI, false));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::account::Account;
 use super::api;
 use super::config::KubernetesConfig;
-use super::connect;
+use super::connect::{self, Use};
 use super::failure::Failure;
 use super::traffic::Verb;
 use crate::http::client::Link;
@@ -70,13 +70,14 @@ fn selected(config: &KubernetesConfig) -> String {
 pub struct Connection {
     config: Arc<KubernetesConfig>,
     account: Account,
+    purpose: Use,
     link: Option<Link>,
 }
 
 impl Connection {
     /// Connects when something is asked.
-    pub fn new(config: Arc<KubernetesConfig>) -> Self {
-        Self { account: Account::new(config.account.clone()), config, link: None }
+    pub fn new(config: Arc<KubernetesConfig>, purpose: Use) -> Self {
+        Self { account: Account::new(config.account.clone()), config, purpose, link: None }
     }
 
     /// Where a body is read.
@@ -174,7 +175,7 @@ impl Connection {
 
     /// `&mut` only because a shared borrow across an await would ask that the connection be `Sync`.
     async fn connect(&mut self) -> Result<Link, Failure> {
-        let connecting = connect::connect(&self.config.server, &self.account);
+        let connecting = connect::connect(&self.config.server, &self.account, self.purpose);
         timeout(self.config.timing.connect, connecting).await.map_err(|_| Failure::Time("a connection"))?
     }
 }

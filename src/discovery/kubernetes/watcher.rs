@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::api::{Event, Kind};
 use super::backoff::Backoff;
 use super::config::KubernetesConfig;
+use super::connect::Use;
 use super::failure::Failure;
 use super::inbox::{Events, Items, Piece};
 use super::machine::{self, Machine, Outcome};
@@ -36,9 +37,9 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
     let timing = config.timing;
     let watcher = Watcher {
         machine: Machine::new(ourselves, timing),
-        main: Connection::new(Arc::clone(&config)),
+        in_touch: false,
         reader: Reader {
-            connection: Some(Connection::new(Arc::clone(&config))),
+            connection: Some(Connection::new(Arc::clone(&config), Use::Read)),
             reading: None,
             backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
             not_before: Instant::now(),
@@ -48,11 +49,11 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
         read_reporter: Reporter::new("kubernetes"),
         confirmed: None,
         updates: updates.clone(),
-        config,
+        config: Arc::clone(&config),
     };
     tokio::select! {
         () = updates.closed() => {}
-        () = watcher.run(questions) => {}
+        () = watcher.run(Connection::new(config, Use::Watch), questions) => {}
     }
 }
 
@@ -109,7 +110,8 @@ impl Reader {
 struct Watcher {
     config: Arc<KubernetesConfig>,
     machine: Machine,
-    main: Connection,
+    /// A list or a watch has just come or ended well: what is told is as new as can be had, and slices may be read.
+    in_touch: bool,
     reader: Reader,
     reporter: Reporter,
     /// Of readings: a watch that goes on is no sign that they do.
@@ -120,21 +122,24 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Goes on for ever; [`run`] drops it when the channel closes.
-    async fn run(mut self, mut questions: Questions) {
+    /// Goes on for ever; [`run`] drops it when the channel closes. The lists and the watch come over `main`.
+    async fn run(mut self, mut main: Connection, mut questions: Questions) {
         let updates = self.updates.clone();
         loop {
             let done = match self.machine.ask() {
                 machine::Ask::List { whole, consistent } => {
-                    meanwhile(&mut questions, &updates, self.list(whole, consistent)).await
+                    meanwhile(&mut questions, &updates, self.list(&mut main, whole, consistent)).await
                 }
-                machine::Ask::Watch { version } => self.watch(version, &mut questions).await,
+                machine::Ask::Watch { version } => self.watch(&mut main, version, &mut questions).await,
             };
             let wait = match done {
                 Ok(Outcome::LookAgain) => plan::second_look(random::unit(), &self.config.timing),
-                Ok(Outcome::Settled) => continue,
+                Ok(Outcome::Settled) => {
+                    self.in_touch = true;
+                    continue;
+                }
                 Err(failure) => {
-                    self.main.close();
+                    main.close();
                     match failure {
                         // Part of the protocol: the server keeps its history for minutes, and a quiet cluster is quiet.
                         Failure::Gone | Failure::Silent => log::debug!("kubernetes discovery: {failure}"),
@@ -143,20 +148,22 @@ impl Watcher {
                     self.machine.failed(&failure, [random::unit(), random::unit()])
                 }
             };
+            self.in_touch = false;
+            self.give_up_doubts().await;
             meanwhile(&mut questions, &updates, tokio::time::sleep(wait)).await;
         }
     }
 
     /// Asks for a list and takes it as it comes.
-    async fn list(&mut self, whole: bool, consistent: bool) -> Result<Outcome, Failure> {
+    async fn list(&mut self, main: &mut Connection, whole: bool, consistent: bool) -> Result<Outcome, Failure> {
         let timing = self.config.timing;
-        let mut body = self.main.get(&Ask::list(&self.config, whole, consistent)).await?;
+        let mut body = main.get(&Ask::list(&self.config, whole, consistent)).await?;
         let mut items = Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, limits::API_BODY_BYTES_MAX);
         self.machine.list_begins();
         // As long as a watch may take: a server that sends a byte now and then is none.
         let end = Instant::now() + timing.watch;
         loop {
-            let next = self.main.link()?.frame(&mut body);
+            let next = main.link()?.frame(&mut body);
             let frame = timeout(timing.request, tokio::time::timeout_at(end, next)).await;
             let frame = frame.ok().and_then(Result::ok).ok_or(Failure::Time("a list"))?;
             let Some(frame) = frame.transpose()? else { break };
@@ -177,37 +184,87 @@ impl Watcher {
             self.tell().await;
         } else {
             // The next one is seconds away, and perhaps another server's.
-            self.main.close();
+            main.close();
         }
         Ok(outcome)
     }
 
     /// Watches until the server or the connection ends it, or something asks for a new list.
-    async fn watch(&mut self, version: u64, questions: &mut Questions) -> Result<Outcome, Failure> {
+    async fn watch(
+        &mut self,
+        main: &mut Connection,
+        version: u64,
+        questions: &mut Questions,
+    ) -> Result<Outcome, Failure> {
         let timing = self.config.timing;
         let lasting = Duration::from_secs(random::spread(timing.watch, 0.2, random::unit()).as_secs().max(1));
         let started = Instant::now();
         let ask = Ask::watch(&self.config, version, lasting.as_secs());
-        let updates = self.updates.clone();
-        let mut body = meanwhile(questions, &updates, self.main.get(&ask)).await?;
+        let Some(mut body) = self.open(main, &ask, questions).await? else {
+            return Ok(Outcome::LookAgain);
+        };
+        let opened = Instant::now();
+        self.in_touch = true;
         self.confirm().await;
         let end = started + lasting + timing.watch_grace;
-        let done = self.follow(&mut body, end, questions).await;
-        self.give_up_doubts().await;
-        if started.elapsed() >= timing.backoff_max.min(lasting / 2) {
-            self.machine.healthy();
-        }
+        let done = self.follow(main, &mut body, end, questions).await;
+        self.machine.watched(opened.elapsed());
         match done {
             // The rest of the watch is not read: this connection cannot be used again.
-            Ok(Outcome::LookAgain) => self.main.close(),
+            Ok(Outcome::LookAgain) => main.close(),
             Ok(Outcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(Failure::Ended),
             _ => {}
         }
         done
     }
 
+    /// Asks for a watch. One follows the other within milliseconds, but the server may keep us in a queue for a minute: readings
+    /// go on meanwhile, and questions are left for the watch, as long as who asks them waits for the answer. None where there is
+    /// nobody left, and a new list is to be asked for.
+    async fn open(
+        &mut self,
+        main: &mut Connection,
+        ask: &Ask,
+        questions: &mut Questions,
+    ) -> Result<Option<Incoming>, Failure> {
+        let mut head = pin!(main.get(ask));
+        let patience = Instant::now() + limits::DOUBT_TIME;
+        let mut asked = true;
+        loop {
+            let due = if self.in_touch { self.reading_due() } else { None };
+            tokio::select! {
+                biased;
+                body = &mut head => return body.map(Some),
+                read = self.reader.done() => {
+                    if self.read(read).await == Outcome::LookAgain {
+                        return Ok(None);
+                    }
+                }
+                () = until(due) => self.begin_reading(),
+                () = sleep_until(patience), if self.in_touch => self.in_touch = false,
+                question = questions.recv(), if asked && !self.in_touch => match question {
+                    Some(address) => self.send(Update::Unsure(address)).await,
+                    None => asked = false,
+                },
+            }
+        }
+    }
+
+    /// When a slice is to be read next; None while one is being read.
+    fn reading_due(&self) -> Option<Instant> {
+        let due = self.machine.next_reading().map(|(.., due)| due.max(self.reader.not_before));
+        due.filter(|_| self.reader.reading.is_none())
+    }
+
+    fn begin_reading(&mut self) {
+        if let Some((name, version, _)) = self.machine.next_reading() {
+            self.reader.begin(name.to_owned(), version);
+        }
+    }
+
     async fn follow(
         &mut self,
+        main: &mut Connection,
         body: &mut Incoming,
         end: Instant,
         questions: &mut Questions,
@@ -218,13 +275,12 @@ impl Watcher {
         let mut tick = Instant::now() + TICK;
         let mut asked = true;
         loop {
-            let due = self.machine.next_reading().map(|(.., due)| due.max(self.reader.not_before));
-            let due = due.filter(|_| self.reader.reading.is_none());
+            let due = self.reading_due();
             let idle = self.reader.idle_at(timing.read_idle);
             let outcome = tokio::select! {
                 // The watch before all else: what has arrived of it may be what a question is about.
                 biased;
-                frame = self.main.link()?.frame(body) => {
+                frame = main.link()?.frame(body) => {
                     let Some(frame) = frame.transpose()? else { return Ok(Outcome::Settled) };
                     let Ok(data) = frame.into_data() else { continue };
                     silent_at = Instant::now() + timing.watch_silence;
@@ -235,9 +291,7 @@ impl Watcher {
                 () = sleep_until(silent_at) => return Err(Failure::Silent),
                 read = self.reader.done() => self.read(read).await,
                 () = until(due) => {
-                    if let Some((name, version, _)) = self.machine.next_reading() {
-                        self.reader.begin(name.to_owned(), version);
-                    }
+                    self.begin_reading();
                     continue;
                 }
                 question = questions.recv(), if asked => {
@@ -294,7 +348,12 @@ impl Watcher {
             Ok(outcome) => {
                 self.reader.backoff.reset();
                 self.read_reporter.recovered();
-                self.tell().await;
+                if self.in_touch {
+                    self.tell().await;
+                } else {
+                    // One slice is read; of the others nobody knows.
+                    self.tell_news().await;
+                }
                 outcome
             }
             Err(failure) => {
@@ -302,7 +361,7 @@ impl Watcher {
                 self.read_reporter.failed(failure.kind(), &format_args!("EndpointSlice {name}: {failure}"));
                 self.machine.reading_failed(&name, now);
                 self.reader.not_before = now + self.reader.backoff.next(random::unit()) + failure.retry_after();
-                self.give_up_doubts().await;
+                self.give_up_late_doubts(now).await;
                 Outcome::Settled
             }
         }
@@ -312,11 +371,15 @@ impl Watcher {
     async fn doubt(&mut self, address: IpAddr) {
         let now = Instant::now();
         if !self.machine.doubt(address, now) {
-            return self.send(Update::Sure(address)).await;
+            return self.send(Update::Unsure(address)).await;
         }
         self.tell().await;
-        if now < self.reader.not_before {
-            // It is read when the back-off is over, and that is not waited for.
+        self.give_up_late_doubts(now).await;
+    }
+
+    /// Where the next reading comes too late for who doubts now, nobody waits for it.
+    async fn give_up_late_doubts(&mut self, now: Instant) {
+        if now + limits::DOUBT_TIME <= self.reader.not_before {
             self.give_up_doubts().await;
         }
     }
@@ -324,7 +387,7 @@ impl Watcher {
     /// What cannot be looked up now is not waited for.
     async fn give_up_doubts(&mut self) {
         for address in self.machine.give_up_doubts() {
-            self.send(Update::Sure(address)).await;
+            self.send(Update::Unsure(address)).await;
         }
     }
 
@@ -368,13 +431,13 @@ impl Watcher {
     }
 }
 
-/// Does something while we are out of touch: nothing can be looked up, so that every question is answered at once.
+/// Does something while we are out of touch: nothing can be looked up, and every question is told so at once.
 async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut left = None;
     loop {
         if let Some(address) = left.take() {
-            match updates.try_send(Update::Sure(address)) {
+            match updates.try_send(Update::Unsure(address)) {
                 Err(TrySendError::Full(_)) => {}
                 _ => continue,
             }
@@ -382,7 +445,7 @@ async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl F
             tokio::select! {
                 biased;
                 done = &mut work => {
-                    let _ = updates.send(Update::Sure(address)).await;
+                    let _ = updates.send(Update::Unsure(address)).await;
                     return done;
                 }
                 _ = updates.reserve() => left = Some(address),

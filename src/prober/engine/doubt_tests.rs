@@ -132,6 +132,25 @@ fn one_question_serves_all_slots_at_an_address() {
 }
 
 #[test]
+fn where_nobody_can_say_losses_are_booked_until_the_doubt_is_over_and_then_asked_about_again() {
+    let (mut e, _) = silent(1);
+    assert_eq!(told(&mut e, 1_001), []);
+    e.unsure(address(0));
+    assert_eq!(told(&mut e, 1_002), [], "it was not asked yet");
+    assert_eq!(questions(&mut e, 1_100), [address(0)]);
+    e.unsure(address(9));
+    assert_eq!(told(&mut e, 1_101), [], "of another");
+    e.unsure(address(0));
+    assert_eq!(told(&mut e, 1_102), [LOST]);
+    send(&mut e, 0, 1_200);
+    assert_eq!(told(&mut e, 2_201), [LOST]);
+    let over = 1_001 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
+    send(&mut e, 0, over - 500);
+    assert_eq!(told(&mut e, over + 501), [], "it is withheld");
+    assert_eq!(questions(&mut e, over + 600), [address(0)]);
+}
+
+#[test]
 fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_booked_at_once() {
     let (mut e, _) = silent(usize::from(DOUBTS_MAX) + 3);
     let lost = told(&mut e, 1_001);

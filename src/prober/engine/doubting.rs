@@ -25,8 +25,8 @@ impl Engine {
         !self.doubts.is_empty()
     }
 
-    /// The question to pass on at `now`, if any: is the peer at this address still there? Answered by [`Engine::sure`], or by
-    /// a change; asked at most once in [`crate::limits::DOUBT_TIME`] of any address.
+    /// The question to pass on at `now`, if any: is the peer at this address still there? Answered by [`Engine::sure`] or
+    /// [`Engine::unsure`], or by a change; asked at most once in [`crate::limits::DOUBT_TIME`] of any address.
     pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
         let aims = &self.aims;
         self.doubts.next_question(now, |slot| aims.get(slot.index())?.address())
@@ -39,11 +39,22 @@ impl Engine {
 
     /// The list is right about this address: what was withheld is lost.
     pub fn sure(&mut self, address: IpAddr) {
+        self.answered(address, Standing::Sure);
+    }
+
+    /// Nobody can say now whether the list is right about this address: what was withheld is lost, and the address is asked
+    /// about again once the time of this doubt is over.
+    pub fn unsure(&mut self, address: IpAddr) {
+        self.answered(address, Standing::Settled);
+    }
+
+    fn answered(&mut self, address: IpAddr, standing: Standing) {
         for id in self.doubts.ids() {
             let Some(doubt) = self.doubts.get(id) else { continue };
-            let open = doubt.standing == Standing::Open;
+            // That nobody can say speaks of a question that was asked; that the list is right, of all.
+            let open = doubt.standing == Standing::Open && (standing == Standing::Sure || doubt.is_asked());
             if open && self.aims.get(doubt.slot.index()).is_some_and(|aim| aim.address() == Some(address)) {
-                self.decide(id, Standing::Sure);
+                self.decide(id, standing);
             }
         }
     }

@@ -331,11 +331,11 @@ fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() 
     let busy = |seconds| Failure::Busy { status: 429, retry_after: Some(Duration::from_secs(seconds)) };
     assert_eq!(machine.failed(&busy(7), [0.5; 2]), Duration::from_millis(7_500));
     assert_eq!(machine.failed(&busy(1_000_000), [0.0; 2]), limits::API_RETRY_AFTER_MAX);
-    machine.healthy();
+    machine.watched(limits::WATCH_STOOD);
     assert_eq!(machine.failed(&Failure::Status(500), [1.0, 1.0]), Duration::from_secs(1));
     let slices: Vec<_> = (0..50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[("n1", "10.0.0.1")])).collect();
     list(&mut machine, false, "200", &slices, now).unwrap();
-    machine.healthy();
+    machine.watched(limits::WATCH_STOOD);
     assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }
 
