@@ -124,6 +124,21 @@ struct Between {
 }
 
 impl Between {
+    /// With a node of which the pod's and the node's address are told.
+    async fn start_with_a() -> Self {
+        let mut between = Self::start().await;
+        between.canaries.say(A.1, "a", &["127.2.0.2"]);
+        between.list(&[A]).await;
+        between.passed().await;
+        between.amended().await;
+        between
+    }
+
+    /// The address about which the source is asked.
+    async fn asked(&mut self) -> IpAddr {
+        tokio::time::timeout(PATIENCE, self.asked.recv()).await.unwrap().unwrap()
+    }
+
     async fn start() -> Self {
         let (canaries, http_port) = Canaries::start().await;
         let (source, from_source) = mpsc::channel(1);
@@ -261,15 +276,11 @@ fn no_more_are_asked_at_once_than_the_limit_allows() {
 #[test]
 fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
     run(async {
-        let mut between = Between::start().await;
-        between.canaries.say(A.1, "a", &["127.2.0.2"]);
-        between.list(&[A]).await;
-        between.passed().await;
-        between.amended().await;
+        let mut between = Between::start_with_a().await;
         let (pod, node, stranger) = (ip(A.1), ip("127.2.0.2"), ip("127.3.0.9"));
         for (doubted, asked) in [(node, pod), (stranger, stranger), (pod, pod)] {
             between.doubts.send(doubted).await.unwrap();
-            assert_eq!(tokio::time::timeout(PATIENCE, between.asked.recv()).await.unwrap(), Some(asked));
+            assert_eq!(between.asked().await, asked);
         }
         // By now it has left: the list says so first, and then the doubt is answered.
         between.list(&[]).await;
@@ -285,14 +296,10 @@ fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
 #[test]
 fn where_nobody_can_say_of_the_pod_nobody_can_of_its_node() {
     run(async {
-        let mut between = Between::start().await;
-        between.canaries.say(A.1, "a", &["127.2.0.2"]);
-        between.list(&[A]).await;
-        between.passed().await;
-        between.amended().await;
+        let mut between = Between::start_with_a().await;
         let (pod, node) = (ip(A.1), ip("127.2.0.2"));
         between.doubts.send(node).await.unwrap();
-        assert_eq!(tokio::time::timeout(PATIENCE, between.asked.recv()).await.unwrap(), Some(pod));
+        assert_eq!(between.asked().await, pod);
         between.source.send(Update::Unsure(pod)).await.unwrap();
         for expected in [pod, node] {
             assert!(matches!(between.update().await, Update::Unsure(of) if of == expected), "{expected}");

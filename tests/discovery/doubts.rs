@@ -6,7 +6,7 @@ use kube_canary::discovery::Readiness;
 use kube_canary::discovery::kubernetes::Timing;
 use kube_canary::limits::DOUBT_TIME;
 
-use super::api::{Api, Next, Watch, timing};
+use super::api::{Api, Exchange, Next, Watch, timing};
 use super::encode::{self, Endpoint, Slice, slice};
 use super::leaks;
 
@@ -31,6 +31,14 @@ async fn s1_changes(api: &mut Api, watch: &Watch) {
     watch.changed(&slice("s1", "101", "IPv4", &[]));
     watch.bookmark("102");
     api.confirmed().await;
+}
+
+/// The same, and somebody doubts its peer: the reading that this asks for.
+async fn s1_doubted(api: &mut Api, watch: &Watch) -> Exchange {
+    s1_changes(api, watch).await;
+    api.doubt("10.0.0.1").await;
+    api.confirmed().await;
+    api.request().await
 }
 
 #[test]
@@ -90,10 +98,7 @@ fn one_reading_answers_all_who_wait_for_it() {
         let [first, second] = two();
         let crowded = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n3", "10.0.0.3")]);
         let watch = api.synced_with(&[crowded, second]).await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
-        let reading = api.request().await;
+        let reading = s1_doubted(&mut api, &watch).await;
         api.doubt("10.0.0.3").await;
         api.confirmed().await;
         reading.slice(&Slice { version: "101".into(), ..first });
@@ -109,10 +114,7 @@ fn one_reading_answers_all_who_wait_for_it() {
 fn a_reading_that_fails_is_tried_again_while_somebody_waits_and_is_no_answer() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
-        api.request().await.answer(500, "", b"oops");
+        s1_doubted(&mut api, &watch).await.answer(500, "", b"oops");
         let again = match api.next().await {
             Next::Request(again) => again,
             Next::Update(update) => panic!("nobody can say yet: {update:?}"),
@@ -127,11 +129,8 @@ fn a_reading_that_fails_is_tried_again_while_somebody_waits_and_is_no_answer() {
 fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_nobody() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
         let retry_after = format!("Retry-After: {}\r\n", 20 * DOUBT_TIME.as_secs());
-        api.request().await.answer(503, &retry_after, b"");
+        s1_doubted(&mut api, &watch).await.answer(503, &retry_after, b"");
         api.unsure("10.0.0.1").await;
         // Nor is it waited for by who comes later; what needs no reading is answered as ever.
         api.doubt("10.0.0.1").await;
@@ -174,10 +173,7 @@ async fn briefly() -> (Api, Watch) {
 fn a_watch_that_ends_at_its_time_leaves_readings_and_those_who_wait_for_them_alone() {
     leaks::run(async {
         let (mut api, watch) = briefly().await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
-        let reading = api.request().await;
+        let reading = s1_doubted(&mut api, &watch).await;
         watch.end();
         let _watch = api.request().await.watch();
         api.confirmed().await;
@@ -191,10 +187,7 @@ fn a_watch_that_ends_at_its_time_leaves_readings_and_those_who_wait_for_them_alo
 fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
     leaks::run(async {
         let (mut api, watch) = briefly().await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
-        let reading = api.request().await;
+        let reading = s1_doubted(&mut api, &watch).await;
         watch.end();
         let next = api.request().await;
         api.doubt("10.0.0.2").await;
@@ -239,10 +232,7 @@ fn a_watch_that_does_not_come_in_time_is_not_waited_for() {
 fn who_waits_when_the_watch_breaks_is_told_so() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;
-        s1_changes(&mut api, &watch).await;
-        api.doubt("10.0.0.1").await;
-        api.confirmed().await;
-        let _never_answered = api.request().await;
+        let _never_answered = s1_doubted(&mut api, &watch).await;
         watch.cut();
         api.unsure("10.0.0.1").await;
     });
