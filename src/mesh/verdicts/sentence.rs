@@ -56,7 +56,8 @@ fn in_words(direction: Direction) -> &'static str {
 }
 
 fn of_requests(way: Way, whose: &str, direction: &str) -> String {
-    let (sent, missed) = (way.sent.round(), way.missed.round().clamp(0.0, way.sent.round()));
+    // A count that is a little above what was sent rounds to -0, which is below no bound.
+    let (sent, missed) = (way.sent.round(), way.missed.round().clamp(0.0, way.sent.round()).abs());
     format!("of {sent:.0} requests {whose} {missed:.0} were lost on the way {direction}")
 }
 

@@ -270,6 +270,48 @@ fn the_counters_tell_the_way_in_where_all_of_them_can_be_compared() {
 }
 
 #[test]
+fn what_a_starved_agent_lost_to_a_node_is_not_counted_as_lost_on_the_way_from_another() {
+    // d loses requests alone, which are no fault of its own probes; b is the only one whose losses are evidence.
+    let lost = |from: &str, to: &str| if to == "d" && ["b", "c"].contains(&from) { 15 } else { 0 };
+    let names = ["a", "b", "c", "d"];
+    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let mut source = source(from, if *from == "d" { 60 + 2 * 45 } else { 180 });
+        if *from == "c" {
+            source["recent"]["probes_skipped"] = json!(20);
+        }
+        mesh.row(&source, &others.map(|to| peer(to, lost(from, to))).collect::<Vec<_>>())
+    });
+    let verdicts = mesh.verdicts();
+    let link = &verdicts[0];
+    assert_eq!(
+        (link.kind, link.subject.as_str(), link.direction),
+        (Kind::Link, "b->d", Direction::Both),
+        "{verdicts:?}"
+    );
+    assert_eq!(link.evidence, "loses 12.5 % of the round trips: 15 of 60 from b to d, 0 of 60 from d to b");
+}
+
+#[test]
+fn a_count_a_little_above_what_was_sent_is_none_lost() {
+    let names = ["a", "b", "c"];
+    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let lost = |to: &&str| if (*from, *to) == ("a", "b") { 30 } else { 0 };
+        // Windows differ by a fraction of a probe.
+        let counted = if *from == "b" { 90 } else { 120 };
+        let mut source = source(from, counted);
+        source["recent"]["seconds"] = json!(59.9);
+        mesh.row(&source, &others.map(|to| peer(to, lost(to))).collect::<Vec<_>>())
+    });
+    let evidence = &mesh.verdicts()[0].evidence;
+    assert!(
+        evidence.ends_with("30 were lost on the way there, of 60 requests from b 0 were lost on the way back"),
+        "{evidence}"
+    );
+}
+
+#[test]
 fn no_direction_is_told_where_the_evidence_does_not_hold() {
     let direction = |mesh: &Mesh| {
         let verdicts = mesh.verdicts();
