@@ -11,12 +11,20 @@ const POLL: Duration = Duration::from_millis(10);
 ///
 /// # Panics
 /// With `what` and the last reason, where that takes longer than [`PATIENCE`].
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    until_within(PATIENCE, what, look)
+}
+
+/// Likewise, of what may take so long.
+///
+/// # Panics
+/// Likewise.
+pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + patience;
     loop {
         match look() {
             Ok(found) => return found,
-            Err(reason) => assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}; last: {reason}"),
+            Err(reason) => assert!(Instant::now() < end, "not within {patience:?}: {what}; last: {reason}"),
         }
         thread::sleep(POLL);
     }
