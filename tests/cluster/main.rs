@@ -30,7 +30,7 @@ const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
 /// what takes the node controller's grace period (40 s, and its own 5 s steps).
 const PODS: Duration = Duration::from_mins(2);
 const PROBES: Duration = Duration::from_secs(90);
-/// What was lost is forgotten after the recent window, which is a minute at most.
+/// What was lost is forgotten after the recent window, which is a minute at most; and so is that an agent was starved.
 const VERDICTS: Duration = Duration::from_mins(3);
 const NODE: Duration = Duration::from_mins(3);
 /// Of a link that loses every probe, one a second: so long without a loss means that it is no longer probed.
@@ -132,7 +132,8 @@ impl Test {
             let prometheus = view::Prometheus::start(&self.cluster, witness, pods.values());
             eprintln!("  200 s: only nodes that have been there for three minutes are judged");
             std::thread::sleep(Duration::from_secs(200));
-            assert_eq!(prometheus.firing(), Ok(Vec::new()), "before the fault");
+            let firing = until("alerts of agents in time", VERDICTS, || prometheus.firing());
+            assert!(firing.is_empty(), "before the fault: {firing:?}");
             Some(prometheus)
         } else {
             eprintln!(
@@ -153,19 +154,20 @@ impl Test {
         };
         if let Some(prometheus) = &prometheus {
             let alert = [view::finding("KubeCanaryNodeLossy", &victim, "in")];
-            until("the alert names the node and the way", PROBES, || only_it(prometheus.firing()?, &alert));
+            until("the alert names the node and the way", VERDICTS, || only_it(prometheus.firing()?, &alert));
         }
-        until("the verdict names the node and the way", PROBES, || {
+        until("the verdict names the node and the way", VERDICTS, || {
             only_it(view::verdicts(&self.cluster, witness)?, &named)
         });
-        until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
+        until("so does doctor", VERDICTS, || only_it(view::doctor(&self.cluster, witness)?, &named));
         drop(fault);
         until("no verdict", VERDICTS, || {
             let found = view::verdicts(&self.cluster, witness)?;
             assert!(of_it(&found), "something else is blamed: {found:?}");
             if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
         });
-        assert_eq!(view::doctor(&self.cluster, witness), Ok(Vec::new()));
+        let found = until("doctor of agents in time", VERDICTS, || view::doctor(&self.cluster, witness));
+        assert!(found.is_empty(), "after the fault: {found:?}");
         self.recovers(&pods);
     }
 
