@@ -82,8 +82,10 @@ impl Process {
     /// Waits until its log has `text`.
     pub fn wait_for_log(&mut self, text: &str) {
         until_so(&format!("{text:?} in the log"), || {
+            // Asked before its log is read: after its end it writes no more.
+            let ended = self.has_ended();
             let log = self.log();
-            assert!(log.contains(text) || !self.has_ended(), "it ended without {text:?} in its log: {log}");
+            assert!(log.contains(text) || !ended, "it ended without {text:?} in its log: {log}");
             log.contains(text)
         });
     }

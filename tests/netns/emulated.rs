@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use kube_canary::units::Nanos;
+use serde_json::Value;
+
 use crate::common::process::unique;
 use crate::common::scrape::{Link as Counters, same};
 use crate::common::until::until;
@@ -25,6 +28,38 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// Runs `ping` over the link, and gives its objects and the link's log: again where the machine held up the link itself at the end,
+/// so that `ping` was gone before all was over. Fates do not depend on the moment, so that any run proves the same.
+fn ping_over(
+    socket: Socket,
+    peers: &[IpAddr],
+    (count, timeout): (u64, Duration),
+    fates: impl Fn(IpAddr, u16) -> Fate + Send + Clone + 'static,
+) -> (Vec<Value>, Vec<Probe>) {
+    const RUNS: usize = 5;
+    for run in 1.. {
+        let node = Node::alone("a");
+        let emulator = Emulator::new(&node.namespace, fates.clone());
+        let targets = peers.iter().map(IpAddr::to_string).collect();
+        let (_, objects) = Ping { node: &node, socket, targets, count, interval: INTERVAL, timeout }.run();
+        let log = emulator.stop();
+        if run == RUNS || !was_held_up_at_the_end(&log, count * peers.len() as u64) {
+            return (objects, log);
+        }
+        eprintln!("the link was held up at the end of run {run}: once more");
+    }
+    unreachable!("the last run returns")
+}
+
+/// Whether requests were never read, or replies left late after the last request: what was told of either cannot be held to the log.
+fn was_held_up_at_the_end(log: &[Probe], sent: u64) -> bool {
+    const LATE: Duration = ms(100);
+    let Some(last) = log.iter().map(|probe| probe.entered).max() else { return true };
+    let replies = || log.iter().flat_map(|probe| &probe.replies);
+    let late = |(due, arrived): (Nanos, Nanos)| arrived > last && Duration::from(arrived.since(due)) > LATE;
+    (log.len() as u64) < sent || replies().any(|reply| reply.arrived.is_none_or(|arrived| late((reply.due, arrived))))
+}
+
 /// The median.
 fn p50(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
@@ -35,24 +70,27 @@ fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
     const COUNT: u64 = 150;
     // As long as this interval allows: nothing here is about losses, and a busy machine may hold up the link.
     const TIMEOUT: Duration = ms(600);
-    let node = Node::alone("a");
-    let emulator = Emulator::new(&node.namespace, |_, _| Fate::after(ms(10)));
     let peers = [peer4(1), peer6(1)];
-    let targets = peers.map(|peer| peer.to_string()).to_vec();
-    let (_, objects) = Ping { node: &node, socket, targets, count: COUNT, interval: INTERVAL, timeout: TIMEOUT }.run();
-    let log = emulator.stop();
+    let (objects, log) = ping_over(socket, &peers, (COUNT, TIMEOUT), |_, _| Fate::after(ms(10)));
     for peer in peers {
         let told = Told::of(&objects, &peer.to_string());
-        agree(&told, &log, peer, TIMEOUT);
+        let Expected { answered, lost, .. } = agree(&told, &log, peer, TIMEOUT);
+        assert_eq!((answered.len() + lost.len()) as u64, COUNT, "{peer}");
         let (mut applied, mut tardy) = (Vec::new(), Vec::new());
-        for probe in log.iter().filter(|probe| probe.peer == peer) {
-            let (reply, (_, arrived)) = (probe.replies[0], probe.first().expect("none is lost"));
+        let answers = log.iter().filter(|probe| probe.peer == peer && answered.contains(&probe.sequence.into()));
+        for probe in answers {
+            let (reply, (_, arrived)) = (probe.replies[0], probe.first().expect("it is answered"));
             assert!(arrived >= reply.due, "the link itself was too quick: {probe:?}");
             applied.push(arrived.since(probe.entered).0);
             tardy.push(arrived.since(reply.due).0);
         }
         let reported: Vec<u64> = told.answers.values().map(|answer| answer.nanos).collect();
-        assert_eq!((reported.len(), applied.len() as u64), (applied.len(), COUNT), "{peer}");
+        // A machine that stands still makes losses of what is under way, and of no more.
+        assert!(
+            reported.len() == applied.len() && applied.len() as u64 > COUNT / 2,
+            "{peer}: {} answers",
+            applied.len()
+        );
         let [reported, applied, tardy] = [reported, applied, tardy].map(p50);
         println!("{socket:?} {peer}: medians in ns: reported {reported}, applied {applied}, the link's own {tardy}");
         let off = Duration::from_nanos(reported.abs_diff(applied));
@@ -61,7 +99,7 @@ fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
 }
 
 /// One fate for every sixteenth probe each, and those between are answered soon; after `end`, all.
-fn script(timeout: Duration, interval: Duration, end: u16) -> impl Fn(IpAddr, u16) -> Fate + Send + 'static {
+fn script(timeout: Duration, interval: Duration, end: u16) -> impl Fn(IpAddr, u16) -> Fate + Send + Clone + 'static {
     let (soon, within, after, long_after) = (timeout / 20, timeout * 2 / 3, timeout * 4 / 3, timeout * 3 / 2);
     move |_, sequence| match sequence % 16 {
         _ if sequence >= end => Fate::after(soon),
@@ -94,14 +132,10 @@ fn follows_the_script(expected: &Expected, end: u64) {
 
 fn every_scripted_fate_is_told(socket: Socket) {
     const END: u16 = 160;
-    let node = Node::alone("a");
-    let emulator = Emulator::new(&node.namespace, script(TIMEOUT, INTERVAL, END));
     let peers = [peer4(1), peer4(2), peer6(1), peer6(2)];
-    let targets = peers.map(|peer| peer.to_string()).to_vec();
     // What comes late comes before the last reply, which ends the run.
     let count = u64::from(END) + 60;
-    let (_, objects) = Ping { node: &node, socket, targets, count, interval: INTERVAL, timeout: TIMEOUT }.run();
-    let log = emulator.stop();
+    let (objects, log) = ping_over(socket, &peers, (count, TIMEOUT), script(TIMEOUT, INTERVAL, END));
     for peer in peers {
         let told = Told::of(&objects, &peer.to_string());
         let expected = agree(&told, &log, peer, TIMEOUT);
@@ -170,15 +204,12 @@ fn random_links_are_told_as_they_were(socket: Socket) {
         let mut random = Random(seed);
         let links = peers.map(|peer| (peer, random_link(&mut random)));
         let (end, count, timeout) = (140, 220, ms(200));
-        let node = Node::alone("a");
-        let emulator = Emulator::new(&node.namespace, move |peer, sequence| {
+        let fates = move |peer, sequence| {
             let link = links.iter().find(|(address, _)| *address == peer).expect("a target").1;
             // The last 0.8 s are quiet: more than the 0.62 s that a reply can take.
             if sequence < end { link.fate(peer, sequence) } else { Fate::after(ms(1)) }
-        });
-        let targets = peers.map(|peer| peer.to_string()).to_vec();
-        let (_, objects) = Ping { node: &node, socket, targets, count, interval: INTERVAL, timeout }.run();
-        let log = emulator.stop();
+        };
+        let (objects, log) = ping_over(socket, &peers, (count, timeout), fates);
         for peer in peers {
             let expected = agree(&Told::of(&objects, &peer.to_string()), &log, peer, timeout);
             assert_eq!((expected.answered.len() + expected.lost.len()) as u64, count, "{peer}");

@@ -1,6 +1,6 @@
 //! Cut links, and a link that is too narrow.
 
-use crate::common::scrape::{is_zero, same};
+use crate::common::scrape::{Link, is_zero, same};
 use crate::mesh::{Mesh, SETTLED, Socket, all_clean, pairs};
 
 #[test]
@@ -14,8 +14,10 @@ fn a_cut_link_loses_every_probe_to_that_peer_and_only_those_until_it_is_back() {
     for canary in to_c {
         // From the first loss on: what was answered before the cut has been decided before it.
         canary.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
-        let cut = canary.watch("c", "icmp", SETTLED);
-        assert!(is_zero(cut.received) && cut.lost >= SETTLED - 2.0, "{}: {cut:?}", canary.node.name);
+        let before = canary.link("c");
+        let lost = |link: Link| link.since(before).lost >= SETTLED;
+        let cut = canary.wait_for("c", "icmp", "as many losses", lost).since(before);
+        assert!(is_zero(cut.received), "{}: {cut:?}", canary.node.name);
         assert!(is_zero(cut.send_errors), "silence is no error: {}: {cut:?}", canary.node.name);
     }
 

@@ -171,13 +171,16 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
         tun::punctual();
         let mut buffer = [0; 2_048];
         loop {
-            while let Some(reply) = self.next_due() {
-                self.answer(&reply);
-            }
+            // All that has come before anything is answered: a thread that was held up would else let a late reply out before
+            // that to a later request which it has not read yet.
             while let Some(packet) = self.tun.read(&mut buffer) {
                 if let Some(echo) = Echo::read(packet).filter(|echo| echo.kind == Kind::Request) {
                     self.take(echo, packet);
                 }
+            }
+            if let Some(reply) = self.next_due() {
+                self.answer(&reply);
+                continue;
             }
             let asleep = monotonic().plus(AWAKE);
             // Without a writer the pipe is readable: that is the sign to stop.
