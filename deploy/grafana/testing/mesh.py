@@ -75,7 +75,8 @@ class Mesh:
             self.until("loss shows", "count(rate(kube_canary_probes_lost_total[5s]) > 0) > 0")
             self.until("a peer cannot be sent to", "kube_canary_probe_send_errors_total > 0")
             self.write_peers(self.canaries[0][0], silent=False)
-            self.until("a peer has left", "kube_canary_probes_terminating_total")
+            # Two samples: one makes no rate.
+            self.until("a peer has left", "rate(kube_canary_probes_terminating_total[8s])")
             self.until("there is a past", f"count(kube_canary_probes_sent_total offset {OFFSET}) > 0")
             return self
         except BaseException:
@@ -134,8 +135,8 @@ class Mesh:
             try:
                 if self.values("instant", condition):
                     return
-            except OSError:
-                pass  # Prometheus does not listen yet
+            except (OSError, Refused):
+                pass  # Prometheus does not listen yet, or is not ready
             time.sleep(0.2)
         logs = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-600:]}" for log in sorted(self.directory.glob("*.log")))
         raise SystemExit(f"awaited in vain: {what}: {condition}{logs}")
@@ -162,7 +163,9 @@ class Mesh:
         try:
             answer = json.loads(get(f"{PROMETHEUS}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))
         except urllib.error.HTTPError as error:
-            raise Refused(json.loads(error.read()).get("error", error.reason)) from error
+            said = error.read().decode(errors="replace")
+            # Until it is ready it says so in plain words.
+            raise Refused(json.loads(said).get("error", error.reason) if said.startswith("{") else said or error.reason) from error
         data = answer["data"]
         if kind == "label_values":
             return data
