@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::canaries::{self, Links, Pod, all_ready};
+use crate::canaries::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
 use crate::wait::until;
 use crate::{PODS, PROBES, Test};
@@ -47,9 +47,10 @@ impl Witness {
         let mut losses = Vec::new();
         for (pod, links) in &self.last {
             for (link, counted) in links {
-                let before = self.first[pod].get(link).map_or(0.0, |link| link.lost);
-                if counted.lost > before {
-                    losses.push(format!("{pod} {link:?}: {} lost", counted.lost - before));
+                let before = self.first[pod].get(link).map_or(0.0, Link::lost_for_good);
+                let lost = counted.lost_for_good() - before;
+                if lost > 0.0 {
+                    losses.push(format!("{pod} {link:?}: {lost} lost: {counted:?}"));
                 }
             }
         }

@@ -43,11 +43,21 @@ pub struct Link {
     pub sent: f64,
     pub received: f64,
     pub lost: f64,
+    /// Of those, the ones whose reply came after their time.
+    pub late: f64,
     pub send_errors: f64,
     /// Observations in the RTT histogram.
     pub rtts: f64,
     /// Probes to a peer that was terminating or had just left, whatever became of them.
     pub terminating: f64,
+}
+
+impl Link {
+    /// Probes without any reply. A reply that came after the timeout was held up by a busy machine: what a dead pod, or a cut link,
+    /// loses never comes.
+    pub fn lost_for_good(&self) -> f64 {
+        self.lost - self.late
+    }
 }
 
 /// The schedulable nodes and their zones.
@@ -145,6 +155,7 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
             "probes_sent_total" => link.sent = sample.value,
             "probes_received_total" => link.received = sample.value,
             "probes_lost_total" => link.lost = sample.value,
+            "probes_late_total" => link.late = sample.value,
             "probe_send_errors_total" => link.send_errors += sample.value,
             "probe_rtt_seconds_count" => link.rtts = sample.value,
             "probes_terminating_total" => link.terminating += sample.value,
@@ -176,11 +187,12 @@ pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> R
             sent: new.sent - old.sent,
             received: new.received - old.received,
             lost: new.lost - old.lost,
+            late: new.late - old.late,
             send_errors: new.send_errors - old.send_errors,
             rtts: new.rtts - old.rtts,
             terminating: new.terminating - old.terminating,
         };
-        let grown = [link.sent, link.received, link.lost, link.send_errors, link.rtts, link.terminating];
+        let grown = [link.sent, link.received, link.lost, link.late, link.send_errors, link.rtts, link.terminating];
         if grown.iter().any(|grown| *grown < 0.0) {
             return Err(format!("a counter of {key:?} went back: {old:?}, then {new:?}"));
         }

@@ -15,6 +15,7 @@ use crate::process;
 
 /// What deploy/daemonset.yaml calls everything.
 pub const NAMESPACE: &str = "kube-canary";
+const NICE: [&str; 3] = ["nice", "-n", "19"];
 const COMMAND: &str = "KUBE_CANARY_TEST_CLUSTER";
 
 /// A running cluster.
@@ -94,7 +95,7 @@ impl Cluster {
     /// # Errors
     /// As [`process::stdout`].
     pub fn in_pod(&self, pod: &str, args: &[&str]) -> Result<String, String> {
-        process::stdout(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
+        process::stdout(self.onlooker_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
     }
 
     /// The same where the exit code is the caller's to judge.
@@ -102,7 +103,7 @@ impl Cluster {
     /// # Errors
     /// As [`process::output`].
     pub fn in_pod_output(&self, pod: &str, args: &[&str]) -> Result<Output, String> {
-        process::output(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args), "")
+        process::output(self.onlooker_command().env("NS", NAMESPACE).args(["pod", pod]).args(args), "")
     }
 
     /// Starts a program in a pod's network namespace, which ends with what is returned.
@@ -143,11 +144,14 @@ impl Cluster {
             None => true,
             Some(given) => self.has_command() && self.tool(&["kubeconfig"]).is_ok_and(|path| path.trim() == given),
         };
-        let mut command = if own { self.tool_command() } else { Command::new("kubectl") };
-        if own {
-            command.arg("kubectl");
-        }
-        command.args(["--namespace", NAMESPACE]);
+        let mut command = if own {
+            self.onlooker_command()
+        } else {
+            let mut nice = Command::new(NICE[0]);
+            nice.args(&NICE[1..]);
+            nice
+        };
+        command.args(["kubectl", "--namespace", NAMESPACE]);
         command
     }
 
@@ -156,10 +160,19 @@ impl Cluster {
     }
 
     fn tool_command(&self) -> Command {
+        self.command_after("")
+    }
+
+    /// For what only looks: it takes no time from the agents that it looks at, on a machine that is theirs, too.
+    fn onlooker_command(&self) -> Command {
+        self.command_after(&NICE.join(" "))
+    }
+
+    fn command_after(&self, prefix: &str) -> Command {
         let command = self.command.as_deref().unwrap_or_else(|| panic!("{COMMAND} is not set"));
         // Through a shell: the variable holds a command, which may have arguments of its own.
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{command} \"$@\""), command]);
+        shell.args(["-c", &format!("{prefix} {command} \"$@\""), command]);
         shell
     }
 

@@ -30,9 +30,12 @@ const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
 /// what takes the node controller's grace period (40 s, and its own 5 s steps).
 const PODS: Duration = Duration::from_mins(2);
 const PROBES: Duration = Duration::from_secs(90);
-/// What was lost is forgotten after the recent window, which is a minute at most; and so is that an agent was starved.
-const VERDICTS: Duration = Duration::from_mins(3);
+/// What was lost is forgotten after the recent window, which is a minute at most; and so is that an agent was starved, which on a
+/// busy machine may be the case of one or the other for minutes.
+const VERDICTS: Duration = Duration::from_mins(10);
 const NODE: Duration = Duration::from_mins(3);
+/// After an outage the controllers' own watches are backed off from, too, by a minute and more, before the grace period begins.
+const GIVEN_UP: Duration = Duration::from_mins(6);
 /// Of a link that loses every probe, one a second: so long without a loss means that it is no longer probed.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -111,7 +114,10 @@ impl Test {
         for (key, link) in &links {
             // A scrape is streamed: probes may be answered between one family's line and another's.
             let in_flight = link.sent - link.received - link.lost;
-            assert!(link.lost == 0.0 && link.send_errors == 0.0, "{key:?} lost probes on an idle network: {link:?}");
+            assert!(
+                link.lost_for_good() == 0.0 && link.send_errors == 0.0,
+                "{key:?} lost probes on an idle network: {link:?}"
+            );
             assert!((0.0..=2.0).contains(&in_flight), "{key:?}: sent is not received, lost and in flight: {link:?}");
             assert!((link.received - link.rtts).abs() <= 1.0, "{key:?}: answers without an RTT: {link:?}");
         }
@@ -166,8 +172,11 @@ impl Test {
             assert!(of_it(&found), "something else is blamed: {found:?}");
             if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
         });
-        let found = until("doctor of agents in time", VERDICTS, || view::doctor(&self.cluster, witness));
-        assert!(found.is_empty(), "after the fault: {found:?}");
+        until("doctor finds nothing either", VERDICTS, || {
+            let found = view::doctor(&self.cluster, witness)?;
+            assert!(of_it(&found), "something else is blamed: {found:?}");
+            if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
+        });
         self.recovers(&pods);
     }
 
@@ -189,7 +198,7 @@ impl Test {
         });
         drop(fault);
         let elsewhere = growth(&before, &during, |way| way.peer != victim).unwrap();
-        assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
+        assert!(elsewhere.values().all(|link| link.lost_for_good() == 0.0), "loss where there is none: {elsewhere:?}");
         self.recovers(&pods);
     }
 
@@ -225,16 +234,18 @@ impl Test {
             if grown.values().all(|link| link.received >= 5.0) { Ok(()) } else { Err(format!("{grown:?}")) }
         });
         for pod in pods.values() {
-            let said = canaries::get(&self.cluster, pod, "/api/v1/peers").unwrap();
-            let row: serde_json::Value = serde_json::from_str(&said).unwrap();
-            let peers = row["peers"].as_array().expect("a list of peers").iter();
-            let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
-            let ready = of_node.iter().all(|peer| peer["state"] == "ready");
-            assert!(ready && of_node.len() == pod.addresses.len(), "one ready peer of each family on {rolled}: {said}");
+            until("one ready peer of each family on that node", PROBES, || {
+                let said = canaries::get(&self.cluster, pod, "/api/v1/peers")?;
+                let row: serde_json::Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
+                let peers = row["peers"].as_array().expect("a list of peers").iter();
+                let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
+                assert_eq!(of_node.len(), pod.addresses.len(), "one peer of each family on {rolled}: {said}");
+                if of_node.iter().all(|peer| peer["state"] == "ready") { Ok(()) } else { Err(said) }
+            });
         }
         // Draining is not loss, for the others' links no more than for this one.
         let across = growth(&before, &self.links(&pods).unwrap(), |_| true).unwrap();
-        assert!(across.values().all(|link| link.lost == 0.0), "a rolled pod was booked as loss: {across:?}");
+        assert!(across.values().all(|link| link.lost_for_good() == 0.0), "a rolled pod was booked as loss: {across:?}");
         self.recovers(&ready);
     }
 
@@ -252,7 +263,7 @@ impl Test {
             if into.values().all(|link| link.lost >= probes) { Ok(now) } else { Err(format!("{into:?}")) }
         };
         until("loss on every link into the node", PROBES, || lost(&before, 5.0));
-        until("the node NotReady", NODE, || {
+        until("the node NotReady", GIVEN_UP, || {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Err("Ready".to_owned()) } else { Ok(()) }
         });
@@ -271,7 +282,7 @@ impl Test {
             if latest.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
         });
         let elsewhere = growth(&before, &during, |way| way.peer != cut).unwrap();
-        assert!(elsewhere.values().all(|link| link.lost == 0.0), "loss where there is none: {elsewhere:?}");
+        assert!(elsewhere.values().all(|link| link.lost_for_good() == 0.0), "loss where there is none: {elsewhere:?}");
         drop(removed);
         drop(fault);
 
@@ -279,7 +290,7 @@ impl Test {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Ok(()) } else { Err(ready) }
         });
-        let pods = until("a Ready canary on every node", PODS, || {
+        let pods = until("a Ready canary on every node", NODE, || {
             let pods = all_ready(&self.cluster, &self.zones)?;
             if pods[&cut].name == all[&cut].name { Err(format!("still {}", all[&cut].name)) } else { Ok(pods) }
         });
