@@ -121,7 +121,7 @@ fn a_full_server_refuses_metrics_until_a_place_is_free() {
 
 #[test]
 fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
-    let canary = serve(WORKERS, 10, ServeLimits { request_head_time: std::time::Duration::from_secs(1), ..patient() });
+    let canary = serve(WORKERS, 10, ServeLimits { request_head_time: std::time::Duration::from_secs(3), ..patient() });
     let held = idle(&canary, PLACES);
     eventually("the idle ones are closed", || canary.stats.connections() == 0);
     assert_eq!(get(canary.address, "/metrics").expect("an answer").body, lines(10));

@@ -137,13 +137,15 @@ fn a_head_above_the_limit_is_431_and_one_below_is_answered() {
 
 #[test]
 fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
-    let canary = serve(1, 3, ServeLimits { request_head_time: SHORT, ..patient() });
+    // Longer than a busy machine holds up this test between two of its lines.
+    let time = SHORT * 5;
+    let canary = serve(1, 3, ServeLimits { request_head_time: time, ..patient() });
     let (mut silent, mut used, mut slow) = (connect(canary.address), connect(canary.address), connect(canary.address));
     exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     // Each byte is in time; the head is not.
     let head = format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", "f".repeat(4_000));
     let cut = head.bytes().any(|byte| {
-        std::thread::sleep(SHORT / 20);
+        std::thread::sleep(time / 20);
         slow.write_all(&[byte]).is_err()
     });
     assert!(cut, "a slow head never ends");
@@ -156,7 +158,7 @@ fn a_scraper_that_stops_reading_is_cut_off() {
     let canary = serve(1, 1_000_000, ServeLimits { response_time: SHORT, ..patient() });
     let mut stuck = connect(canary.address);
     stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
-    eventually("its answer begins", || canary.seen.bodies_alive.load(Ordering::SeqCst) == 1);
+    eventually("its answer begins", || canary.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
     eventually("its place is free", || canary.stats.connections() == 0);
     assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
     assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the body ends before its end");

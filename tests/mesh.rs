@@ -68,7 +68,8 @@ impl Trickling {
 impl Live for Trickling {
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         ready!(self.1.as_mut().poll(cx));
-        self.1.set(sleep(Duration::from_secs(1)));
+        // Far below what a row may take to go on, so that no machine is so busy that it stalls instead.
+        self.1.set(sleep(Duration::from_millis(100)));
         out.extend_from_slice(self.0.take().as_deref().unwrap_or(" ").as_bytes());
         Poll::Ready(true)
     }

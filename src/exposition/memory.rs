@@ -4,7 +4,7 @@
 //! the worker that serves the scrape, never by the probe thread, and rarely ([`MEMORY_CATEGORIES_TIME`]); between two
 //! readings the last one stands.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 
 use crate::footprint::{self, Category, Footprint};
 use crate::limits::MEMORY_CATEGORIES_TIME;
@@ -25,8 +25,12 @@ pub struct Memory {
 impl Memory {
     /// Appends the family; nothing where /proc does not tell.
     pub fn write(&mut self, now: Nanos, out: &mut Vec<u8>) {
+        self.write_as(now, out, footprint::read_own);
+    }
+
+    fn write_as(&mut self, now: Nanos, out: &mut Vec<u8>, read: impl FnOnce() -> io::Result<Footprint>) {
         if self.last.is_none_or(|(at, _)| now.since(at) >= MEMORY_CATEGORIES_TIME.into()) {
-            match footprint::read_own() {
+            match read() {
                 Ok(footprint) => self.last = Some((now, footprint)),
                 Err(error) => log::debug!("reading the agent's own memory: {error}"),
             }
@@ -69,16 +73,22 @@ mod tests {
     #[test]
     fn a_reading_stands_for_a_minute() {
         let mut memory = Memory::default();
-        let seen = |memory: &mut Memory, seconds: u64| {
+        // Each reading finds a megabyte more.
+        let mut readings = 0;
+        let mut dirty = |seconds: u64| {
             let mut text = Vec::new();
-            memory.write(Nanos::from_millis(seconds * 1_000), &mut text);
-            (memory.last.unwrap().0, text)
+            memory.write_as(Nanos::from_millis(seconds * 1_000), &mut text, || {
+                readings += 1;
+                let mut footprint = Footprint::default();
+                footprint.amounts[0].dirty = readings << 10;
+                Ok(footprint)
+            });
+            sum(&text, &["dirty"]).0 >> 20
         };
-        let (first, text) = seen(&mut memory, 5);
-        // What a reading would show.
-        let held = std::hint::black_box(vec![1_u8; 64 << 20]);
-        assert_eq!(seen(&mut memory, 64), (first, text.clone()));
-        let (second, later) = seen(&mut memory, 65);
-        assert!(second > first && sum(&later, &["dirty"]).0 >= sum(&text, &["dirty"]).0 + held.len() as u64 / 2);
+        assert_eq!([5, 6, 64, 65, 124, 125].map(&mut dirty), [1, 1, 1, 2, 2, 3]);
+        // One that fails leaves the last.
+        let mut text = Vec::new();
+        memory.write_as(Nanos::from_millis(999_000), &mut text, || Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(sum(&text, &["dirty"]).0, 3 << 20);
     }
 }

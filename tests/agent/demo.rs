@@ -87,7 +87,7 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn it_shows_a_row_per_node_without_loss_and_ends_when_its_time_is_over() {
     let _alone = alone();
-    let mut demo = Demo::start(free_port(), "4");
+    let mut demo = Demo::start(free_port(), "10");
     let rows = demo.rows();
     assert_eq!(rows.len(), 3, "{rows:?}");
     for (index, row) in rows.iter().enumerate() {
