@@ -9,7 +9,7 @@ use super::{View, now};
 use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, NAME_BYTES_MAX};
 use crate::peers::{Directory, Peer, SlotId};
-use crate::statistics::{OwnCounters, RecentOwn, Statistics};
+use crate::statistics::{HistogramReading, OwnCounters, RecentOwn, Statistics};
 use crate::units::Nanos;
 
 /// Room for the longest object: two names, each byte escaped to six, and all the rest.
@@ -80,7 +80,10 @@ impl<'a> Source<'a> {
         let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
         let RecentOwn { seconds, counters: recent } = &measured.recent;
         let mesh = directory.mesh();
-        let p99 = |buckets| statistics.send_lag().bounds().quantile(0.99, buckets).map(Short);
+        let p99 = |lag: &HistogramReading| {
+            let bounds = statistics.send_lag().bounds();
+            bounds.quantile(lag_quantile(lag.count()), &lag.buckets).map(Short)
+        };
         Self {
             node: &view.node,
             zone: directory.own_zone(),
@@ -102,14 +105,20 @@ impl<'a> Source<'a> {
                 seconds: Short(*seconds),
                 echo_requests_received: recent.echoes.requests_received,
                 echo_replies_sent: recent.echoes.replies_sent,
-                send_lag_p99_seconds: p99(&recent.send_lag.buckets),
-                read_delay_p99_seconds: p99(&recent.read_delay.buckets),
+                send_lag_p99_seconds: p99(&recent.send_lag),
+                read_delay_p99_seconds: p99(&recent.read_delay),
                 probes_skipped: recent.skipped,
                 receive_queue_drops: recent.receive_queue_drops,
                 run_delay_seconds: Short(recent.run_delay.as_secs_f64()),
             },
         }
     }
+}
+
+/// What stands for the 99th percentile of so many probes. Of fewer than 200 that would be the latest but one, or the latest, and
+/// one moment in which the machine was busy a late agent: it is the latest but two.
+fn lag_quantile(probes: u64) -> f64 {
+    (1.0 - 2.0 / probes.max(1) as f64).clamp(0.5, 0.99)
 }
 
 fn is_every_hour_kept(directory: &Directory) -> bool {
@@ -188,6 +197,22 @@ mod tests {
     }
 
     const LONGEST: Option<Short> = Some(Short(0.000_012_34));
+
+    #[test]
+    fn a_lag_is_that_of_three_probes_at_least_and_of_many_the_99th_percentile() {
+        let bounds = crate::statistics::Bounds::default();
+        // 150 ms is in a bucket behind 100 ms.
+        let late = |of: u64, probes: u64| {
+            let mut lag = HistogramReading::default();
+            lag.buckets[bounds.bucket(Nanos::from_millis(150))] = of;
+            lag.buckets[0] = probes - of;
+            bounds.quantile(lag_quantile(probes), &lag.buckets).unwrap() > 0.1
+        };
+        for probes in [10, 30, 60, 120, 199, 200] {
+            assert_eq!([1, 2, 3].map(|of| late(of, probes)), [false, false, true], "of {probes}");
+        }
+        assert_eq!([14, 15].map(|of| late(of, 1_440)), [false, true]);
+    }
 
     #[test]
     fn the_longest_objects_have_room() {

@@ -80,9 +80,9 @@ pub struct RecentSource {
     pub echo_requests_received: Option<u64>,
     /// Echo replies likewise.
     pub echo_replies_sent: Option<u64>,
-    /// How late probes were sent, against their schedule.
+    /// How late probes were sent, against their schedule: the 99th percentile, of fewer than 200 the latest but two.
     pub send_lag_p99_seconds: Option<f64>,
-    /// How late replies were read.
+    /// How late replies were read, likewise.
     pub read_delay_p99_seconds: Option<f64>,
     /// Probes that were not sent, for want of time.
     pub probes_skipped: Option<u64>,

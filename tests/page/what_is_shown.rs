@@ -38,6 +38,12 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
         assert!(agents.contains(part), "{part}: {agents}");
     }
     assert_eq!(browser.run("return document.querySelectorAll('#agents tbody tr').length"), 3);
+    // Two turns of sixty are one stall, three are a lack of time: as the verdicts have it.
+    let lacks = |skipped: u32, sent: u32| {
+        let source = format!("{{ interval_seconds: 1, recent: {{ seconds: 60, probes_skipped: {skipped} }} }}");
+        browser.run(&format!("return lag({source}, [{{ recent: {{ sent: {sent} }} }}])"))
+    };
+    assert_eq!([lacks(4, 116), lacks(6, 114)], [json!([]), json!(["skips probes"])]);
     assert_eq!(browser.console(), [""; 0]);
 }
 

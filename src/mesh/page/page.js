@@ -82,11 +82,12 @@ const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 function lag({ interval_seconds: interval = 1, recent }, peers) {
   const late = Math.max(0.05, 0.1 * interval), sent = peers.reduce((sum, peer) => sum + (peer.recent.sent ?? 0), 0);
   const { probes_skipped: skipped, receive_queue_drops: drops } = recent;
+  const turn = ((sent + skipped) * interval) / Math.max(recent.seconds, interval);
   return [
     [recent.send_lag_p99_seconds >= late, 'sends late'],
     [recent.read_delay_p99_seconds >= Math.max(0.3, late), 'reads late'],
     [recent.run_delay_seconds >= 0.1 * recent.seconds, 'waits for a processor'],
-    [skipped > 0.01 * (sent + skipped), 'skips probes'],
+    [skipped > 0.01 * (sent + skipped) && skipped >= 3 * turn, 'skips probes'],
     [drops >= 3 && drops > 0.005 * sent, 'drops replies'],
   ].flatMap(([so, words]) => (so ? [words] : []));
 }

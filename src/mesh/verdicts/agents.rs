@@ -11,8 +11,10 @@ const LAG_SHARE: f32 = 0.1;
 const READ_DELAY_MIN_SECONDS: f32 = 0.3;
 /// The share of its time that the probe thread may wait for a processor.
 const RUN_DELAY_SHARE: f32 = 0.1;
-/// The share of its probes that an agent may skip.
+/// The share of its probes that an agent may skip; fewer turns than this, of all its peers each, are none.
 const SKIPPED_SHARE: f32 = 0.01;
+/// So many: one moment in which it did not run is no lack of time.
+const SKIPPED_TURNS_MIN: f32 = 3.0;
 /// The share of its probes whose replies its socket may have no room for; a few are none.
 const DROPS_SHARE: f32 = 0.005;
 /// So many are none.
@@ -35,7 +37,11 @@ pub fn symptoms(facts: &Facts) -> String {
     if let Some(delay) = facts.run_delay_seconds.filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE) {
         symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a processor"));
     }
-    if let Some(skipped) = facts.probes_skipped.filter(|skipped| *skipped > (skipped + sent) * SKIPPED_SHARE) {
+    // What it would have sent in so many turns, of one interval each.
+    let turns = |skipped: f32, turns: f32| (skipped + sent) * interval * turns / seconds.max(interval);
+    let many =
+        |skipped: f32| skipped > (skipped + sent) * SKIPPED_SHARE && skipped >= turns(skipped, SKIPPED_TURNS_MIN);
+    if let Some(skipped) = facts.probes_skipped.filter(|skipped| many(*skipped)) {
         symptoms.push(format!("it skipped {skipped:.0} probes of {:.0}", sent + skipped));
     }
     if let Some(drops) = facts.receive_queue_drops.filter(|drops| *drops >= DROPS_MIN && *drops > sent * DROPS_SHARE) {
@@ -97,11 +103,23 @@ mod tests {
     }
 
     #[test]
+    fn one_stall_of_an_agent_of_few_peers_is_no_lack_of_time() {
+        // Two turns of 60, with two peers: 3 % of its probes.
+        let stalled = Facts { probes_skipped: Some(4.0), sent: 116, ..FACTS };
+        assert_eq!(symptoms(&stalled), "");
+        assert_eq!(symptoms(&Facts { probes_skipped: Some(6.0), sent: 114, ..FACTS }), "it skipped 6 probes of 120");
+        // With many turns the share decides: 3,000 of 20 ms.
+        let quick = Facts { interval_seconds: Some(0.02), sent: 5_950, ..FACTS };
+        assert_eq!(symptoms(&Facts { probes_skipped: Some(50.0), ..quick }), "");
+        assert_eq!(symptoms(&Facts { probes_skipped: Some(62.0), ..quick }), "it skipped 62 probes of 6012");
+    }
+
+    #[test]
     fn each_symptom_is_named_with_its_figure() {
         for (facts, expected) in [
             (Facts { send_lag_p99_seconds: Some(0.25), ..FACTS }, "it sends 250 ms late"),
             (Facts { read_delay_p99_seconds: Some(0.4), ..FACTS }, "reads replies 400 ms late"),
-            (Facts { probes_skipped: Some(7.0), ..FACTS }, "skipped 7 probes of 607"),
+            (Facts { probes_skipped: Some(30.0), sent: 570, ..FACTS }, "skipped 30 probes of 600"),
             (Facts { receive_queue_drops: Some(4.0), ..FACTS }, "dropped 4 packets"),
             (Facts { run_delay_seconds: Some(6.0), ..FACTS }, "6.0 s of 60 s"),
         ] {
