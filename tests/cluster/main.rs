@@ -30,9 +30,8 @@ const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
 /// what takes the node controller's grace period (40 s, and its own 5 s steps).
 const PODS: Duration = Duration::from_mins(2);
 const PROBES: Duration = Duration::from_secs(90);
-/// What was lost is forgotten after the recent window, which is a minute at most; and so is that an agent was starved, which on a
-/// busy machine may be the case of one or the other for minutes.
-const VERDICTS: Duration = Duration::from_mins(10);
+/// What was lost is forgotten after the recent window, which is a minute at most.
+const VERDICTS: Duration = Duration::from_mins(3);
 const NODE: Duration = Duration::from_mins(3);
 /// After an outage the controllers' own watches are backed off from, too, by a minute and more, before the grace period begins.
 const GIVEN_UP: Duration = Duration::from_mins(6);
@@ -160,12 +159,12 @@ impl Test {
         };
         if let Some(prometheus) = &prometheus {
             let alert = [view::finding("KubeCanaryNodeLossy", &victim, "in")];
-            until("the alert names the node and the way", VERDICTS, || only_it(prometheus.firing()?, &alert));
+            until("the alert names the node and the way", PROBES, || only_it(prometheus.firing()?, &alert));
         }
-        until("the verdict names the node and the way", VERDICTS, || {
+        until("the verdict names the node and the way", PROBES, || {
             only_it(view::verdicts(&self.cluster, witness)?, &named)
         });
-        until("so does doctor", VERDICTS, || only_it(view::doctor(&self.cluster, witness)?, &named));
+        until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
         drop(fault);
         until("no verdict", VERDICTS, || {
             let found = view::verdicts(&self.cluster, witness)?;

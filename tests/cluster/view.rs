@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::canaries::{self, Pod};
 use crate::cluster::Cluster;
 use crate::process::Background;
-use crate::wait::until;
+use crate::wait::{STARVED, until};
 
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
 /// Set, it has the alerts tried as well. The rules judge nodes that have been there for three minutes.
@@ -33,12 +33,8 @@ fn findings(document: &Value) -> Vec<Finding> {
 /// What was found, unless an agent was starved: on a busy machine one is for a moment, and what it measured is then out of the
 /// evidence for a minute.
 fn of_agents_in_time(found: Vec<Finding>) -> Result<Vec<Finding>, String> {
-    if found.iter().any(|[kind, ..]| ["agent_starved", "KubeCanaryAgentStarved"].contains(&kind.as_str())) {
-        // Asking again and again would be part of the reason.
-        std::thread::sleep(Duration::from_secs(5));
-        return Err(format!("an agent is starved: {found:?}"));
-    }
-    Ok(found)
+    let starved = found.iter().any(|[kind, ..]| ["agent_starved", "KubeCanaryAgentStarved"].contains(&kind.as_str()));
+    if starved { Err(format!("{STARVED}: {found:?}")) } else { Ok(found) }
 }
 
 /// The verdicts of the canary in `pod`, over a mesh of which no row is missing.
