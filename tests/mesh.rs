@@ -33,7 +33,7 @@ enum Says {
     Text(String),
     /// This, and then nothing more, without an end.
     Stalls(String),
-    /// This, and then a space every second, without an end.
+    /// This, and then a space now and then, without an end.
     Trickles(String),
 }
 

@@ -37,10 +37,10 @@ pub fn symptoms(facts: &Facts) -> String {
     if let Some(delay) = facts.run_delay_seconds.filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE) {
         symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a processor"));
     }
-    // What it would have sent in so many turns, of one interval each.
-    let turns = |skipped: f32, turns: f32| (skipped + sent) * interval * turns / seconds.max(interval);
-    let many =
-        |skipped: f32| skipped > (skipped + sent) * SKIPPED_SHARE && skipped >= turns(skipped, SKIPPED_TURNS_MIN);
+    let many = |skipped: f32| {
+        let all = skipped + sent;
+        skipped > all * SKIPPED_SHARE && skipped >= all * interval * SKIPPED_TURNS_MIN / seconds.max(interval)
+    };
     if let Some(skipped) = facts.probes_skipped.filter(|skipped| many(*skipped)) {
         symptoms.push(format!("it skipped {skipped:.0} probes of {:.0}", sent + skipped));
     }

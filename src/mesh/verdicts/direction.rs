@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::agents::Standing;
 use super::loss::{Culprit, Findings};
 use super::pairs::{Pair, Scope};
-use crate::mesh::matrix::{Matrix, Presence};
+use crate::mesh::matrix::{Cell, Matrix, Presence};
 
 /// Which way loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,16 +129,11 @@ pub fn is_evidence_complete(matrix: &Matrix) -> bool {
         && matrix.numbers().all(whole)
 }
 
-/// What starved agents lost to each node. It is no evidence, so no finding accounts for it; but where it was truly lost, the
-/// node's count lacks it.
-fn lost_by_starved(scope: &Scope<'_>) -> Vec<f64> {
-    let mut lost = vec![0.0; scope.matrix.node_count()];
-    for source in scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved) {
-        for cell in scope.matrix.cells(source).iter().filter(|cell| cell.network() == scope.network) {
-            lost[usize::from(cell.peer())] += f64::from(cell.lost());
-        }
-    }
-    lost
+/// What starved agents measured. What they lost to a node is no evidence, so no finding accounts for it; but where it was truly lost,
+/// the node's count lacks it.
+fn cells_of_starved<'a>(scope: &Scope<'a>) -> impl Iterator<Item = &'a Cell> {
+    let starved = scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved);
+    starved.flat_map(|node| scope.matrix.cells(node)).filter(|cell| cell.network() == scope.network)
 }
 
 /// Which way a bad node loses. Takes 32 bytes per node.
@@ -157,7 +152,10 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
         });
         rates.map(|finding| finding.rate).sum()
     };
-    let discounted = lost_by_starved(scope);
+    let mut discounted = vec![0.0; scope.matrix.node_count()];
+    for cell in cells_of_starved(scope) {
+        discounted[usize::from(cell.peer())] += f64::from(cell.lost());
+    }
     let mut inwards = Way { sent: own.sent, missed: own.missed(), error: own.error };
     let mut outwards = Way::default();
     let (mut to_it, mut by_it) = (super::pairs::Tally::default(), super::pairs::Tally::default());
@@ -207,15 +205,15 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
     rates.sum()
 }
 
-/// Which way a bad link loses, where nobody else spoils the counts of its two nodes. Takes 8 bytes per node.
+/// Which way a bad link loses, where nobody else spoils the counts of its two nodes.
 pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Ways> {
     let others = findings.found.iter().filter(|finding| finding.culprit != Culprit::Link(pair.a, pair.b));
     let spoilt = others.map(|finding| finding.culprit).any(|culprit| match culprit {
         Culprit::Node(_) | Culprit::Zones(..) => true,
         Culprit::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
     });
-    let discounted = lost_by_starved(scope);
-    if spoilt || discounted[usize::from(pair.a)] + discounted[usize::from(pair.b)] > 0.0 {
+    let lacking = |cell: &Cell| cell.lost() > 0 && [pair.a, pair.b].contains(&cell.peer());
+    if spoilt || cells_of_starved(scope).any(lacking) {
         return None;
     }
     let way = |from: u16, to: u16| {
