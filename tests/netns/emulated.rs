@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use kube_canary::units::Nanos;
 use serde_json::Value;
 
 use crate::common::process::unique;
 use crate::common::scrape::{Link as Counters, same};
 use crate::common::until::until;
-use crate::emulator::{Emulator, Fate, Link, Probe, Way, peer4, peer6};
+use crate::emulator::{Emulator, Fate, Link, Probe, Reply, Way, peer4, peer6};
 use crate::mesh::{Canary, Node, SETTLED, Socket};
 use crate::namespace::DIRECTORY;
 use crate::oracle::{Expected, agree, expected};
@@ -37,7 +36,9 @@ fn ping_over(
     fates: impl Fn(IpAddr, u16) -> Fate + Send + Clone + 'static,
 ) -> (Vec<Value>, Vec<Probe>) {
     const RUNS: usize = 5;
-    for run in 1.. {
+    let mut run = 0;
+    loop {
+        run += 1;
         let node = Node::alone("a");
         let emulator = Emulator::new(&node.namespace, fates.clone());
         let targets = peers.iter().map(IpAddr::to_string).collect();
@@ -48,16 +49,16 @@ fn ping_over(
         }
         eprintln!("the link was held up at the end of run {run}: once more");
     }
-    unreachable!("the last run returns")
 }
 
 /// Whether requests were never read, or replies left late after the last request: what was told of either cannot be held to the log.
 fn was_held_up_at_the_end(log: &[Probe], sent: u64) -> bool {
     const LATE: Duration = ms(100);
     let Some(last) = log.iter().map(|probe| probe.entered).max() else { return true };
-    let replies = || log.iter().flat_map(|probe| &probe.replies);
-    let late = |(due, arrived): (Nanos, Nanos)| arrived > last && Duration::from(arrived.since(due)) > LATE;
-    (log.len() as u64) < sent || replies().any(|reply| reply.arrived.is_none_or(|arrived| late((reply.due, arrived))))
+    let late = |reply: &Reply| {
+        reply.arrived.is_none_or(|arrived| arrived > last && Duration::from(arrived.since(reply.due)) > LATE)
+    };
+    (log.len() as u64) < sent || log.iter().flat_map(|probe| &probe.replies).any(late)
 }
 
 /// The median.
