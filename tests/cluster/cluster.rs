@@ -1,10 +1,10 @@
-//! The cluster under test: the one that `KUBECONFIG` names, or one made, and always taken down, by the command in
-//! `KUBE_CANARY_TEST_CLUSTER`.
+//! The cluster under test: the one that `KUBECONFIG` names, or one that a command makes and that is always taken down.
 //!
-//! The command's verbs are `up N`, `load IMAGE.tar`, `kubectl …`, `pod POD CMD…` (in the pod's network namespace, the
-//! Kubernetes namespace in `$NS`), `on NODE CMD…` (in the node's), `api-stop` and `api-start` (the API server), `kubeconfig` and
-//! `down`. Faults need `pod`, `on` and `api-…`, so a bare `KUBECONFIG` cannot run the whole test; with both set the named
-//! cluster is used and left standing.
+//! The command is tests/cluster/tool/cluster, or the one in `KUBE_CANARY_TEST_CLUSTER`. Its verbs are `up N`,
+//! `load IMAGE.tar`, `kubectl …`, `pod POD CMD…` (in the pod's network namespace, the Kubernetes namespace in `$NS`),
+//! `on NODE CMD…` (in the node's), `api-stop` and `api-start` (the API server), `kubeconfig` and `down`. Faults need `pod`,
+//! `on` and `api-…`, so a bare `KUBECONFIG` cannot run the whole test; with both set the named cluster is used and left
+//! standing.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,6 +17,7 @@ use crate::process;
 pub const NAMESPACE: &str = "kube-canary";
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 const COMMAND: &str = "KUBE_CANARY_TEST_CLUSTER";
+const OWN_COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/tool/cluster");
 
 /// A running cluster.
 pub struct Cluster {
@@ -25,18 +26,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that the environment names; one of our own is not up yet.
-    ///
-    /// # Panics
-    /// Neither variable is set.
+    /// The cluster that the environment names, or one of our own, which is not up yet.
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (command, kubeconfig) = (set(COMMAND), set("KUBECONFIG"));
-        assert!(
-            command.is_some() || kubeconfig.is_some(),
-            "no cluster: set KUBECONFIG to one, or {COMMAND} to a command that makes one"
-        );
-        Self { command, kubeconfig }
+        let ours = || kubeconfig.is_none().then(|| format!("'{OWN_COMMAND}'"));
+        Self { command: command.or_else(ours), kubeconfig }
     }
 
     /// Brings up `nodes` nodes, where no cluster is given.
