@@ -374,11 +374,12 @@ def main():
     parser.add_argument("--rules", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--nodes-max", type=int, default=1000, help="cases of meshes of at most so many nodes")
     parser.add_argument("--prefix", default="", help="of the files' names")
     arguments = parser.parse_args()
     cases = [*calm(), *lasting(), *thresholds()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
     for case in cases:
-        if arguments.only in case.name:
+        if arguments.only in case.name and len(case.mesh.nodes) <= arguments.nodes_max:
             case.name = arguments.prefix + case.name
             case.write(arguments.directory, arguments.rules.resolve())
 
