@@ -16,7 +16,7 @@ use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Update};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
-use crate::mesh::MeshRoutes;
+use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
@@ -106,7 +106,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let http_port = bound.local_addr().port();
-    let routes = MeshRoutes::new(app, http_port);
+    let routes = MeshRoutes::new(app, http_port, Times::default());
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use http_support::leaks::NoLeaks;
-use http_support::{Response, bind, get, patient};
+use http_support::{Closed, Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
@@ -20,7 +20,7 @@ use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server};
 use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
-use kube_canary::mesh::MeshRoutes;
+use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
 use kube_canary::units::Nanos;
@@ -94,6 +94,12 @@ impl Routes for Other {
     }
 }
 
+/// Limits that cannot run out: only a test that is about a time sets a shorter one.
+fn unhurried() -> Times {
+    let long = Duration::from_mins(10);
+    Times { row: long, whole_row: long, gathering: long, wait: long, verdicts: long }
+}
+
 /// A mesh of `me`, which is real, and others.
 struct Mesh {
     me: Server,
@@ -123,7 +129,11 @@ impl Mesh {
         Self::with_further(others, Vec::new())
     }
 
-    fn with_further(others: &[(&str, Says)], mut peers: Vec<PeerSpec>) -> Self {
+    fn with_further(others: &[(&str, Says)], peers: Vec<PeerSpec>) -> Self {
+        Self::with_times(others, peers, unhurried())
+    }
+
+    fn with_times(others: &[(&str, Says)], mut peers: Vec<PeerSpec>, times: Times) -> Self {
         let no_leaks = NoLeaks::here();
         let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
         for (node, says) in others {
@@ -132,7 +142,7 @@ impl Mesh {
             peers.push(spec(node, server.local_addr().port()));
             servers.push(server);
         }
-        Self::with_list(no_leaks, asked, servers, peers, MeshFacts::default())
+        Self::with_list(no_leaks, asked, servers, peers, MeshFacts::default(), times)
     }
 
     /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port, whose rows name the next three;
@@ -160,7 +170,8 @@ impl Mesh {
             servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
         }
         let peers = listed(servers[0].local_addr().port());
-        Self::with_list(no_leaks, asked, servers, peers, MeshFacts { members, ..MeshFacts::default() })
+        let facts = MeshFacts { members, ..MeshFacts::default() };
+        Self::with_list(no_leaks, asked, servers, peers, facts, unhurried())
     }
 
     fn with_list(
@@ -169,6 +180,7 @@ impl Mesh {
         servers: Vec<Server>,
         peers: Vec<PeerSpec>,
         facts: MeshFacts,
+        times: Times,
     ) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
         let view = Arc::new(View {
@@ -187,7 +199,7 @@ impl Mesh {
         let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
-        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port()), no_leaks.number());
+        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
         Self { me, _others: servers, asked, _no_leaks: no_leaks }
     }
@@ -275,50 +287,36 @@ fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
 #[test]
 fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     let whole = row("a", &[peer("b", 0), peer("me", 0)]);
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    // Connections wait there to be accepted.
-    let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
     let half = &whole[..whole.len() - 20];
+    let closed = Closed::new();
     let mesh = Mesh::with_further(
         &[
             ("a", Says::Text(whole.clone())),
             ("cut", Says::Text(half.replace(r#""node":"a""#, r#""node":"cut""#))),
-            ("stalls", Says::Stalls(format!("{{{},\"peers\":[{}", source("stalls"), peer("b", 0)))),
-            ("silent", Says::Stalls(String::new())),
             ("other", Says::Text(row("b", &[]))),
             ("page", Says::Text("<html>".into())),
             ("lines", Says::Text(row("lines", &[peer("b", 0).replace(',', ",\n")]))),
             ("long", Says::Text(row("long", &[peer(&"x".repeat(ROW_OBJECT_BYTES_MAX), 0)]))),
             ("types", Says::Text(row("types", &[r#"{"node":7}"#.into()]))),
             ("peers-first", Says::Text(format!("{{\"peers\":[{}]}}", peer("b", 0)))),
-            // Each space is in time for itself.
-            ("trickles", Says::Trickles(format!("{{{},\"peers\":[{}", source("trickles"), peer("b", 0)))),
             ("twice", Says::Text(format!("{{{},{}}}", source("twice"), source("twice")))),
         ],
-        vec![spec("nobody", nobody), spec("deaf", deaf.local_addr().expect("an address").port())],
+        vec![spec("nobody", closed.port)],
     );
     let (_, document) = mesh.document();
     let mut found = nodes(&document);
     found.sort_unstable();
-    assert_eq!(
-        found,
-        ["a", "cut", "lines", "long", "me", "stalls", "trickles", "twice", "types"],
-        "also what broke off"
-    );
+    assert_eq!(found, ["a", "cut", "lines", "long", "me", "twice", "types"], "also what broke off");
     let mut errors = errors(&document);
     errors.sort_unstable();
     let expected = [
         ("cut", "broke off"),
-        ("deaf", "no complete answer within 2s"),
         ("lines", "not a row"),
         ("long", "an object of more than 4096 bytes"),
         ("nobody", "connecting: "),
         ("other", "answers as b"),
         ("page", "not a row"),
         ("peers-first", "not a row"),
-        ("silent", "nothing more within 2s"),
-        ("stalls", "nothing more within 2s"),
-        ("trickles", "not whole within 5s"),
         ("twice", "not a row"),
         ("types", "not a row: "),
     ];
@@ -328,17 +326,61 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     }
 }
 
-/// Five take 5 s each, where all have 20 s: who reads must have a whole document before the server's 30 s are over.
+/// None of the three ever answers whole, so each fails however long this machine holds anything up. Which of two limits
+/// ends the first two depends on whether the beginning of their answers comes in time.
+#[test]
+fn agents_that_do_not_answer_or_do_not_go_on_are_named_with_the_limit() {
+    // Connections wait there to be accepted.
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mesh = Mesh::with_times(
+        &[
+            ("stalls", Says::Stalls(format!("{{{},\"peers\":[{}", source("stalls"), peer("b", 0)))),
+            ("silent", Says::Stalls(String::new())),
+        ],
+        vec![spec("deaf", deaf.local_addr().expect("an address").port())],
+        Times { row: Duration::from_secs(1), ..unhurried() },
+    );
+    let (_, document) = mesh.document();
+    let mut errors = errors(&document);
+    errors.sort_unstable();
+    let [("deaf", deaf), ("silent", silent), ("stalls", stalls)] = errors[..] else { panic!("{errors:?}") };
+    let unanswered = "no complete answer within 1s";
+    assert_eq!(deaf, unanswered);
+    for error in [silent, stalls] {
+        assert!(["nothing more within 1s", unanswered].contains(&error), "{errors:?}");
+    }
+}
+
+#[test]
+fn an_agent_whose_row_trickles_is_cut_off_and_the_next_is_asked() {
+    let trickle = |node| Says::Trickles(format!("{{{},\"peers\":[{}", source(node), peer("b", 0)));
+    let mesh = Mesh::with_times(
+        &[("a", trickle("a")), ("b", trickle("b")), ("c", Says::Text(row("c", &[])))],
+        Vec::new(),
+        Times { whole_row: Duration::from_millis(500), ..unhurried() },
+    );
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert!(found.contains(&"me"), "{found:?}");
+    let errors = errors(&document);
+    for node in ["a", "b"] {
+        assert!(errors.contains(&(node, "not whole within 500ms")), "{errors:?}");
+    }
+}
+
+/// Five take 1 s each, and all together have 4 s: whatever else happens, the last has no time.
 #[test]
 fn rows_that_trickle_end_with_the_gathering_s_time_and_the_document_is_whole() {
     let names = ["a", "b", "c", "d", "e"];
     let others = names.map(|node| (node, Says::Trickles(format!("{{{},\"peers\":[", source(node)))));
-    let mesh = Mesh::of(&others);
+    let [whole_row, gathering] = [1, 4].map(Duration::from_secs);
+    let mesh = Mesh::with_times(&others, Vec::new(), Times { whole_row, gathering, ..unhurried() });
     let (_, document) = mesh.document();
     let errors = errors(&document);
     let count = |reason: &str| errors.iter().filter(|(_, error)| *error == reason).count();
-    let (slow, no_time) = (count("not whole within 5s"), count("not within the 20s that all rows have"));
-    assert!(slow + no_time == 5 && (1..=2).contains(&no_time), "{errors:?}");
+    let (slow, no_time) = (count("not whole within 1s"), count("not within the 4s that all rows have"));
+    assert!(slow + no_time == 5 && no_time >= 1, "{errors:?}");
 }
 
 #[test]
@@ -384,7 +426,7 @@ fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
         assert!(
             document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
         );
-        assert!(document["age_seconds"].as_f64().expect("an age") < 5.0);
+        assert!(document["age_seconds"].as_f64() >= Some(0.0), "{document}");
     }
     // Rows are gathered for everybody anew: only the verdicts are kept.
     mesh.document();
@@ -411,9 +453,8 @@ fn gatherings_come_one_after_the_other_and_a_reader_who_leaves_ends_his() {
 
 #[test]
 fn nodes_beyond_the_limit_are_counted() {
-    // Nobody listens there: the kernel refuses at once.
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    let peers = (0..MESH_ROWS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed)).collect();
+    let closed = Closed::new();
+    let peers = (0..MESH_ROWS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed.port)).collect();
     let mesh = Mesh::with_further(&[], peers);
     let (_, document) = mesh.document();
     assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_ROWS_MAX - 1));

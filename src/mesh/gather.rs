@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
@@ -24,10 +25,11 @@ use super::pipe::Pipe;
 use super::row::{PeerRow, Source};
 use super::split::{Object, SplitError, Splitter};
 use super::targets::{Target, Targets};
+use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, GATHERING_TIME, ROW_REQUESTS_MAX, ROW_TIME, ROW_WHOLE_TIME};
+use crate::limits::{FRAME_BYTES, ROW_REQUESTS_MAX};
 
 /// Why a node has no row, or half of one.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +38,11 @@ pub enum RowError {
     #[error(transparent)]
     Get(#[from] GetError),
     /// It did not go on.
-    #[error("nothing more within {ROW_TIME:?}")]
-    Stalled,
+    #[error("nothing more within {0:?}")]
+    Stalled(Duration),
     /// It went on too slowly.
-    #[error("not whole within {ROW_WHOLE_TIME:?}")]
-    Slow,
+    #[error("not whole within {0:?}")]
+    Slow(Duration),
     /// What came is no row.
     #[error(transparent)]
     Split(#[from] SplitError),
@@ -51,8 +53,8 @@ pub enum RowError {
     #[error("answers as {0}")]
     Another(String),
     /// The whole gathering took too long.
-    #[error("not within the {GATHERING_TIME:?} that all rows have")]
-    NoTime,
+    #[error("not within the {0:?} that all rows have")]
+    NoTime(Duration),
 }
 
 /// What a gathering has come to; its rows have gone through the pipe.
@@ -66,9 +68,9 @@ pub struct Gathered {
 }
 
 /// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
-pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
+pub async fn gather(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Gathered {
     let mut missing = Vec::new();
-    let (matrix, frontier) = walk(&view, port, rows, None, |node, error| missing.push((node, error))).await;
+    let (matrix, frontier) = walk(&view, port, times, rows, None, |node, error| missing.push((node, error))).await;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let members = usize::try_from(directory.mesh().members).unwrap_or_default();
     // Ourselves are asked, too.
@@ -77,19 +79,20 @@ pub async fn gather(view: Arc<View>, port: u16, rows: Pipe) -> Gathered {
 }
 
 /// Looks for the canary of a node that our own list does not name, in the rows of others, until one of them names it.
-pub async fn locate(view: Arc<View>, port: u16, node: String) -> Option<Target> {
-    walk(&view, port, Pipe::nowhere(), Some(node), |_, _| {}).await.1.into_found()
+pub async fn locate(view: Arc<View>, port: u16, times: Times, node: String) -> Option<Target> {
+    walk(&view, port, times, Pipe::nowhere(), Some(node), |_, _| {}).await.1.into_found()
 }
 
 async fn walk(
     view: &Arc<View>,
     port: u16,
+    times: Times,
     rows: Pipe,
     wanted: Option<String>,
     mut missing: impl FnMut(String, String),
 ) -> (Matrix, Frontier) {
     let frontier = RefCell::new(Frontier::new(Targets::of(view, port), wanted));
-    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0, frontier: &frontier };
+    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0, frontier: &frontier, times };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
@@ -101,8 +104,8 @@ async fn walk(
     for target in Targets::of(view, port).nodes {
         gathering.matrix.seek(&target.node);
     }
-    let until = Instant::now() + GATHERING_TIME;
-    let mut openings = Openings { frontier: &frontier, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until };
+    let until = Instant::now() + times.gathering;
+    let mut openings = Openings { frontier: &frontier, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until, times };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
@@ -136,6 +139,7 @@ struct Openings<'a> {
     frontier: &'a RefCell<Frontier>,
     under_way: Vec<(Target, State)>,
     until: Instant,
+    times: Times,
 }
 
 enum State {
@@ -149,7 +153,7 @@ impl Openings<'_> {
         while self.under_way.len() < ROW_REQUESTS_MAX
             && let Some(target) = self.frontier.borrow_mut().next()
         {
-            let opening = Box::pin(open(target.address, self.until));
+            let opening = Box::pin(open(target.address, self.until, self.times));
             self.under_way.push((target, State::Asked(opening)));
         }
         for (_, state) in &mut self.under_way {
@@ -177,22 +181,25 @@ impl Openings<'_> {
     }
 }
 
-async fn open(address: SocketAddr, until: Instant) -> Result<Opened, RowError> {
+async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opened, RowError> {
     let opening = async { Ok(client::open(address, "/api/v1/peers").await?) };
-    let answer = || GetError::Time(ROW_TIME).into();
-    in_time(opening, [(Instant::now() + ROW_TIME, answer), (until, || RowError::NoTime)]).await
+    let answer = GetError::Time(times.row).into();
+    in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.gathering))]).await
 }
 
 /// Waits no longer than until the first of these moments, and then says what was too late.
 async fn in_time<T, const N: usize>(
     waiting: impl Future<Output = Result<T, RowError>>,
-    dues: [(Instant, fn() -> RowError); N],
+    dues: [(Instant, RowError); N],
 ) -> Result<T, RowError> {
     let Some((due, late)) = dues.into_iter().min_by_key(|(due, _)| *due) else { return waiting.await };
     if Instant::now() >= due {
-        return Err(late());
+        return Err(late);
     }
-    timeout_at(due, waiting).await.unwrap_or_else(|_| Err(late()))
+    match timeout_at(due, waiting).await {
+        Ok(done) => done,
+        Err(_) => Err(late),
+    }
 }
 
 struct Gathering<'a> {
@@ -201,6 +208,7 @@ struct Gathering<'a> {
     /// Rows that were begun.
     count: usize,
     frontier: &'a RefCell<Frontier>,
+    times: Times,
 }
 
 impl Gathering<'_> {
@@ -219,15 +227,16 @@ impl Gathering<'_> {
     }
 
     async fn other(&mut self, target: &Target, (mut link, mut body): Opened, until: Instant) -> Result<(), RowError> {
+        let times = self.times;
         let mut row = Row::new(self, Some(target));
-        let whole = Instant::now() + ROW_WHOLE_TIME;
+        let whole = Instant::now() + times.whole_row;
         let done = loop {
             // Only the canary's time is limited here; who reads our document has the server's limits.
             let frame = async { link.frame(&mut body).await.transpose().map_err(|error| GetError::Wire(error).into()) };
-            let dues: [(Instant, fn() -> RowError); 3] = [
-                (Instant::now() + ROW_TIME, || RowError::Stalled),
-                (whole, || RowError::Slow),
-                (until, || RowError::NoTime),
+            let dues = [
+                (Instant::now() + times.row, RowError::Stalled(times.row)),
+                (whole, RowError::Slow(times.whole_row)),
+                (until, RowError::NoTime(times.gathering)),
             ];
             let frame = match in_time(frame, dues).await {
                 Err(error) => break Err(error),
@@ -267,7 +276,7 @@ impl<'a, 'b> Row<'a, 'b> {
             if text.contains(&b'\n') {
                 return Err(SplitError::NotARow.into());
             }
-            let Gathering { matrix, rows, count, frontier } = &mut *self.gathering;
+            let Gathering { matrix, rows, count, frontier, .. } = &mut *self.gathering;
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;

@@ -12,6 +12,8 @@ mod routes;
 pub mod row;
 pub mod split;
 mod targets;
+mod times;
 pub mod verdicts;
 
 pub use routes::MeshRoutes;
+pub use times::Times;

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,11 +15,12 @@ use super::gather::{Gathered, gather, locate};
 use super::page;
 use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
+use super::times::Times;
 use super::verdicts::{self, Verdict};
 use crate::clock;
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
-use crate::limits::{GATHERING_WAIT, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX, ROW_TIME, VERDICTS_TIME};
+use crate::limits::{GATHERING_WAITERS_MAX, HOUR_BYTES_MAX};
 use crate::units::Nanos;
 
 /// Bytes of what stands behind the rows that are written at a time.
@@ -32,6 +34,7 @@ struct Mesh {
     app: App,
     /// Of our own HTTP server, and of peers whose list does not tell.
     port: u16,
+    times: Times,
     turn: Arc<Semaphore>,
     /// Requests that wait for it.
     waiting: AtomicUsize,
@@ -62,9 +65,9 @@ struct Fields<'a> {
 
 impl MeshRoutes {
     /// Around the agent's own; `port` is that of its server.
-    pub fn new(app: App, port: u16) -> Self {
+    pub fn new(app: App, port: u16, times: Times) -> Self {
         let (turn, waiting, judged) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0), Mutex::new(None));
-        Self(Arc::new(Mesh { app, port, turn, waiting, judged }))
+        Self(Arc::new(Mesh { app, port, times, turn, waiting, judged }))
     }
 }
 
@@ -128,7 +131,7 @@ impl Mesh {
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = judged.as_ref()?;
         let age = clock::monotonic().since(judged.at);
-        (age < VERDICTS_TIME.into()).then(|| {
+        (age < self.times.verdicts.into()).then(|| {
             let body = format!(
                 "{{\"age_seconds\":{:.1},\"nodes\":{},{}\n",
                 age.as_secs_f64(),
@@ -141,7 +144,8 @@ impl Mesh {
 
     /// Gathers, judges, keeps the verdicts, and returns what stands behind the rows, as a JSON object.
     async fn gather_and_judge(&self, rows: Pipe) -> String {
-        let Gathered { matrix, missing, further } = gather(Arc::clone(&self.app.view), self.port, rows).await;
+        let Gathered { matrix, missing, further } =
+            gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         let verdicts = verdicts::judge(&matrix);
         let fields = Fields {
             missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
@@ -162,14 +166,14 @@ impl Mesh {
         if waiting.before >= GATHERING_WAITERS_MAX {
             return None;
         }
-        timeout(GATHERING_WAIT, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()
+        timeout(self.times.wait, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()
     }
 
     /// The hour of a pair that another canary probes; the peer is as it stands in the path.
     fn hour(self: &Arc<Self>, source: &str, peer: &str) -> Reply {
         let path = format!("/api/v1/hour/{peer}");
         match Targets::find(&self.app.view, self.port, source) {
-            Some(target) => Reply::Later(Box::pin(hour_of(target, path))),
+            Some(target) => Reply::Later(Box::pin(hour_of(target, path, self.times.row))),
             None if self.is_partial() => Reply::Later(Box::pin(Arc::clone(self).far_hour(source.to_owned(), path))),
             None => no_such_source(),
         }
@@ -187,17 +191,17 @@ impl Mesh {
     /// Likewise, of a canary that only others' rows name: it is looked for in them, which is as much as a gathering.
     async fn far_hour(self: Arc<Self>, source: String, path: String) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
-        let found = locate(Arc::clone(&self.app.view), self.port, source).await;
+        let found = locate(Arc::clone(&self.app.view), self.port, self.times, source).await;
         drop(turn);
         match found {
-            Some(target) => hour_of(target, path).await,
+            Some(target) => hour_of(target, path, self.times.row).await,
             None => no_such_source(),
         }
     }
 }
 
-async fn hour_of(target: Target, path: String) -> Reply {
-    match client::get(target.address, &path, HOUR_BYTES_MAX, ROW_TIME).await {
+async fn hour_of(target: Target, path: String, time: Duration) -> Reply {
+    match client::get(target.address, &path, HOUR_BYTES_MAX, time).await {
         Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
         Err(client::GetError::Status(status)) if status == 404 => Reply::text(404, "it keeps no hour of this peer\n"),
         Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),

@@ -21,9 +21,10 @@ use kube_canary::{
 };
 
 use leaks::NoLeaks;
+use socket2::{Domain, Socket, Type};
 
 /// Nothing here takes longer, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the renderer of `/metrics` saw.
 #[derive(Default)]
@@ -124,7 +125,7 @@ pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits)
 
 /// Long times: only a test that is about a time shortens it.
 pub fn patient() -> ServeLimits {
-    let long = PATIENCE * 3;
+    let long = PATIENCE * 10;
     ServeLimits { request_head_time: long, response_time: long, drain_time: long, ..ServeLimits::default() }
 }
 
@@ -132,6 +133,21 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
+}
+
+/// A port of 127.0.0.1 that refuses connections for as long as this exists: it is taken, and nothing listens.
+pub struct Closed {
+    pub port: u16,
+    _socket: Socket,
+}
+
+impl Closed {
+    pub fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+        let address = socket.local_addr().expect("an address").as_socket().expect("an address of IPv4");
+        Self { port: address.port(), _socket: socket }
+    }
 }
 
 /// A response as it came.
