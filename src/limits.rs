@@ -244,6 +244,8 @@ pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// where anything changes in the cluster; after a restore of etcd to an older version, a watch from a newer one brings nothing
 /// for ever.
 pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
+/// How often events confirm the list at most: in a rollout they come by the dozen.
+pub const LIST_CONFIRM_TIME: Duration = Duration::from_secs(1);
 /// Between the first look at an empty list and the second, which makes it true; at least.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// How often the peers file is looked at (one stat).

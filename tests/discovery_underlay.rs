@@ -145,7 +145,7 @@ impl Between {
         let (to_source, asked) = mpsc::channel(1);
         let (doubts, questions) = mpsc::channel(1);
         let (sender, updates) = mpsc::channel(1);
-        let ends = Ends { from_source, to_source, questions, updates: sender };
+        let ends = Ends { from_source, to_source, questions, updates: sender, identity_time: PATIENCE };
         let adapter = spawn_local(async move { underlay::run(&ourselves(http_port), ends).await });
         Self { canaries, source, asked, doubts, updates, adapter }
     }

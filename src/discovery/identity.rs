@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -75,12 +76,12 @@ impl<'de> Deserialize<'de> for Addresses {
     }
 }
 
-/// Asks; at most [`limits::IDENTITY_TIME`] and [`limits::IDENTITY_BYTES_MAX`].
+/// Asks; at most `time` and [`limits::IDENTITY_BYTES_MAX`].
 ///
 /// # Errors
 /// [`IdentityError`]
-pub async fn ask(server: SocketAddr) -> Result<Answer, IdentityError> {
-    let body = get(server, "/api/v1/identity", limits::IDENTITY_BYTES_MAX, limits::IDENTITY_TIME).await?;
+pub async fn ask(server: SocketAddr, time: Duration) -> Result<Answer, IdentityError> {
+    let body = get(server, "/api/v1/identity", limits::IDENTITY_BYTES_MAX, time).await?;
     parse(&body)
 }
 

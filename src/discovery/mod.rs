@@ -227,7 +227,8 @@ pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, upd
     }
     let (updates_of_source, from_source) = tokio::sync::mpsc::channel(1);
     let (to_source, questions_to_source) = tokio::sync::mpsc::channel(questions.max_capacity());
-    let ends = underlay::Ends { from_source, to_source, questions, updates };
+    let identity_time = crate::limits::IDENTITY_TIME;
+    let ends = underlay::Ends { from_source, to_source, questions, updates, identity_time };
     // Boxed: who probes one network does not pay for it. Either ends with the other.
     let underlay = Box::pin(async {
         tokio::select! {

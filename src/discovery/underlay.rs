@@ -13,6 +13,7 @@ mod book;
 mod doubts;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -34,16 +35,19 @@ pub struct Ends {
     pub questions: Questions,
     /// What it is sent.
     pub updates: Updates,
+    /// How long a peer's identity may take, and how long what was learnt waits for more: [`limits::IDENTITY_TIME`], except in tests.
+    pub identity_time: Duration,
 }
 
 /// Passes updates and questions on until either side has gone.
 pub async fn run(ourselves: &Ourselves, ends: Ends) {
-    let Ends { mut from_source, to_source, mut questions, updates } = ends;
+    let Ends { mut from_source, to_source, mut questions, updates, identity_time } = ends;
     let mut underlay = Underlay {
         book: Book::new(ourselves),
         doubts: Doubts::default(),
         to_source,
         updates,
+        identity_time,
         tasks: JoinSet::new(),
         publish_at: None,
         warned: false,
@@ -83,6 +87,7 @@ struct Underlay {
     doubts: Doubts,
     to_source: mpsc::Sender<IpAddr>,
     updates: Updates,
+    identity_time: Duration,
     /// Tasks of the same current-thread runtime, which end with this set.
     tasks: JoinSet<(Question, Result<Answer, IdentityError>)>,
     /// When to send what was learnt; None where nothing was.
@@ -102,8 +107,9 @@ impl Underlay {
         while self.tasks.len() < limits::IDENTITY_REQUESTS_MAX
             && let Some(question) = self.book.next_to_ask(now)
         {
+            let time = self.identity_time;
             self.tasks.spawn(async move {
-                let answer = identity::ask(question.server).await;
+                let answer = identity::ask(question.server, time).await;
                 (question, answer)
             });
         }
@@ -160,7 +166,7 @@ impl Underlay {
         match self.book.answered(question, answer.as_ref(), now, random::unit()) {
             Learnt::Nothing => {}
             // Others follow: one list for all, but not for ever.
-            Learnt::Addresses => _ = self.publish_at.get_or_insert(now + limits::IDENTITY_TIME),
+            Learnt::Addresses => _ = self.publish_at.get_or_insert(now + self.identity_time),
             Learnt::NoneUsable => {
                 if !std::mem::replace(&mut self.warned, true) {
                     log::warn!(

@@ -37,6 +37,8 @@ pub fn timing() -> Timing {
         return_spacing: Duration::ZERO,
         second_look: Duration::from_millis(2),
         second_look_spread: Duration::ZERO,
+        confirm: Duration::from_hours(1),
+        doubt: Duration::from_hours(1),
         ..Timing::default()
     }
 }

@@ -21,7 +21,11 @@ fn two() -> [Slice; 2] {
 }
 
 async fn patiently() -> (Api, Watch) {
-    let mut api = Api::timed(patient()).await;
+    with(patient()).await
+}
+
+async fn with(timing: Timing) -> (Api, Watch) {
+    let mut api = Api::timed(timing).await;
     let watch = api.synced_with(&two()).await;
     (api, watch)
 }
@@ -128,7 +132,7 @@ fn a_reading_that_fails_is_tried_again_while_somebody_waits_and_is_no_answer() {
 #[test]
 fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_nobody() {
     leaks::run(async {
-        let (mut api, watch) = patiently().await;
+        let (mut api, watch) = with(Timing { doubt: DOUBT_TIME, ..patient() }).await;
         let retry_after = format!("Retry-After: {}\r\n", 20 * DOUBT_TIME.as_secs());
         s1_doubted(&mut api, &watch).await.answer(503, &retry_after, b"");
         api.unsure("10.0.0.1").await;
@@ -164,9 +168,7 @@ fn who_is_out_of_touch_says_so_at_once() {
 
 /// As [`patiently`], with watches that may end at any moment.
 async fn briefly() -> (Api, Watch) {
-    let mut api = Api::timed(Timing { watch: Duration::from_secs(1), ..patient() }).await;
-    let watch = api.synced_with(&two()).await;
-    (api, watch)
+    with(Timing { watch: Duration::from_secs(1), ..patient() }).await
 }
 
 #[test]
@@ -219,7 +221,8 @@ fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
 #[test]
 fn a_watch_that_does_not_come_in_time_is_not_waited_for() {
     leaks::run(async {
-        let (mut api, watch) = briefly().await;
+        let (watch, doubt) = (Duration::from_secs(1), Duration::from_millis(100));
+        let (mut api, watch) = with(Timing { watch, doubt, ..patient() }).await;
         watch.end();
         let _unanswered = api.request().await;
         api.doubt("10.0.0.1").await;

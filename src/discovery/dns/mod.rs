@@ -35,13 +35,16 @@ pub struct DnsConfig {
     pub servers: Servers,
     /// Bounds of the time between two look-ups; the records' time to live decides in between.
     pub refresh: (Duration, Duration),
+    /// How long a peer's identity may take, and how long a new list waits for identities: [`limits::IDENTITY_TIME`], except in
+    /// tests.
+    pub identity_time: Duration,
 }
 
 impl DnsConfig {
     /// With the system's servers.
     pub const fn new(name: String, port: u16) -> Self {
         let refresh = (limits::DNS_REFRESH_MIN, limits::DNS_REFRESH_MAX);
-        Self { name, port, servers: Servers::System, refresh }
+        Self { name, port, servers: Servers::System, refresh, identity_time: limits::IDENTITY_TIME }
     }
 }
 
@@ -148,8 +151,8 @@ impl Source<'_> {
         while self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX
             && let Some(address) = self.book.next_to_ask(now)
         {
-            let server = SocketAddr::new(address, self.config.port);
-            self.tasks.spawn(async move { Done::Identity(address, identity::ask(server).await) });
+            let (server, time) = (SocketAddr::new(address, self.config.port), self.config.identity_time);
+            self.tasks.spawn(async move { Done::Identity(address, identity::ask(server, time).await) });
         }
         if self.resolve_at.is_some_and(|due| due <= now) {
             self.resolve_at = None;
@@ -173,7 +176,7 @@ impl Source<'_> {
                 match self.book.resolved(&found, now) {
                     // New peers are asked for their names first, but not for ever.
                     change @ (Change::Changed | Change::ChangedInPart) => {
-                        self.publish_at.get_or_insert(now + limits::IDENTITY_TIME);
+                        self.publish_at.get_or_insert(now + self.config.identity_time);
                         self.confirmed |= change == Change::Changed;
                     }
                     Change::Same if self.publish_at.is_none() => _ = self.updates.send(Update::Confirmed).await,
@@ -197,7 +200,7 @@ impl Source<'_> {
     fn identified(&mut self, address: IpAddr, identity: Option<Identity>) {
         let now = Instant::now();
         if self.book.answered(address, identity, now, random::unit()) {
-            self.publish_at.get_or_insert(now + limits::IDENTITY_TIME);
+            self.publish_at.get_or_insert(now + self.config.identity_time);
         }
         self.publish_early();
     }

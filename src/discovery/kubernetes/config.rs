@@ -66,6 +66,10 @@ pub struct Timing {
     pub second_look: Duration,
     /// By how much later it may be.
     pub second_look_spread: Duration,
+    /// Between two confirmations of the list by events, at least: in a rollout events come by the dozen.
+    pub confirm: Duration,
+    /// How long a question about an address may wait for a watch to begin.
+    pub doubt: Duration,
 }
 
 impl Default for Timing {
@@ -85,6 +89,8 @@ impl Default for Timing {
             return_spacing: limits::RETURN_SPACING,
             second_look: limits::SECOND_LOOK,
             second_look_spread: limits::RETURN_PAUSE_MAX,
+            confirm: limits::LIST_CONFIRM_TIME,
+            doubt: limits::DOUBT_TIME,
         }
     }
 }

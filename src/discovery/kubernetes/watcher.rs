@@ -28,8 +28,6 @@ use crate::limits;
 
 /// How often time alone is looked at, where it may change something.
 const TICK: Duration = Duration::from_secs(10);
-/// Events confirm the list at most so often: in a rollout they come by the dozen.
-const CONFIRM: Duration = Duration::from_secs(1);
 
 /// Lists, watches and reads until nobody listens any more.
 pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Questions, updates: Updates) {
@@ -228,7 +226,7 @@ impl Watcher {
         questions: &mut Questions,
     ) -> Result<Option<Incoming>, Failure> {
         let mut head = pin!(main.get(ask));
-        let patience = Instant::now() + limits::DOUBT_TIME;
+        let patience = Instant::now() + self.config.timing.doubt;
         let mut asked = true;
         loop {
             let due = if self.in_touch { self.reading_due() } else { None };
@@ -331,7 +329,10 @@ impl Watcher {
             any = true;
             self.reporter.recovered();
         }
-        if !self.tell_news().await && any && (bookmark || self.confirmed.is_none_or(|at| at.elapsed() >= CONFIRM)) {
+        if !self.tell_news().await
+            && any
+            && (bookmark || self.confirmed.is_none_or(|at| at.elapsed() >= self.config.timing.confirm))
+        {
             self.confirm().await;
         }
         Ok(Outcome::Settled)
@@ -379,7 +380,7 @@ impl Watcher {
 
     /// Where the next reading comes too late for who doubts now, nobody waits for it.
     async fn give_up_late_doubts(&mut self, now: Instant) {
-        if now + limits::DOUBT_TIME <= self.reader.not_before {
+        if now + self.config.timing.doubt <= self.reader.not_before {
             self.give_up_doubts().await;
         }
     }
