@@ -137,11 +137,11 @@ fn a_head_above_the_limit_is_431_and_one_below_is_answered() {
 
 #[test]
 fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
-    // Longer than a busy machine holds up this test between two of its lines.
     let time = SHORT * 5;
     let canary = serve(1, 3, ServeLimits { request_head_time: time, ..patient() });
     let (mut silent, mut used, mut slow) = (connect(canary.address), connect(canary.address), connect(canary.address));
-    exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
+    // Where this test is held up before it asks, the connection is closed unanswered: it was idle for as long.
+    let _ = exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n");
     // Each byte is in time; the head is not.
     let head = format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", "f".repeat(4_000));
     let cut = head.bytes().any(|byte| {

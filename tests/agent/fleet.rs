@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::thread;
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use crate::canary::{Canary, PEERS, directory};
 use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
+use crate::http_support::Closed;
 use crate::shim::PLAIN;
 
 /// A command, and what it says on standard output.
@@ -56,10 +58,10 @@ fn url(canary: &Canary) -> String {
     format!("http://{}", canary.http)
 }
 
-/// A URL where nobody listens.
+/// A URL that refuses connections as long as the tests run.
 pub fn nobody() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    format!("http://{}", listener.local_addr().expect("an address"))
+    static CLOSED: LazyLock<Closed> = LazyLock::new(Closed::new);
+    format!("http://127.0.0.1:{}", CLOSED.port)
 }
 
 /// Of the row of `node`.

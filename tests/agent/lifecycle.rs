@@ -1,21 +1,19 @@
 //! Start, readiness, the documents, the end.
 
 use std::collections::BTreeSet;
-use std::io::{BufReader, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Instant;
 
-use kube_canary::limits::{HTTP_SHUTDOWN_TIME, REQUEST_HEAD_TIME};
+use kube_canary::limits::RESPONSE_TIME;
 use serde_json::Value;
 
-use crate::canary::{Canary, PEERS, command, directory, peers_file, talkative};
-use crate::clients::{begun_scrape, stuck_scrape};
-use crate::common::exposition;
+use crate::canary::{Canary, PEERS, command, directory, talkative};
 use crate::common::process::Process;
-use crate::common::scrape::{Metrics, is_zero, request, same};
+use crate::common::scrape::request;
 use crate::common::until::until_so;
-use crate::http_support::{connect, receive};
+use crate::http_support::connect;
+use crate::scrapes::stuck_scrape;
 use crate::shim::PLAIN;
 
 #[test]
@@ -28,53 +26,9 @@ fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
         canary.process.signal(signal);
         let status = canary.process.end();
         assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
-        // Meant is a second; what can be told on any machine is that no connection's own time was waited for.
-        assert!(asked.elapsed() < REQUEST_HEAD_TIME, "after {:?}", asked.elapsed());
+        // `tests/timing` holds it to less. On any machine it does not wait until the stuck scrape has used its own time.
+        assert!(asked.elapsed() < RESPONSE_TIME, "after {:?}", asked.elapsed());
         drop((idle, stuck));
-    }
-}
-
-#[test]
-fn a_scrape_under_way_ends_whole_and_finds_every_probe_answered() {
-    // A machine that takes longer to read it than the server gives it cuts it off, which says nothing.
-    let whole = (0..5).find_map(|_| scrape_over_the_end());
-    let metrics = exposition::parse(&whole.expect("one of five is read in time")).map(Metrics).expect("well-formed");
-    let sum = |name: &str| metrics.value(name, &[]).unwrap_or(0.0);
-    let [sent, received, lost] =
-        ["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"].map(sum);
-    assert!(sent >= 600.0 && is_zero(lost) && same(sent, received), "{sent} sent, {received} received, {lost} lost");
-    assert!(is_zero(sum("probe_send_errors_total") + sum("probes_terminating_total")));
-}
-
-/// A scrape that is under way as SIGTERM comes, whole; `None` where the time that it then had was over.
-fn scrape_over_the_end() -> Option<String> {
-    let file = peers_file(200);
-    let mut canary = Canary::of(
-        command(PLAIN, &["--interval", "100ms", "--max-peers", "0", "--series-budget", "1000000"])
-            .arg("--peers-file")
-            .arg(&file),
-    );
-    until_so("all have answered", || {
-        let metrics = canary.metrics();
-        metrics.0.iter().filter(|s| s.name == "kube_canary_probes_received_total" && s.value >= 3.0).count() == 200
-    });
-    // Stuck in what comes before the sums, and far from them.
-    let (begin, rest) = begun_scrape(&canary, 16_384);
-    let asked = Instant::now();
-    canary.process.signal(libc::SIGTERM);
-    canary.process.wait_for_log("stopping");
-    // What is under way is waited for before that.
-    until_so("it takes no more requests", || TcpStream::connect(canary.http).is_err());
-    let response = receive(&mut BufReader::new(begin.chain(rest)), false);
-    let took = asked.elapsed();
-    let status = canary.process.end();
-    assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
-    match response {
-        Ok(response) => Some(response.body),
-        Err(error) => {
-            assert!(took >= HTTP_SHUTDOWN_TIME, "cut off after {took:?}: {error}");
-            None
-        }
     }
 }
 

@@ -20,6 +20,7 @@ mod metrics;
 mod peers_file;
 mod ping;
 mod reference;
+mod scrapes;
 #[path = "../common/shim.rs"]
 mod shim;
 mod threads;

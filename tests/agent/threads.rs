@@ -6,20 +6,24 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{fs, io, thread};
 
+use kube_canary::limits::CONNECTIONS_PER_WORKER;
+
 use crate::canary::{Canary, PEERS, command, directory};
 use crate::common::scrape::fetch;
 use crate::common::until::until;
 use crate::shim::{PLAIN, cc, succeed};
 
-/// Holds the canary to so many threads: once it has started, during 50 scrapes at once, and after them.
+/// Holds the canary to so many threads: once it has started, during as many scrapes as it has places, and after them.
 fn has_threads(canary: &Canary, count: u64) {
+    let workers = usize::try_from(count - 1).expect("a few");
     let threads = || canary.process.status("Threads");
     until("all threads have started", || if threads() == count { Ok(()) } else { Err(threads().to_string()) });
     thread::scope(|scope| {
-        let scrapes: Vec<_> = (0..50).map(|_| scope.spawn(|| fetch(canary.http, "/metrics", ""))).collect();
+        let scrapes: Vec<_> =
+            (0..workers * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| fetch(canary.http, "/metrics", ""))).collect();
         for scrape in scrapes {
             assert_eq!(threads(), count);
-            // More at once than there are places: some are refused, which is an answer too.
+            // An earlier connection may still have its place: then one is refused, which is an answer too.
             let response = scrape.join().expect("no panic").expect("an answer");
             assert!([200, 503].contains(&response.status), "{response:?}");
         }

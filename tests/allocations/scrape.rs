@@ -33,14 +33,17 @@ fn view(peers: usize) -> Arc<View> {
     Arc::new(View { node, directory, statistics, health, about, walks: Walks::default() })
 }
 
+/// When the scrapes begin, all at once: scrapes that begin a second apart do not share their text.
+const NOW: Nanos = Nanos::from_millis(10_000);
+
 /// Renders so many scrapes, a frame of each in turn, into one buffer. Gives what that asks for, and the bytes of a scrape.
 fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
     let mut frame = Vec::with_capacity(FRAME_BYTES);
     // What the registry makes of itself at its first use, and the text that scrapes at one time share.
-    MetricsBody::new(Arc::clone(view), agent, Format::Text).render(&mut frame);
+    MetricsBody::at(NOW, Arc::clone(view), agent, Format::Text).render(&mut frame);
     let mut bodies = Vec::with_capacity(SCRAPES);
     let (total, asked) = watch(|| {
-        bodies.extend((0..SCRAPES).map(|_| (MetricsBody::new(Arc::clone(view), agent, Format::Text), true)));
+        bodies.extend((0..SCRAPES).map(|_| (MetricsBody::at(NOW, Arc::clone(view), agent, Format::Text), true)));
         let mut total = 0;
         while bodies.iter().any(|(_, more)| *more) {
             for (body, more) in bodies.iter_mut().filter(|(_, more)| *more) {

@@ -85,6 +85,16 @@ fn kilobytes(process: &Value, category: &str) -> u64 {
     ["clean_bytes", "dirty_bytes", "swap_bytes"].map(|field| number(found, field)).iter().sum::<u64>() / 1_024
 }
 
+/// Waits until every thread of the program sleeps, so that its memory stands still.
+fn wait_until_asleep(process: &Process) {
+    common::until::until_so("every thread sleeps", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
+        threads
+            .map_while(Result::ok)
+            .all(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") S ")))
+    });
+}
+
 /// The program while it runs.
 struct Taker {
     process: Process,
@@ -103,6 +113,7 @@ impl Taker {
         let (input, output) = process.pipes();
         let mut this = Self { process, input, output, file };
         this.answers(b'r');
+        wait_until_asleep(&this.process);
         this
     }
 
@@ -116,12 +127,7 @@ impl Taker {
     fn step(&mut self, step: u8) {
         self.input.write_all(&[step]).expect("the program reads");
         self.answers(step);
-        common::until::until_so("every thread sleeps", || {
-            let threads = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("it runs");
-            threads
-                .map_while(Result::ok)
-                .all(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") S ")))
-        });
+        wait_until_asleep(&self.process);
     }
 
     fn look(&self) -> Value {

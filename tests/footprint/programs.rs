@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::process::Process;
-use crate::{Taker, copy, directory, footprint, json, number, one, program};
+use crate::{Taker, copy, directory, footprint, json, number, one, program, wait_until_asleep};
 
 #[test]
 fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
@@ -17,6 +17,7 @@ fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
             let mut process = Process::start(&mut command, directory());
             let (input, mut output) = process.pipes();
             std::io::Read::read_exact(&mut output, &mut [0]).expect("it runs");
+            wait_until_asleep(&process);
             // It ends with its input.
             std::mem::forget((input, output));
             process

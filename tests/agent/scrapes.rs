@@ -1,0 +1,28 @@
+//! Scrapes that have begun and wait.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::canary::Canary;
+use crate::common::until::PATIENCE;
+
+/// A scrape whose answer has begun and does not fit what the kernel holds for this client, which reads no further.
+pub fn stuck_scrape(canary: &Canary) -> TcpStream {
+    begun_scrape(canary, 4_096).1
+}
+
+/// The begin of the answer to a scrape, and where the rest comes from, with a receive buffer of so many bytes.
+pub fn begun_scrape(canary: &Canary, buffer: usize) -> ([u8; 512], TcpStream) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(buffer).expect("a small buffer");
+    socket.connect(&canary.http.into()).expect("the server accepts");
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("the request is sent");
+    let mut begin = [0; 512];
+    stream.read_exact(&mut begin).expect("the answer begins");
+    assert!(begin.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&begin));
+    (begin, stream)
+}

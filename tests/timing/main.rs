@@ -1,0 +1,79 @@
+//! What measures time: how quickly the agent ends, and what it completes before it does.
+//!
+//! `cargo test --test timing -- --test-threads=1` on an idle machine: these limits are the agent's own, so a machine that
+//! holds an agent up for half a second breaks them. A plain `cargo test` leaves this target out.
+#![allow(dead_code, reason = "the helpers are those of tests/agent, which uses more of them")]
+
+#[path = "../agent/canary.rs"]
+mod canary;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../http_support/mod.rs"]
+mod http_support;
+#[path = "../common/icmp.rs"]
+mod icmp;
+#[path = "../agent/scrapes.rs"]
+mod scrapes;
+#[path = "../common/shim.rs"]
+mod shim;
+
+use std::io::{BufReader, Read};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use canary::{Canary, command, peers_file, talkative};
+use common::exposition;
+use common::scrape::{Metrics, is_zero, same};
+use common::until::until_so;
+use http_support::{connect, receive};
+use kube_canary::limits::REQUEST_HEAD_TIME;
+use scrapes::{begun_scrape, stuck_scrape};
+use shim::PLAIN;
+
+#[test]
+fn a_signal_ends_it_without_waiting_for_any_connection() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut canary = talkative(PLAIN);
+        let idle: Vec<_> = (0..8).map(|_| connect(canary.http)).collect();
+        let stuck = stuck_scrape(&canary);
+        let asked = Instant::now();
+        canary.process.signal(signal);
+        assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
+        println!("ended after {:?}", asked.elapsed());
+        assert!(asked.elapsed() < REQUEST_HEAD_TIME, "after {:?}", asked.elapsed());
+        drop((idle, stuck));
+    }
+}
+
+/// Bytes of the scrape that are left to read at the signal: more than both sockets hold, so that the sums of the zones, at
+/// its end, are not rendered yet, and little enough to be read in the half second that the agent then has.
+const LEFT_BYTES: usize = 180_000;
+
+#[test]
+fn a_scrape_in_progress_ends_whole_and_finds_every_probe_answered() {
+    let file = peers_file(200);
+    let flags = ["--interval", "100ms", "--max-peers", "0", "--series-budget", "1000000"];
+    let mut canary = Canary::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
+    until_so("all have answered", || {
+        let metrics = canary.metrics();
+        metrics.0.iter().filter(|s| s.name == "kube_canary_probes_received_total" && s.value >= 3.0).count() == 200
+    });
+    let length = canary.get("/metrics").body.len();
+    assert!(length > LEFT_BYTES, "{length} bytes are too few for this test");
+    let (begin, mut rest) = begun_scrape(&canary, 16_384);
+    let mut read = begin.to_vec();
+    read.resize(length - LEFT_BYTES, 0);
+    rest.read_exact(&mut read[begin.len()..]).expect("the scrape goes on");
+    canary.process.signal(libc::SIGTERM);
+    canary.process.wait_for_log("stopping");
+    // Probes in flight are waited for before that.
+    until_so("it takes no more requests", || TcpStream::connect(canary.http).is_err());
+    let response = receive(&mut BufReader::new((&read[..]).chain(rest)), false).expect("the whole scrape");
+    assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
+    let metrics = exposition::parse(&response.body).map(Metrics).expect("well-formed");
+    let sum = |name: &str| metrics.value(name, &[]).unwrap_or(0.0);
+    let [sent, received, lost] =
+        ["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"].map(sum);
+    assert!(sent >= 600.0 && is_zero(lost) && same(sent, received), "{sent} sent, {received} received, {lost} lost");
+    assert!(is_zero(sum("probe_send_errors_total") + sum("probes_terminating_total")));
+}
