@@ -138,7 +138,7 @@ fn times_are_those_of_the_wire(socket: Socket) {
     let far_tap = Capture::new(&far, "eth0", NEAR).record();
     let targets = FAR.map(|peer| peer.to_string()).to_vec();
     let timeout = Duration::from_millis(500);
-    let (_, objects) = Ping { node: &near, socket, targets, count: COUNT, interval: INTERVAL, timeout }.run();
+    let (_, objects) = Ping { node: &near, socket, targets, count: Some(COUNT), interval: INTERVAL, timeout }.run();
     let by_user = user_times(&near.namespace);
     let wire = on_the_wire(&near_tap.stop(), &far_tap.stop());
 

@@ -1,4 +1,7 @@
-//! What must be told of every probe, from the emulator's log alone.
+//! What must be reported of every probe, from the emulator's log alone.
+//!
+//! Nothing here is a tolerance. Where a machine that holds up the link or the prober leaves two outcomes possible, the log
+//! shows that it does, and either is right ([`Fate`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,12 +10,11 @@ use std::time::Duration;
 use crate::emulator::Probe;
 use crate::pinging::Told;
 
-/// A reply this close to the timeout may be told either way: the probe's own clock starts when the device takes it, which
-/// is a little after it entered, and without a stamp of the kernel a little before.
-const DOUBT: Duration = Duration::from_millis(1);
-
 /// Clocks are converted on both sides, to the tenth of a microsecond.
 const ROUNDING: u64 = 1_000;
+/// The prober remembers at least so many of its latest probes. A further reply to an older one may be reported as late or as
+/// a duplicate.
+const REMEMBERED: usize = 1_000;
 
 /// The events of one peer's probes, by their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,11 +27,58 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What was told, in the same terms.
+    /// What was reported, in the same terms.
     pub fn told(told: &Told) -> Self {
         let Told { answers, reordered, lost, late, duplicate, .. } = told;
         let (lost, late, duplicate) = (lost.clone(), late.clone(), duplicate.clone());
         Self { answered: answers.keys().copied().collect(), reordered: reordered.clone(), lost, late, duplicate }
+    }
+
+    /// The events of the probes of these numbers.
+    fn of(mut self, numbers: impl Fn(u64) -> bool) -> Self {
+        let Self { answered, reordered, lost, late, duplicate } = &mut self;
+        for set in [answered, reordered] {
+            set.retain(|number| numbers(*number));
+        }
+        for list in [lost, late, duplicate] {
+            list.retain(|number| numbers(*number));
+        }
+        self
+    }
+
+    /// Without the replies to these probes that may be reported in two ways.
+    fn without_replies_to(mut self, forgotten: &BTreeSet<u64>) -> Self {
+        for list in [&mut self.late, &mut self.duplicate] {
+            list.retain(|number| !forgotten.contains(number));
+        }
+        self
+    }
+}
+
+/// What the first reply to a probe makes of it.
+///
+/// The probe's own clock starts between the moments at which it enters the device and at which the link has read it. It
+/// stops with the kernel's stamp of the reply. A loss is decided only after everything in the socket's queue has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// In the queue within the timeout, by the earliest start of the clock.
+    Answered,
+    /// Stamped after the timeout, by the latest start of the clock.
+    Late,
+    /// Between the two: the link was held up near the timeout.
+    Open,
+    /// No reply.
+    Unanswered,
+}
+
+impl Fate {
+    fn of(probe: &Probe, timeout: Duration) -> Self {
+        match probe.first() {
+            None => Self::Unanswered,
+            Some(reply) if Duration::from(reply.queued.since(probe.entered)) <= timeout => Self::Answered,
+            Some(reply) if Duration::from(reply.at.since(probe.read)) > timeout => Self::Late,
+            Some(_) => Self::Open,
+        }
     }
 }
 
@@ -40,48 +89,46 @@ fn of_peer(log: &[Probe], peer: IpAddr) -> impl Iterator<Item = (u64, &Probe)> {
     })
 }
 
-/// Holds what was told to what was logged, and every time to its bounds: with the kernel's stamps, a probe's clock starts
-/// between the moment at which it enters the device and that at which the link has it, and stops as its reply arrives.
-pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration) -> Expected {
-    let expected = expected(log, peer, timeout, |number| told.lost.binary_search(&number).is_ok());
-    assert_eq!(Expected::told(told), expected, "{peer}: told, and expected");
-    for (number, probe) in of_peer(log, peer) {
+/// Holds what was reported of the first `end` probes to what was logged, and every time to its bounds. All replies to them
+/// are in the log.
+pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration, end: u64) -> Expected {
+    let is_compared = |number| number < end;
+    let expected = expected(log, peer, timeout, |number| told.lost.binary_search(&number).is_ok()).of(is_compared);
+    let forgotten = forgotten(log, peer, timeout);
+    let [seen, logged] = [Expected::told(told).of(is_compared), expected].map(|it| it.without_replies_to(&forgotten));
+    assert_eq!(seen, logged, "{peer}: reported, and expected");
+    for (number, probe) in of_peer(log, peer).take_while(|(number, _)| is_compared(*number)) {
         assert_eq!(probe.arrived().count(), probe.fate.replies().count(), "{peer} {number} is not over: {probe:?}");
         let Some(answer) = told.answers.get(&number).filter(|answer| answer.by_kernel) else { continue };
-        let arrived = probe.first().expect("an answer has arrived").1;
+        let arrived = probe.first().expect("an answer has arrived").at;
         let bounds = arrived.since(probe.read).0.saturating_sub(ROUNDING)..=arrived.since(probe.entered).0 + ROUNDING;
         assert!(bounds.contains(&answer.nanos), "{peer} {number}: {answer:?}, not within {bounds:?}: {probe:?}");
     }
-    let Expected { answered, reordered, lost, late, duplicate } = &expected;
-    let counts =
-        [answered.len() + lost.len(), answered.len(), lost.len(), late.len(), duplicate.len(), reordered.len()];
-    let fields = ["sent", "received", "lost", "late", "duplicate", "reordered"];
+    let Expected { answered, reordered, lost, late, duplicate } = Expected::told(told);
+    let counts = [answered.len(), lost.len(), late.len(), duplicate.len(), reordered.len()];
+    let fields = ["received", "lost", "late", "duplicate", "reordered"];
     assert_eq!(fields.map(|field| told.count(field)), counts.map(|count| count as u64), "{peer}: {fields:?}");
-    expected
+    logged
 }
 
-/// What became of the probes to `peer`; `told_lost` decides for replies that are too close to the timeout.
+/// What became of the probes to `peer`; `told_lost` decides where the log leaves both open.
 pub fn expected(log: &[Probe], peer: IpAddr, timeout: Duration, told_lost: impl Fn(u64) -> bool) -> Expected {
     let mut expected = Expected::default();
     let mut in_time = BTreeMap::new();
     for (number, probe) in of_peer(log, peer) {
-        let first = probe.first().map(|(order, at)| (order, Duration::from(at.since(probe.entered))));
-        let answered =
-            first.filter(|(_, rtt)| if rtt.abs_diff(timeout) < DOUBT { !told_lost(number) } else { *rtt < timeout });
-        match (answered, first) {
-            (Some((order, _)), _) => {
+        match (Fate::of(probe, timeout), probe.first()) {
+            (fate, Some(reply)) if fate == Fate::Answered || fate == Fate::Open && !told_lost(number) => {
                 expected.answered.insert(number);
-                in_time.insert(order, number);
+                in_time.insert(reply.order, number);
             }
-            (None, Some(_)) => {
+            (_, first) => {
                 expected.lost.push(number);
-                expected.late.push(number);
+                expected.late.extend(first.map(|_| number));
             }
-            (None, None) => expected.lost.push(number),
         }
         expected.duplicate.extend(probe.arrived().skip(1).map(|_| number));
     }
-    // In the order of their arrival: whoever is below the highest so far was overtaken (RFC 4737).
+    // In the order of arrival: an answer below the highest number so far was overtaken (RFC 4737).
     let mut highest = 0;
     for number in in_time.into_values() {
         if number < highest {
@@ -90,4 +137,73 @@ pub fn expected(log: &[Probe], peer: IpAddr, timeout: Duration, told_lost: impl 
         highest = highest.max(number);
     }
     expected
+}
+
+/// How many probes to `peer` the log leaves open.
+pub fn open(log: &[Probe], peer: IpAddr, timeout: Duration) -> usize {
+    of_peer(log, peer).filter(|(_, probe)| Fate::of(probe, timeout) == Fate::Open).count()
+}
+
+/// Probes with a late or further reply that came after [`REMEMBERED`] later probes.
+fn forgotten(log: &[Probe], peer: IpAddr, timeout: Duration) -> BTreeSet<u64> {
+    let is_forgotten = |probe: &Probe| {
+        let kept = usize::from(Fate::of(probe, timeout) == Fate::Answered);
+        probe.arrived().skip(kept).any(|reply| {
+            let later = |other: &&Probe| probe.entered < other.entered && other.entered < reply.at;
+            log.iter().filter(later).count() > REMEMBERED
+        })
+    };
+    of_peer(log, peer).filter(|(_, probe)| is_forgotten(probe)).map(|(number, _)| number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::{self, Reply, peer4};
+    use kube_canary::units::Nanos;
+
+    const TIMEOUT: Duration = Duration::from_millis(300);
+
+    fn at(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    /// A probe that enters and is read at 10 ms × `sequence`, with replies: of all replies the how many-th, and after how
+    /// many milliseconds stamped and queued.
+    fn probe(sequence: u16, replies: &[(usize, u64, u64)]) -> Probe {
+        let entered = at(u64::from(sequence) * 10);
+        let reply = |&(order, stamped, queued): &(usize, u64, u64)| Reply {
+            due: entered,
+            arrived: Some(entered.plus(at(stamped))),
+            queued: Some(entered.plus(at(queued))),
+            order: Some(order),
+        };
+        let replies = replies.iter().map(reply).collect();
+        let fate = emulator::Fate::REQUEST_LOST;
+        Probe { peer: peer4(1), sequence, entered, read: entered, fate, replies }
+    }
+
+    #[test]
+    fn each_fate_is_expected_as_it_is_logged() {
+        let log = [
+            probe(0, &[(2, 35, 35)]),
+            probe(1, &[(0, 5, 5)]),
+            probe(2, &[]),
+            probe(3, &[(1, 1, 1), (4, 400, 400)]),
+            probe(4, &[(3, 301, 301)]),
+        ];
+        let found = expected(&log, peer4(1), TIMEOUT, |_| panic!("nothing is left open"));
+        assert_eq!(found.answered, [0, 1, 3].into());
+        assert_eq!(found.reordered, [0].into(), "two later ones were answered before it");
+        assert_eq!((found.lost, found.late, found.duplicate), (vec![2, 4], vec![4], vec![3]));
+        assert_eq!(open(&log, peer4(1), TIMEOUT), 0);
+    }
+
+    #[test]
+    fn a_reply_that_is_stamped_in_time_and_queued_too_late_may_be_either() {
+        let log = [probe(0, &[(0, 290, 310)])];
+        assert_eq!(open(&log, peer4(1), TIMEOUT), 1);
+        assert_eq!(expected(&log, peer4(1), TIMEOUT, |_| true).late, [0]);
+        assert_eq!(expected(&log, peer4(1), TIMEOUT, |_| false).answered, [0].into());
+    }
 }

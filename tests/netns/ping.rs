@@ -14,7 +14,7 @@ const PROBES: u64 = 100;
 fn ping(node: &Node, targets: &[&str]) -> (Option<i32>, Vec<Value>) {
     let targets = targets.iter().map(ToString::to_string).collect();
     let (interval, timeout) = (Duration::from_millis(10), Duration::from_millis(300));
-    Ping { node, socket: Socket::Raw, targets, count: PROBES, interval, timeout }.run()
+    Ping { node, socket: Socket::Raw, targets, count: Some(PROBES), interval, timeout }.run()
 }
 
 /// The numbers of the probes of which `what` is told.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::common::process::{Process, unique};
+use crate::common::until::until;
 use crate::mesh::{Node, Socket};
 use crate::namespace::DIRECTORY;
 
@@ -16,29 +17,61 @@ pub struct Ping<'a> {
     pub node: &'a Node,
     pub socket: Socket,
     pub targets: Vec<String>,
-    /// Probes per target.
-    pub count: u64,
+    /// Probes per target; none: until a signal comes.
+    pub count: Option<u64>,
     pub interval: Duration,
     pub timeout: Duration,
 }
 
+/// A run that has not ended.
+pub struct Running {
+    process: Process,
+    output: PathBuf,
+}
+
 impl Ping<'_> {
-    /// Runs it to its end: its exit code, and its objects.
-    pub fn run(&self) -> (Option<i32>, Vec<Value>) {
+    fn start(&self) -> Running {
         let directory = Path::new(DIRECTORY);
         let output = unique(directory, "out");
         let mut command = self.node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
         let ms = |time: Duration| format!("{}ms", time.as_millis());
-        command.arg("ping").args(&self.targets).args(["--json", "--count", &self.count.to_string()]);
+        command.arg("ping").args(&self.targets).arg("--json");
         command.args(["--interval", &ms(self.interval), "--timeout", &ms(self.timeout)]);
+        if let Some(count) = self.count {
+            command.args(["--count", &count.to_string()]);
+        }
         command.stdout(File::create(&output).expect("our directory is writable"));
         self.socket.permit(&self.node.namespace, &mut command);
-        let mut process = Process::start(&mut command, directory);
-        let code = process.end().code();
-        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", process.log());
-        let text = fs::read_to_string(&output).expect("our file");
-        let objects = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
-        (code, objects.collect())
+        Running { process: Process::start(&mut command, directory), output }
+    }
+
+    /// Runs it to its end: its exit code, and its objects.
+    pub fn run(&self) -> (Option<i32>, Vec<Value>) {
+        self.start().end()
+    }
+
+    /// Runs it until `is_done`, then ends it by a signal. Gives its objects.
+    pub fn run_until(&self, mut is_done: impl FnMut(&Running) -> Result<(), String>) -> Vec<Value> {
+        let running = self.start();
+        until("all is reported", || is_done(&running));
+        running.process.signal(libc::SIGINT);
+        running.end().1
+    }
+}
+
+impl Running {
+    /// The objects so far.
+    pub fn objects(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.output).expect("our file");
+        // The last line may not be whole yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    }
+
+    fn end(mut self) -> (Option<i32>, Vec<Value>) {
+        let code = self.process.end().code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.process.log());
+        (code, self.objects())
     }
 }
 
@@ -94,6 +127,18 @@ impl Told {
         if object["reordered"] == true {
             self.reordered.insert(sequence);
         }
+    }
+
+    /// How many probes below `end` are decided: answered or lost.
+    pub fn decided_below(&self, end: u64) -> u64 {
+        let lost = self.lost.iter().filter(|number| **number < end).count();
+        (self.answers.range(..end).count() + lost) as u64
+    }
+
+    /// How many replies to probes below `end` are reported.
+    pub fn replies_below(&self, end: u64) -> usize {
+        let further = self.late.iter().chain(&self.duplicate).filter(|number| **number < end).count();
+        self.answers.range(..end).count() + further
     }
 
     /// A count of the summary.

@@ -67,14 +67,29 @@ pub struct Reply {
     pub due: Nanos,
     /// When it left the device for the host's stack.
     pub arrived: Option<Nanos>,
+    /// By when it was through the stack, in the queue of the socket that it is for.
+    pub queued: Option<Nanos>,
     /// Which of all replies that was.
     pub order: Option<usize>,
 }
 
+/// A reply that has come back.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// Which of all replies it was.
+    pub order: usize,
+    /// The kernel's stamp.
+    pub at: Nanos,
+    /// By when it was in its socket's queue.
+    pub queued: Nanos,
+}
+
 impl Probe {
-    /// The replies that have come back, in order: which of all replies each was, and when.
-    pub fn arrived(&self) -> impl Iterator<Item = (usize, Nanos)> {
-        self.replies.iter().filter_map(|reply| Some((reply.order?, reply.arrived?)))
+    /// The replies that have come back, in order.
+    pub fn arrived(&self) -> impl Iterator<Item = Arrived> {
+        self.replies
+            .iter()
+            .filter_map(|reply| Some(Arrived { order: reply.order?, at: reply.arrived?, queued: reply.queued? }))
     }
 
     /// Whether nothing of it is still on its way.
@@ -83,7 +98,7 @@ impl Probe {
     }
 
     /// The first of them.
-    pub fn first(&self) -> Option<(usize, Nanos)> {
+    pub fn first(&self) -> Option<Arrived> {
         self.arrived().next()
     }
 }
@@ -215,16 +230,17 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
             self.waiting.push(Reverse(Waiting { due: *due, probe, reply, packet }));
         }
         assert!(self.waiting.len() <= WAITING_MAX && probe < LOG_MAX, "more than the link is made for");
-        let replies = dues.into_iter().map(|due| Reply { due, arrived: None, order: None }).collect();
+        let replies = dues.into_iter().map(|due| Reply { due, arrived: None, queued: None, order: None }).collect();
         log.push(Probe { peer: echo.to, sequence: echo.sequence, entered, read, fate, replies });
     }
 
     fn answer(&mut self, reply: &Waiting) {
         self.tun.write(&reply.packet);
+        let queued = monotonic();
         let arrived = self.on_the_wire(Echo::read(&reply.packet).expect("a reply of ours"));
         let mut log = self.log.lock().expect("the test is well");
         let entry = &mut log[reply.probe].replies[reply.reply];
-        (entry.arrived, entry.order) = (Some(arrived), Some(self.sent));
+        (entry.arrived, entry.queued, entry.order) = (Some(arrived), Some(queued), Some(self.sent));
         self.sent += 1;
     }
 
