@@ -1,7 +1,7 @@
 //! The mesh page in a real, headless Chromium, against our own server with made-up meshes.
 //!
-//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it leaves 127.0.0.1.
-//! `KUBE_CANARY_SCREENSHOTS=1` writes docs/images/mesh-*.png.
+//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it
+//! leaves 127.0.0.1. `KUBE_CANARY_SCREENSHOTS=1` writes docs/images/mesh-*.png.
 //!
 //! The page's time is the test's ([`CLOCK`]): no result depends on how fast the browser is.
 //!
@@ -47,9 +47,9 @@ fn told(browser: &Browser) {
     browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
 }
 
-/// Each call of the page's stopwatch takes 4 ms, and no time passes otherwise. Timers of a second and
-/// more wait for the test: nothing is gathered, and nothing given up, that it does not ask for. When
-/// the page yields between two rows, the test's `watch.turn` comes before the page goes on.
+/// Each call of the page's stopwatch takes 4 ms, and no time passes otherwise. Timers of a second
+/// and more wait for the test: nothing is gathered, or given up, that it does not ask for. When the
+/// page yields between two rows, the test's `watch.turn` comes before the page goes on.
 const CLOCK: &str = "
     window.watch = { began: Date.now(), passed: 0, look: 4, turn: () => {} };
     Date.now = () => watch.began + watch.passed;

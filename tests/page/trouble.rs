@@ -120,7 +120,8 @@ fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
     assert_eq!(waits(), json!([]), "hidden, nothing is planned");
     looked_at("visible");
     assert_eq!(waits(), json!([9_000]));
-    // A gathering that took 3 s is followed by ten times that. Its answer comes after this script at the earliest.
+    // A gathering that took 3 s is followed by ten times that. Its answer comes after this script at
+    // the earliest.
     browser.run("watch.look = 0; fire(); watch.passed += 3000");
     browser.until("!turns.running && timers.size === 1");
     assert_eq!(waits(), json!([30_000]));

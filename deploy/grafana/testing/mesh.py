@@ -47,8 +47,8 @@ def isolate(argv):
 
 
 PACKAGES = {"prometheus": "prometheus", "nft": "nftables", "ip": "iproute2"}
-# Every fourth probe, and none by chance. The other canaries, an odd number, send to it by turns. Four
-# has no divisor in common with an odd number, so that each of them loses some and none loses all.
+# Every fourth probe, and none by chance. The other canaries, an odd number, send to it by turns.
+# Four has no divisor in common with an odd number: each of them loses some and none loses all.
 DROPS = f"""table inet faults {{
   chain input {{
     type filter hook input priority 0;
@@ -131,7 +131,9 @@ class Mesh:
                                   f"--web.listen-address={PROMETHEUS.removeprefix('http://')}"])
 
     def conditions(self):
-        """What has to be in Prometheus for every query to return data, in the order in which it comes."""
+        """What has to be in Prometheus for every query to return data, in the order in which it
+        comes.
+        """
         window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.canaries)
         first, lossy = self.canaries[0][0], self.canaries[1][0]
         return {
@@ -153,7 +155,8 @@ class Mesh:
         while time.monotonic() < end and all(process.poll() is None for process in self.processes):
             try:
                 at = self.settled()
-                lacks = next((what for what, condition in self.conditions().items() if not self.values("instant", condition, at)), None)
+                conditions = self.conditions().items()
+                lacks = next((what for what, condition in conditions if not self.values("instant", condition, at)), None)
                 if lacks is None:
                     self.at = at
                     return
@@ -171,7 +174,7 @@ class Mesh:
         """The latest time up to which no sample is still to come, or 0.
 
         A canary's scrapes follow each other and are stored whole, a failed one as well. So none is
-        under way whose samples are older than the newest of the canary that was scraped least recently.
+        under way whose samples are older than the newest ones of each canary.
         """
         last = self.values("instant", f"min(timestamp(up)) and on () (count(up) == {len(self.canaries)})", time.time())
         return float(last[0]) if last else 0.0
