@@ -117,6 +117,8 @@ impl Browser {
             &json!({"capabilities": {"alwaysMatch": {
                 // Not to wait for pages to have loaded: how they come is what is tested.
                 "pageLoadStrategy": "none",
+                // Less would end a script that a busy machine holds up.
+                "timeouts": {"script": PATIENCE.as_millis()},
                 "goog:loggingPrefs": {"browser": "ALL", "performance": performance},
                 "goog:chromeOptions": {"binary": chromium, "args": arguments},
             }}}),

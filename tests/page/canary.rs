@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
-use kube_canary::http::{Render, Reply, Routes, Server};
+use kube_canary::http::{Live, Reply, Routes, ServeLimits, Server};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::mesh::page;
 
@@ -13,13 +14,15 @@ use crate::leaks::NoLeaks;
 use crate::made_up::{self, Mesh};
 
 const JSON: &str = "application/json";
+/// No browser is held up for so long: what the server cuts off is not what is tested here.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// How the next gathering goes.
 #[derive(Clone)]
 pub enum Gathering {
     /// Every byte of this.
     Whole(Arc<str>),
-    /// Up to this byte until [`Shared::released`], then the rest.
+    /// Up to this byte until [`Shared::release`], then the rest.
     Held(Arc<str>, usize),
     /// Up to this byte.
     Broken(Arc<str>, usize),
@@ -30,11 +33,18 @@ pub enum Gathering {
 /// What the test and the server share.
 pub struct Shared {
     gathering: Mutex<Gathering>,
-    pub released: AtomicUsize,
+    hold: Mutex<Hold>,
     pub gatherings: AtomicUsize,
     hours: Mutex<Vec<String>>,
     layers: Vec<(&'static str, &'static str)>,
     test: ScopeNumber,
+}
+
+/// What a held answer waits for.
+#[derive(Default)]
+struct Hold {
+    is_released: bool,
+    waits: Option<Waker>,
 }
 
 /// The server, until it is dropped.
@@ -68,14 +78,15 @@ impl Canary {
         let no_leaks = NoLeaks::here();
         let shared = Arc::new(Shared {
             gathering: Mutex::new(gathering()),
-            released: AtomicUsize::new(0),
+            hold: Mutex::default(),
             gatherings: AtomicUsize::new(0),
             hours: Mutex::default(),
             layers: layers.to_vec(),
             test: no_leaks.number(),
         });
         let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-        let server = bound.start(2, Arc::new(Answers(Arc::clone(&shared)))).expect("a server");
+        let limits = ServeLimits { request_head_time: PATIENCE, response_time: PATIENCE, ..ServeLimits::default() };
+        let server = bound.start_with(2, Arc::new(Answers(Arc::clone(&shared))), limits).expect("a server");
         let address = format!("http://{}/", server.local_addr());
         Self { address, shared, server: Some(server), _no_leaks: no_leaks }
     }
@@ -87,6 +98,17 @@ impl Canary {
     /// Paths of hours that were asked for.
     pub fn hours(&self) -> Vec<String> {
         lock(&self.shared.hours).clone()
+    }
+}
+
+impl Shared {
+    /// The rest of a held answer goes out.
+    pub fn release(&self) {
+        let mut hold = lock(&self.hold);
+        hold.is_released = true;
+        if let Some(waker) = hold.waits.take() {
+            waker.wake();
+        }
     }
 }
 
@@ -102,7 +124,7 @@ impl Routes for Answers {
                     let end = end.unwrap_or(text.len());
                     let body =
                         Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
-                    Reply::Stream { content_type: JSON, body: Box::new(body) }
+                    Reply::Live { content_type: JSON, body: Box::new(body) }
                 };
                 match lock(&self.0.gathering).clone() {
                     Gathering::Whole(text) => body(text, None, None),
@@ -125,19 +147,19 @@ impl Routes for Answers {
     }
 }
 
-impl Render for Body {
-    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+impl Live for Body {
+    fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         if self.sent == self.held_at && self.held_at < self.end {
-            if self.shared.released.load(SeqCst) == 0 {
-                // Comes again at once; the pause leaves the processor to the browser.
-                std::thread::sleep(Duration::from_millis(1));
-                return true;
+            let mut hold = lock(&self.shared.hold);
+            if !hold.is_released {
+                hold.waits = Some(cx.waker().clone());
+                return Poll::Pending;
             }
             self.held_at = self.end;
         }
         let until = self.held_at.min(self.sent + FRAME_BYTES);
         out.extend_from_slice(&self.text.as_bytes()[self.sent..until]);
         self.sent = until;
-        self.sent < self.end
+        Poll::Ready(self.sent < self.end)
     }
 }

@@ -1,18 +1,20 @@
 //! Three hundred nodes: 90,000 pairs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
-use kube_canary::allocator::finder::unfollowed;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::browser::{Browser, key};
+use crate::browser::key;
 use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, Pair, losing, well};
-use crate::{HELPERS, opened, picture};
+use crate::{opened, opening, picture};
 
 const NODES: usize = 300;
 const BAD: usize = 6;
+/// One agent does not answer.
+const ROWS: usize = NODES - 1;
+/// The page yields after 12 ms, and each line takes 4 ms by its stopwatch: see [`crate::CLOCK`].
+const LINES_A_TURN: usize = 3;
 
 /// One node loses a tenth of what comes in; a few pairs lost a probe; some sources probe four of five.
 fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
@@ -35,58 +37,10 @@ pub fn mesh() -> Mesh {
     mesh
 }
 
-/// Notes when the page first answers a key with the name of a pair, and when its verdict stands.
-const STOPWATCH: &str = "
-    window.noted = {};
-    const note = (name) => { noted[name] ??= performance.now(); };
-    const look = () => {
-        if (document.readyState === 'loading') return setTimeout(look, 5);
-        new MutationObserver(() => {
-            if ($('headline').textContent.includes('007')) note('verdict');
-        }).observe($('headline'), { childList: true, characterData: true, subtree: true });
-        const press = () => {
-            map.focus();
-            map.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
-            if (!$('here').textContent.includes('→')) return setTimeout(press, 5);
-            note('key');
-            noted.rows = mesh.rows.size;
-        };
-        press();
-    };
-    if (location.protocol !== 'about:') look();
-";
-
 #[test]
 fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     let canary = Canary::of(&mesh());
-    let browser = Browser::start(false);
-    browser.before_pages(HELPERS);
-    browser.before_pages(STOPWATCH);
-    let mut meanwhile = 0;
-    for _ in 0..3 {
-        browser.open(&canary.address);
-        browser.until("noted.verdict && noted.key && !turns.running && !view.stale && !view.frame");
-        let noted = browser.run("return { ...noted, now: performance.now(), bytes: performance.getEntriesByType('resource').find((e) => e.name.endsWith('/mesh')).decodedBodySize }");
-        let time = |name: &str| noted[name].as_f64().unwrap_or_else(|| panic!("{name}: {noted}"));
-        meanwhile += usize::from(time("key") <= time("verdict") && time("rows") < 299.0);
-        // What the test harness keeps of it for later is not ours.
-        unfollowed(|| {
-            eprintln!(
-                "300 nodes, {} bytes: a key answered {:.0} ms after navigation began ({} rows), verdict and all rows after {:.0} ms",
-                noted["bytes"],
-                time("key"),
-                noted["rows"],
-                time("verdict")
-            );
-        });
-        browser.open("about:blank");
-        browser.until("location.protocol === 'about:'");
-    }
-    // A browser that the machine holds up before its first frame has all rows by then; that they are answered while half the
-    // rows are there is the next test's.
-    assert!(meanwhile >= 2, "keys are answered while rows come: {meanwhile} times of 3");
-    browser.open(&canary.address);
-    browser.until("noted.verdict && !turns.running && !view.stale && !view.frame");
+    let browser = opened(&canary, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-007 is losing packets from 298 of 298 sources");
     assert_eq!(
         browser.run("return [mesh.rows.size, view.rows.nodes.length, view.columns.nodes.length]"),
@@ -129,9 +83,7 @@ fn rows_are_shown_as_they_come() {
     let whole: Arc<str> = mesh.answer().into();
     let half = whole.match_indices('\n').nth(NODES / 2).expect("rows").0 + 1;
     let canary = Canary::serve(&mesh.layers, || Gathering::Held(whole, half));
-    let browser = Browser::start(false);
-    browser.before_pages(HELPERS);
-    browser.open(&canary.address);
+    let browser = opening(&canary, false);
     browser.until(&format!("mesh.rows.size === {} && !view.frame", NODES / 2));
     let said = browser.text("$('headline').textContent");
     assert_eq!(said, "Gathering the agents' rows", "no verdict before all is there");
@@ -146,10 +98,26 @@ fn rows_are_shown_as_they_come() {
     browser.press(&[key::RIGHT]);
     assert!(
         browser.text("$('here').textContent").contains("node-001 (zone-a) → node-004 (zone-a): 0 % lost"),
-        "a key is answered meanwhile"
+        "a key is answered while half of the rows are there"
     );
-    canary.shared.released.store(1, SeqCst);
+    // From here on, a key is pressed each time that the page yields between two rows.
+    browser.run(
+        "window.noted = [];
+        watch.turn = () => {
+            map.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+            noted.push([mesh.at, mesh.rows.size, $('here').textContent.split(':')[0]]);
+        }",
+    );
+    canary.shared.release();
     browser.until("$('headline').textContent.startsWith('node-007 is losing')");
+    // The first line of the answer is no row, so that the third line is the second row.
+    let turns = (1..=ROWS).filter(|rows| (rows + 1) % LINES_A_TURN == 0 && *rows > NODES / 2);
+    // Each key goes one column on. A zone's nodes, which are every third, stand side by side.
+    let answered =
+        |(turn, rows)| json!([null, rows, format!("node-001 (zone-a) → node-{:03} (zone-a)", 3 * (turn + 2) + 1)]);
+    let answered: Vec<Value> = turns.enumerate().map(answered).collect();
+    assert_eq!(answered.len(), 50, "as many turns as the second half of the rows has");
+    assert_eq!(browser.run("return noted"), Value::from(answered), "each turn: no verdict yet, and its key's answer");
     assert_eq!(browser.console(), [""; 0]);
 }
 

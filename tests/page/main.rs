@@ -1,8 +1,9 @@
 //! The mesh page in a real, headless Chromium, against our own server with made-up meshes.
 //!
-//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it leaves 127.0.0.1. What was
-//! measured is printed with `-- --nocapture`; no test asserts an absolute time. `KUBE_CANARY_SCREENSHOTS=1` writes
-//! docs/images/mesh-*.png.
+//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it
+//! leaves 127.0.0.1. `KUBE_CANARY_SCREENSHOTS=1` writes docs/images/mesh-*.png.
+//!
+//! The page's time is the test's ([`CLOCK`]): no result depends on how fast the browser is.
 //!
 //! The page's own names (`view`, `pen`) are read where the truth is in pixels: a canvas has nothing else to ask.
 
@@ -24,12 +25,19 @@ mod what_is_shown;
 use browser::Browser;
 use canary::Canary;
 
-/// Opens the page and waits for its verdict; `cell(row, column)` is the place of a cell in the window, and
+/// Begins to open the page; `place(row, column)` is the place of a cell in the window, and
 /// `colors(row, column)` are all that it is drawn in.
-fn opened(canary: &Canary, watched: bool) -> Browser {
+fn opening(canary: &Canary, watched: bool) -> Browser {
     let browser = Browser::start(watched);
+    browser.before_pages(CLOCK);
     browser.before_pages(HELPERS);
     browser.open(&canary.address);
+    browser
+}
+
+/// Opens the page and waits for its verdict.
+fn opened(canary: &Canary, watched: bool) -> Browser {
+    let browser = opening(canary, watched);
     told(&browser);
     browser
 }
@@ -38,6 +46,32 @@ fn opened(canary: &Canary, watched: bool) -> Browser {
 fn told(browser: &Browser) {
     browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
 }
+
+/// Each call of the page's stopwatch takes 4 ms, and no time passes otherwise. Timers of a second
+/// and more wait for the test: nothing is gathered, or given up, that it does not ask for. When the
+/// page yields between two rows, the test's `watch.turn` comes before the page goes on.
+const CLOCK: &str = "
+    window.watch = { began: Date.now(), passed: 0, look: 4, turn: () => {} };
+    Date.now = () => watch.began + watch.passed;
+    performance.now = () => (watch.passed += watch.look);
+    window.timers = new Map();
+    const [start, stop] = [setTimeout.bind(window), clearTimeout.bind(window)];
+    let held = 0;
+    window.setTimeout = (work, time, ...more) => {
+        if (time === undefined) return start(() => { watch.turn(); work(); });
+        if (time < 1000) return start(work, time, ...more);
+        timers.set(--held, { work, time });
+        return held;
+    };
+    window.clearTimeout = (id) => timers.delete(id) || stop(id);
+    AbortSignal.timeout = () => new AbortController().signal;
+    window.fire = () => {
+        const [[id, { work }]] = timers;
+        timers.delete(id);
+        work();
+    };
+    window.waits = () => [...timers.values()].map(({ time }) => time);
+";
 
 const HELPERS: &str = "
     const middle = (of, i) => of.starts[i] + of.size / 2;

@@ -4,6 +4,9 @@ in them ends with this process, also when it is killed.
 Each binary runs twice, on what it takes for a small and a large machine (a file of its own over the kernel's list of processors),
 so that there is a slope over processors. One canary loses what it is sent in part (nftables); one peer never answers and leaves the
 list; one cannot be sent to. So all that a dashboard asks for has happened.
+
+Every query is evaluated at one time, at which all of that is in Prometheus. So its result does not
+depend on when it is asked.
 """
 import json
 import os
@@ -15,14 +18,17 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from . import queries
+
 PORT = 9877
 # The canaries have 127.0.0.11 and following: 127.0.0.1 is an address of everybody's own, and so nobody's peer.
 LOSSY = "127.0.0.12"
 SILENT = "127.0.0.99"
 PROMETHEUS = "http://127.0.0.1:9090"
 CPU_LISTS = ["0-1", "0-31"]
-WAIT_SECONDS = 60
-OFFSET = "7s"  # beyond queries.CUSTOM's
+WAIT_SECONDS = 180
+# A peer that left is probed on for 10 s. It leaves and comes back by turns until that is seen.
+LEAVING_SECONDS = 15
 
 
 class Refused(Exception):
@@ -41,17 +47,19 @@ def isolate(argv):
 
 
 PACKAGES = {"prometheus": "prometheus", "nft": "nftables", "ip": "iproute2"}
+# Every fourth probe, and none by chance. The other canaries, an odd number, send to it by turns.
+# Four has no divisor in common with an odd number: each of them loses some and none loses all.
 DROPS = f"""table inet faults {{
   chain input {{
     type filter hook input priority 0;
     ip daddr {SILENT} drop
-    ip daddr {LOSSY} icmp type echo-request numgen random mod 100 < 20 drop
+    ip daddr {LOSSY} icmp type echo-request numgen inc mod 4 == 0 drop
   }}
 }}"""
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
         return answer.read()
 
 
@@ -63,6 +71,7 @@ class Mesh:
         self.processes = []
         kinds = [(binary.resolve(), cpus) for binary in binaries for cpus in CPU_LISTS]
         self.canaries = [(f"node-{n}", f"127.0.0.{10 + n}", f"zone-{n % 2}", *kind) for n, kind in enumerate(kinds, 1)]
+        self.at = None  # the time of every query
 
     def __enter__(self):
         try:
@@ -71,13 +80,7 @@ class Mesh:
             for canary in self.canaries:
                 self.start_canary(*canary)
             self.start_prometheus()
-            self.until("every canary is scraped", f"count(kube_canary_build_info) == {len(self.canaries)}")
-            self.until("loss shows", "count(rate(kube_canary_probes_lost_total[5s]) > 0) > 0")
-            self.until("a peer cannot be sent to", "kube_canary_probe_send_errors_total > 0")
-            self.write_peers(self.canaries[0][0], silent=False)
-            # Two samples: one makes no rate.
-            self.until("a peer has left", "rate(kube_canary_probes_terminating_total[8s])")
-            self.until("there is a past", f"count(kube_canary_probes_sent_total offset {OFFSET}) > 0")
+            self.pin()
             return self
         except BaseException:
             self.__exit__()
@@ -127,39 +130,70 @@ class Mesh:
         self.start("prometheus", ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={self.directory}/tsdb",
                                   f"--web.listen-address={PROMETHEUS.removeprefix('http://')}"])
 
-    def until(self, what, condition):
-        end = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < end:
-            if any(process.poll() is not None for process in self.processes):
-                break
+    def conditions(self):
+        """What has to be in Prometheus for every query to return data, in the order in which it
+        comes.
+        """
+        window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.canaries)
+        first, lossy = self.canaries[0][0], self.canaries[1][0]
+        return {
+            "every canary is scraped": f"count(kube_canary_build_info) == {count}",
+            "every canary probes every other one and is answered":
+                f"count(rate(kube_canary_probe_rtt_seconds_count[{window}]) > 0) == {count * (count - 1)}",
+            "every other canary loses what it sends to the lossy one":
+                f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}"}}[{window}]) > 0) == {count - 1}',
+            "a peer cannot be sent to":
+                f'rate(kube_canary_probe_send_errors_total{{source_node="{first}"}}[{window}]) > 0',
+            "a peer has left": f'rate(kube_canary_probes_terminating_total{{source_node="{first}"}}[{window}])',
+            "there is a past":
+                f"count(count by (source_node) (kube_canary_probes_sent_total offset {before})) == {count}",
+        }
+
+    def pin(self):
+        """Finds a time at which all conditions hold: that of every query from then on."""
+        end, leaves, silent, lacks = time.monotonic() + WAIT_SECONDS, time.monotonic(), True, "Prometheus answers"
+        while time.monotonic() < end and all(process.poll() is None for process in self.processes):
             try:
-                if self.values("instant", condition):
+                at = self.settled()
+                conditions = self.conditions().items()
+                lacks = next((what for what, condition in conditions if not self.values("instant", condition, at)), None)
+                if lacks is None:
+                    self.at = at
                     return
+                if lacks == "a peer has left" and time.monotonic() >= leaves:
+                    silent = not silent
+                    self.write_peers(self.canaries[0][0], silent)
+                    leaves = time.monotonic() + LEAVING_SECONDS
             except (OSError, Refused):
                 pass  # Prometheus does not listen yet, or is not ready
             time.sleep(0.2)
         logs = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-600:]}" for log in sorted(self.directory.glob("*.log")))
-        raise SystemExit(f"awaited in vain: {what}: {condition}{logs}")
+        raise SystemExit(f"not so within {WAIT_SECONDS} s, or a process has ended: {lacks}{logs}")
+
+    def settled(self):
+        """The latest time up to which no sample is still to come, or 0.
+
+        A canary's scrapes follow each other and are stored whole, a failed one as well. So none is
+        under way whose samples are older than the newest ones of each canary.
+        """
+        last = self.values("instant", f"min(timestamp(up)) and on () (count(up) == {len(self.canaries)})", time.time())
+        return float(last[0]) if last else 0.0
 
     def exported(self):
-        """Every name that a canary's /metrics holds, of all of them."""
-        names = set()
-        for _, address, *_ in self.canaries:
-            for line in get(f"http://{address}:{PORT}/metrics").decode().splitlines():
-                if line and not line.startswith("#"):
-                    names.add(line.split("{")[0].split(" ")[0])
-        return names
+        """Every name that was in a canary's /metrics. Prometheus adds names of its own."""
+        names = self.values("label_values", 'label_values({job="kube-canary"}, __name__)')
+        return {name for name in names if name != "up" and not name.startswith("scrape_")}
 
-    def values(self, kind, text):
-        """What a query returns, as Prometheus writes it."""
-        now = time.time()
+    def values(self, kind, text, at=None):
+        """What a query returns at the pinned time, or at another one, as Prometheus writes it."""
+        at = self.at if at is None else at
         if kind == "label_values":
             selector, label = text.removeprefix("label_values(").removesuffix(")").rsplit(",", 1)
-            path, parameters = f"label/{label.strip()}/values", {"match[]": selector, "start": now - 60, "end": now}
+            path, parameters = f"label/{label.strip()}/values", {"match[]": selector, "start": at - 60, "end": at}
         elif kind == "instant":
-            path, parameters = "query", {"query": text, "time": now}
+            path, parameters = "query", {"query": text, "time": at}
         else:
-            path, parameters = "query_range", {"query": text, "start": now - 3, "end": now, "step": 1}
+            path, parameters = "query_range", {"query": text, "start": at - 3, "end": at, "step": 1}
         try:
             answer = json.loads(get(f"{PROMETHEUS}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))
         except urllib.error.HTTPError as error:
