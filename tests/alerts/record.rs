@@ -1,0 +1,225 @@
+//! What the canaries exported, step by step, and what the shipped rules make of it on a clock that
+//! is none of the machine's.
+//!
+//! A step ends when every link has been probed [`PROBES`] times more, by the agents' own counters,
+//! and is 5 seconds to the rules: a scrape of agents that probe once a second. A machine that is
+//! held up makes steps in which more was probed, never fewer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::PATIENCE;
+use crate::common::process::unique;
+use crate::common::scrape::Metrics;
+use crate::common::until::until_within;
+use crate::mesh::{Mesh, NODES, Node};
+use crate::namespace::{DIRECTORY, run, tool};
+use crate::prometheus::{HASTE, PORT};
+
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
+/// Seconds of a step, to the rules.
+const STEP: usize = 5;
+/// Probes of each link in a step, at least.
+const PROBES: f64 = 5.0;
+/// Looks into the counters are saved for so long, nearly a step; it decides nothing.
+const PAUSE: Duration = Duration::from_millis(900 * STEP as u64 / HASTE);
+
+/// The series that says which agents were held up.
+const HELD_UP: &str = "held_up";
+/// All that tells one alert from another.
+const LABELS: &str = "alertname, node, zone, reason, source_node, peer_node, source_zone, peer_zone";
+
+/// One scrape of every node, in the order of [`NODES`].
+type Scrapes = Vec<Metrics>;
+
+pub struct Record<'a> {
+    mesh: &'a Mesh,
+    steps: Vec<Scrapes>,
+}
+
+fn scrape(node: &Node) -> Result<Metrics, String> {
+    node.namespace.within(|| Metrics::of(([127, 0, 0, 1], PORT).into()))
+}
+
+/// All of them, if no packet reached the last node in between. The rules set its count of echoes
+/// against what the others counted, so these must be of one time.
+fn scrapes(mesh: &Mesh) -> Result<Scrapes, String> {
+    let mut scrapes = mesh.nodes.iter().rev().map(scrape).collect::<Result<Scrapes, String>>()?;
+    let again = scrape(mesh.nodes.last().expect("a mesh has nodes"))?;
+    let echoes = |metrics: &Metrics| {
+        ["echo_requests_received_total", "echo_replies_sent_total"].map(|name| metrics.value(name, &[]))
+    };
+    if echoes(&scrapes[0]) != echoes(&again) {
+        return Err("packets came during the scrapes".into());
+    }
+    scrapes.reverse();
+    Ok(scrapes)
+}
+
+/// Probes of each link since.
+fn probes(before: &Scrapes, after: &Scrapes) -> Vec<f64> {
+    let agents = before.iter().zip(after).zip(NODES);
+    let links = agents.flat_map(|((before, after), source)| {
+        let peers = NODES.into_iter().filter(move |peer| *peer != source);
+        peers.map(|peer| after.link(peer, "icmp").since(before.link(peer, "icmp")).sent)
+    });
+    links.collect()
+}
+
+/// The most probes of a link since.
+fn longest(before: &Scrapes, after: &Scrapes) -> f64 {
+    probes(before, after).into_iter().fold(0.0, f64::max)
+}
+
+/// By which reasons the agent may count as starved for this step: where none of a window's steps is
+/// above a threshold of the rules, nor is the window.
+fn held_up(before: &Metrics, after: &Metrics) -> [(&'static str, bool); 5] {
+    let of = |metrics: &Metrics, name: &str, labels: &[(&str, &str)]| metrics.value(name, labels);
+    let grown = |name: &str, labels: &[(&str, &str)]| {
+        let count = |metrics| of(metrics, name, labels).unwrap_or_else(|| panic!("no {name}"));
+        count(after) - count(before)
+    };
+    let late = grown("probe_send_lag_seconds_count", &[]) - grown("probe_send_lag_seconds_bucket", &[("le", "0.1")]);
+    // Not every machine has a cgroup that says so.
+    let throttled = |metrics| of(metrics, "cgroup_throttled_seconds_total", &[]).unwrap_or(0.0);
+    [
+        ("send_lag", late > 0.0),
+        ("run_delay", grown("probe_thread_run_delay_seconds_total", &[]) > 0.2 * STEP as f64),
+        ("throttled", throttled(after) - throttled(before) > 0.05 * STEP as f64),
+        ("skipped", grown("probes_skipped_total", &[]) > 0.0),
+        ("queue_drops", grown("receive_queue_drops_total", &[]) > 0.0),
+    ]
+}
+
+impl<'a> Record<'a> {
+    /// Begins once every node has heard of every other.
+    pub fn new(mesh: &'a Mesh) -> Self {
+        let first = until_within(PATIENCE, "every link has been probed", || {
+            let none = vec![Metrics(Vec::new()); NODES.len()];
+            let first = scrapes(mesh)?;
+            if probes(&none, &first).iter().all(|&count| count > 0.0) { Ok(first) } else { Err("not yet".into()) }
+        });
+        Self { mesh, steps: vec![first] }
+    }
+
+    /// The number of the last step.
+    pub fn now(&self) -> usize {
+        self.steps.len() - 1
+    }
+
+    pub fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            thread::sleep(PAUSE);
+            let last = &self.steps[self.now()];
+            let next = until_within(PATIENCE, "every link is probed", || {
+                let next = scrapes(self.mesh)?;
+                let probes = probes(last, &next);
+                if probes.iter().all(|&count| count >= PROBES) { Ok(next) } else { Err(format!("{probes:?}")) }
+            });
+            self.steps.push(next);
+        }
+    }
+
+    /// Goes on until no link had more than twice the probes that it should in the last `count` steps.
+    pub fn steps_until_even(&mut self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while longest(&self.steps[self.now() - count], &self.steps[self.now()]) > 2.0 * PROBES * count as f64 {
+            assert!(Instant::now() < deadline, "the machine is held up all the time");
+            self.steps(1);
+        }
+    }
+
+    /// Waits for so many probes of one node to another since the last step.
+    pub fn wait_for_probes(&self, source: &str, peer: &str, count: f64) {
+        let at = NODES.iter().position(|name| *name == source).expect("a node");
+        let before = self.steps[self.now()][at].link(peer, "icmp");
+        until_within(PATIENCE, "it has probed on", || {
+            let since = scrape(&self.mesh.nodes[at])?.link(peer, "icmp").since(before);
+            if since.sent >= count { Ok(()) } else { Err(format!("{since:?}")) }
+        });
+    }
+
+    /// Has promtool evaluate the shipped rules over all of this.
+    ///
+    /// # Panics
+    /// Where a check does not hold, with what promtool says.
+    pub fn judge(&self, checks: &[Value]) {
+        let most = self.steps.windows(2).map(|pair| longest(&pair[0], &pair[1])).fold(0.0, f64::max);
+        println!("{} steps; the most probes of a link in one of them: {most}", self.now());
+        let test = json!({
+            "rule_files": [RULES],
+            "evaluation_interval": format!("{STEP}s"),
+            "tests": [{"interval": format!("{STEP}s"), "input_series": self.series(), "promql_expr_test": checks}],
+        });
+        let path = unique(Path::new(DIRECTORY), "test.json");
+        fs::write(&path, test.to_string()).expect("our own directory is writable");
+        print!("{}", run(tool("promtool").args(["test", "rules"]).arg(path), ""));
+    }
+
+    fn series(&self) -> Vec<Value> {
+        let mut series: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut put = |name: String, step: usize, value: f64| {
+            let values = series.entry(name).or_insert_with(|| vec!["_".into(); self.steps.len()]);
+            values[step] = value.to_string();
+        };
+        for (step, scrapes) in self.steps.iter().enumerate() {
+            for (node, metrics) in NODES.into_iter().zip(scrapes) {
+                for sample in &metrics.0 {
+                    let labels = sample.labels.iter().map(|(name, value)| format!("{name}={value:?},"));
+                    let labels: String = labels.collect();
+                    put(
+                        format!("{}{{{labels}job=\"kube-canary\",instance=\"{node}\"}}", sample.name),
+                        step,
+                        sample.value,
+                    );
+                }
+            }
+        }
+        for (at, node) in NODES.into_iter().enumerate() {
+            for (step, pair) in self.steps.windows(2).enumerate() {
+                for (reason, _) in held_up(&pair[0][at], &pair[1][at]).into_iter().filter(|(_, is)| *is) {
+                    println!("{node} was held up in step {}: {reason}", step + 1);
+                    // From now on: it stays in the window, and the alert has its delay.
+                    let name = format!("{HELD_UP}{{node=\"{node}\",reason=\"{reason}\"}}");
+                    (step + 1..self.steps.len()).for_each(|step| put(name.clone(), step, 1.0));
+                }
+            }
+        }
+        series.into_iter().map(|(name, values)| json!({"series": name, "values": values.join(" ")})).collect()
+    }
+}
+
+fn check(step: usize, expression: &str, expected: &[&str]) -> Value {
+    let samples: Vec<Value> = expected.iter().map(|labels| json!({"labels": labels, "value": 1})).collect();
+    json!({"expr": expression, "eval_time": format!("{}s", step * STEP), "exp_samples": samples})
+}
+
+/// Exactly these fire at that step, besides what agents rightly say of themselves: that they were
+/// held up, where the record has it.
+pub fn firing(step: usize, expected: &[&str]) -> Value {
+    let firing = format!("ALERTS{{alertstate=\"firing\"}} unless on (node, reason) {HELD_UP}");
+    check(step, &format!("count by ({LABELS}) ({firing})"), expected)
+}
+
+/// Exactly these have fired until that step, besides the same.
+pub fn ever(step: usize, expected: &[&str]) -> Value {
+    let ever = format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{}s])", (step + 1) * STEP);
+    check(step, &format!("group by ({LABELS}) ({ever} unless on (node, reason) {HELD_UP})"), expected)
+}
+
+/// The direction, of every node that loses packets.
+pub fn direction(step: usize, expected: &[&str]) -> Value {
+    check(step, "count by (node, direction) (kube_canary:node_loss_direction)", expected)
+}
+
+/// An agent fires as starved at that step.
+pub fn starved(step: usize, node: &str, reason: &str) -> Value {
+    let labels = format!("alertname=\"KubeCanaryAgentStarved\",node=\"{node}\",reason=\"{reason}\"");
+    let expression = format!("count by (node) (ALERTS{{alertstate=\"firing\",{labels}}})");
+    check(step, &expression, &[&format!("{{node=\"{node}\"}}")])
+}
