@@ -5,7 +5,8 @@
 //! clock is the canaries' own count of probes, so a machine that is held up makes the test longer,
 //! and no verdict different. A real [`prometheus`] has to come to the alert at some time, no more.
 //!
-//! Nothing here is random: each stream of echoes loses exactly its every tenth packet.
+//! Nothing here is random: each stream of echoes loses exactly its every tenth packet. Agents that
+//! the machine held up, or the test on purpose, say so in the record, by which their alert is judged.
 //!
 //! `cargo test --test alerts -- --nocapture`; needs Debian's prometheus, iproute2, nftables, and root or user namespaces.
 #![allow(dead_code, reason = "the mesh is that of tests/netns, which uses more of it")]
@@ -36,7 +37,7 @@ use namespace::DIRECTORY;
 use prometheus::{HASTE, PORT, Prometheus};
 use record::{Record, direction, ever, firing, starved};
 
-/// For what comes at some time: a machine that takes longer does not run the test at all.
+/// For what comes at some time: it ends a test that would never end, and decides nothing else.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Steps after which the rules judge a node: 3 minutes, and one round of the slower rules.
