@@ -1,14 +1,16 @@
-//! The shipped alerts over three real canaries in network namespaces, one of which loses every tenth
-//! echo that comes in.
+//! The shipped alerts over three real canaries in network namespaces, one of which loses every
+//! tenth echo that comes in.
 //!
 //! What fires, and when, is judged by promtool over a [`record`] of what the canaries exported. Its
 //! clock is the canaries' own count of probes, so a machine that is held up makes the test longer,
 //! and no verdict different. A real [`prometheus`] has to come to the alert at some time, no more.
 //!
 //! Nothing here is random: each stream of echoes loses exactly its every tenth packet. Agents that
-//! the machine held up, or the test on purpose, say so in the record, by which their alert is judged.
+//! the machine held up, or the test on purpose, say so in the record, by which their alert is
+//! judged.
 //!
-//! `cargo test --test alerts -- --nocapture`; needs Debian's prometheus, iproute2, nftables, and root or user namespaces.
+//! `cargo test --test alerts -- --nocapture`; needs Debian's prometheus, iproute2, nftables, and
+//! root or user namespaces.
 #![allow(dead_code, reason = "the mesh is that of tests/netns, which uses more of it")]
 
 #[path = "../common/mod.rs"]
@@ -34,7 +36,7 @@ use common::until::until_within;
 use faults::Faults;
 use mesh::{Mesh, Node, Socket};
 use namespace::DIRECTORY;
-use prometheus::{HASTE, PORT, Prometheus};
+use prometheus::{Alert, HASTE, PORT, Prometheus};
 use record::{Record, direction, ever, firing, starved};
 
 /// For what comes at some time: it ends a test that would never end, and decides nothing else.
@@ -44,8 +46,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 const KNOWN_AFTER: usize = 40;
 /// Steps within which the alert must be there: a minute, as docs/alerts.md promises.
 const NAMED_WITHIN: usize = 12;
-/// Steps after which the rules' window of 2 minutes holds only what came since: each loss is counted
-/// one step after it was sent, or two.
+/// Steps after which the rules' window of 2 minutes holds only what came since: each loss is
+/// counted one step after it was sent, or two.
 const WINDOW: usize = 26;
 /// Probes of one link for which an agent is held up: far above a fiftieth of those in the window.
 const HELD_UP: f64 = 25.0;
@@ -122,7 +124,7 @@ fn a_prometheus_that_scrapes_the_canaries_comes_to_the_alert() {
     let _faults = every_tenth(&mesh);
     until_within(PATIENCE, "c is named", || {
         let alerts = prometheus.firing();
-        let is_meant = |alert: &prometheus::Alert| {
+        let is_meant = |alert: &Alert| {
             [alert.label("alertname"), alert.label("node"), alert.label("zone"), alert.annotation("direction")]
                 == ["KubeCanaryNodeLossy", "c", "zone-c", "in"]
         };

@@ -18,7 +18,7 @@ use crate::common::process::unique;
 use crate::common::scrape::Metrics;
 use crate::common::until::until_within;
 use crate::mesh::{Mesh, NODES, Node};
-use crate::namespace::{DIRECTORY, run, tool};
+use crate::namespace::{run, tool};
 use crate::prometheus::{HASTE, PORT};
 
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
@@ -26,15 +26,16 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube
 const STEP: usize = 5;
 /// Probes of each link in a step, at least.
 const PROBES: f64 = 5.0;
-/// Echoes that may come between scrapes which are of one time. With one more under way on each of two
-/// links, counts differ by 4; the rules forgive a fifth of what was lost, which is above 22.
+/// Echoes that may come between scrapes which are of one time. With one more under way on each of
+/// two links, counts differ by 4; the rules forgive a fifth of what was lost, which is above 22.
 const BETWEEN: f64 = 2.0;
 /// Looks into the counters are saved for so long, nearly a step; it decides nothing.
 const PAUSE: Duration = Duration::from_millis(900 * STEP as u64 / HASTE);
 
 /// By which an agent counts as starved, if it sends at all.
 const REASONS: [&str; 5] = ["send_lag", "run_delay", "throttled", "skipped", "queue_drops"];
-/// Series of nodes and reasons: 1 where the agent may be starved, by the record, and where it must be.
+/// Series of nodes and reasons: 1 where the agent may be starved, by the record, and where it must
+/// be.
 const MAY: &str = "may_be_starved";
 const MUST: &str = "must_be_starved";
 /// All that tells one alert from another.
@@ -81,7 +82,8 @@ fn longest(before: &Scrapes, after: &Scrapes) -> f64 {
 /// [`REASONS`], as a multiple of what the rules allow.
 fn held_up(before: &Metrics, after: &Metrics, seconds: f64) -> [f64; 5] {
     let grown = |name: &str, labels: &[(&str, &str)]| {
-        // Not every machine has a cgroup that counts, and then the rules have nothing to go by either.
+        // Not every machine has a cgroup that counts, and then the rules have nothing to go by
+        // either.
         let count = |metrics: &Metrics| metrics.value(name, labels).unwrap_or(0.0);
         count(after) - count(before)
     };
@@ -113,8 +115,8 @@ impl<'a> Record<'a> {
         self.steps.len() - 1
     }
 
-    /// The last of them is of one time: for a direction the rules set the count of echoes at the last
-    /// node against what the others counted.
+    /// The last of them is of one time: for a direction the rules set the count of echoes at the
+    /// last node against what the others counted.
     pub fn steps(&mut self, count: usize) {
         for left in (0..count).rev() {
             thread::sleep(PAUSE);
@@ -129,7 +131,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Goes on until no link had more than twice the probes that it should in the last `count` steps.
+    /// Goes on until no link had more than twice the probes that it should in the last `count`
+    /// steps.
     pub fn steps_until_even(&mut self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while longest(&self.steps[self.now() - count], &self.steps[self.now()]) > 2.0 * PROBES * count as f64 {
@@ -148,8 +151,8 @@ impl<'a> Record<'a> {
         });
     }
 
-    /// Has promtool evaluate the shipped rules over all of this, and looks at what else must hold of
-    /// it: agents count as starved where they say that they were held up, and nowhere else.
+    /// Has promtool evaluate the shipped rules over all of this, and looks at what else must hold
+    /// of it: agents count as starved where they say that they were held up, and nowhere else.
     ///
     /// # Panics
     /// Where a check does not hold, with what promtool says.
@@ -170,15 +173,18 @@ impl<'a> Record<'a> {
                 "promql_expr_test": checks,
             }],
         });
-        let path = unique(Path::new(DIRECTORY), "test.json");
-        fs::write(&path, test.to_string()).expect("our own directory is writable");
-        print!("{}", run(tool("promtool").args(["test", "rules"]).arg(path), ""));
+        // It stays where a check does not hold: promtool says the same of it at any time.
+        let path = unique(Path::new(env!("CARGO_TARGET_TMPDIR")), "test.json");
+        fs::write(&path, test.to_string()).expect("the target directory is writable");
+        print!("{}", run(tool("promtool").args(["test", "rules"]).arg(&path), ""));
+        let _ = fs::remove_file(path);
     }
 
-    /// By each reason, whether a node's agent may count as starved at that step, and whether it must.
+    /// By each reason, whether a node's agent may count as starved at that step, and whether it
+    /// must.
     ///
-    /// The rules' 2 minutes are the last 24 steps, or 23: Prometheus 3 leaves out the sample at their
-    /// very beginning. Between the two answers is what depends on that, and on rounding.
+    /// The rules' 2 minutes are the last 24 steps, or 23: Prometheus 3 leaves out the sample at
+    /// their very beginning. Between the two answers is what depends on that, and on rounding.
     fn starved(&self, at: usize, step: usize) -> Vec<(&'static str, bool, bool)> {
         let before = |steps: usize| Some(&self.steps[step.checked_sub(steps)?][at]);
         let after = &self.steps[step][at];
