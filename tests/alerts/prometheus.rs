@@ -26,15 +26,12 @@ pub struct Prometheus<'a> {
 }
 
 /// One that fires.
-#[derive(Debug, PartialEq)]
-pub struct Alert {
-    pub name: String,
-    json: Value,
-}
+#[derive(Debug)]
+pub struct Alert(Value);
 
 impl Alert {
     fn text(&self, kind: &str, name: &str) -> String {
-        self.json[kind][name].as_str().unwrap_or_default().to_owned()
+        self.0[kind][name].as_str().unwrap_or_default().to_owned()
     }
 
     pub fn label(&self, name: &str) -> String {
@@ -90,21 +87,17 @@ impl<'a> Prometheus<'a> {
     pub fn firing(&self) -> Vec<Alert> {
         let data = self.data("/api/v1/alerts");
         let alerts = data["alerts"].as_array().cloned().unwrap_or_default().into_iter();
-        let firing = alerts.filter(|alert| alert["state"] == "firing");
-        firing
-            .map(|json| Alert { name: json["labels"]["alertname"].as_str().unwrap_or_default().into(), json })
-            .collect()
+        alerts.filter(|alert| alert["state"] == "firing").map(Alert).collect()
     }
 
-    /// The name of the alert, if it is one, and the value of every sample.
-    pub fn query(&self, expression: &str) -> Vec<(String, f64)> {
+    /// The value of every sample.
+    pub fn query(&self, expression: &str) -> Vec<f64> {
         let escaped: String =
             expression.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect();
         let data = self.data(&format!("/api/v1/query?query={escaped}"));
         let samples = data["result"].as_array().cloned().unwrap_or_default();
-        let name = |sample: &Value| sample["metric"]["alertname"].as_str().unwrap_or_default().to_owned();
         let value = |sample: &Value| sample["value"][1].as_str().and_then(|value| value.parse().ok());
-        samples.iter().map(|sample| (name(sample), value(sample).expect("a number"))).collect()
+        samples.iter().map(|sample| value(sample).expect("a number")).collect()
     }
 }
 

@@ -91,7 +91,7 @@ pub fn without_raw_sockets(command: &mut Command) {
 }
 
 /// A program of the system: those we need lie in /usr/sbin, which is not in everybody's PATH.
-fn tool(program: impl AsRef<OsStr>) -> Command {
+pub fn tool(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
     command
@@ -101,6 +101,7 @@ fn tool(program: impl AsRef<OsStr>) -> Command {
 pub fn run(command: &mut Command, input: &str) -> String {
     let package = match command.get_program().to_str() {
         Some("nft") => "nftables",
+        Some("promtool") => "prometheus",
         _ => "iproute2",
     };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
