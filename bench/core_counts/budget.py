@@ -60,7 +60,8 @@ def _is_count(text: str) -> bool:
 def steady(measured: dict[Point, dict[str, int]], matrix: Matrix) -> dict[Point, int]:
     """Rss, with the fewest pages of the program file that the build has at any number of CPUs.
 
-    These do not follow the CPUs. But whatever a computer rarely runs, because it is slow just now, maps 64 KB of them.
+    These do not follow the CPUs. But code that runs only while the computer is slow maps 64 KB of
+    them, in one row and not in another.
     """
     figures = {}
     for point, row in measured.items():
@@ -75,8 +76,8 @@ def _file_kb(row: dict[str, int]) -> int:
 
 
 def violations(budget: dict[str, Build], measured: dict[Point, dict[str, int]], matrix: Matrix) -> list[str]:
-    """A line for each point of the matrix that is above its ceiling, rises with the CPUs where it may not, was not
-    measured, or has no ceiling."""
+    """A line for each point of the matrix that is above its ceiling, rises with the CPUs where it
+    may not, was not measured, or has no ceiling."""
     found = []
     figures = steady(measured, matrix)
     for point in matrix.points():
@@ -89,7 +90,8 @@ def violations(budget: dict[str, Build], measured: dict[Point, dict[str, int]], 
             found.append(f"not measured: {point}")
             continue
         if allowed is not None and figures[point] > allowed:
-            found.append(f"above its ceiling: {point}: {figures[point]} KB measured, {allowed} KB allowed")
+            figure = f"{figures[point]} KB measured, {allowed} KB allowed"
+            found.append(f"above its ceiling: {point}: {figure}")
         single = measured.get(point._replace(cores=1))
         if build and build.rise and single:
             written, limit = row["private_dirty_kb"], single["private_dirty_kb"] + build.rise

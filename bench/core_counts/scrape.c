@@ -1,21 +1,22 @@
 /*
  * Scrapes of one agent, in a fixed order: scrape PORT PATH HELD WHOLE SECONDS PREFIX
  *
- * First HELD requests at once. Nothing of their answers is read until none of them grows: each is then under way, and
- * blocked by its reader. So the peak does not depend on who was scheduled when. Then all of them are given up, as by
- * scrapers whose time is over.
+ * First HELD requests at once. Nothing of their answers is read until none of them grows: each is
+ * then under way, and blocked by its reader. So the peak does not depend on which thread ran when.
+ * Then all of them are given up, as by scrapers whose time is over.
  *
- * Then WHOLE answers, one after another, each read to its end. A response has a time limit of the agent's, 30 s. One
- * answer at a time is so far below it that no slow computer reaches it; all of them together were not.
+ * Then WHOLE answers, one after another, each read to its end. The agent cuts a response off after
+ * 30 s. One answer at a time is far below that on any computer; all of them together were not.
  *
- * An answer counts if it is a 200 and its body came whole, by its length or its last chunk. Prints one line:
+ * An answer counts if it is a 200 and its body came whole, by its length or its last chunk. Prints
+ * one line:
  *
  *   held=60 fewest=123456 whole=16 bytes=1234567 answered=200 milliseconds=815
  *
- * with the fewest bytes that a held answer had sent, the bytes of the shortest body, and how many lines of the first
- * body begin with PREFIX and do not end in " 0". Exit code 1 if any of it did not end well within SECONDS, which only
- * end what hangs; standard error says which and why. No allocation, no thread, so that it costs the small machine that
- * it runs in next to nothing.
+ * with the fewest bytes that had come of a held answer, the bytes of the shortest body, and how
+ * many lines of the last body begin with PREFIX and do not end in " 0". Exit code 1 if anything
+ * did not end well within SECONDS, which only end what hangs; standard error says which and why. No
+ * allocation, no thread, so that it costs the small machine that it runs in next to nothing.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,7 +32,8 @@
 #include <unistd.h>
 
 enum { CONNECTIONS_MAX = 64, HEAD_MAX = 4096, LINE_MAX_BYTES = 1024, READ_LOW = 32 * 1024 };
-/* Looks are counted, not time: a computer that stands still costs one look, and the agent runs before the next. */
+/* Looks are counted, not time: a computer that stands still costs one look, and the agent runs
+ * before the next. */
 enum { LOOK_MS = 50, STILL_LOOKS = 20 };
 enum state { HEAD, LENGTH, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER, DONE };
 
@@ -48,6 +50,7 @@ static struct sockaddr_in server = {.sin_family = AF_INET};
 static char request[512];
 static size_t request_length;
 static long long deadline;
+static int last; /* of the whole answers: by then every peer has had the most time */
 static char buffer[64 * 1024];
 static const char *prefix;
 static char line[LINE_MAX_BYTES];
@@ -65,7 +68,7 @@ static long long now_ms(void) {
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
-/* Lines of the first body; of one that is too long the end is not seen, and it does not count. */
+/* Lines of the last body; of one that is too long the end is not seen, and it does not count. */
 static void count(const char *bytes, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] != '\n') {
@@ -108,7 +111,7 @@ static void take(int index, struct answer *answer, const char *bytes, size_t len
     while (length) {
         if (answer->state == LENGTH || answer->state == CHUNK) {
             size_t part = length < answer->left ? length : (size_t)answer->left;
-            if (index == 0) count(bytes, part);
+            if (index == last) count(bytes, part);
             answer->bytes += part;
             answer->left -= part;
             bytes += part;
@@ -158,28 +161,30 @@ static long number(const char *text, long highest) {
     return value;
 }
 
-static int connection(int index) {
+/* A connection with a request at once: the agent closes one that has none for 5 s. */
+static int asked(int index) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof server)) fail(index, strerror(errno));
+    if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof server)) {
+        fail(index, strerror(errno));
+    }
+    ssize_t sent = send(fd, request, request_length, MSG_NOSIGNAL);
+    if (sent != (ssize_t)request_length) fail(index, strerror(errno));
     return fd;
 }
 
-static void ask(int index, int fd) {
-    if (send(fd, request, request_length, MSG_NOSIGNAL) != (ssize_t)request_length) fail(index, strerror(errno));
-}
-
-/* The fewest bytes that one of the answers has sent when none of them grows any more. */
+/* The fewest bytes that have come of an answer when none of them grows any more. */
 static int hold(int connections) {
     int sent[CONNECTIONS_MAX] = {0}, fewest = 0;
-    for (int i = 0; i < connections; i++) held[i] = connection(i);
-    for (int i = 0; i < connections; i++) ask(i, held[i]);
+    for (int i = 0; i < connections; i++) held[i] = asked(i);
     for (int still = 0; still < STILL_LOOKS; still++) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
         for (int i = 0; i < connections; i++) {
             int now;
             if (ioctl(held[i], FIONREAD, &now)) fail(i, strerror(errno));
             if (!now || now != sent[i]) still = -1;
-            if (still < 0 && now_ms() > deadline) fail(i, now ? "held, it still grows" : "held, without an answer");
+            if (still < 0 && now_ms() > deadline) {
+                fail(i, now ? "held, it still grows" : "held, without an answer");
+            }
             sent[i] = now;
             if (i == 0 || now < fewest) fewest = now;
         }
@@ -192,15 +197,14 @@ static int hold(int connections) {
 static unsigned long long whole(int index) {
     static struct answer answer;
     memset(&answer, 0, sizeof answer);
-    int fd = connection(index), low = READ_LOW;
-    ask(index, fd);
+    int fd = asked(index), low = READ_LOW;
     /* Without it the reader is woken for every frame of 6 KB, which in the emulator costs more than all the rest. */
     if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low)) fail(index, strerror(errno));
     long long begun = now_ms();
     for (;;) {
-        struct pollfd asked = {.fd = fd, .events = POLLIN};
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
         long long left = deadline - now_ms();
-        int ready = left > 0 ? poll(&asked, 1, (int)left) : 0;
+        int ready = left > 0 ? poll(&readable, 1, (int)left) : 0;
         if (ready < 0 && errno == EINTR) continue;
         if (ready < 0) fail(index, strerror(errno));
         if (ready == 0) fail(index, "not whole in time");
@@ -235,6 +239,7 @@ int main(int argc, char **argv) {
     request_length = (size_t)length;
 
     int fewest = hold(connections);
+    last = answers - 1;
     unsigned long long shortest = whole(0);
     for (int i = 1; i < answers; i++) {
         unsigned long long bytes = whole(i);
