@@ -234,9 +234,9 @@ static void report(const char *name, uint64_t wall_ns) {
         calls += workers[i].calls;
         calls_ns += workers[i].calls_ns;
     }
-    dprintf(STDOUT_FILENO, "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
+    dprintf(STDOUT_FILENO, "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
             cycle + 1, name, live, blocks, kilobytes(text, "\nRss:"), kilobytes(text, "\nAnonymous:"),
-            kilobytes(text, "\nAnonHugePages:"), table_kb, calls, calls_ns, wall_ns);
+            kilobytes(text, "\nAnonHugePages:"), kilobytes(text, "\nSwap:"), table_kb, calls, calls_ns, wall_ns);
 }
 
 static void run(enum phase next, const char *name) {
@@ -292,7 +292,7 @@ int main(int argc, char **argv) {
         workers[i] = (struct worker){.index = i, .random = mixed(seed * THREADS_MAX + i)};
         if ((errno = pthread_create(&workers[i].thread, NULL, work, &workers[i]))) die("pthread_create");
     }
-    dprintf(STDOUT_FILENO, "cycle,phase,live_bytes,live_blocks,rss_kb,anonymous_kb,anon_huge_kb,table_kb,calls,calls_cpu_ns,wall_ns\n");
+    dprintf(STDOUT_FILENO, "cycle,phase,live_bytes,live_blocks,rss_kb,anonymous_kb,anon_huge_kb,swap_kb,table_kb,calls,calls_cpu_ns,wall_ns\n");
     for (cycle = 0; cycle < cycles; cycle++) {
         run(GROW, "grown");
         if (damage) tables[0].blocks[0].bytes[0] ^= 1;

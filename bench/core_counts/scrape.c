@@ -1,32 +1,43 @@
 /*
- * Scrapes that are under way all at once: scrape PORT PATH CONNECTIONS SECONDS PREFIX
+ * Scrapes of one agent, in a fixed order: scrape PORT PATH HELD WHOLE SECONDS PREFIX
  *
- * Connects all of them to 127.0.0.1, sends all requests, and then reads all answers in turns, some 32 KB at a time. An answer counts if it is a
- * 200 and its body came whole, by its length or its last chunk. Prints one line:
+ * First HELD requests at once. Nothing of their answers is read until none of them grows: each is
+ * then under way, and blocked by its reader. So the peak does not depend on which thread ran when.
+ * Then all of them are given up, as by scrapers whose time is over.
  *
- *   scrapes=48 bytes=1234567 answered=200 milliseconds=815
+ * Then WHOLE answers, one after another, each read to its end. The agent cuts a response off after
+ * 30 s. One answer at a time is far below that on any computer; all of them together were not.
  *
- * with the bytes of the shortest body, and how many lines of the first body begin with PREFIX and do not end in " 0". Exit
- * code 1 if any scrape did not end well within SECONDS; standard error says which and why. No allocation, no thread, so
- * that it costs the small machine that it runs in next to nothing.
+ * An answer counts if it is a 200 and its body came whole, by its length or its last chunk. Prints
+ * one line:
+ *
+ *   held=60 fewest=123456 whole=16 bytes=1234567 answered=200 milliseconds=815
+ *
+ * with the fewest bytes that had come of a held answer, the bytes of the shortest body, and how
+ * many lines of the last body begin with PREFIX and do not end in " 0". Exit code 1 if anything
+ * did not end well within SECONDS, which only end what hangs; standard error says which and why. No
+ * allocation, no thread, so that it costs the small machine that it runs in next to nothing.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { CONNECTIONS_MAX = 64, HEAD_MAX = 4096, LINE_MAX_BYTES = 1024, READ_LOW = 32 * 1024 };
+/* Looks are counted, not time: a computer that stands still costs one look, and the agent runs
+ * before the next. */
+enum { LOOK_MS = 50, STILL_LOOKS = 20 };
 enum state { HEAD, LENGTH, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER, DONE };
 
 struct answer {
-    int socket;
     enum state state;
     unsigned long long left; /* bytes of the body, or of its chunk, that are still to come */
     unsigned long long bytes;
@@ -34,8 +45,12 @@ struct answer {
     char head[HEAD_MAX]; /* also the line of a chunk's size, and of the trailer */
 };
 
-static struct answer answers[CONNECTIONS_MAX];
-static struct epoll_event events[CONNECTIONS_MAX];
+static int held[CONNECTIONS_MAX];
+static struct sockaddr_in server = {.sin_family = AF_INET};
+static char request[512];
+static size_t request_length;
+static long long deadline;
+static int last; /* of the whole answers: by then every peer has had the most time */
 static char buffer[64 * 1024];
 static const char *prefix;
 static char line[LINE_MAX_BYTES];
@@ -53,7 +68,7 @@ static long long now_ms(void) {
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
-/* Lines of the first body; of one that is too long the end is not seen, and it does not count. */
+/* Lines of the last body; of one that is too long the end is not seen, and it does not count. */
 static void count(const char *bytes, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] != '\n') {
@@ -96,7 +111,7 @@ static void take(int index, struct answer *answer, const char *bytes, size_t len
     while (length) {
         if (answer->state == LENGTH || answer->state == CHUNK) {
             size_t part = length < answer->left ? length : (size_t)answer->left;
-            if (index == 0) count(bytes, part);
+            if (index == last) count(bytes, part);
             answer->bytes += part;
             answer->left -= part;
             bytes += part;
@@ -146,64 +161,91 @@ static long number(const char *text, long highest) {
     return value;
 }
 
+/* A connection with a request at once: the agent closes one that has none for 5 s. */
+static int asked(int index) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof server)) {
+        fail(index, strerror(errno));
+    }
+    ssize_t sent = send(fd, request, request_length, MSG_NOSIGNAL);
+    if (sent != (ssize_t)request_length) fail(index, strerror(errno));
+    return fd;
+}
+
+/* The fewest bytes that have come of an answer when none of them grows any more. */
+static int hold(int connections) {
+    int sent[CONNECTIONS_MAX] = {0}, fewest = 0;
+    for (int i = 0; i < connections; i++) held[i] = asked(i);
+    for (int still = 0; still < STILL_LOOKS; still++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        for (int i = 0; i < connections; i++) {
+            int now;
+            if (ioctl(held[i], FIONREAD, &now)) fail(i, strerror(errno));
+            if (!now || now != sent[i]) still = -1;
+            if (still < 0 && now_ms() > deadline) {
+                fail(i, now ? "held, it still grows" : "held, without an answer");
+            }
+            sent[i] = now;
+            if (i == 0 || now < fewest) fewest = now;
+        }
+    }
+    for (int i = 0; i < connections; i++) close(held[i]);
+    return fewest;
+}
+
+/* The bytes of a body that is read to its end. */
+static unsigned long long whole(int index) {
+    static struct answer answer;
+    memset(&answer, 0, sizeof answer);
+    int fd = asked(index), low = READ_LOW;
+    /* Without it the reader is woken for every frame of 6 KB, which in the emulator costs more than all the rest. */
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low)) fail(index, strerror(errno));
+    long long begun = now_ms();
+    for (;;) {
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        long long left = deadline - now_ms();
+        int ready = left > 0 ? poll(&readable, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready < 0) fail(index, strerror(errno));
+        if (ready == 0) fail(index, "not whole in time");
+        ssize_t got = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (got < 0) fail(index, strerror(errno));
+        if (got == 0) break;
+        take(index, &answer, buffer, (size_t)got);
+    }
+    if (answer.state != DONE) {
+        fprintf(stderr, "after %llu bytes and %lld ms, ", answer.bytes, now_ms() - begun);
+        fail(index, "ended before it was whole");
+    }
+    close(fd);
+    return answer.bytes;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 6) {
-        fputs("usage: scrape PORT PATH CONNECTIONS SECONDS PREFIX\n", stderr);
+    if (argc != 7) {
+        fputs("usage: scrape PORT PATH HELD WHOLE SECONDS PREFIX\n", stderr);
         return 2;
     }
-    struct sockaddr_in server = {.sin_family = AF_INET, .sin_port = htons((uint16_t)number(argv[1], 65535))};
+    server.sin_port = htons((uint16_t)number(argv[1], 65535));
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int connections = (int)number(argv[3], CONNECTIONS_MAX);
-    long long start = now_ms(), deadline = start + 1000LL * number(argv[4], 3600);
-    prefix = argv[5];
-    static char request[512];
-    int length = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n", argv[2]);
+    int connections = (int)number(argv[3], CONNECTIONS_MAX), answers = (int)number(argv[4], 1000);
+    long long start = now_ms();
+    deadline = start + 1000LL * number(argv[5], 3600);
+    prefix = argv[6];
+    const char *form = "GET %s HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
+    int length = snprintf(request, sizeof request, form, argv[2]);
     if (length < 0 || (size_t)length >= sizeof request) fail(0, "the path is too long");
+    request_length = (size_t)length;
 
-    int poll = epoll_create1(EPOLL_CLOEXEC);
-    if (poll < 0) fail(0, strerror(errno));
-    for (int i = 0; i < connections; i++) {
-        int fd = answers[i].socket = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
-        if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof server) || epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event)) {
-            fail(i, strerror(errno));
-        }
+    int fewest = hold(connections);
+    last = answers - 1;
+    unsigned long long shortest = whole(0);
+    for (int i = 1; i < answers; i++) {
+        unsigned long long bytes = whole(i);
+        if (bytes < shortest) shortest = bytes;
     }
-    for (int i = 0; i < connections; i++) {
-        if (send(answers[i].socket, request, (size_t)length, MSG_NOSIGNAL) != length) fail(i, strerror(errno));
-    }
-    /* Without it the reader is woken for every frame of 6 KB, which in the emulator costs more than all the rest. */
-    for (int i = 0; i < connections; i++) {
-        int low = READ_LOW;
-        if (setsockopt(answers[i].socket, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low)) fail(i, strerror(errno));
-    }
-    for (int open = connections; open;) {
-        long long left = deadline - now_ms();
-        if (left <= 0) {
-            for (int i = 0; i < connections; i++) {
-                if (answers[i].socket >= 0) fail(i, "not whole in time");
-            }
-        }
-        int ready = epoll_wait(poll, events, CONNECTIONS_MAX, (int)left);
-        if (ready < 0 && errno != EINTR) fail(0, strerror(errno));
-        for (int n = 0; n < ready; n++) {
-            int i = (int)events[n].data.u32;
-            ssize_t got = recv(answers[i].socket, buffer, sizeof buffer, MSG_DONTWAIT);
-            if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-            if (got < 0) fail(i, strerror(errno));
-            if (got == 0 && answers[i].state != DONE) fail(i, "ended before it was whole");
-            take(i, &answers[i], buffer, (size_t)got);
-            if (got == 0) {
-                close(answers[i].socket); /* which takes it off the list as well */
-                answers[i].socket = -1;
-                open--;
-            }
-        }
-    }
-    unsigned long long shortest = answers[0].bytes;
-    for (int i = 1; i < connections; i++) {
-        if (answers[i].bytes < shortest) shortest = answers[i].bytes;
-    }
-    printf("scrapes=%d bytes=%llu answered=%u milliseconds=%lld\n", connections, shortest, answered, now_ms() - start);
+    printf("held=%d fewest=%d whole=%d ", connections, fewest, answers);
+    printf("bytes=%llu answered=%u milliseconds=%lld\n", shortest, answered, now_ms() - start);
     return 0;
 }

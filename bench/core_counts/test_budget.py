@@ -9,7 +9,7 @@ from measured import Matrix, Point
 
 BUDGET = """
 [musl]
-flat = 1.03
+rise = 90
 any = { 10 = 1450, 200 = 1500 }
 [arenas]
 any = { 10 = 4000, 200 = 5000 }
@@ -17,12 +17,26 @@ any = { 10 = 4000, 200 = 5000 }
 """
 
 
+FILE_KB = 700
+
+
+def row(rss: int, files: int = FILE_KB) -> dict[str, int]:
+    return {"rss_kb": rss, "private_dirty_kb": rss - files}
+
+
 def check(rss: dict[Point, int], matrix: Matrix, text: str = BUDGET) -> list[str]:
-    return budget.violations(budget.parse(text), {point: {"rss_kb": kb} for point, kb in rss.items()}, matrix)
+    return budget.violations(budget.parse(text), {point: row(kb) for point, kb in rss.items()}, matrix)
 
 
 def musl(cores: int, peers: int = 200) -> Point:
     return Point("musl", cores, "always", peers)
+
+
+# Of what ships, at 200 peers: KB that the process wrote, KB of the program file. bench/budget.toml
+# says how they were measured.
+SHIPPED = [("system-musl", 596, 752), ("c-shim-musl", 570, 788), ("jemalloc", 946, 1044)]
+# What two rows may differ by: far more than was ever measured.
+SPREAD_KB = 40
 
 
 class Violations(unittest.TestCase):
@@ -38,14 +52,37 @@ class Violations(unittest.TestCase):
         )
 
     def test_a_rise_below_the_ceiling_is_found(self):
-        self.assertEqual(check({musl(1): 1000, musl(64): 1030}, self.matrix), [])
+        self.assertEqual(check({musl(1): 1000, musl(64): 1090}, self.matrix), [])
         self.assertEqual(
-            check({musl(1): 1000, musl(64): 1031}, self.matrix),
+            check({musl(1): 1000, musl(64): 1091}, self.matrix),
             [
-                "rises with the processors: musl, 64 processors, 200 peers, huge pages always: 1031 KB measured,"
-                " 1030 KB allowed (1.03 times the 1000 KB at 1 processor)"
+                "rises with the CPUs: musl, 64 processors, 200 peers, huge pages always: 391 KB written,"
+                " 390 KB allowed (90 above the 300 KB at 1 CPU)"
             ],
         )
+
+    def test_pages_of_the_program_file_that_one_row_alone_has_are_no_rise(self):
+        limits = budget.parse(BUDGET)
+        chance = {musl(1): row(1490), musl(64): row(1490 + 192, FILE_KB + 192)}
+        self.assertEqual(budget.violations(limits, chance, self.matrix), [])
+        program = {point: row(1490 + 192, FILE_KB + 192) for point in chance}
+        found = budget.violations(limits, program, self.matrix)
+        self.assertEqual(len(found), 2)
+        self.assertIn("1682 KB measured, 1500 KB allowed", found[0])
+
+    def test_200_KB_more_are_found_wherever_they_are(self):
+        shipped = budget.parse((pathlib.Path(__file__).parent.parent / "budget.toml").read_text())
+        for name, written, files in SHIPPED:
+            matrix = Matrix([name], [1, 8, 64], [200], ["always"])
+            for more in range(-SPREAD_KB, SPREAD_KB + 1, 4):
+                usual = {point: row(written + files + more, files) for point in matrix.points()}
+                self.assertEqual(budget.violations(shipped, usual, matrix), [], name)
+                heap = {point: row(written + files + more + 200, files) for point in matrix.points()}
+                self.assertEqual(len(budget.violations(shipped, heap, matrix)), 3, name)
+                program = {point: row(written + files + more + 200, files + 200) for point in matrix.points()}
+                self.assertEqual(len(budget.violations(shipped, program, matrix)), 3, name)
+                last = usual | {matrix.points()[-1]: row(written + files + more + 200, files)}
+                self.assertEqual(len(budget.violations(shipped, last, matrix)), 2, name)
 
     def test_a_missing_row_is_found(self):
         self.assertEqual(
@@ -71,17 +108,19 @@ class Violations(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("arenas, 1 processor, 200 peers", found[0])
 
-    def test_flatness_that_cannot_be_seen_is_admitted(self):
+    def test_a_rise_that_cannot_be_seen_is_admitted(self):
         parsed = budget.parse(BUDGET)
-        self.assertEqual(budget.flat_unchecked(parsed, self.matrix), [])
-        self.assertEqual(budget.flat_unchecked(parsed, self.matrix._replace(cores=[64])), ["musl"])
+        self.assertEqual(budget.rise_unchecked(parsed, self.matrix), [])
+        self.assertEqual(budget.rise_unchecked(parsed, self.matrix._replace(cores=[64])), ["musl"])
 
 
 class Parse(unittest.TestCase):
     def test_what_cannot_be_meant_is_refused(self):
         for text in (
-            "[musl]\nflat = 103",
-            "[musl]\nflat = 0.9",
+            "[musl]\nrise = 1.03",
+            "[musl]\nrise = 0",
+            "[musl]\nrise = 200",
+            "[musl]\nflat = 1.03",
             "[musl]\nall = { 10 = 1 }",
             "[musl]\n0 = { 10 = 1 }",
             "[musl]\nany = 1500",
