@@ -87,7 +87,10 @@ fn a_budget_costs_a_scrape_nothing() {
             unfollowed(|| println!("{peers} peers, a budget of {budget}: {asked:?}"));
             asked
         });
-    assert_eq!((sums.allocations, worst.allocations), (whole.allocations, whole.allocations));
+    // The text of the registry has figures of this process: with one digit more its buffer may have to grow once more.
+    for asked in [sums, worst] {
+        assert!(asked.allocations.abs_diff(whole.allocations) <= 1, "{asked:?} {whole:?}");
+    }
     assert!(sums.peak <= whole.peak + 64 && worst.peak <= whole.peak + 64, "{whole:?} {sums:?} {worst:?}");
 }
 
