@@ -39,7 +39,7 @@ impl Canary {
 
     /// Of peers that have answered, at a short interval.
     pub fn measured() -> Self {
-        let canary = Self::start(&[&PEERS[..], &["--interval", "50ms"]].concat());
+        let canary = Self::start(&[&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat());
         canary.wait_for_answers(&["a", "b"]);
         canary
     }

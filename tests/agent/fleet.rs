@@ -49,7 +49,8 @@ impl Drop for Run {
 }
 
 fn canary(node: &str) -> Canary {
-    let canary = Canary::start(&[&PEERS[..], &["--interval", "50ms", "--node-name", node, "--zone", "z1"]].concat());
+    let flags = ["--interval", "50ms", "--timeout", "3s", "--node-name", node, "--zone", "z1"];
+    let canary = Canary::start(&[&PEERS[..], &flags].concat());
     canary.wait_for_answers(&["a", "b"]);
     canary
 }

@@ -69,7 +69,8 @@ fn seconds(object: &Value, field: &str) -> f64 {
 
 #[test]
 fn every_probe_has_its_line_and_the_summary_adds_them_up() {
-    let mut ping = Ping::start(&["127.0.0.1", "127.0.0.2", "--count", "20", "--interval", "10ms", "--json"]);
+    let mut ping =
+        Ping::start(&["127.0.0.1", "127.0.0.2", "--count", "20", "--interval", "50ms", "--timeout", "3s", "--json"]);
     assert_eq!(ping.end(), Some(0));
     let objects = ping.objects();
     for target in ["127.0.0.1", "127.0.0.2"] {
