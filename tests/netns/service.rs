@@ -125,8 +125,9 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     };
     let streams = [("a", "echo-request"), ("a", "echo-reply"), ("b", "echo-request"), ("b", "echo-reply")];
     let _faults = Faults::new(&mesh.node("c").namespace, "eth0", &["dropped"], &streams.map(stream));
-    for (canary, peer) in pairs(&canaries) {
-        canary.watch(peer, "icmp", WINDOW);
+    let before: Vec<_> = pairs(&canaries).map(|(canary, peer)| canary.link(peer)).collect();
+    for ((canary, peer), before) in pairs(&canaries).zip(before) {
+        canary.wait_for(peer, "icmp", "a full window", |link| link.since(before).sent >= WINDOW);
     }
     let (code, rows) = ask(&mesh, mesh.node("b"), "fleet");
     for row in rows.as_array().expect("rows").iter().filter(|row| row["node"] != "c") {
