@@ -53,8 +53,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Probes without any reply. A reply that came after the timeout was held up on its way, by the kernel's own stamps: what a
-    /// dead pod, or a cut link, loses never comes.
+    /// Probes without any reply. A reply that came after the timeout, by the kernel's own stamps,
+    /// was held up on its way. What a dead pod or a cut link loses never comes.
     pub fn lost_for_good(&self) -> f64 {
         self.lost - self.late
     }
@@ -201,7 +201,8 @@ pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> R
     Ok(growth)
 }
 
-/// Holds that nothing was lost for good. Replies that came after their time are printed, for they say that the machine stood still.
+/// Holds that nothing was lost for good. Replies that came after their time are printed: they say
+/// that the machine stood still.
 ///
 /// # Panics
 /// Something was.

@@ -10,15 +10,16 @@ const INGRESS: &str = "type filter hook ingress device \"eth0\" priority 0;";
 
 /// Loss on the way into one pod: silent to those who send.
 ///
-/// The packets are counted and not drawn by lot: each stream, of one sender and one kind, loses exactly its share. What TCP
-/// carries passes, since what the canaries say of the loss comes that way.
+/// The packets are counted and not drawn by lot: each stream, of one sender and one kind, loses
+/// exactly its share. TCP passes, since what the canaries say of the loss comes that way.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
     pod: String,
 }
 
 impl<'a> IngressLoss<'a> {
-    /// Drops every tenth echo request and every tenth reply of each of `senders`, where they arrive on the pod's eth0.
+    /// Drops every tenth echo request and every tenth reply of each of `senders`, where they arrive
+    /// on the pod's eth0.
     pub fn of_every_tenth<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
         Self::start(cluster, pod, senders, &["echo-request", "echo-reply"], "mod 10 < 1")
     }

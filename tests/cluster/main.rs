@@ -29,7 +29,8 @@ use wait::until;
 const NODES: usize = 3;
 const MANIFEST: &str = include_str!("../../deploy/daemonset.yaml");
 const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
-/// Probes to each peer in which the recent window, a minute at most, and each withheld loss pass for certain.
+/// Probes to each peer in which the recent window, a minute at most, and the time of each
+/// withheld loss pass for certain.
 const WINDOW: f64 = 90.0;
 
 #[test]
@@ -109,8 +110,8 @@ impl Test {
         for (way, now) in &second {
             let then = first[way];
             assert!(now.send_errors == 0.0, "{way:?}: {now:?}");
-            // A scrape is streamed, and probes are answered between two of its lines: only of different scrapes it is certain
-            // which figure is the older one.
+            // A scrape is streamed, and probes are answered between two of its lines. Only of two
+            // scrapes is it certain which figure is the older one.
             assert!(
                 then.received + then.lost <= now.sent,
                 "{way:?}: more became of probes than were sent: {then:?}, {now:?}"
@@ -158,7 +159,7 @@ impl Test {
             of_it(losses()?);
             self.sent_since(&start, &pods, WINDOW)
         });
-        // The node is certain from here on; the way is where the windows of all agents are long enough.
+        // The node is certain from here on. The way is where all windows are long enough.
         let (named, either) = (finding("node", &victim, "in"), finding("node", &victim, "both"));
         let only_it = |found: BTreeSet<Finding>| {
             assert!(found.len() == 1 && (found.contains(&named) || found.contains(&either)), "{found:?}");
@@ -301,7 +302,8 @@ impl Test {
         growth(&before, &after, |_| true).unwrap();
     }
 
-    /// Every link answers again: what the fault has lost is decided, and of the next ten probes none is lost.
+    /// Every link answers again. Once it is decided what the fault has lost, the next ten probes
+    /// are all answered.
     fn recovers(&self, pods: &BTreeMap<String, Pod>) {
         let from = self.links_once_decided(pods);
         until("ten more answers on every link", || {
@@ -311,10 +313,11 @@ impl Test {
         });
     }
 
-    /// A scrape of all links by which it is decided what became of every probe from before this call.
+    /// A scrape of all links by which each probe from before this call is answered or lost.
     fn links_once_decided(&self, pods: &BTreeMap<String, Pod>) -> Links {
         let start = until("a scrape of every canary", || self.links(pods));
-        // Three probes are two intervals, and the timeout is one. An answer ends the doubt in which losses are withheld.
+        // Three probes are two intervals, and the timeout is one. An answer ends the doubt in which
+        // losses are withheld.
         until("three more probes and answers on every link", || {
             let grown = growth(&start, &self.links(pods)?, |_| true).unwrap();
             let decided = grown.values().all(|link| link.sent >= 3.0 && link.received >= 3.0);

@@ -11,7 +11,8 @@ use crate::wait::until;
 const AWAY: Duration = Duration::from_mins(2);
 /// A watch is confirmed by a bookmark each minute, so that the age goes up to that while all is well.
 const YOUNG: f64 = 75.0;
-/// Turns of each agent in that time, each a probe of every peer, less those that a held-up agent has yet to count as skipped.
+/// Probes of each peer in that time that were sent or skipped, at one per second. An agent that is
+/// held up just then has yet to count those that it skips, hence not all of them.
 const TURNS: f64 = 100.0;
 
 /// All canaries at one time.

@@ -20,8 +20,8 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube
 /// Set, it has the alerts tried as well. The rules judge nodes that have been there for three minutes.
 pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 
-/// The losses that the rows of all canaries show. With them the verdicts of the canary in `pod` are held to follow from the rows
-/// that it gathered.
+/// The losses that the rows of all canaries show. The verdicts of the canary in `pod` are held to
+/// follow from the rows that it gathered.
 ///
 /// # Errors
 /// No answer.
@@ -39,8 +39,8 @@ pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet
     Ok(rows::losses_by_doctor(&canaries::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
 }
 
-/// The losses that doctor names by itself, asked beside `pod`, over a mesh of which no row is missing; its exit code must say the
-/// same as its verdicts.
+/// The losses that doctor names by itself, asked beside `pod`, over a mesh of which no row is
+/// missing. Its exit code must say the same as its verdicts.
 ///
 /// # Errors
 /// It fails, or a row is missing: a canary that the machine holds up for two seconds is.

@@ -1,8 +1,9 @@
 //! The rows of canaries, judged once more by the test.
 //!
-//! A busy machine makes an agent late, and the verdicts then leave out what that agent measured. Its losses are evidence all
-//! the same, because they are decided by the kernel's time stamps. So the test reads the rows as those of an agent that does
-//! not record its own lag, and expects an exact answer at any time. What the canary itself said must follow from its rows.
+//! A busy machine makes an agent late, and the verdicts then leave out what that agent measured.
+//! Its losses are evidence all the same, because the kernel's time stamps decide them. So the test
+//! reads the rows as those of an agent that does not record its own lag, and expects an exact
+//! answer at any time. What the canary itself said must follow from its rows.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -43,11 +44,13 @@ pub fn blame_only(node: &str, losses: &BTreeSet<Finding>) -> bool {
 /// Which losses these rows show, whatever their agents record of their own lag.
 pub fn losses(rows: &[Value]) -> BTreeSet<Finding> {
     let rows: Vec<Value> = rows.iter().map(without_lag).collect();
-    losses_in(&judge(&rows, &[]))
+    let verdicts = judge(&rows, &[]);
+    assert!(all_in(&verdicts).iter().all(|[kind, ..]| kind != "agent_starved"), "without a record: {verdicts}");
+    losses_in(&verdicts)
 }
 
-/// Holds that the verdicts in a canary's `/api/v1/mesh` are those that follow from the rows beside them. So an agent is called
-/// starved exactly if its row says so.
+/// Holds that the verdicts in a canary's `/api/v1/mesh` are those that follow from the rows beside
+/// them. So an agent is called starved exactly if its row says so.
 ///
 /// # Panics
 /// They are others.
@@ -56,8 +59,8 @@ pub fn verdicts_follow(mesh: &Value) {
     assert_eq!(all_in(&mesh["verdicts"]), all_in(&judge(list("rows"), list("missing"))), "of {mesh}");
 }
 
-/// Which losses `doctor` names, given these rows without the agents' records of their own lag. It reads them from `listener`,
-/// which `command` must reach.
+/// Which losses `doctor` names, given these rows without the agents' records of their own lag. It
+/// reads them from `listener`, which `command` must reach.
 ///
 /// # Panics
 /// Its verdicts are not those that follow from the rows, or its exit code says something else.

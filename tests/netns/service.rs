@@ -19,7 +19,8 @@ use crate::namespace::{DIRECTORY, run};
 use crate::rows::{self, Finding, blame_only, finding};
 
 const SERVICE: &str = "kube-canary.canaries.svc.cluster.local";
-/// Probes in which the recent window and the timeout pass: at 20 ms the window is 7.1 s at most, and the timeout 1 s.
+/// Probes in which the recent window and the timeout pass: at 20 ms the window is 7.1 s at most,
+/// and the timeout 1 s.
 const WINDOW: f64 = 450.0;
 
 /// Answers what is asked at port 53 until it is told to stop: A records of [`SERVICE`], and that nothing else is there.
@@ -67,8 +68,8 @@ fn ask(mesh: &Mesh, node: &Node, command: &str) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// The losses that the rows of all canaries show, by the library and by `doctor`. The verdicts of each canary are held to follow
-/// from the rows that it gathered.
+/// The losses that the rows of all canaries show, by the library and by `doctor`. The verdicts of
+/// each canary are held to follow from the rows that it gathered.
 fn losses(canaries: &[Canary<'_>], node: &Node) -> BTreeSet<Finding> {
     for canary in canaries {
         rows::verdicts_follow(&canary.json("/api/v1/mesh"));
@@ -81,7 +82,8 @@ fn losses(canaries: &[Canary<'_>], node: &Node) -> BTreeSet<Finding> {
     found
 }
 
-/// The losses that `doctor` names on `node`, where it asks all canaries of the Service itself; its exit code must say the same.
+/// The losses that `doctor` names on `node`, where it asks all canaries of the Service itself. Its
+/// exit code must say the same as its verdicts.
 fn losses_by_doctor(mesh: &Mesh, node: &Node) -> BTreeSet<Finding> {
     let (code, report) = ask(mesh, node, "doctor");
     // Of agents on a busy machine it says that they are starved, which is no loss.
