@@ -76,12 +76,19 @@ impl Test {
         }
         self.recovers(&pods);
 
-        // The kubelets come back in their own time, and Kubernetes may give up one that is late: the next step needs them all.
+        // The kubelets come back in their own time, and Kubernetes may give up one that is late. The
+        // next step needs them all, and must not find a node that is given up already.
         until("every node's lease renewed", || {
             let leases = self.leases()?;
             let late: Vec<_> = stale.iter().filter(|(node, renewed)| leases.get(*node) == Some(*renewed)).collect();
             if late.is_empty() { Ok(()) } else { Err(format!("{late:?}")) }
         });
+        for node in self.zones.keys() {
+            until("a Ready node", || {
+                let ready = self.node_ready(node)?;
+                if ready == "True" { Ok(()) } else { Err(format!("{node}: {ready}")) }
+            });
+        }
         until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
     }
 
