@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::Test;
 use crate::canaries::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
 use crate::wait::until;
-use crate::{PODS, PROBES, Test};
 
 /// Longer than a peer that has left the list is probed on for, and than any answer that is still due.
 const AFTERWARDS: Duration = Duration::from_secs(20);
@@ -71,7 +71,7 @@ impl Test {
         let mut witness = Witness::default();
         witness.begin(self);
         self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
-        let after = until("every canary is a new one", PODS, || {
+        let after = until("every canary is a new one", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
             let old = |(node, pod): (&String, &Pod)| before[node].name == pod.name;
@@ -89,9 +89,8 @@ impl Test {
         let mut witness = Witness::default();
         witness.begin(self);
         let cordon = Cordon::start(&self.cluster, &node);
-        let timeout = format!("--timeout={}s", PODS.as_secs());
         self.cluster
-            .kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", &timeout])
+            .kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=10m"])
             .unwrap();
         witness.look(self).unwrap();
         assert_eq!(self.pods()[&node].name, before[&node].name, "a drain leaves what belongs to a DaemonSet");
@@ -103,7 +102,7 @@ impl Test {
             self.cluster.kubectl_with_input(&["create", "--raw", &path, "--filename", "-"], &eviction.to_string());
         let asked = asked.unwrap();
         assert!(asked.status.success(), "the eviction: {}", String::from_utf8_lossy(&asked.stderr));
-        let after = until("a new canary on the drained node", PODS, || {
+        let after = until("a new canary on the drained node", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
             if now[&node].name == *pod { Err(format!("still {pod}")) } else { Ok(now) }
@@ -118,7 +117,7 @@ impl Test {
     /// What is still counted late is seen as well.
     fn watch_on(&self, witness: &mut Witness) {
         let end = Instant::now() + AFTERWARDS;
-        until("what comes late", PROBES, || {
+        until("what comes late", || {
             let answered = witness.look(self)?;
             if Instant::now() > end && answered == self.zones.len() {
                 Ok(())

@@ -53,8 +53,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Probes without any reply. A reply that came after the timeout was held up by a busy machine: what a dead pod, or a cut link,
-    /// loses never comes.
+    /// Probes without any reply. A reply that came after the timeout, by the kernel's own stamps,
+    /// was held up on its way. What a dead pod or a cut link loses never comes.
     pub fn lost_for_good(&self) -> f64 {
         self.lost - self.late
     }
@@ -165,11 +165,11 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
     Ok(links)
 }
 
-/// A gauge without labels.
+/// The value of a series without labels.
 ///
 /// # Errors
 /// It is not there.
-pub fn gauge(metrics: &str, name: &str) -> Result<f64, String> {
+pub fn single(metrics: &str, name: &str) -> Result<f64, String> {
     let samples = exposition::parse(metrics)?;
     let found = samples.iter().find(|sample| sample.name == format!("kube_canary_{name}"));
     found.map(|sample| sample.value).ok_or_else(|| format!("no {name} in {metrics}"))
@@ -199,6 +199,37 @@ pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> R
         growth.insert(key.clone(), link);
     }
     Ok(growth)
+}
+
+/// Holds that nothing was lost for good. Replies that came after their time are printed: they say
+/// that the machine stood still.
+///
+/// # Panics
+/// Something was.
+pub fn none_lost(grown: &Links, what: &str) {
+    for (way, link) in grown {
+        assert!(link.lost_for_good() == 0.0, "{what}: {way:?}: {link:?}");
+        if link.late > 0.0 {
+            eprintln!("  late: {} replies on {way:?}: {link:?}", link.late);
+        }
+    }
+}
+
+/// The row of each canary, as it writes it itself.
+///
+/// # Errors
+/// One does not answer.
+pub fn rows(cluster: &Cluster, pods: &BTreeMap<String, Pod>) -> Result<Vec<Value>, String> {
+    pods.values().map(|pod| json(cluster, pod, "/api/v1/peers")).collect()
+}
+
+/// The JSON that the canary in `pod` has at `path`.
+///
+/// # Errors
+/// No answer, or one that is not JSON.
+pub fn json(cluster: &Cluster, pod: &Pod, path: &str) -> Result<Value, String> {
+    let said = get(cluster, pod, path)?;
+    serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

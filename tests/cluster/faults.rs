@@ -1,30 +1,49 @@
 //! Faults, each undone when its guard is dropped, also by a failing test: the cluster may be somebody's own.
 
+use std::fmt::Write as _;
+
+use crate::canaries::Pod;
 use crate::cluster::Cluster;
 
 /// A chain that sees what arrives on eth0.
 const INGRESS: &str = "type filter hook ingress device \"eth0\" priority 0;";
 
 /// Loss on the way into one pod: silent to those who send.
+///
+/// The packets are counted and not drawn by lot: each stream, of one sender and one kind, loses
+/// exactly its share. TCP passes, since what the canaries say of the loss comes that way.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
     pod: String,
 }
 
 impl<'a> IngressLoss<'a> {
-    /// Drops `percent` of the echo requests that arrive on the pod's eth0, at random, and nothing else.
-    pub fn of_requests(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
-        Self::start(cluster, pod, percent, &["icmp type echo-request", "icmpv6 type echo-request"])
+    /// Drops every tenth echo request and every tenth reply of each of `senders`, where they arrive
+    /// on the pod's eth0.
+    pub fn of_every_tenth<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
+        Self::start(cluster, pod, senders, &["echo-request", "echo-reply"], "mod 10 < 1")
     }
 
-    /// Drops `percent` of all that arrives there: replies and TCP, too.
-    pub fn of_everything(cluster: &'a Cluster, pod: &str, percent: u8) -> Self {
-        Self::start(cluster, pod, percent, &[""])
+    /// Drops two of every five echo requests likewise, and nothing else.
+    pub fn of_requests<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
+        Self::start(cluster, pod, senders, &["echo-request"], "mod 5 < 2")
     }
 
-    fn start(cluster: &'a Cluster, pod: &str, percent: u8, what: &[&str]) -> Self {
-        let rule = |what: &&str| format!("{what} numgen random mod 100 < {percent} counter drop;");
-        let rules: String = what.iter().map(rule).collect();
+    fn start<'p>(
+        cluster: &'a Cluster,
+        pod: &str,
+        senders: impl Iterator<Item = &'p Pod>,
+        kinds: &[&str],
+        share: &str,
+    ) -> Self {
+        let mut rules = String::new();
+        for address in senders.flat_map(|sender| &sender.addresses) {
+            let (ip, icmp) = if address.contains(':') { ("ip6", "icmpv6") } else { ("ip", "icmp") };
+            for kind in kinds {
+                // Into memory: it cannot fail.
+                let _ = write!(rules, "{ip} saddr {address} {icmp} type {kind} numgen inc {share} counter drop; ");
+            }
+        }
         let table = format!("table netdev kube_canary_test {{ chain loss {{ {INGRESS} {rules} }}; }}");
         cluster.in_pod(pod, &["nft", &table]).unwrap();
         Self { cluster, pod: pod.to_owned() }

@@ -12,31 +12,26 @@ mod faults;
 mod image;
 mod outage;
 mod process;
+#[path = "../common/rows.rs"]
+mod rows;
 mod view;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use canaries::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, zones};
+use canaries::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
 use cluster::Cluster;
 use image::Image;
+use rows::{Finding, blame_only, finding};
 use wait::until;
 
 const NODES: usize = 3;
 const MANIFEST: &str = include_str!("../../deploy/daemonset.yaml");
 const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
-/// Deadlines, generous because they cost nothing when all is well: for what takes pods, for what takes some probes, and for
-/// what takes the node controller's grace period (40 s, and its own 5 s steps).
-const PODS: Duration = Duration::from_mins(2);
-const PROBES: Duration = Duration::from_secs(90);
-/// What was lost is forgotten after the recent window, which is a minute at most.
-const VERDICTS: Duration = Duration::from_mins(3);
-const NODE: Duration = Duration::from_mins(3);
-/// After an outage the controllers' own watches are backed off from, too, by a minute and more, before the grace period begins.
-const GIVEN_UP: Duration = Duration::from_mins(6);
-/// Of a link that loses every probe, one a second: so long without a loss means that it is no longer probed.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Probes to each peer in which the recent window, a minute at most, and the time of each
+/// withheld loss pass for certain.
+const WINDOW: f64 = 90.0;
 
 #[test]
 fn the_shipped_manifest_measures_a_real_cluster() {
@@ -83,7 +78,7 @@ impl Test {
         assert!(applied.status.success(), "kubectl apply: {said}");
         assert!(!said.contains("Warning"), "kubectl apply: {said}");
 
-        until("a Ready canary on every node", PODS, || all_ready(&self.cluster, &self.zones));
+        until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
 
         // Proof that the level is enforced here, so that passing it means something.
         let root = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
@@ -105,20 +100,25 @@ impl Test {
                 full.extend(pod.protocols().map(way));
             }
         }
-        let links = until("ten answered probes on every link", PROBES, || {
+        let first = until("ten answered probes on every link", || {
             let links = self.links(&pods)?;
             let enough = links.values().all(|link| link.received >= 10.0);
             if links.keys().eq(full.iter()) && enough { Ok(links) } else { Err(format!("{links:?}")) }
         });
-        for (key, link) in &links {
-            // A scrape is streamed: probes may be answered between one family's line and another's.
-            let in_flight = link.sent - link.received - link.lost;
+        let second = self.links_once_decided(&pods);
+        none_lost(&second, "probes on an idle network");
+        for (way, now) in &second {
+            let then = first[way];
+            assert!(now.send_errors == 0.0, "{way:?}: {now:?}");
+            // A scrape is streamed, and probes are answered between two of its lines. Only of two
+            // scrapes is it certain which figure is the older one.
             assert!(
-                link.lost_for_good() == 0.0 && link.send_errors == 0.0,
-                "{key:?} lost probes on an idle network: {link:?}"
+                then.received + then.lost <= now.sent,
+                "{way:?}: more became of probes than were sent: {then:?}, {now:?}"
             );
-            assert!((0.0..=2.0).contains(&in_flight), "{key:?}: sent is not received, lost and in flight: {link:?}");
-            assert!((link.received - link.rtts).abs() <= 1.0, "{key:?}: answers without an RTT: {link:?}");
+            assert!(then.sent <= now.received + now.lost, "{way:?}: nothing became of some probes: {then:?}, {now:?}");
+            assert!(then.received <= now.rtts, "{way:?}: answers without an RTT: {then:?}, {now:?}");
+            assert!(then.rtts <= now.received, "{way:?}: an RTT without an answer: {then:?}, {now:?}");
         }
     }
 
@@ -128,16 +128,15 @@ impl Test {
         let witness = pods.iter().find(|(node, _)| **node != victim).expect("there are others").1;
         let page = canaries::get(&self.cluster, witness, "/").unwrap();
         assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
-        until("no verdict by any canary", VERDICTS, || {
-            let found: Vec<_> =
-                pods.values().map(|pod| view::verdicts(&self.cluster, pod)).collect::<Result<_, _>>()?;
-            if found.iter().all(Vec::is_empty) { Ok(()) } else { Err(format!("{found:?}")) }
-        });
+        let losses = || view::losses(&self.cluster, witness, &pods);
+        let none = |found: BTreeSet<Finding>| if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) };
+        until("no loss in any row", || none(losses()?));
         let prometheus = if std::env::var_os(view::WITH_PROMETHEUS).is_some() {
             let prometheus = view::Prometheus::start(&self.cluster, witness, pods.values());
-            eprintln!("  200 s: only nodes that have been there for three minutes are judged");
-            std::thread::sleep(Duration::from_secs(200));
-            let firing = until("alerts of agents in time", VERDICTS, || prometheus.firing());
+            // Only nodes that have been there for three minutes are judged.
+            let start = self.links(&pods).unwrap();
+            until("200 probes that Prometheus has seen", || self.sent_since(&start, &pods, 200.0));
+            let firing = prometheus.firing().unwrap();
             assert!(firing.is_empty(), "before the fault: {firing:?}");
             Some(prometheus)
         } else {
@@ -148,34 +147,37 @@ impl Test {
             None
         };
 
-        let fault = faults::IngressLoss::of_everything(&self.cluster, &pods[&victim].name, 10);
-        let named = [view::finding("node", &victim, "in")];
+        let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
+        let fault = faults::IngressLoss::of_every_tenth(&self.cluster, &pods[&victim].name, senders);
+        let start = until("a scrape of every canary", || self.links(&pods));
         // While the fault is young, or fades, the losses in the recent window may be those of one of the node's links alone.
-        let of_it =
-            |found: &[view::Finding]| found.iter().all(|[_, subject, _]| subject.split("->").any(|end| end == victim));
-        let only_it = |found: Vec<view::Finding>, wanted: &[view::Finding]| {
-            assert!(of_it(&found), "something else is blamed: {found:?}");
-            if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+        let of_it = |found: BTreeSet<Finding>| {
+            assert!(blame_only(&victim, &found), "something else is blamed: {found:?}");
+            found
+        };
+        until("the recent window full of the fault", || {
+            of_it(losses()?);
+            self.sent_since(&start, &pods, WINDOW)
+        });
+        // The node is certain from here on. The way is where all windows are long enough.
+        let (named, either) = (finding("node", &victim, "in"), finding("node", &victim, "both"));
+        let only_it = |found: BTreeSet<Finding>| {
+            assert!(found.len() == 1 && (found.contains(&named) || found.contains(&either)), "{found:?}");
+            if found.contains(&named) { Ok(()) } else { Err(format!("{found:?}")) }
         };
         if let Some(prometheus) = &prometheus {
-            let alert = [view::finding("KubeCanaryNodeLossy", &victim, "in")];
-            until("the alert names the node and the way", PROBES, || only_it(prometheus.firing()?, &alert));
+            let alert = BTreeSet::from([finding("KubeCanaryNodeLossy", &victim, "in")]);
+            until("the alert names the node and the way", || {
+                let firing = of_it(prometheus.firing()?);
+                if firing == alert { Ok(()) } else { Err(format!("{firing:?}")) }
+            });
         }
-        until("the verdict names the node and the way", PROBES, || {
-            only_it(view::verdicts(&self.cluster, witness)?, &named)
-        });
-        until("so does doctor", PROBES, || only_it(view::doctor(&self.cluster, witness)?, &named));
+        until("the losses name the node and the way", || only_it(losses()?));
+        until("so does doctor", || only_it(view::doctor(&self.cluster, &pods)?));
+        of_it(until("doctor's own look", || view::doctor_in_pod(&self.cluster, witness)));
         drop(fault);
-        until("no verdict", VERDICTS, || {
-            let found = view::verdicts(&self.cluster, witness)?;
-            assert!(of_it(&found), "something else is blamed: {found:?}");
-            if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
-        });
-        until("doctor finds nothing either", VERDICTS, || {
-            let found = view::doctor(&self.cluster, witness)?;
-            assert!(of_it(&found), "something else is blamed: {found:?}");
-            if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
-        });
+        until("no loss in any row", || none(of_it(losses()?)));
+        until("doctor finds nothing either", || none(of_it(view::doctor(&self.cluster, &pods)?)));
         self.recovers(&pods);
     }
 
@@ -184,8 +186,9 @@ impl Test {
         let victim = self.zones.keys().next().expect("there are nodes").clone();
         let into_victim = |way: &Way| way.peer == victim;
         let before = self.links(&pods).unwrap();
-        let fault = faults::IngressLoss::of_requests(&self.cluster, &pods[&victim].name, 40);
-        let during = until("loss on every link into the pod", PROBES, || {
+        let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
+        let fault = faults::IngressLoss::of_requests(&self.cluster, &pods[&victim].name, senders);
+        let during = until("loss on every link into the pod", || {
             let now = self.links(&pods)?;
             let into = growth(&before, &now, into_victim)?;
             // Some answers as well: the fault is loss and not a cut, and must be told from one.
@@ -197,7 +200,7 @@ impl Test {
         });
         drop(fault);
         let elsewhere = growth(&before, &during, |way| way.peer != victim).unwrap();
-        assert!(elsewhere.values().all(|link| link.lost_for_good() == 0.0), "loss where there is none: {elsewhere:?}");
+        none_lost(&elsewhere, "loss where there is none");
         self.recovers(&pods);
     }
 
@@ -210,7 +213,7 @@ impl Test {
         self.cluster.kubectl(&["delete", "pod", &old.name, "--wait=false"]).unwrap();
 
         let mut last = before.clone();
-        let ready = until("the new pod, and the others' counters never back", PODS, || {
+        let ready = until("the new pod, and the others' counters never back", || {
             // A series that goes back or goes missing is a failure at once, not one more poll.
             let now = self.links(&pods)?;
             growth(&last, &now, |_| true).unwrap();
@@ -220,7 +223,7 @@ impl Test {
         });
         let again = |address: &String| ready[&rolled].addresses.contains(address);
         assert!(!old.addresses.iter().any(again), "the same address again proves nothing");
-        until("the old addresses gone from the EndpointSlices", PODS, || {
+        until("the old addresses gone from the EndpointSlices", || {
             let listed = endpoint_addresses(&self.cluster)?;
             if old.addresses.iter().any(|address| listed.contains(address)) {
                 Err(format!("{listed:?}"))
@@ -228,12 +231,12 @@ impl Test {
                 Ok(())
             }
         });
-        until("probes of the new address on the old counters", PROBES, || {
+        until("probes of the new address on the old counters", || {
             let grown = growth(&last, &self.links(&pods)?, into_rolled)?;
             if grown.values().all(|link| link.received >= 5.0) { Ok(()) } else { Err(format!("{grown:?}")) }
         });
         for pod in pods.values() {
-            until("one ready peer of each family on that node", PROBES, || {
+            until("one ready peer of each family on that node", || {
                 let said = canaries::get(&self.cluster, pod, "/api/v1/peers")?;
                 let row: serde_json::Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
                 let peers = row["peers"].as_array().expect("a list of peers").iter();
@@ -244,7 +247,7 @@ impl Test {
         }
         // Draining is not loss, for the others' links no more than for this one.
         let across = growth(&before, &self.links(&pods).unwrap(), |_| true).unwrap();
-        assert!(across.values().all(|link| link.lost_for_good() == 0.0), "a rolled pod was booked as loss: {across:?}");
+        none_lost(&across, "a rolled pod was booked as loss");
         self.recovers(&ready);
     }
 
@@ -261,35 +264,36 @@ impl Test {
             let into = growth(from, &now, into_cut).unwrap();
             if into.values().all(|link| link.lost >= probes) { Ok(now) } else { Err(format!("{into:?}")) }
         };
-        until("loss on every link into the node", PROBES, || lost(&before, 5.0));
-        until("the node NotReady", GIVEN_UP, || {
+        until("loss on every link into the node", || lost(&before, 5.0));
+        until("the node NotReady", || {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Err("Ready".to_owned()) } else { Ok(()) }
         });
         let known = self.links(&others).unwrap();
-        let during = until("more loss, though Kubernetes has given the node up", PROBES, || lost(&known, 5.0));
+        let during = until("more loss, though Kubernetes has given the node up", || lost(&known, 5.0));
         // A node that is no longer part of the cluster is nobody's loss.
         let removed = faults::NodeRemoved::start(&self.cluster, &cut);
-        let mut latest = (Instant::now(), during);
-        let during = until("no more loss once the node is removed", NODE, || {
+        let mut from = during;
+        let during = until("no more probes once the node is removed", || {
             let now = self.links(&others)?;
-            let into = growth(&latest.1, &now, into_cut)?;
-            if into.values().any(|link| link.lost > 0.0) {
-                latest = (Instant::now(), now);
-                return Err(format!("{into:?}"));
+            if growth(&from, &now, into_cut)?.values().any(|link| link.sent > 0.0) {
+                from = now;
+                return Err("it is probed on".to_owned());
             }
-            if latest.0.elapsed() > SILENCE { Ok(now) } else { Err("not for long".to_owned()) }
+            // Each agent sends to its other peers all the while: it is not merely held up.
+            let elsewhere = growth(&from, &now, |way| way.peer != cut)?;
+            if elsewhere.values().all(|link| link.sent >= 10.0) { Ok(now) } else { Err(format!("{elsewhere:?}")) }
         });
         let elsewhere = growth(&before, &during, |way| way.peer != cut).unwrap();
-        assert!(elsewhere.values().all(|link| link.lost_for_good() == 0.0), "loss where there is none: {elsewhere:?}");
+        none_lost(&elsewhere, "loss where there is none");
         drop(removed);
         drop(fault);
 
-        until("the node Ready again", NODE, || {
+        until("the node Ready again", || {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Ok(()) } else { Err(ready) }
         });
-        let pods = until("a Ready canary on every node", NODE, || {
+        let pods = until("a Ready canary on every node", || {
             let pods = all_ready(&self.cluster, &self.zones)?;
             if pods[&cut].name == all[&cut].name { Err(format!("still {}", all[&cut].name)) } else { Ok(pods) }
         });
@@ -298,19 +302,34 @@ impl Test {
         growth(&before, &after, |_| true).unwrap();
     }
 
-    /// Every link answers again: ten probes in a row on each, none lost among them.
+    /// Every link answers again. Once it is decided what the fault has lost, the next ten probes
+    /// are all answered.
     fn recovers(&self, pods: &BTreeMap<String, Pod>) {
-        let mut from = until("a scrape of every canary", PROBES, || self.links(pods));
-        until("ten more answers on every link, and no loss meanwhile", PROBES, || {
-            let now = self.links(pods)?;
-            let grown = growth(&from, &now, |_| true).unwrap();
-            if grown.values().any(|link| link.lost > 0.0) {
-                // Probes of the fault's last second still time out: start over from here.
-                from = now;
-                return Err(format!("{grown:?}"));
-            }
+        let from = self.links_once_decided(pods);
+        until("ten more answers on every link", || {
+            let grown = growth(&from, &self.links(pods)?, |_| true).unwrap();
+            none_lost(&grown, "loss after the end of the fault");
             if grown.values().all(|link| link.received >= 10.0) { Ok(()) } else { Err(format!("{grown:?}")) }
         });
+    }
+
+    /// A scrape of all links by which each probe from before this call is answered or lost.
+    fn links_once_decided(&self, pods: &BTreeMap<String, Pod>) -> Links {
+        let start = until("a scrape of every canary", || self.links(pods));
+        // Three probes are two intervals, and the timeout is one. An answer ends the doubt in which
+        // losses are withheld.
+        until("three more probes and answers on every link", || {
+            let grown = growth(&start, &self.links(pods)?, |_| true).unwrap();
+            let decided = grown.values().all(|link| link.sent >= 3.0 && link.received >= 3.0);
+            if decided { Ok(()) } else { Err(format!("{grown:?}")) }
+        });
+        until("a scrape of every canary", || self.links(pods))
+    }
+
+    /// Whether so many probes went over every link since `start`.
+    fn sent_since(&self, start: &Links, pods: &BTreeMap<String, Pod>, probes: f64) -> Result<(), String> {
+        let grown = growth(start, &self.links(pods)?, |_| true).unwrap();
+        if grown.values().all(|link| link.sent >= probes) { Ok(()) } else { Err(format!("{grown:?}")) }
     }
 
     fn pods(&self) -> BTreeMap<String, Pod> {

@@ -1,73 +1,60 @@
 //! What an operator is shown of the mesh: by any canary's verdicts, by `kube-canary doctor`, and by the alerts of a Prometheus
 //! that runs among the pods.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::canaries::{self, Pod};
 use crate::cluster::Cluster;
 use crate::process::Background;
-use crate::wait::{STARVED, until};
+use crate::rows::{self, Finding};
+use crate::wait::until;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_kube-canary");
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
 /// Set, it has the alerts tried as well. The rules judge nodes that have been there for three minutes.
 pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 
-/// A finding: what, who, which way.
-pub type Finding = [String; 3];
-
-/// A finding as it should be.
-pub fn finding(kind: &str, subject: &str, direction: &str) -> Finding {
-    [kind, subject, direction].map(str::to_owned)
-}
-
-fn findings(document: &Value) -> Vec<Finding> {
-    let verdicts = document["verdicts"].as_array().into_iter().flatten();
-    let text = |verdict: &Value, field: &str| verdict[field].as_str().unwrap_or_default().to_owned();
-    verdicts.map(|verdict| ["kind", "subject", "direction"].map(|field| text(verdict, field))).collect()
-}
-
-/// What was found, unless an agent was starved: on a busy machine one is for a moment, and what it measured is then out of the
-/// evidence for a minute.
-fn of_agents_in_time(found: Vec<Finding>) -> Result<Vec<Finding>, String> {
-    let starved = found.iter().any(|[kind, ..]| ["agent_starved", "KubeCanaryAgentStarved"].contains(&kind.as_str()));
-    if starved { Err(format!("{STARVED}: {found:?}")) } else { Ok(found) }
-}
-
-/// The verdicts of the canary in `pod`, over a mesh of which no row is missing.
+/// The losses that the rows of all canaries show. The verdicts of the canary in `pod` are held to
+/// follow from the rows that it gathered.
 ///
 /// # Errors
-/// No answer, a row is missing, or an agent is starved.
-pub fn verdicts(cluster: &Cluster, pod: &Pod) -> Result<Vec<Finding>, String> {
-    let said = canaries::get(cluster, pod, "/api/v1/verdicts")?;
-    let document: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
-    of_all_rows(&document)?;
-    of_agents_in_time(findings(&document))
+/// No answer.
+pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
+    rows::verdicts_follow(&canaries::json(cluster, pod, "/api/v1/mesh")?);
+    Ok(rows::losses(&canaries::rows(cluster, all)?))
 }
 
-/// A canary that the machine holds up for two seconds is missing.
-fn of_all_rows(document: &Value) -> Result<(), String> {
-    let whole = document["missing"].as_array().is_some_and(Vec::is_empty);
-    if whole { Ok(()) } else { Err(document.to_string()) }
-}
-
-/// What `kube-canary doctor` finds, asked beside `pod`; and that its exit code says the same.
+/// The losses that doctor names, given the rows of all canaries.
 ///
 /// # Errors
-/// It fails, a row is missing, or an agent is starved.
-pub fn doctor(cluster: &Cluster, pod: &Pod) -> Result<Vec<Finding>, String> {
-    let program = env!("CARGO_BIN_EXE_kube-canary");
-    let output = cluster.in_pod_output(&pod.name, &[program, "doctor", "--url", "http://127.0.0.1", "--json"])?;
+/// A canary does not answer.
+pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of our own");
+    Ok(rows::losses_by_doctor(&canaries::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
+}
+
+/// The losses that doctor names by itself, asked beside `pod`, over a mesh of which no row is
+/// missing. Its exit code must say the same as its verdicts.
+///
+/// # Errors
+/// It fails, or a row is missing: a canary that the machine holds up for two seconds is.
+pub fn doctor_in_pod(cluster: &Cluster, pod: &Pod) -> Result<BTreeSet<Finding>, String> {
+    let output = cluster.in_pod_output(&pod.name, &[PROGRAM, "doctor", "--url", "http://127.0.0.1", "--json"])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let document: Value = serde_json::from_str(&said)
         .map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))?;
-    of_all_rows(&document)?;
-    let found = findings(&document);
-    assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{said}");
-    of_agents_in_time(found)
+    if document["missing"].as_array().is_none_or(|missing| !missing.is_empty()) {
+        return Err(said);
+    }
+    let is_well = document["verdicts"].as_array().is_some_and(Vec::is_empty);
+    assert_eq!(output.status.code(), Some(i32::from(!is_well)), "{said}");
+    Ok(rows::losses_in(&document["verdicts"]))
 }
 
 /// A Prometheus in a pod's network namespace, with the shipped rules.
@@ -95,7 +82,7 @@ impl<'a> Prometheus<'a> {
         let command = ["prometheus", &config, &data, "--web.listen-address=127.0.0.1:9090"];
         let process = cluster.start_in_pod(&at.name, &command).unwrap();
         let this = Self { cluster, pod: at.name.clone(), directory, _process: process };
-        until("a Prometheus", Duration::from_secs(30), || this.get("/-/ready"));
+        until("a Prometheus", || this.get("/-/ready"));
         this
     }
 
@@ -104,11 +91,11 @@ impl<'a> Prometheus<'a> {
         self.cluster.in_pod(&self.pod, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
     }
 
-    /// The alerts that fire: name, node, direction.
+    /// The alerts that fire, but those of an agent's own lag: name, node, direction.
     ///
     /// # Errors
-    /// It does not answer, or an agent is starved.
-    pub fn firing(&self) -> Result<Vec<Finding>, String> {
+    /// It does not answer.
+    pub fn firing(&self) -> Result<BTreeSet<Finding>, String> {
         let said = self.get("/api/v1/alerts")?;
         let document: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
         let alerts = document["data"]["alerts"].as_array().ok_or(said)?.iter();
@@ -118,7 +105,7 @@ impl<'a> Prometheus<'a> {
             let (labels, annotations) = (&alert["labels"], &alert["annotations"]);
             [text(&labels["alertname"]), text(&labels["node"]), text(&annotations["direction"])]
         });
-        of_agents_in_time(found.collect())
+        Ok(found.filter(|[alert, ..]| alert != "KubeCanaryAgentStarved").collect())
     }
 }
 

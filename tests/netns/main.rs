@@ -35,6 +35,8 @@ mod ping;
 mod pinging;
 #[path = "../scenario/random.rs"]
 mod random;
+#[path = "../common/rows.rs"]
+mod rows;
 mod service;
 mod sockets;
 mod stop;

@@ -1,0 +1,133 @@
+//! The rows of canaries, judged once more by the test.
+//!
+//! A busy machine makes an agent late, and the verdicts then leave out what that agent measured.
+//! Its losses are evidence all the same, because the kernel's time stamps decide them. So the test
+//! reads the rows as those of an agent that does not record its own lag, and expects an exact
+//! answer at any time. What the canary itself said must follow from its rows.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use kube_canary::mesh::matrix::Matrix;
+use kube_canary::mesh::row::{PeerRow, Source};
+use kube_canary::mesh::verdicts;
+use serde_json::Value;
+
+/// All that the verdicts read of an agent's own lag.
+const LAG: [&str; 5] =
+    ["send_lag_p99_seconds", "read_delay_p99_seconds", "probes_skipped", "receive_queue_drops", "run_delay_seconds"];
+
+/// A finding: its kind, its subject and its direction.
+pub type Finding = [String; 3];
+
+/// A finding as it should be.
+pub fn finding(kind: &str, subject: &str, direction: &str) -> Finding {
+    [kind, subject, direction].map(str::to_owned)
+}
+
+/// The losses in a list of verdicts as JSON, without what is slow and what is said of agents.
+pub fn losses_in(verdicts: &Value) -> BTreeSet<Finding> {
+    let verdicts = verdicts.as_array().unwrap_or_else(|| panic!("not a list of verdicts: {verdicts}"));
+    let is_loss =
+        |verdict: &&Value| verdict["summary"].as_str().is_some_and(|summary| summary.contains("losing packets"));
+    verdicts.iter().filter(is_loss).map(in_short).collect()
+}
+
+/// Whether nothing is blamed but this node and links that end at it.
+pub fn blame_only(node: &str, losses: &BTreeSet<Finding>) -> bool {
+    losses.iter().all(|[_, subject, _]| subject.split("->").any(|end| end == node))
+}
+
+/// Which losses these rows show, whatever their agents record of their own lag.
+pub fn losses(rows: &[Value]) -> BTreeSet<Finding> {
+    let rows: Vec<Value> = rows.iter().map(without_lag).collect();
+    let verdicts = judge(&rows, &[]);
+    assert!(all_in(&verdicts).iter().all(|[kind, ..]| kind != "agent_starved"), "without a record: {verdicts}");
+    losses_in(&verdicts)
+}
+
+/// Holds that the verdicts in a canary's `/api/v1/mesh` are those that follow from the rows beside
+/// them. So an agent is called starved exactly if its row says so.
+///
+/// # Panics
+/// They are others.
+pub fn verdicts_follow(mesh: &Value) {
+    let list = |field: &str| mesh[field].as_array().unwrap_or_else(|| panic!("no {field} in {mesh}"));
+    assert_eq!(all_in(&mesh["verdicts"]), all_in(&judge(list("rows"), list("missing"))), "of {mesh}");
+}
+
+/// Which losses `doctor` names, given these rows without the agents' records of their own lag. It
+/// reads them from `listener`, which `command` must reach.
+///
+/// # Panics
+/// Its verdicts are not those that follow from the rows, or its exit code says something else.
+pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpListener) -> BTreeSet<Finding> {
+    let rows: Vec<Value> = rows.iter().map(without_lag).collect();
+    let url = format!("http://{}", listener.local_addr().expect("a bound socket"));
+    let lines: Vec<String> = rows.iter().map(line).collect();
+    let body = format!("{{\"rows\":[\n{}\n],\"missing\":[]}}\n", lines.join("\n,"));
+    // Not joined: it waits for ever where the command does not ask, and ends with the test then.
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a whole request");
+            request.push(byte[0]);
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).expect("the client reads");
+    });
+    let output = command.args(["doctor", "--json", "--url", &url]).stderr(Stdio::inherit()).output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let found = all_in(&report["verdicts"]);
+    assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{text}");
+    assert_eq!(found, all_in(&judge(&rows, &[])), "{text}");
+    losses_in(&report["verdicts"])
+}
+
+/// The row as an agent writes it that does not record its own lag.
+fn without_lag(row: &Value) -> Value {
+    let mut row = row.clone();
+    let recent = row["source"]["recent"].as_object_mut().expect("a row says what is recent");
+    for field in LAG {
+        assert!(recent.remove(field).is_some(), "no {field} in {recent:?}");
+    }
+    row
+}
+
+/// One line, the source before the peers: a canary writes its row so, and readers rely on it.
+fn line(row: &Value) -> String {
+    format!("{{\"source\":{},\"peers\":{}}}", row["source"], row["peers"])
+}
+
+/// The verdicts as JSON.
+fn judge(rows: &[Value], missing: &[Value]) -> Value {
+    let mut matrix = Matrix::new();
+    for row in rows {
+        let (source, peers) = (row["source"].to_string(), row["peers"].as_array().expect("a list of peers"));
+        matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"));
+        for peer in peers {
+            matrix.peer(&serde_json::from_str::<PeerRow<'_>>(&peer.to_string()).expect("a peer"));
+        }
+        matrix.end_row();
+    }
+    for it in missing {
+        matrix.missing(it["node"].as_str().expect("a node"), it["error"].as_str().expect("a reason"));
+    }
+    matrix.finish();
+    serde_json::to_value(verdicts::judge(&matrix)).expect("verdicts are JSON")
+}
+
+fn all_in(verdicts: &Value) -> BTreeSet<Finding> {
+    verdicts.as_array().unwrap_or_else(|| panic!("not a list of verdicts: {verdicts}")).iter().map(in_short).collect()
+}
+
+fn in_short(verdict: &Value) -> Finding {
+    ["kind", "subject", "direction"].map(|field| verdict[field].as_str().unwrap_or_default().to_owned())
+}
