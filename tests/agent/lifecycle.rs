@@ -3,33 +3,21 @@
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::Instant;
 
 use kube_canary::limits::RESPONSE_TIME;
 use serde_json::Value;
 
-use crate::canary::{Canary, PEERS, command, directory, talkative};
+use crate::canary::{Canary, PEERS, command, directory};
 use crate::common::process::Process;
 use crate::common::scrape::request;
 use crate::common::until::until_so;
-use crate::http_support::connect;
-use crate::scrapes::stuck_scrape;
+use crate::scrapes::signals_end_it_within;
 use crate::shim::PLAIN;
 
+/// On any machine it does not wait until the stuck scrape has used its own time; `tests/timing` holds it to less.
 #[test]
 fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut canary = talkative(PLAIN);
-        let idle: Vec<_> = (0..8).map(|_| connect(canary.http)).collect();
-        let stuck = stuck_scrape(&canary);
-        let asked = Instant::now();
-        canary.process.signal(signal);
-        let status = canary.process.end();
-        assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
-        // `tests/timing` holds it to less. On any machine it does not wait until the stuck scrape has used its own time.
-        assert!(asked.elapsed() < RESPONSE_TIME, "after {:?}", asked.elapsed());
-        drop((idle, stuck));
-    }
+    signals_end_it_within(RESPONSE_TIME);
 }
 
 #[test]

@@ -1,12 +1,15 @@
-//! Scrapes that have begun and wait.
+//! Scrapes that have begun and wait, and the end of an agent that serves them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::canary::Canary;
+use crate::canary::{Canary, talkative};
 use crate::common::until::PATIENCE;
+use crate::http_support::connect;
+use crate::shim::PLAIN;
 
 /// A scrape whose answer has begun and does not fit what the kernel holds for this client, which reads no further.
 pub fn stuck_scrape(canary: &Canary) -> TcpStream {
@@ -25,4 +28,21 @@ pub fn begun_scrape(canary: &Canary, buffer: usize) -> ([u8; 512], TcpStream) {
     stream.read_exact(&mut begin).expect("the answer begins");
     assert!(begin.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&begin));
     (begin, stream)
+}
+
+/// Ends an agent by each signal while connections are idle and a scrape is stuck. Each must end with exit code 0, and take
+/// less than `limit`.
+pub fn signals_end_it_within(limit: Duration) {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut canary = talkative(PLAIN);
+        let idle: Vec<_> = (0..8).map(|_| connect(canary.http)).collect();
+        let stuck = stuck_scrape(&canary);
+        let asked = Instant::now();
+        canary.process.signal(signal);
+        let status = canary.process.end();
+        assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
+        println!("ended after {:?}", asked.elapsed());
+        assert!(asked.elapsed() < limit, "after {:?}", asked.elapsed());
+        drop((idle, stuck));
+    }
 }

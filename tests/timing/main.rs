@@ -19,30 +19,19 @@ mod shim;
 
 use std::io::{BufReader, Read};
 use std::net::TcpStream;
-use std::time::Instant;
 
-use canary::{Canary, command, peers_file, talkative};
+use canary::{Canary, command, peers_file};
 use common::exposition;
 use common::scrape::{Metrics, is_zero, same};
 use common::until::until_so;
-use http_support::{connect, receive};
+use http_support::receive;
 use kube_canary::limits::REQUEST_HEAD_TIME;
-use scrapes::{begun_scrape, stuck_scrape};
+use scrapes::begun_scrape;
 use shim::PLAIN;
 
 #[test]
 fn a_signal_ends_it_without_waiting_for_any_connection() {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut canary = talkative(PLAIN);
-        let idle: Vec<_> = (0..8).map(|_| connect(canary.http)).collect();
-        let stuck = stuck_scrape(&canary);
-        let asked = Instant::now();
-        canary.process.signal(signal);
-        assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
-        println!("ended after {:?}", asked.elapsed());
-        assert!(asked.elapsed() < REQUEST_HEAD_TIME, "after {:?}", asked.elapsed());
-        drop((idle, stuck));
-    }
+    scrapes::signals_end_it_within(REQUEST_HEAD_TIME);
 }
 
 /// Bytes of the scrape that are left to read at the signal: more than both sockets hold, so that the sums of the zones, at
