@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll, ready};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_support::leaks::NoLeaks;
 use http_support::{Closed, Response, bind, get, patient};
@@ -344,11 +344,16 @@ fn agents_that_do_not_answer_or_do_not_go_on_are_named_with_the_limit() {
     let mut errors = errors(&document);
     errors.sort_unstable();
     let [("deaf", deaf), ("silent", silent), ("stalls", stalls)] = errors[..] else { panic!("{errors:?}") };
-    let unanswered = "no complete answer within 1s";
+    let (unanswered, broken_off) = ("no complete answer within 1s", "nothing more within 1s");
     assert_eq!(deaf, unanswered);
     for error in [silent, stalls] {
-        assert!(["nothing more within 1s", unanswered].contains(&error), "{errors:?}");
+        assert!([broken_off, unanswered].contains(&error), "{errors:?}");
     }
+    let mut expected = vec!["me"];
+    if stalls == broken_off {
+        expected.push("stalls");
+    }
+    assert_eq!(nodes(&document), expected, "also what broke off");
 }
 
 #[test]
@@ -360,13 +365,11 @@ fn an_agent_whose_row_trickles_is_cut_off_and_the_next_is_asked() {
         Times { whole_row: Duration::from_millis(500), ..unhurried() },
     );
     let (_, document) = mesh.document();
-    let mut found = nodes(&document);
-    found.sort_unstable();
-    assert!(found.contains(&"me"), "{found:?}");
-    let errors = errors(&document);
-    for node in ["a", "b"] {
-        assert!(errors.contains(&(node, "not whole within 500ms")), "{errors:?}");
-    }
+    let (found, errors) = (nodes(&document), errors(&document));
+    let late = |node| errors.contains(&(node, "not whole within 500ms"));
+    assert!(found.contains(&"me") && late("a") && late("b"), "{document}");
+    // Asked: its row is there, or was itself held up for too long.
+    assert!(found.contains(&"c") != late("c"), "{document}");
 }
 
 /// Five take 1 s each, and all together have 4 s: whatever else happens, the last has no time.
@@ -415,7 +418,7 @@ fn a_canary_of_several_addresses_is_asked_once_and_never_at_its_node_s() {
 #[test]
 fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
     let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))]);
-    let address = mesh.address();
+    let (address, begun) = (mesh.address(), Instant::now());
     let asking: Vec<_> =
         (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
     let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
@@ -426,7 +429,8 @@ fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
         assert!(
             document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
         );
-        assert!(document["age_seconds"].as_f64() >= Some(0.0), "{document}");
+        let age = document["age_seconds"].as_f64().expect("an age");
+        assert!((0.0..=begun.elapsed().as_secs_f64() + 0.1).contains(&age), "{document}");
     }
     // Rows are gathered for everybody anew: only the verdicts are kept.
     mesh.document();

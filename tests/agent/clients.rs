@@ -45,7 +45,7 @@ fn health_is_answered_while_64_idle_connections_take_every_place() {
         let response = canary.get(path);
         assert_eq!(response.status, 200, "{path}: {}", response.body);
     }
-    // It has closed none of the idle ones before it closes them for their silence.
+    // A scrape is refused, unless an idle connection has been closed for its silence by now and left its place.
     let refused = canary.get("/metrics").status == 503;
     assert!(refused || idle.iter().any(has_ended), "a scrape has a place although 64 idle connections hold all");
     assert_eq!(canary.get("/healthz").status, 200);

@@ -108,8 +108,12 @@ fn it_shows_a_row_per_node_without_loss() {
 #[test]
 fn it_ends_when_its_time_is_over() {
     let _alone = alone();
-    let mut demo = Demo::start(free_port(), "1");
+    let port = free_port();
+    let mut demo = Demo::start(port, "1");
     assert_eq!(demo.process.end().code(), Some(0), "{}", demo.process.log());
+    until_so("its canaries are gone: their ports are free", || {
+        [2, 3, 4].map(|last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port))).iter().all(Result::is_ok)
+    });
 }
 
 #[test]

@@ -68,29 +68,33 @@ fn metrics(series_budget: usize) -> AgentMetrics {
 fn a_budget_costs_a_scrape_nothing() {
     let _no_leaks = NoLeaks::here();
     // Without one, with one that takes the histograms, and with one that leaves the worst alone.
-    let [whole, sums, worst] = [(24, SERIES_BUDGET_MAX), (24, SERIES_BUDGET_DEFAULT), (5_000, SERIES_BUDGET_DEFAULT)]
-        .map(|(peers, budget)| {
-            let (view, agent) = (view(peers), metrics(budget));
-            let mut frame = Vec::with_capacity(FRAME_BYTES);
-            let mut whole_scrape = || {
-                let mut body = MetricsBody::new(Arc::clone(&view), &agent, Format::Text);
+    let agents = [(24, SERIES_BUDGET_MAX), (24, SERIES_BUDGET_DEFAULT), (5_000, SERIES_BUDGET_DEFAULT)]
+        .map(|(peers, budget)| (view(peers), metrics(budget)));
+    let mut frame = Vec::with_capacity(FRAME_BYTES);
+    let mut round = || {
+        [0, 1, 2].map(|i| {
+            let (view, agent) = &agents[i];
+            let ((), asked) = watch(|| {
+                let mut body = MetricsBody::new(Arc::clone(view), agent, Format::Text);
                 loop {
                     frame.clear();
                     if !body.render(&mut frame) {
                         break;
                     }
                 }
-            };
-            // What the first takes for good: the registry's text, the plan.
-            whole_scrape();
-            let ((), asked) = watch(whole_scrape);
-            unfollowed(|| println!("{peers} peers, a budget of {budget}: {asked:?}"));
+            });
             asked
-        });
-    // The text of the registry has figures of this process: with one digit more its buffer may have to grow once more.
-    for asked in [sums, worst] {
-        assert!(asked.allocations.abs_diff(whole.allocations) <= 1, "{asked:?} {whole:?}");
-    }
+        })
+    };
+    // What the first takes for good: the registry's text, the plan.
+    round();
+    // The text has figures of this process. Where one gains a digit within a round, a buffer may grow once more in part of it.
+    let rounds: [_; 10] = std::array::from_fn(|_| round());
+    let [whole, sums, worst] = rounds
+        .into_iter()
+        .find(|[whole, others @ ..]| others.iter().all(|asked| asked.allocations == whole.allocations))
+        .unwrap_or_else(|| panic!("no round in which all ask as often: {rounds:?}"));
+    unfollowed(|| println!("24 peers, 24 with a budget, 5,000 with one: {whole:?} {sums:?} {worst:?}"));
     assert!(sums.peak <= whole.peak + 64 && worst.peak <= whole.peak + 64, "{whole:?} {sums:?} {worst:?}");
 }
 

@@ -439,7 +439,7 @@ fn a_watch_that_brings_nothing_is_dropped_and_all_is_compared() {
 #[test]
 fn a_request_that_is_never_answered_is_given_up() {
     leaks::run(async {
-        // As long as no machine holds this test up between a request that it answers and the answer.
+        // It runs twice for nothing, and the answers that follow must come within it: 5 s is long for that.
         let mut api = Api::timed(Timing { request: Duration::from_secs(5), ..timing() }).await;
         let _unanswered = api.request().await;
         let watch = api.synced().await;
