@@ -98,8 +98,7 @@ class Most(threading.Thread):
 def agent(nodes, binary):
     account()
     alive = Alive()
-    mesh = plane.Plane(nodes, alive.started, alive.stopped)
-    alive.flush()
+    mesh = plane.Plane(nodes, alive.started, alive.stopped, alive.flush)
     alive.follow()
     api = server.Server(mesh, ACCOUNT, API_PORT)
     found = {"nodes": nodes, "slices": len(mesh.slices)}
@@ -185,8 +184,7 @@ def exposed(text):
 def failing(nodes, binary):
     account()
     alive = Alive()
-    mesh = plane.Plane(nodes, alive.started, alive.stopped)
-    alive.flush()
+    mesh = plane.Plane(nodes, alive.started, alive.stopped, alive.flush)
     api = server.Server(mesh, ACCOUNT, API_PORT)
     addresses = {plane.node_name(k): pod.address for k, pod in mesh.pods.items()}
     found, processes = {"nodes": nodes, "victims": []}, []

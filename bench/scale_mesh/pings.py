@@ -28,8 +28,9 @@ class Alive:
     def flush(self):
         with self.lock:
             due, self.due = self.due, []
-        if due:
-            run("nft", "-f", "-", text="\n".join(due) + "\n")
+            # Under the lock: nothing overtakes it, and the caller's own changes are in force when this returns.
+            if due:
+                run("nft", "-f", "-", text="\n".join(due) + "\n")
 
     def follow(self):
         def work():

@@ -62,10 +62,11 @@ class Bucket:
 
 
 class Plane:
-    """`started(address)` and `stopped(address)` are told when a pod's address begins and ends to answer."""
+    """Calls `started(address)` and `stopped(address)` when a pod's address begins and ends to answer, and `flush()` before a slice is
+    published: until that returns, all of these calls must have taken effect, so that no address is listed before it answers."""
 
-    def __init__(self, nodes, started=lambda address: None, stopped=lambda address: None, seed=1):
-        self.random, self.started, self.stopped = random.Random(seed), started, stopped
+    def __init__(self, nodes, started=lambda address: None, stopped=lambda address: None, flush=lambda: None, seed=1):
+        self.random, self.started, self.stopped, self.flush = random.Random(seed), started, stopped, flush
         self.now, self.due, self.turns = 0.0, [], itertools.count()
         self.versions, self.uids, self.addresses = itertools.count(81_000_000, 7), itertools.count(0x6fcc65b6), itertools.count()
         self.events, self.nodes, self.pods = [], nodes, {}
@@ -100,6 +101,7 @@ class Plane:
 
     # ---- the store ----
     def write(self, name, endpoints):
+        self.flush()
         self.version = str(next(self.versions))
         old, moment = self.slices.get(name), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(EPOCH + self.now))
         labels = {"app.kubernetes.io/name": "kube-canary", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",

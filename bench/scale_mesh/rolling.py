@@ -10,8 +10,7 @@ from pings import Alive
 
 nodes, directory, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 alive = Alive()
-mesh = plane.Plane(nodes, alive.started, alive.stopped)
-alive.flush()
+mesh = plane.Plane(nodes, alive.started, alive.stopped, alive.flush)
 alive.follow()
 api = server.Server(mesh, directory, port)
 print("ready", flush=True)

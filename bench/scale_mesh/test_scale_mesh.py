@@ -44,6 +44,20 @@ class Encoding(unittest.TestCase):
 
 
 class Rollout(unittest.TestCase):
+    def test_no_address_is_listed_before_it_answers(self):
+        queued, answering, test = [], set(), self
+
+        class Checked(plane.Plane):
+            def write(self, name, endpoints):
+                super().write(name, endpoints)
+                listed = {address for endpoint in endpoints for address in endpoint["addresses"]}
+                test.assertEqual(listed - answering, set())
+
+        mesh = Checked(50, queued.append, flush=lambda: answering.update(queued))
+        mesh.rollout()
+        mesh.run()
+        self.assertEqual(len(answering), 100)
+
     def rolled(self, nodes):
         alive, most_away = set(), 0
         mesh = plane.Plane(nodes, alive.add, alive.discard)
