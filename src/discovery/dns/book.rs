@@ -1,7 +1,9 @@
 //! What is known of each address, and what is worth asking next. No I/O, no clock.
 //!
 //! The traps: an answer without records is believed at its second sight only; a name that a peer gave stays with its
-//! address while the address stays in DNS, whatever becomes of later questions.
+//! address while the address stays in DNS, whatever becomes of later questions. A name is only the
+//! peer's own word: if two addresses of one family give the same, neither has it, because one of
+//! them may be a pod that wants to pass for another node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,6 +25,16 @@ struct Known {
     sequence: u64,
     /// A question was answered or has failed.
     tried: bool,
+}
+
+impl Known {
+    fn name(&self) -> Option<&str> {
+        self.identity.as_ref().map(|identity| identity.node.as_str())
+    }
+
+    fn zone(&self) -> Option<String> {
+        self.identity.as_ref().and_then(|identity| identity.zone.clone())
+    }
 }
 
 /// The addresses of the mesh.
@@ -129,13 +141,24 @@ impl Book {
         self.known.values().all(|known| known.tried)
     }
 
-    /// The list, the newest address last; an address that has not given a name stands in for it.
+    /// Returns the list, the newest address last. An address that has given no name, or one that
+    /// another address of its family has given too, stands in for the name.
     pub fn peers(&self) -> PeerList {
+        let mut claims: Vec<(bool, &str)> =
+            self.known.iter().filter_map(|(address, known)| Some((address.is_ipv6(), known.name()?))).collect();
+        claims.sort_unstable();
         let mut all: Vec<_> = self.known.iter().collect();
         all.sort_by_key(|(_, known)| known.sequence);
-        let peers = all.into_iter().map(|(address, known)| PeerSpec {
-            zone: known.identity.as_ref().and_then(|i| i.zone.clone()),
-            ..PeerSpec::pod(known.identity.as_ref().map_or_else(|| address.to_string(), |i| i.node.clone()), *address)
+        let peers = all.into_iter().map(|(address, known)| {
+            let is_alone = |name: &&str| {
+                let claim = (address.is_ipv6(), *name);
+                let first = claims.partition_point(|other| *other < claim);
+                claims.get(first + 1) != Some(&claim)
+            };
+            match known.name().filter(is_alone) {
+                Some(node) => PeerSpec { zone: known.zone(), ..PeerSpec::pod(node, *address) },
+                None => PeerSpec::pod(address.to_string(), *address),
+            }
         });
         PeerList { peers: peers.collect() }
     }
@@ -236,6 +259,20 @@ mod tests {
         look(&mut book, some(&["10.0.0.2"]), some(&[]));
         look(&mut book, some(&["10.0.0.1"]), some(&[]));
         assert_eq!(nodes(&book), ["10.0.0.1"], "it left in between: whoever has it now is asked anew");
+    }
+
+    #[test]
+    fn a_name_that_two_addresses_of_one_family_give_is_no_one_s() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        look(&mut book, some(&["10.0.0.1", "10.0.0.2"]), some(&["fd00::1"]));
+        let says = |book: &mut Book, address: &str, node| {
+            book.answered(address.parse().unwrap(), name(node), now, 0.5);
+            nodes(book)
+        };
+        says(&mut book, "10.0.0.1", "n1");
+        assert_eq!(says(&mut book, "fd00::1", "n1"), ["n1", "10.0.0.2", "n1"], "a node of two families is one");
+        assert_eq!(says(&mut book, "10.0.0.2", "n1"), ["10.0.0.1", "10.0.0.2", "n1"]);
+        assert_eq!(says(&mut book, "10.0.0.2", "n2"), ["n1", "n2", "n1"]);
     }
 
     #[test]
