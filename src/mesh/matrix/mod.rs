@@ -20,7 +20,8 @@ use names::{Numbers, Span, Text};
 use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
 use crate::clock;
 use crate::limits::{
-    MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX, MESH_ZONES_MAX,
+    INTERVAL_MIN, MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX,
+    MESH_ZONES_MAX,
 };
 use crate::region::List;
 
@@ -54,57 +55,106 @@ pub struct Node {
     pub presence: Presence,
     /// Its row came, or was asked for.
     is_sought: bool,
+    /// Discovery gave its zone.
+    is_zone_certain: bool,
     listed: Listed,
+    /// What the row under way, or the last that named this node, has said of it.
+    said: Said,
     /// Cells that say how many probes its pod was sent.
     pub aimed: u16,
     /// Probes to its pod, of all sources, per second.
     pub probes_per_second: f32,
 }
 
-/// In how many rows a node is a peer.
+/// In how many rows a node is a peer. Each row counts once, however many of its objects name the node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Listed {
-    all: u16,
-    /// As going away, or gone within the recent window.
-    leaving: u16,
-    /// As gone.
-    left: u16,
-    /// As gone before the recent window.
-    long_left: u16,
+    /// Rows per [`Stay`].
+    rows: [u16; 4],
+    /// What the first row of the matrix says.
+    first: Option<Stay>,
+}
+
+/// What a row says of a node's stay in the mesh, the most present first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stay {
+    /// It stays.
+    Present,
+    /// It is being removed.
+    Leaving,
+    /// It has left within the recent window.
+    Left,
+    /// It left before the recent window.
+    LongLeft,
+}
+
+impl Stay {
+    const fn of(state: State, recent: &RecentPeer) -> Self {
+        match state {
+            State::Ready | State::Unready => Self::Present,
+            State::Left if recent.sent == 0 => Self::LongLeft,
+            State::Left => Self::Left,
+            State::Terminating | State::Other => Self::Leaving,
+        }
+    }
+}
+
+/// What one row has said of a node so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// The row's place plus 1; 0 is none.
+    row: u16,
+    /// Bit n is set if an object with n as the code of its network and address family has come.
+    objects: u8,
+    stay: Option<Stay>,
 }
 
 impl Listed {
-    fn count(&mut self, state: State, recent: &RecentPeer) {
-        let one = |count: &mut u16, holds: bool| *count = count.saturating_add(u16::from(holds));
-        let left = state == State::Left;
-        let long = left && recent.sent == 0;
-        one(&mut self.all, true);
-        one(&mut self.leaving, !state.is_evidence() && !long);
-        one(&mut self.left, left);
-        one(&mut self.long_left, long);
+    /// Takes what a row says, instead of what the same row said before.
+    fn count(&mut self, before: Option<Stay>, now: Stay, is_first: bool) {
+        if let Some(before) = before {
+            self.rows[before as usize] -= 1;
+        }
+        self.rows[now as usize] += 1;
+        if is_first {
+            self.first = Some(now);
+        }
+    }
+
+    const fn of(&self, stay: Stay) -> u32 {
+        self.rows[stay as usize] as u32
+    }
+
+    /// As being removed, or gone within the recent window.
+    const fn leaving(&self) -> u32 {
+        self.of(Stay::Leaving) + self.of(Stay::Left)
     }
 }
 
 impl Node {
-    /// Whether it is being removed, as at least half of those say who list it, or did within the recent window. What is
-    /// measured of it is no evidence: not all learn of it in the same second, so the others have lost probes to it for a
-    /// reason that they do not know yet.
+    /// Returns whether the node is being removed. What is measured of it is then no evidence: not
+    /// all sources learn of the removal in the same second, and the others have lost probes to it
+    /// for a reason that they do not know yet.
     ///
-    /// Who saw it leave before that says nothing of it: in a mesh of which each probes a part, a node that goes on leaves
-    /// the lists of those who probe others from now on.
-    pub const fn is_leaving(&self) -> bool {
-        let Listed { all, leaving, long_left, .. } = self.listed;
-        self.is_gone() || leaving > 0 && leaving * 2 >= all - long_left
+    /// More than half of the rows that list the node decide. If they are divided evenly, the first
+    /// row of the matrix decides, which is that of the collecting agent: else one false row would
+    /// hide a node of a mesh of three. Rows that saw it leave before the recent window do not
+    /// count, because in a partial mesh a node can leave a source's peers and stay in the mesh.
+    pub fn is_leaving(&self) -> bool {
+        let (leaving, present) = (self.listed.leaving(), self.listed.of(Stay::Present));
+        let first = self.listed.first.is_some_and(|first| matches!(first, Stay::Leaving | Stay::Left));
+        self.is_gone() || leaving > present || leaving > 0 && leaving == present && first
     }
 
-    /// Whether someone saw it leave within the recent window.
+    /// Returns whether any row saw the node leave within the recent window.
     pub const fn is_leaving_for_some(&self) -> bool {
-        self.listed.leaving > 0
+        self.listed.leaving() > 0
     }
 
-    /// Whether all who list it say that it has left.
+    /// Returns whether all rows that list the node say that it has left.
     pub const fn is_gone(&self) -> bool {
-        self.listed.left > 0 && self.listed.left == self.listed.all
+        let left = self.listed.of(Stay::Left) + self.listed.of(Stay::LongLeft);
+        left > 0 && self.listed.of(Stay::Present) + self.listed.of(Stay::Leaving) == 0
     }
 }
 
@@ -203,7 +253,7 @@ pub struct Matrix {
     loopback: bool,
     /// Whether the pods' network was probed, and the nodes'.
     networks: [bool; 2],
-    /// Nodes of the mesh, as the source says who knows of the most.
+    /// Nodes of the mesh, as the first row says.
     members: u64,
     not_kept: NotKept,
 }
@@ -254,34 +304,40 @@ impl Matrix {
         }
         let node = &mut self.nodes[usize::from(number)];
         (node.row, node.presence, node.is_sought) = (Some(place), Presence::Broken, true);
-        self.members = self.members.max(source.members.unwrap_or_default());
+        if place == 0 {
+            self.members = source.members.unwrap_or_default();
+        }
         self.current = Some(number);
     }
 
-    /// A peer of the row under way.
-    pub fn peer(&mut self, peer: &PeerRow<'_>) {
+    /// Takes a peer of the row that is being read.
+    ///
+    /// Returns false, and takes nothing, if the row has already named this node at the same network
+    /// and address family: an agent writes each once, so the row is false.
+    pub fn peer(&mut self, peer: &PeerRow<'_>) -> bool {
         let over_ipv6 = match peer.protocol {
             Protocol::Icmp => false,
             Protocol::Icmpv6 => true,
-            Protocol::Other => return,
+            Protocol::Other => return true,
         };
         let Some(source) = self.current else {
             self.not_kept.cells += 1;
-            return;
+            return true;
         };
         if peer.network == Network::Other || self.name(source) == peer.node {
-            return;
+            return true;
         }
         let Some(number) = self.node(&peer.node, &peer.zone, false) else {
             self.not_kept.cells += 1;
-            return;
+            return true;
         };
-        self.loopback |= peer.address.starts_with("127.") || peer.address == "::1";
-        let evident = peer.state.is_evidence();
         let recent = peer.recent;
-        self.nodes[usize::from(number)].listed.count(peer.state, &recent);
-        if !evident {
-            return;
+        if !self.say(number, peer.network, over_ipv6, Stay::of(peer.state, &recent)) {
+            return false;
+        }
+        self.loopback |= peer.address.starts_with("127.") || peer.address == "::1";
+        if !peer.state.is_evidence() {
+            return true;
         }
         let cell = Cell::new(&Contents {
             peer: number,
@@ -294,10 +350,10 @@ impl Matrix {
         });
         if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > MESH_BYTES_MAX || !self.cells.push(cell)) {
             self.not_kept.cells += 1;
-            return;
+            return true;
         }
         self.networks[usize::from(peer.network == Network::Node)] |= cell.probes() > 0;
-        let Some(row) = self.rows.last_mut() else { return };
+        let Some(row) = self.rows.last_mut() else { return true };
         row.len = u32::try_from(self.cells.len()).unwrap_or(u32::MAX) - row.begin;
         row.facts.sent = row.facts.sent.saturating_add(recent.sent);
         if recent.seconds > 0.0 {
@@ -307,11 +363,29 @@ impl Matrix {
             if peer.network == Network::Pod {
                 let node = &mut self.nodes[usize::from(number)];
                 node.aimed = node.aimed.saturating_add(1);
-                #[expect(clippy::cast_possible_truncation, reason = "a rate of some thousands")]
-                let rate = (f64::from(recent.sent) / recent.seconds) as f32;
+                let rate = f64::from(recent.sent) / recent.seconds;
+                #[expect(clippy::cast_possible_truncation, reason = "a rate of at most 100")]
+                let rate = rate.min(1.0 / INTERVAL_MIN.as_secs_f64()) as f32;
                 node.probes_per_second += rate;
             }
         }
+        true
+    }
+
+    /// Notes what the row that is being read says of a node. Returns false if it has said so much
+    /// of that network and address family before.
+    fn say(&mut self, number: u16, network: Network, over_ipv6: bool, stay: Stay) -> bool {
+        let row = u16::try_from(self.rows.len()).unwrap_or(u16::MAX);
+        let node = &mut self.nodes[usize::from(number)];
+        let object = 1 << (u8::from(network == Network::Node) << 1 | u8::from(over_ipv6));
+        let said = if node.said.row == row { node.said } else { Said { row, ..Said::default() } };
+        if said.objects & object != 0 {
+            return false;
+        }
+        let now = said.stay.map_or(stay, |before| before.min(stay));
+        node.listed.count(said.stay, now, row == 1);
+        node.said = Said { row, objects: said.objects | object, stay: Some(now) };
+        true
     }
 
     /// The row under way is whole.
@@ -356,31 +430,36 @@ impl Matrix {
         }
     }
 
-    /// Sorts by column, so that both cells of a pair are found in one walk. Of two cells for one peer the first stays.
+    /// Sorts by column, so that both cells of a pair are found in one walk.
     fn sort_last_row(&mut self) {
-        let Some(row) = self.rows.last_mut() else { return };
-        let cells = &mut self.cells[row.range()];
-        if !cells.is_sorted_by(|a, b| a.key() < b.key()) {
-            // Stable, which needs memory of its own: half a row.
-            cells.sort_by_key(|cell| cell.key());
-            let mut kept = 0;
-            for place in 0..cells.len() {
-                if kept == 0 || cells[kept - 1].key() != cells[place].key() {
-                    cells[kept] = cells[place];
-                    kept += 1;
-                }
-            }
-            row.len = u32::try_from(kept).unwrap_or(row.len);
+        if let Some(row) = self.rows.last() {
+            self.cells[row.range()].sort_unstable_by_key(|cell| cell.key());
         }
     }
 
-    /// The node's number, a new one where it is not known yet. Its own word on its zone counts before that of others.
+    /// Adds a member of the mesh, with the zone that discovery gives, before any row comes. No row
+    /// can change that zone.
+    pub fn member(&mut self, node: &str, zone: &str) {
+        if let Some(number) = self.node(node, zone, true) {
+            let node = &mut self.nodes[usize::from(number)];
+            node.is_zone_certain = node.zone != ZONE_UNKNOWN;
+        }
+    }
+
+    /// Returns whether a node of this name is known.
+    pub fn knows(&self, name: &str) -> bool {
+        self.numbers.find(name, |number| self.name(number)).is_some()
+    }
+
+    /// Returns the node's number, which is a new one if it is not known yet. A source's own word on
+    /// its zone goes before that of others. Except in the first row, others can name only zones
+    /// that are already known: so a row adds one zone at most.
     fn node(&mut self, name: &str, zone: &str, own: bool) -> Option<u16> {
-        let zone = self.zone(zone);
+        let zone = self.zone(zone, own || self.rows.len() <= 1);
         let found = self.numbers.find(name, |number| self.name(number));
         if let Some(number) = found {
             let node = &mut self.nodes[usize::from(number)];
-            if zone != ZONE_UNKNOWN && (own || node.zone == ZONE_UNKNOWN) {
+            if zone != ZONE_UNKNOWN && !node.is_zone_certain && (own || node.zone == ZONE_UNKNOWN) {
                 node.zone = zone;
             }
             return Some(number);
@@ -399,21 +478,23 @@ impl Matrix {
             row: None,
             zone,
             presence: Presence::Listed,
+            is_zone_certain: false,
             is_sought: false,
             listed: Listed::default(),
+            said: Said::default(),
             aimed: 0,
             probes_per_second: 0.0,
         };
         self.nodes.push(node).then_some(number)
     }
 
-    fn zone(&mut self, name: &str) -> u8 {
+    fn zone(&mut self, name: &str, may_add: bool) -> u8 {
         if name.is_empty() {
             return ZONE_UNKNOWN;
         }
         let held = self.zones.iter().position(|span| self.text.get(*span) == name);
         let place = held.or_else(|| {
-            let room = self.zones.len() < MESH_ZONES_MAX && self.bytes() + name.len() <= MESH_BYTES_MAX;
+            let room = may_add && self.zones.len() < MESH_ZONES_MAX && self.bytes() + name.len() <= MESH_BYTES_MAX;
             let span = room.then(|| self.text.add(name)).flatten()?;
             self.zones.push(span);
             Some(self.zones.len() - 1)
@@ -502,7 +583,8 @@ impl Matrix {
         self.cells.len()
     }
 
-    /// How many nodes there are, as far as the sources know: at least as many as are known here.
+    /// Returns how many nodes the mesh has, as the first row says, but at least as many as are
+    /// known here.
     pub fn members(&self) -> usize {
         usize::try_from(self.members).unwrap_or(usize::MAX).max(self.node_count())
     }

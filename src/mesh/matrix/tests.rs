@@ -120,10 +120,68 @@ fn who_left_lists_long_ago_is_not_leaving_unless_it_left_all() {
     };
     let (ready, now, long_ago) = ((State::Ready, 60), (State::Left, 1), (State::Left, 0));
     assert_eq!(leaving(&[ready, long_ago, long_ago, long_ago]), [false, false, false]);
-    assert_eq!(leaving(&[ready, now, long_ago]), [true, true, false]);
+    assert_eq!(leaving(&[now, ready, long_ago]), [true, true, false]);
     assert_eq!(leaving(&[ready, ready, now, long_ago, long_ago]), [false, true, false]);
+    assert_eq!(leaving(&[ready, now, now, long_ago, long_ago]), [true, true, false]);
     assert_eq!(leaving(&[long_ago, long_ago]), [true, false, true]);
-    assert_eq!(leaving(&[ready, (State::Terminating, 0)]), [true, true, false]);
+    // Where rows are divided evenly, the first decides.
+    assert_eq!(leaving(&[(State::Terminating, 0), ready]), [true, true, false]);
+    assert_eq!(leaving(&[ready, (State::Terminating, 0)]), [false, true, false]);
+}
+
+#[test]
+fn a_row_counts_once_for_a_node_and_as_the_most_present_of_what_it_says() {
+    let mut matrix = Matrix::new();
+    let [six, node] = [
+        PeerRow { protocol: Protocol::Icmpv6, ..peer("x") },
+        PeerRow { network: Network::Node, state: State::Terminating, ..peer("x") },
+    ];
+    let leaving = PeerRow { state: State::Terminating, ..peer("x") };
+    for source_of_row in ["a", "b", "c"] {
+        matrix.begin_row(&source(source_of_row));
+        assert!(matrix.peer(&leaving) && matrix.peer(&six) && matrix.peer(&node));
+        assert!(!matrix.peer(&leaving) && !matrix.peer(&six) && !matrix.peer(&node), "each once");
+        matrix.end_row();
+    }
+    for liar in ["d", "e"] {
+        matrix.begin_row(&source(liar));
+        matrix.peer(&leaving);
+        for _ in 0..70_000 {
+            assert!(!matrix.peer(&leaving));
+        }
+        matrix.end_row();
+    }
+    let x = matrix.get(number(&matrix, "x"));
+    assert!(!x.is_leaving() && x.is_leaving_for_some() && !x.is_gone());
+    assert_eq!((x.aimed, matrix.cell_count()), (3, 3));
+}
+
+#[test]
+fn the_zone_that_discovery_gives_stays_and_a_row_adds_one_zone_at_most() {
+    let mut matrix = Matrix::new();
+    matrix.member("a", "z1");
+    matrix.member("b", "z2");
+    matrix.member("c", "");
+    let in_zone = |node: &'static str, zone: &'static str| Source { zone: Cow::Borrowed(zone), ..source(node) };
+    matrix.begin_row(&in_zone("a", "lie"));
+    matrix.end_row();
+    matrix.begin_row(&in_zone("c", "z3"));
+    matrix.peer(&PeerRow { zone: Cow::Borrowed("lie"), ..peer("b") });
+    matrix.peer(&PeerRow { zone: Cow::Borrowed("another"), ..peer("d") });
+    matrix.end_row();
+    let zone = |node| matrix.zone_name(matrix.get(number(&matrix, node)).zone).to_owned();
+    assert_eq!(["a", "b", "c", "d"].map(zone), ["z1", "z2", "z3", UNKNOWN]);
+    assert!(matrix.knows("a") && !matrix.knows("e"));
+}
+
+#[test]
+fn the_first_row_says_how_many_members_there_are() {
+    let mut matrix = Matrix::new();
+    for (node, members) in [("a", 4), ("liar", 9_000)] {
+        matrix.begin_row(&Source { members: Some(members), ..source(node) });
+        matrix.end_row();
+    }
+    assert_eq!(matrix.members(), 4);
 }
 
 #[test]
