@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
-use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Update};
+use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
@@ -144,6 +144,8 @@ struct ProbeLoop {
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     mesh: MeshFacts,
+    /// A roster that waits for the directory.
+    roster: Option<Arc<Roster>>,
     housekept: Nanos,
     /// When to give back text next.
     settles: Nanos,
@@ -169,6 +171,7 @@ impl ProbeLoop {
             asked,
             pending: None,
             mesh: MeshFacts::default(),
+            roster: None,
             housekept: Nanos(0),
             settles: clock::monotonic().plus(SETTLE),
         }
@@ -215,6 +218,7 @@ impl ProbeLoop {
             Update::Confirmed => {}
             Update::Amended(list) => return self.pending = Some(list),
             Update::Mesh(mesh) => return self.mesh = mesh,
+            Update::Roster(roster) => return self.roster = Some(roster),
             Update::Sure(address) => return self.prober.sure(address),
             Update::Unsure(address) => return self.prober.unsure(address),
         }
@@ -243,10 +247,13 @@ impl ProbeLoop {
     }
 
     fn apply(&mut self, now: Nanos) {
-        if self.pending.is_none() {
+        if self.pending.is_none() && self.roster.is_none() {
             return;
         }
         let Ok(mut directory) = self.view.directory.try_write() else { return };
+        if let Some(roster) = self.roster.take() {
+            directory.set_roster(roster);
+        }
         let Some(list) = self.pending.take() else { return };
         let applied = directory.apply(list, &self.own, now);
         directory.set_mesh(self.mesh);

@@ -212,6 +212,12 @@ fn only_those_that_are_selected_become_peers_and_our_own_entry() {
         let Update::Mesh(facts) = mesh else { panic!("first of the mesh, not {mesh:?}") };
         assert_eq!((facts.members, facts.watchers_missing), (60, 0));
         assert!(facts.watchers_in_zone >= 4, "{facts:?}");
+        let roster = api.update().await;
+        let Update::Roster(roster) = roster else { panic!("then the roster, not {roster:?}") };
+        for (node, address) in &nodes {
+            assert_eq!(roster.address(node), Some(address.parse().unwrap()), "{node}");
+        }
+        assert_eq!(roster.address("n60"), None);
         let list = api.list().await;
         assert_eq!((list.len(), list.iter().filter(|p| p.node == "n07").count()), (9, 1));
         let watch = api.request().await.watch();

@@ -12,17 +12,20 @@ pub mod members;
 mod narrow;
 mod random;
 mod report;
+pub mod roster;
 pub mod selection;
 pub mod static_list;
 pub mod underlay;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
 pub use dns::DnsConfig;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
 pub use members::{MemberId, Members};
+pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
 pub use static_list::StaticConfig;
 
@@ -114,6 +117,8 @@ pub enum Update {
     Confirmed,
     /// Of the mesh as a whole; comes before the list that it goes with.
     Mesh(MeshFacts),
+    /// The addresses of all members, if the lists hold only a part of them; else an empty roster.
+    Roster(Arc<Roster>),
     /// The answer to a question: what the lists so far say of this address is as new as can be had.
     Sure(IpAddr),
     /// The answer to a question: nobody can say now. It may be asked again.

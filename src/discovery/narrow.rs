@@ -7,13 +7,14 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::members::{MemberId, Members};
 use super::selection::{Selection, select};
-use super::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
+use super::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Roster, Update, Updates};
 
 /// Runs a source, and passes on what it sends, narrowed, until nobody listens any more or the source ends.
 pub async fn run<S: Future<Output = ()>>(source: impl FnOnce(Updates) -> S, ourselves: Ourselves, updates: Updates) {
@@ -52,6 +53,10 @@ struct Narrow {
     selection: Option<(u64, Selection)>,
     /// As last said.
     facts: Option<MeshFacts>,
+    /// A roster that is not sent yet.
+    roster: Option<Arc<Roster>>,
+    /// The last roster has members.
+    has_roster: bool,
     /// The last list, while anyone is absent.
     kept: Vec<Kept>,
     /// Of the last list: those who are called by their address.
@@ -64,7 +69,8 @@ impl Narrow {
     fn new(ourselves: Ourselves) -> Self {
         let members = Members::new(ourselves.forget_after);
         let (kept, stand_ins) = (Vec::new(), Vec::new());
-        Self { ourselves, members, selection: None, facts: None, kept, stand_ins, without_place: 0 }
+        let (selection, facts, roster, has_roster) = (None, None, None, false);
+        Self { ourselves, members, selection, facts, roster, has_roster, kept, stand_ins, without_place: 0 }
     }
 
     /// What to send instead, in order.
@@ -84,7 +90,8 @@ impl Narrow {
             }
             other => (None, other),
         };
-        facts.map(Update::Mesh).into_iter().chain([update])
+        let roster = self.roster.take().map(Update::Roster);
+        facts.map(Update::Mesh).into_iter().chain(roster).chain([update])
     }
 
     /// Takes a complete list, and gives what is new of the mesh, and what passes.
@@ -116,6 +123,8 @@ impl Narrow {
         self.members.listed(ids.iter().flatten().copied().chain(own), now);
         self.warn_of(ids.iter().filter(|id| id.is_none()).count());
         self.keep(&peers, &ids);
+        let is_partial = self.select().is_partial();
+        self.enrol(is_partial.then_some(&peers));
         let selection = self.select();
         let mut chosen = ids.iter().map(|id| id.is_some_and(|id| Some(id) == own || selection.contains(id)));
         peers.retain(|_| chosen.next().unwrap_or(false));
@@ -143,6 +152,15 @@ impl Narrow {
             self.kept = Vec::new();
         }
         list
+    }
+
+    /// Makes the roster of a list of which a part passes; an empty one as soon as all of it does.
+    fn enrol(&mut self, peers: Option<&Vec<PeerSpec>>) {
+        if peers.is_some() || self.has_roster {
+            let pods = peers.into_iter().flatten().filter(|spec| spec.network == Network::Pod);
+            self.roster = Some(Arc::new(Roster::new(pods.map(|spec| (spec.node.as_str(), spec.address)))));
+        }
+        self.has_roster = peers.is_some();
     }
 
     fn keep(&mut self, peers: &[PeerSpec], ids: &[Option<MemberId>]) {

@@ -1,11 +1,12 @@
 //! The table of slots: names, zones, addresses and who is present.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::names::Names;
 use super::peer::{Entry, Peer};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
-use crate::discovery::{MeshFacts, PeerList, PeerSpec};
+use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
 use crate::region::List;
 use crate::units::Nanos;
@@ -38,6 +39,7 @@ pub struct Directory {
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
     mesh: MeshFacts,
+    roster: Arc<Roster>,
     nodes: [usize; 3],
 }
 
@@ -52,7 +54,7 @@ impl Directory {
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
         let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 3]);
-        Self { slots, names, zones, own_zone: None, mesh, nodes }
+        Self { slots, names, zones, own_zone: None, mesh, roster: Arc::default(), nodes }
     }
 
     /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
@@ -103,6 +105,16 @@ impl Directory {
     /// Takes that over.
     pub const fn set_mesh(&mut self, mesh: MeshFacts) {
         self.mesh = mesh;
+    }
+
+    /// Returns the addresses of all members of the mesh; empty if the slots hold all of them.
+    pub const fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    /// Replaces the roster.
+    pub fn set_roster(&mut self, roster: Arc<Roster>) {
+        self.roster = roster;
     }
 
     /// Takes a complete list: who is new, who moved, who left. `now` stamps those who leave.

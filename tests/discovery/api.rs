@@ -346,9 +346,12 @@ impl Api {
         names
     }
 
-    /// The next update must be a confirmation.
+    /// The next update must be a confirmation, apart from rosters.
     pub async fn confirmed(&mut self) {
-        let update = self.update().await;
+        let mut update = self.update().await;
+        while let Update::Roster(_) = update {
+            update = self.update().await;
+        }
         assert!(matches!(update, Update::Confirmed), "{update:?}");
     }
 

@@ -14,6 +14,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -24,7 +25,9 @@ use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
 use super::slices::{By, Known, Listed, Search, Store};
-use crate::discovery::{MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Selection, select};
+use crate::discovery::{
+    MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Roster, Selection, select,
+};
 use crate::limits;
 
 /// What to ask the API server next.
@@ -58,6 +61,8 @@ pub enum Outcome {
 pub struct News {
     /// Of the mesh; before the list.
     pub mesh: Option<MeshFacts>,
+    /// A new roster.
+    pub roster: Option<Arc<Roster>>,
     /// A new list.
     pub list: Option<PeerList>,
 }
@@ -87,6 +92,8 @@ pub struct Machine {
     selected_at: u64,
     /// What was told last: the mesh, and the list as a hash.
     told: Option<(MeshFacts, u64)>,
+    /// The change of the endpoints that the last roster has.
+    roster_of: Option<u64>,
     /// No answer had a newer version, but for one of a history that a whole list has shown to be over.
     newest: u64,
     /// The last thing seen was empty, and not believed yet.
@@ -113,6 +120,7 @@ impl Machine {
             selection: None,
             selected_at: 0,
             told: None,
+            roster_of: None,
             newest: 0,
             empty_once: false,
             empty_in_force: false,
@@ -307,12 +315,24 @@ impl Machine {
         let endpoints = self.store.endpoints(|id| Some(id) == own || self.is_ours(id));
         let facts = self.selection.as_ref().map(Selection::facts).unwrap_or_default();
         let hash = self.hash(&endpoints);
+        let roster = self.new_roster();
         if self.told == Some((facts, hash)) {
-            return News::default();
+            return News { roster, ..News::default() };
         }
         let mesh = self.told.is_none_or(|(before, _)| before != facts).then_some(facts);
         self.told = Some((facts, hash));
-        News { mesh, list: Some(self.list(&endpoints)) }
+        News { mesh, roster, list: Some(self.list(&endpoints)) }
+    }
+
+    /// Returns the roster if it has changed. A mesh whose members are all in the list needs none.
+    fn new_roster(&mut self) -> Option<Arc<Roster>> {
+        let is_partial = self.selection.as_ref().is_some_and(Selection::is_partial);
+        let wanted = is_partial.then(|| self.store.changes());
+        if std::mem::replace(&mut self.roster_of, wanted) == wanted {
+            return None;
+        }
+        let members = self.store.addresses();
+        Some(Arc::new(if is_partial { Roster::new(members) } else { Roster::default() }))
     }
 
     /// Of what a list would say.

@@ -103,17 +103,31 @@ pub struct Store {
     members: Members,
     slices: BTreeMap<Box<str>, Slice>,
     next_number: u32,
+    /// Counts changes of endpoints.
+    changes: u64,
 }
 
 impl Store {
     /// Without any.
     pub const fn new(members: Members) -> Self {
-        Self { members, slices: BTreeMap::new(), next_number: 1 }
+        Self { members, slices: BTreeMap::new(), next_number: 1, changes: 0 }
     }
 
     /// Who has been in them.
     pub const fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// Returns a number that changes with every change of an endpoint.
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Returns name and address of every endpoint that is not terminating.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        let endpoints = self.slices.values().flat_map(|slice| slice.endpoints.iter());
+        let staying = endpoints.filter(|(.., readiness)| *readiness != Readiness::Terminating);
+        staying.map(|(_, member, address, _)| (self.members.name(member), address))
     }
 
     /// How many there are.
@@ -186,6 +200,7 @@ impl Store {
         let (fresh, refused) = Endpoints::of(given, &mut self.members);
         let Some(slice) = self.slices.get_mut(metadata.name) else { return Ok(()) };
         let before = std::mem::replace(&mut slice.endpoints, fresh);
+        self.changes += 1;
         (slice.created, slice.port, slice.gone, slice.in_list) = (metadata.created, given.port, None, true);
         slice.version = metadata.version;
         if metadata.version >= slice.heard {
@@ -252,7 +267,9 @@ impl Store {
     /// for long. To be called after every change.
     pub fn settle(&mut self, now: Instant) {
         let oldest = self.slices.values().filter_map(|slice| slice.stale.as_ref().map(Stale::since)).min();
+        let count = self.slices.len();
         self.slices.retain(|_, slice| slice.gone.is_none_or(|gone| oldest.is_some_and(|stale| stale <= gone)));
+        self.changes += u64::from(self.slices.len() != count);
         let present = self.slices.values().flat_map(|slice| slice.endpoints.members());
         self.members.listed(present, now);
     }
@@ -336,6 +353,7 @@ impl Store {
             removed = true;
         }
         if removed {
+            self.changes += 1;
             self.settle(now);
         }
         for slice in self.slices.values_mut() {

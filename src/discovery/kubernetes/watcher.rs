@@ -405,6 +405,9 @@ impl Watcher {
         if let Some(mesh) = news.mesh {
             self.send(Update::Mesh(mesh)).await;
         }
+        if let Some(roster) = news.roster {
+            self.send(Update::Roster(roster)).await;
+        }
         if let Some(list) = news.list {
             self.confirmed = Some(Instant::now());
             self.send(Update::List(list)).await;

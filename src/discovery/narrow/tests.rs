@@ -24,6 +24,7 @@ fn passed(narrow: &mut Narrow, update: Update, now: Instant) -> (Option<MeshFact
     for update in narrow.update(update, now) {
         match update {
             Update::Mesh(mesh) if peers.is_none() => facts = Some(mesh),
+            Update::Roster(_) if peers.is_none() => {}
             Update::List(list) => peers = Some(list.peers),
             other => panic!("{other:?}"),
         }
@@ -53,7 +54,8 @@ fn what_is_amended_is_narrowed_too_and_stays_no_confirmation() {
         let (_, before) = passed(&mut narrow, list(0..40), now);
         let Update::List(amended) = list(0..41) else { unreachable!() };
         let updates: Vec<_> = narrow.update(Update::Amended(amended), now).collect();
-        let [Update::Mesh(facts), Update::Amended(after)] = &updates[..] else { panic!("{updates:?}") };
+        let [Update::Mesh(facts), roster @ .., Update::Amended(after)] = &updates[..] else { panic!("{updates:?}") };
+        assert_eq!(roster.len(), usize::from(max_peers > 0), "{roster:?}");
         assert_eq!(facts.members, 41);
         let expected = if max_peers == 0 { 41 } else { before.len() };
         assert_eq!(after.peers.len(), expected);
@@ -76,6 +78,28 @@ fn of_a_large_mesh_so_many_pass_as_were_asked_for_and_all_addresses_of_each() {
     let facts = facts.unwrap();
     assert_eq!((facts.members, facts.watchers_missing, facts.watchers_missing_elsewhere), (40, 0, 0));
     assert!(facts.watchers_in_zone + facts.watchers_elsewhere >= 3 && facts.watchers_elsewhere >= 2);
+}
+
+#[test]
+fn the_roster_has_the_members_that_do_not_pass_and_is_empty_if_all_do() {
+    let (mut narrow, now) = (narrow(6), Instant::now());
+    let mut roster = |numbers| {
+        let mut found = narrow.update(list(numbers), now).filter_map(|update| match update {
+            Update::Roster(roster) => Some(roster),
+            _ => None,
+        });
+        let roster = found.next();
+        assert!(found.next().is_none());
+        roster
+    };
+    assert!(roster(0..5).is_none(), "nothing changes");
+    let partial = roster(0..40).unwrap();
+    for number in 0..40 {
+        assert_eq!(partial.address(&format!("n{number}")), Some(spec(number).address));
+    }
+    assert_eq!(partial.address("n40"), None);
+    // Absent members stay members for a while, but have no address.
+    assert!(roster(0..5).is_some_and(|roster| roster.address("n3").is_some() && roster.address("n9").is_none()));
 }
 
 #[test]

@@ -26,6 +26,11 @@ impl Selection {
         self.own != Some(id) && self.chosen.as_ref().is_none_or(|chosen| chosen.binary_search(&id).is_ok())
     }
 
+    /// Returns whether there are other members than those to be probed.
+    pub const fn is_partial(&self) -> bool {
+        self.chosen.is_some()
+    }
+
     /// Of the mesh as a whole, and of who watches our node.
     pub const fn facts(&self) -> MeshFacts {
         self.facts
