@@ -369,6 +369,15 @@ pub const ROW_WHOLE_TIME: Duration = Duration::from_secs(5);
 pub const GATHERING_TIME: Duration = Duration::from_secs(20);
 /// How long a request waits for the gathering before it.
 pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
+/// How long the reader of a mesh document may keep its collection from going on, in all; then the
+/// document is broken off. Shorter than [`GATHERING_WAIT`], so that requests that wait behind it are
+/// answered. 300 rows of 299 peers are 27 MB: a reader needs 5 MB/s.
+pub const MESH_READER_TIME: Duration = Duration::from_secs(5);
+/// After a collection, the next begins so many times later than the first one worked. A client that
+/// asks without end takes a tenth of a CPU for the rows that this agent reads and judges.
+pub const GATHERING_PAUSE_FACTOR: u32 = 9;
+/// That pause at most, so that a request that waits [`GATHERING_WAIT`] has its turn.
+pub const GATHERING_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Requests that wait for a gathering; more are refused.
 pub const GATHERING_WAITERS_MAX: usize = 8;
 /// How long verdicts stand before they are judged anew.

@@ -16,10 +16,10 @@ use http_support::{Closed, Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
-use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec};
+use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Roster};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
-use kube_canary::http::{Live, Reply, Routes, Server};
-use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
+use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
+use kube_canary::limits::{MESH_ROWS_MAX, PEER_SLOTS_MAX, ROW_BYTES_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
 use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -40,6 +40,7 @@ enum Says {
 struct Other {
     says: Says,
     asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
     test: ScopeNumber,
 }
 
@@ -80,7 +81,10 @@ impl Routes for Other {
         Scope::adopt(self.test);
         let content_type = "application/json";
         match (path, &self.says) {
-            ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
+            ("/api/v1/hour/c", _) => {
+                self.hours.fetch_add(1, Ordering::SeqCst);
+                Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() }
+            }
             ("/api/v1/peers", says) => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 match says {
@@ -97,7 +101,7 @@ impl Routes for Other {
 /// Limits that cannot run out: only a test that is about a time sets a shorter one.
 fn unhurried() -> Times {
     let long = Duration::from_mins(10);
-    Times { row: long, whole_row: long, gathering: long, wait: long, verdicts: long }
+    Times { row: long, whole_row: long, gathering: long, wait: long, reader: long, verdicts: long }
 }
 
 /// A mesh of `me`, which is real, and others.
@@ -105,8 +109,31 @@ struct Mesh {
     me: Server,
     _others: Vec<Server>,
     asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
+    stats: Arc<ServerStats>,
     /// Dropped last; what a test makes of the mesh is dropped before.
     _no_leaks: NoLeaks,
+}
+
+/// What the others were asked for.
+#[derive(Default)]
+struct Counters {
+    asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
+}
+
+impl Counters {
+    fn other(&self, says: Says, test: &NoLeaks) -> Other {
+        Other { says, asked: Arc::clone(&self.asked), hours: Arc::clone(&self.hours), test: test.number() }
+    }
+}
+
+/// What discovery gives.
+#[derive(Default)]
+struct Discovered {
+    peers: Vec<PeerSpec>,
+    roster: Vec<(String, IpAddr)>,
+    facts: MeshFacts,
 }
 
 /// The routes of a canary, whichever thread they are called on.
@@ -135,51 +162,47 @@ impl Mesh {
 
     fn with_times(others: &[(&str, Says)], mut peers: Vec<PeerSpec>, times: Times) -> Self {
         let no_leaks = NoLeaks::here();
-        let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::new());
+        let (counters, mut servers) = (Counters::default(), Vec::new());
         for (node, says) in others {
-            let other = Other { says: says.clone(), asked: Arc::clone(&asked), test: no_leaks.number() };
+            let other = counters.other(says.clone(), &no_leaks);
             let server = bind().start_with(1, Arc::new(other), patient()).expect("a server");
             peers.push(spec(node, server.local_addr().port()));
             servers.push(server);
         }
-        Self::with_list(no_leaks, asked, servers, peers, MeshFacts::default(), times)
+        Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
     }
 
-    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port, whose rows name the next three;
-    /// our own list names the first two.
+    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port. The
+    /// agent's own list has the first two, and its roster all of them.
     fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
-        Self::partial_by(net, nodes, row, members, |port| {
-            (0..nodes.min(2)).map(|node| spec_of(net, node, port)).collect()
+        let roster: Vec<(String, IpAddr)> =
+            (0..nodes).map(|node| (format!("n{node}"), address_of(net, node))).collect();
+        Self::partial_by(net, nodes, row, |port| Discovered {
+            peers: (0..nodes.min(2)).map(|node| spec_of(net, node, port)).collect(),
+            roster: roster.clone(),
+            facts: MeshFacts { members, ..MeshFacts::default() },
         })
     }
 
-    /// The same with a list of one's own, of canaries at that port.
-    fn partial_by(
-        net: u8,
-        nodes: u8,
-        row: impl Fn(u8) -> String,
-        members: u32,
-        listed: impl Fn(u16) -> Vec<PeerSpec>,
-    ) -> Self {
+    /// The same with what discovery gives, for agents at that port.
+    fn partial_by(net: u8, nodes: u8, row: impl Fn(u8) -> String, discovered: impl Fn(u16) -> Discovered) -> Self {
         let no_leaks = NoLeaks::here();
-        let (asked, mut servers) = (Arc::new(AtomicUsize::new(0)), Vec::<Server>::new());
+        let (counters, mut servers) = (Counters::default(), Vec::<Server>::new());
         for node in 0..nodes {
-            let other = Other { says: Says::Text(row(node)), asked: Arc::clone(&asked), test: no_leaks.number() };
+            let other = counters.other(Says::Text(row(node)), &no_leaks);
             let port = servers.first().map_or(0, |first| first.local_addr().port());
             let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
             servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
         }
-        let peers = listed(servers[0].local_addr().port());
-        let facts = MeshFacts { members, ..MeshFacts::default() };
-        Self::with_list(no_leaks, asked, servers, peers, facts, unhurried())
+        let discovered = discovered(servers[0].local_addr().port());
+        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
     }
 
     fn with_list(
         no_leaks: NoLeaks,
-        asked: Arc<AtomicUsize>,
+        counters: Counters,
         servers: Vec<Server>,
-        peers: Vec<PeerSpec>,
-        facts: MeshFacts,
+        discovered: Discovered,
         times: Times,
     ) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
@@ -192,16 +215,21 @@ impl Mesh {
             walks: Walks::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
+        let Discovered { peers, roster, facts } = discovered;
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
+        let roster = Roster::new(roster.iter().map(|(node, address)| (node.as_str(), *address)));
+        view.directory.write().expect("no panic").set_roster(Arc::new(roster));
         let bound = bind();
+        let served = bound.stats();
         let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
-        Self { me, _others: servers, asked, _no_leaks: no_leaks }
+        let Counters { asked, hours } = counters;
+        Self { me, _others: servers, asked, hours, stats: served, _no_leaks: no_leaks }
     }
 
     fn address(&self) -> SocketAddr {
@@ -215,8 +243,14 @@ impl Mesh {
         (response.body, json)
     }
 
+    /// Rows that the others were asked for.
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Hours that the others gave.
+    fn hours(&self) -> usize {
+        self.hours.load(Ordering::SeqCst)
     }
 }
 
@@ -511,13 +545,20 @@ fn members_whom_no_row_names_are_counted() {
 
 #[test]
 fn a_row_names_more_than_are_asked() {
-    // Nobody listens there: the kernel refuses at once.
-    let many = |_| {
-        let far = |node: u16| IpAddr::V4(Ipv4Addr::from_bits(0x7f0e_0000 + u32::from(node)));
-        let peers: Vec<String> = (1..=500).map(|node| peer_at(&format!("far-{node}"), far(node))).collect();
-        row("n0", &peers)
-    };
-    let mesh = Mesh::partial(13, 1, many, 502);
+    // No agent listens there: the kernel refuses at once.
+    let far = |node: u16| IpAddr::V4(Ipv4Addr::from_bits(0x7f0e_0000 + u32::from(node)));
+    let roster: Vec<(String, IpAddr)> = (1..=500).map(|node| (format!("far-{node}"), far(node))).collect();
+    let peers: Vec<String> = roster.iter().map(|(node, address)| peer_at(node, *address)).collect();
+    let mesh = Mesh::partial_by(
+        13,
+        1,
+        |_| row("n0", &peers),
+        |port| Discovered {
+            peers: vec![spec_of(13, 0, port)],
+            roster: roster.clone(),
+            facts: MeshFacts { members: 502, ..MeshFacts::default() },
+        },
+    );
     let (_, document) = mesh.document();
     assert_eq!((nodes(&document), errors(&document).len()), (vec!["me", "n0"], MESH_ROWS_MAX - 2));
     assert_eq!(document["not_gathered"].as_u64(), Some(502 - 300));
@@ -529,21 +570,138 @@ fn the_hour_of_a_source_that_only_others_rows_name_is_found() {
     let hour = |path: &str| get(mesh.address(), path).expect("an answer");
     let answer = hour("/api/v1/hour/n9/c");
     assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
-    assert!(mesh.asked() < 12, "as soon as a row names it: {}", mesh.asked());
+    assert_eq!(mesh.asked(), 0, "discovery knows its address: no row is asked for");
     assert_eq!(hour("/api/v1/hour/n9/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
 }
 
-/// A node of both families is one, and one that has left is none: there are more members than the list names.
 #[test]
 fn the_hour_of_a_far_source_is_found_in_a_dual_stack_mesh_too() {
-    let mesh = Mesh::partial_by(15, 12, ring(15), 13, |port| {
+    let mesh = Mesh::partial_by(15, 12, ring(15), |port| {
         let both = |node: u8| {
             let six = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node.into()));
             [spec_of(15, node, port), PeerSpec { address: six, ..spec_of(15, node, port) }]
         };
-        (0..7).flat_map(both).collect()
+        Discovered {
+            peers: (0..7).flat_map(both).collect(),
+            roster: vec![("n9".to_owned(), address_of(15, 9))],
+            facts: MeshFacts { members: 13, ..MeshFacts::default() },
+        }
     });
     let answer = get(mesh.address(), "/api/v1/hour/n9/c").expect("an answer");
     assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+}
+
+#[test]
+fn a_path_of_more_than_one_segment_is_forwarded_to_no_agent() {
+    let mesh = Mesh::of(&[("b", Says::Text(row("b", &[])))]);
+    let hour = |path: &str| get(mesh.address(), path).expect("an answer").status;
+    assert_eq!(hour("/api/v1/hour/b/me/b/me/b/c"), 404);
+    assert_eq!(hour("/api/v1/hour/me/b/c"), 404);
+    assert_eq!(hour("/api/v1/hour/b/c/"), 404);
+    assert_eq!(mesh.hours(), 0);
+    assert_eq!(hour("/api/v1/hour/b/c"), 200);
+    assert_eq!(mesh.hours(), 1);
+}
+
+/// Three nodes that lose packets to a fourth, and a liar that says whatever `lies` are. `check` looks
+/// at the document.
+fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
+    let honest = |node: &str| {
+        let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != node);
+        let peers: Vec<String> = others.map(|other| peer(other, if other == "d" { 20 } else { 0 })).collect();
+        (node.to_owned(), Says::Text(row(node, &peers)))
+    };
+    let mut others: Vec<(String, Says)> = ["a", "b", "c"].map(honest).into();
+    others.push(("liar".to_owned(), Says::Text(row("liar", lies))));
+    let others: Vec<(&str, Says)> = others.iter().map(|(node, says)| (node.as_str(), says.clone())).collect();
+    // A member that gives no row, as a node that loses packets may.
+    let closed = Closed::new();
+    let mesh = Mesh::with_further(&others, vec![spec("d", closed.port)]);
+    check(&mesh.document().1);
+}
+
+fn blames(document: &Value) -> Vec<(&str, &str)> {
+    let verdicts = document["verdicts"].as_array().expect("verdicts");
+    let all = verdicts.iter().map(|v| (v["kind"].as_str().expect("a kind"), v["subject"].as_str().expect("a subject")));
+    all.collect()
+}
+
+#[test]
+fn a_row_that_names_nodes_again_and_again_as_leaving_hides_no_verdict() {
+    let leaving = |node: &str| peer(node, 0).replace("\"ready\"", "\"terminating\"");
+    let lies = |times: usize| -> Vec<String> {
+        ["a", "b", "c", "d"].iter().flat_map(|node| vec![leaving(node); times]).collect()
+    };
+    for times in [0, 1, 50, 20_000] {
+        with_a_liar(&lies(times), |document| {
+            assert!(blames(document).contains(&("node", "d")), "{times} times: {}", document["headline"]);
+            let named = errors(document).iter().any(|(node, error)| *node == "liar" && error.contains("twice"));
+            assert_eq!(named, times > 1, "{times} times: {:?}", errors(document));
+        });
+    }
+}
+
+#[test]
+fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
+    // Twelve agents run, and their rows name each other; discovery knows the first four.
+    let mesh = Mesh::partial_by(16, 12, ring(16), |port| Discovered {
+        peers: vec![spec_of(16, 0, port)],
+        roster: (0..4).map(|node| (format!("n{node}"), address_of(16, node))).collect(),
+        facts: MeshFacts { members: 5, ..MeshFacts::default() },
+    });
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!((found, document["not_gathered"].as_u64()), (vec!["me", "n0", "n1", "n2", "n3"], Some(0)));
+    assert_eq!(mesh.asked(), 4);
+    drop((document, mesh));
+    let lies: Vec<String> = (0..400).map(|n| peer(&format!("ghost-{n}"), 0)).collect();
+    with_a_liar(&lies, |document| {
+        assert_eq!(blames(document)[0], ("node", "d"));
+        assert_eq!(
+            (document["headline"].as_str(), document["not_gathered"].as_u64()),
+            (Some("d is losing packets from 3 of 3 sources"), Some(0))
+        );
+        let text = document.to_string();
+        assert!(!text.contains("ghost-"), "what is not known is not passed on: {text}");
+    });
+}
+
+#[test]
+fn what_a_row_says_of_the_mesh_s_size_and_zones_does_not_count_for_others() {
+    let row = row("liar", &[peer("a", 0)])
+        .replace("\"node\":\"liar\",\"zone\":\"z\"", "\"node\":\"liar\",\"zone\":\"x\",\"members\":9000")
+        .replace("\"node\":\"a\",\"zone\":\"z\"", "\"node\":\"a\",\"zone\":\"y\"");
+    let a = self::row("a", &[peer("liar", 0)]);
+    let mesh = Mesh::of(&[("liar", Says::Text(row)), ("a", Says::Text(a))]);
+    let (_, document) = mesh.document();
+    assert_eq!(document["not_gathered"], 0);
+    assert_eq!(document["headline"], "all well as far as measured: nothing is known of me");
+}
+
+#[test]
+fn a_row_that_is_longer_than_any_or_no_text_is_named() {
+    let long = |n: usize| format!("{{\"endless\":\"{}\",{},\"peers\":[]}}", "x".repeat(n), source("long"));
+    let many: Vec<String> = (0..=PEER_SLOTS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
+    let mesh = Mesh::of(&[("long", Says::Text(long(ROW_BYTES_MAX))), ("many", Says::Text(row("many", &many)))]);
+    let (_, document) = mesh.document();
+    let mut errors = errors(&document);
+    errors.sort_unstable();
+    assert_eq!(errors, [("long", "a row of more than 8388608 bytes"), ("many", "a row of more than 16384 peers")]);
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
+    let short = Duration::from_millis(200);
+    // The agent's own row is more than the kernel holds for a client that does not read.
+    let closed = Closed::new();
+    let peers = (0..8_000).map(|n| spec(&format!("p{n}"), closed.port)).collect();
+    let mesh = Mesh::with_times(&[], peers, Times { reader: short, ..unhurried() });
+    let mut stuck = http_support::connect(mesh.address());
+    std::io::Write::write_all(&mut stuck, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
+    http_support::eventually("the reader is cut off", || mesh.stats.connections() == 0);
+    // Its turn is free. The time limit of a client's waiting would otherwise be ten minutes here.
+    assert_eq!(get(mesh.address(), "/api/v1/verdicts").expect("an answer").status, 200);
+    assert!(http_support::receive(&mut std::io::BufReader::new(&stuck), false).is_err(), "the document has no end");
 }

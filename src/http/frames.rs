@@ -102,6 +102,8 @@ enum Content {
     Whole(Vec<u8>),
     Stream(Box<dyn Render>),
     Live(Box<dyn Live>),
+    /// The connection is about to be closed, so that the client does not take the body for whole.
+    GivenUp,
 }
 
 impl Content {
@@ -110,7 +112,7 @@ impl Content {
         match self {
             Self::Stream(render) => Poll::Ready(render.render(frame)),
             Self::Live(live) => live.poll_render(cx, frame),
-            Self::Done | Self::Whole(_) => Poll::Ready(false),
+            Self::Done | Self::Whole(_) | Self::GivenUp => Poll::Ready(false),
         }
     }
 }
@@ -150,8 +152,15 @@ impl Body for Answer {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
         let this = &mut *self;
+        if let Content::Live(live) = &mut this.content
+            && live.poll_given_up(cx).is_ready()
+        {
+            this.content = Content::GivenUp;
+            this.line.close_now();
+        }
         let piece = match &mut this.content {
             Content::Done => return Poll::Ready(None),
+            Content::GivenUp => return Poll::Pending,
             Content::Whole(body) => {
                 let bytes = std::mem::take(body);
                 this.content = Content::Done;
@@ -193,7 +202,7 @@ impl Body for Answer {
         match &self.content {
             Content::Done => SizeHint::with_exact(0),
             Content::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Content::Stream(_) | Content::Live(_) => SizeHint::default(),
+            Content::Stream(_) | Content::Live(_) | Content::GivenUp => SizeHint::default(),
         }
     }
 }

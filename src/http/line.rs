@@ -104,6 +104,11 @@ impl Line {
         self.deadline.set(Instant::now() + self.worker.limits().response_time);
     }
 
+    /// Ends the connection at the next look at its deadline, which follows every poll of its task.
+    pub(super) fn close_now(&self) {
+        self.deadline.set(Instant::now());
+    }
+
     pub(super) fn body_begins(&self) {
         self.body_lives.set(true);
     }

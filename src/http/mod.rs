@@ -73,4 +73,10 @@ pub trait Render: Send {
 pub trait Live {
     /// As [`Render::render`], or pending with nothing written: then the task is woken when there is more.
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool>;
+
+    /// Ready if the body is given up because of its reader. It is asked also while the reader has no
+    /// room for a piece. The body is then dropped at once, and its connection closed.
+    fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
 }

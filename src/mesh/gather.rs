@@ -1,6 +1,10 @@
 //! Gathers the rows of all canaries into one document, and judges them.
 //!
-//! Whom our own list does not name, the rows of those do whom it names ([`Frontier`]).
+//! Members beyond the agent's own list are found by the rows of those that are asked ([`Frontier`]).
+//!
+//! Rows come from other pods and are hostile until proven otherwise. A row counts under the name that
+//! discovery gives its address, and may speak only of nodes that discovery knows. Its bytes, objects
+//! and time are bounded, and whatever it says, the other rows come as they would without it.
 //!
 //! Everything here is bounded by what one row takes, and not by their number: a row is passed on as it arrives, object by
 //! object, and 8 bytes of each cell stay for the verdicts. The rows come one after the other, for they go into one stream;
@@ -29,7 +33,7 @@ use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, ROW_REQUESTS_MAX};
+use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, ROW_BYTES_MAX, ROW_REQUESTS_MAX};
 
 /// Why a node has no row, or half of one.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,9 @@ pub enum RowError {
     /// Its address belongs to another node by now.
     #[error("answers as {0}")]
     Another(String),
+    /// It names a node twice at one network and address family, or is longer than a row can be.
+    #[error("{0}")]
+    Implausible(String),
     /// The whole gathering took too long.
     #[error("not within the {0:?} that all rows have")]
     NoTime(Duration),
@@ -70,7 +77,7 @@ pub struct Gathered {
 /// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
 pub async fn gather(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Gathered {
     let mut missing = Vec::new();
-    let (matrix, frontier) = walk(&view, port, times, rows, None, |node, error| missing.push((node, error))).await;
+    let (matrix, frontier) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let members = usize::try_from(directory.mesh().members).unwrap_or_default();
     // Ourselves are asked, too.
@@ -78,21 +85,15 @@ pub async fn gather(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Gat
     Gathered { matrix, missing, further }
 }
 
-/// Looks for the canary of a node that our own list does not name, in the rows of others, until one of them names it.
-pub async fn locate(view: Arc<View>, port: u16, times: Times, node: String) -> Option<Target> {
-    walk(&view, port, times, Pipe::nowhere(), Some(node), |_, _| {}).await.1.into_found()
-}
-
 async fn walk(
     view: &Arc<View>,
     port: u16,
     times: Times,
     rows: Pipe,
-    wanted: Option<String>,
     mut missing: impl FnMut(String, String),
 ) -> (Matrix, Frontier) {
-    let frontier = RefCell::new(Frontier::new(Targets::of(view, port), wanted));
-    let mut gathering = Gathering { matrix: Matrix::new(), rows, count: 0, frontier: &frontier, times };
+    let frontier = RefCell::new(Frontier::new(Targets::of(view, port)));
+    let mut gathering = Gathering { matrix: listed(view), rows, count: 0, frontier: &frontier, times };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
@@ -118,9 +119,6 @@ async fn walk(
             }
             Err(error) => Err(error),
         };
-        if frontier.borrow().has_found() {
-            break;
-        }
         if let Err(error) = done {
             note(&mut gathering.matrix, &target.node, &error);
         }
@@ -129,6 +127,17 @@ async fn walk(
     let matrix = gathering.matrix;
     drop(openings);
     (matrix, frontier.into_inner())
+}
+
+/// Returns a matrix of the agent's own list: names and zones as discovery has them.
+fn listed(view: &View) -> Matrix {
+    let mut matrix = Matrix::new();
+    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+    matrix.member(&view.node, directory.own_zone());
+    for (_, peer) in directory.peers() {
+        matrix.member(peer.node(), directory.zone_name(peer.zone()));
+    }
+    matrix
 }
 
 type Opened = (Link, Incoming);
@@ -261,26 +270,38 @@ struct Row<'a, 'b> {
     splitter: Splitter,
     /// The source has come.
     has_begun: bool,
+    /// Peers that have come, and those of them that were passed on.
+    come: usize,
     peers: usize,
+    bytes: usize,
 }
 
 impl<'a, 'b> Row<'a, 'b> {
     fn new(gathering: &'a mut Gathering<'b>, target: Option<&'a Target>) -> Self {
-        Self { gathering, target, splitter: Splitter::default(), has_begun: false, peers: 0 }
+        Self { gathering, target, splitter: Splitter::default(), has_begun: false, come: 0, peers: 0, bytes: 0 }
     }
 
     async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
+        self.bytes += bytes.len();
+        if self.bytes > ROW_BYTES_MAX {
+            return Err(RowError::Implausible(format!("a row of more than {ROW_BYTES_MAX} bytes")));
+        }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let (Object::Source(text) | Object::Peer(text)) = object;
-            // A row is one line of the document.
-            if text.contains(&b'\n') {
+            // A row is one line of the document, which is text as a whole.
+            if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
             let Gathering { matrix, rows, count, frontier, .. } = &mut *self.gathering;
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
-                    if self.target.is_some_and(|target| !target.may_be(&source.node)) {
+                    // An agent of which discovery has no name yet may give one that no other has.
+                    let is_new = |node| !matrix.knows(node) && !frontier.borrow().has_member(node);
+                    let is_right = self.target.is_none_or(|target| {
+                        source.node == target.node || target.is_nameless() && is_new(&source.node)
+                    });
+                    if !is_right {
                         return Err(RowError::Another(source.node.into_owned()));
                     }
                     matrix.begin_row(&source);
@@ -290,9 +311,20 @@ impl<'a, 'b> Row<'a, 'b> {
                     self.has_begun = true;
                 }
                 Object::Peer(text) => {
+                    self.come += 1;
+                    if self.come > PEER_SLOTS_MAX {
+                        return Err(RowError::Implausible(format!("a row of more than {PEER_SLOTS_MAX} peers")));
+                    }
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
-                    matrix.peer(&peer);
-                    // Our own row has those of our list, which are there already.
+                    // What discovery does not know is nothing that a row may add: an agent that hears of
+                    // a new node earlier than this one is complete the next time.
+                    if !matrix.knows(&peer.node) && !frontier.borrow().has_member(&peer.node) {
+                        continue;
+                    }
+                    if !matrix.peer(&peer) {
+                        return Err(RowError::Implausible(format!("not a row: it names {} twice", peer.node)));
+                    }
+                    // The own row has the peers of the own list, which are there already.
                     if self.target.is_some() {
                         frontier.borrow_mut().learn(&peer, matrix);
                     }

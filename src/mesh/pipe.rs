@@ -5,6 +5,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::http::Live;
 
@@ -47,17 +50,30 @@ impl Pipe {
 pub struct Piped {
     frame: Option<Rc<RefCell<Vec<u8>>>>,
     writer: Pin<Box<dyn Future<Output = ()>>>,
+    /// The time for which the reader may still keep the writer from going on.
+    patience: Duration,
+    /// The writer waits for the reader, until this moment at most.
+    is_waiting: bool,
+    end: Pin<Box<Sleep>>,
 }
 
 impl Piped {
-    /// A body that ends when `writer`, which writes into `pipe`, has ended.
-    pub fn new(pipe: Pipe, writer: impl Future<Output = ()> + 'static) -> Self {
-        Self { frame: pipe.0, writer: Box::pin(writer) }
+    /// Makes a body that ends when `writer`, which writes into `pipe`, has ended. It is given up if
+    /// the reader keeps the writer from going on for longer than `patience` in all.
+    pub fn new(pipe: Pipe, writer: impl Future<Output = ()> + 'static, patience: Duration) -> Self {
+        Self { frame: pipe.0, writer: Box::pin(writer), patience, is_waiting: false, end: Box::pin(sleep(patience)) }
     }
 }
 
 impl Live for Piped {
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_waiting { self.end.as_mut().poll(cx) } else { Poll::Pending }
+    }
+
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        if std::mem::take(&mut self.is_waiting) {
+            self.patience = self.end.deadline().saturating_duration_since(Instant::now());
+        }
         let mut exchange = || self.frame.iter().for_each(|frame| std::mem::swap(out, &mut frame.borrow_mut()));
         exchange();
         let is_over = self.writer.as_mut().poll(cx).is_ready();
@@ -65,7 +81,11 @@ impl Live for Piped {
         match (is_over, out.is_empty()) {
             (true, _) => Poll::Ready(false),
             (false, true) => Poll::Pending,
-            (false, false) => Poll::Ready(true),
+            (false, false) => {
+                self.is_waiting = true;
+                self.end.as_mut().reset(Instant::now() + self.patience);
+                Poll::Ready(true)
+            }
         }
     }
 }
@@ -75,8 +95,8 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    #[test]
-    fn a_writer_goes_on_frame_by_frame_and_its_parts_stay_together() {
+    #[tokio::test]
+    async fn a_writer_goes_on_frame_by_frame_and_its_parts_stay_together() {
         let pipe = Pipe::default();
         let writer = {
             let pipe = pipe.clone();
@@ -86,7 +106,7 @@ mod tests {
                 }
             }
         };
-        let mut body = Piped::new(pipe, writer);
+        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
         let mut cx = Context::from_waker(Waker::noop());
         let mut frames = Vec::new();
         loop {
@@ -101,8 +121,8 @@ mod tests {
         assert_eq!(frames, ["abcabc", "abcabc", "abc"]);
     }
 
-    #[test]
-    fn a_body_whose_writer_waits_is_pending_and_what_it_has_written_goes_out() {
+    #[tokio::test]
+    async fn a_body_whose_writer_waits_is_pending_and_what_it_has_written_goes_out() {
         let pipe = Pipe::default();
         let writer = {
             let pipe = pipe.clone();
@@ -111,12 +131,40 @@ mod tests {
                 std::future::pending::<()>().await;
             }
         };
-        let mut body = Piped::new(pipe, writer);
+        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
         let mut cx = Context::from_waker(Waker::noop());
         let mut frame = Vec::with_capacity(8);
         assert_eq!(body.poll_render(&mut cx, &mut frame), Poll::Ready(true));
         assert_eq!(frame, b"begun");
         frame.clear();
         assert_eq!(body.poll_render(&mut cx, &mut frame), Poll::Pending);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_given_up_when_its_reader_has_waited_for_too_long_in_all() {
+        let pipe = Pipe::default();
+        let writer = {
+            let pipe = pipe.clone();
+            async move {
+                loop {
+                    pipe.write(&[b"more"]).await;
+                    // As long as an agent takes: that is not the reader's time.
+                    sleep(Duration::from_mins(1)).await;
+                }
+            }
+        };
+        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
+        for waits in [2_000, 2_999] {
+            let frame = poll_fn(|cx| {
+                let mut frame = Vec::with_capacity(8);
+                assert!(body.poll_given_up(cx).is_pending());
+                body.poll_render(cx, &mut frame).map(|more| more.then_some(frame))
+            });
+            assert_eq!(frame.await.as_deref(), Some(&b"more"[..]));
+            sleep(Duration::from_millis(waits)).await;
+        }
+        let begun = Instant::now();
+        poll_fn(|cx| body.poll_given_up(cx)).await;
+        assert!(begun.elapsed() <= Duration::from_millis(2), "5 s in all: {:?}", begun.elapsed());
     }
 }

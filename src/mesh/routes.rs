@@ -1,17 +1,24 @@
 //! What a canary says of the whole mesh: the page, all rows, the verdicts, and the last hour of any pair.
 //!
-//! Everything else is the agent's own ([`App`]). One gathering at a time: it costs every canary a row. Who asks meanwhile
-//! waits, and for verdicts alone takes those that were just judged.
+//! Everything else is the agent's own ([`App`]). One collection runs at a time, because it costs
+//! every agent a row, and the next begins after a pause in proportion to its work ([`Turn`]). A
+//! request that comes earlier waits; one for the verdicts alone takes those that were just judged.
+//!
+//! The only request that is forwarded is that for an hour, as a request that the other agent answers
+//! from its own memory: no request is forwarded twice.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::gather::{Gathered, gather, locate};
+use super::gather::{Gathered, gather};
 use super::page;
 use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
@@ -20,7 +27,7 @@ use super::verdicts::{self, Verdict};
 use crate::clock;
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
-use crate::limits::{GATHERING_WAITERS_MAX, HOUR_BYTES_MAX};
+use crate::limits::{GATHERING_PAUSE_FACTOR, GATHERING_PAUSE_MAX, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX};
 use crate::units::Nanos;
 
 /// Bytes of what stands behind the rows that are written at a time.
@@ -36,7 +43,9 @@ struct Mesh {
     port: u16,
     times: Times,
     turn: Arc<Semaphore>,
-    /// Requests that wait for it.
+    /// When the pause after the last turn ends. None before the first.
+    pause_until: Mutex<Option<Instant>>,
+    /// Requests that wait for a turn.
     waiting: AtomicUsize,
     judged: Mutex<Option<Judged>>,
 }
@@ -67,7 +76,8 @@ impl MeshRoutes {
     /// Around the agent's own; `port` is that of its server.
     pub fn new(app: App, port: u16, times: Times) -> Self {
         let (turn, waiting, judged) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0), Mutex::new(None));
-        Self(Arc::new(Mesh { app, port, times, turn, waiting, judged }))
+        let pause_until = Mutex::new(None);
+        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged }))
     }
 }
 
@@ -82,6 +92,8 @@ impl Routes for MeshRoutes {
                 None => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
+                // A peer is one segment. With more, each agent would forward the rest to another.
+                Some((_, peer)) if peer.contains('/') => no_such_source(),
                 Some((source, peer)) => match decoded(source) {
                     // Our own: as the app has it.
                     Some(source) if source == mesh.app.view.node => {
@@ -100,11 +112,11 @@ impl Mesh {
     /// `/api/v1/mesh`: every row on a line of its own.
     async fn rows(self: Arc<Self>) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
-        let pipe = Pipe::default();
+        let (pipe, reader) = (Pipe::default(), self.times.reader);
         let out = pipe.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let fields = self.gather_and_judge(out.clone()).await;
+            let fields = turn.work(self.gather_and_judge(out.clone())).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -113,17 +125,17 @@ impl Mesh {
             // It ends with the body, also where that is dropped.
             drop(turn);
         };
-        Reply::Live { content_type: JSON, body: Box::new(Piped::new(pipe, writer)) }
+        Reply::Live { content_type: JSON, body: Box::new(Piped::new(pipe, writer, reader)) }
     }
 
     /// `/api/v1/verdicts`, judged anew.
     async fn verdicts(self: Arc<Self>) -> Reply {
-        let Some(_turn) = self.turn().await else { return busy() };
+        let Some(turn) = self.turn().await else { return busy() };
         // Whoever had the turn before has judged.
         if let Some(reply) = self.kept_verdicts() {
             return reply;
         }
-        self.gather_and_judge(Pipe::nowhere()).await;
+        turn.work(self.gather_and_judge(Pipe::nowhere())).await;
         self.kept_verdicts().unwrap_or_else(busy)
     }
 
@@ -160,13 +172,23 @@ impl Mesh {
         fields
     }
 
-    /// Waits for the gathering under way; none where that takes too long, or too many wait.
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for the end of the last turn and of the pause behind it. None if that takes too long,
+    /// or if too many requests wait.
+    async fn turn(self: &Arc<Self>) -> Option<Turn> {
         let waiting = Waiting::begin(&self.waiting);
         if waiting.before >= GATHERING_WAITERS_MAX {
             return None;
         }
-        timeout(self.times.wait, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()
+        let end = Instant::now() + self.times.wait;
+        let permit = timeout(self.times.wait, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()?;
+        let pause = *self.pause_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = pause {
+            if until > end {
+                return None;
+            }
+            sleep_until(until).await;
+        }
+        Some(Turn { mesh: Arc::clone(self), worked: Cell::default(), _permit: permit })
     }
 
     /// The hour of a pair that another canary probes; the peer is as it stands in the path.
@@ -174,29 +196,38 @@ impl Mesh {
         let path = format!("/api/v1/hour/{peer}");
         match Targets::find(&self.app.view, self.port, source) {
             Some(target) => Reply::Later(Box::pin(hour_of(target, path, self.times.row))),
-            None if self.is_partial() => Reply::Later(Box::pin(Arc::clone(self).far_hour(source.to_owned(), path))),
             None => no_such_source(),
         }
     }
+}
 
-    /// Whether there are nodes that our list does not name.
-    fn is_partial(&self) -> bool {
-        let directory = self.app.view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        // Each once, at however many addresses, and without those that have left.
-        let listed = directory.nodes().iter().sum::<usize>();
-        // Ourselves are a member, too.
-        usize::try_from(directory.mesh().members).unwrap_or_default() > listed + 1
+/// The right to collect. Its end begins a pause in proportion to the work, so that one client that
+/// asks again and again takes a known part of a CPU ([`GATHERING_PAUSE_FACTOR`]).
+struct Turn {
+    mesh: Arc<Mesh>,
+    /// The time that the collection was running, and not waiting for agents or for its reader.
+    worked: Cell<Duration>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Turn {
+    async fn work<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let begun = Instant::now();
+            let done = work.as_mut().poll(cx);
+            self.worked.update(|worked| worked + begun.elapsed());
+            done
+        })
+        .await
     }
+}
 
-    /// Likewise, of a canary that only others' rows name: it is looked for in them, which is as much as a gathering.
-    async fn far_hour(self: Arc<Self>, source: String, path: String) -> Reply {
-        let Some(turn) = self.turn().await else { return busy() };
-        let found = locate(Arc::clone(&self.app.view), self.port, self.times, source).await;
-        drop(turn);
-        match found {
-            Some(target) => hour_of(target, path, self.times.row).await,
-            None => no_such_source(),
-        }
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let pause = (self.worked.get() * GATHERING_PAUSE_FACTOR).min(GATHERING_PAUSE_MAX);
+        // Before the next turn begins: the permit is dropped after this.
+        *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
     }
 }
 
@@ -213,7 +244,7 @@ fn no_such_source() -> Reply {
 }
 
 fn busy() -> Reply {
-    Reply::text(503, "a gathering is under way; try again\n")
+    Reply::text(503, "another collection is running; try again\n")
 }
 
 /// One that waits, until it is dropped.

@@ -1,8 +1,10 @@
-//! Whom our own list names: every listed node once, up to a limit. At its pod's address: the node's own is nobody's HTTP server.
+//! The agents of the agent's own list: every listed node once, up to a limit, at its pod's address,
+//! because no agent listens at a node's own.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
+use crate::discovery::Roster;
 use crate::exposition::View;
 use crate::limits::MESH_ROWS_MAX;
 use crate::peers::{Directory, Network, Peer, Presence, Protocol};
@@ -22,10 +24,10 @@ impl Target {
         Self { node: peer.node().to_owned(), address }
     }
 
-    /// Whether a canary that calls itself `node` is the one that was asked. Until a peer that DNS has found has told its
-    /// name, its address stands in for it.
-    pub fn may_be(&self, node: &str) -> bool {
-        self.node == node || self.node.parse::<IpAddr>().is_ok()
+    /// Returns whether discovery knows only the address of the agent: DNS gives no names, and the
+    /// agent has not answered an identity request yet.
+    pub fn is_nameless(&self) -> bool {
+        self.node.parse::<IpAddr>().is_ok()
     }
 }
 
@@ -34,9 +36,11 @@ impl Target {
 pub struct Targets {
     /// In the order of the list.
     pub nodes: Vec<Target>,
-    /// Where others are asked that only their peers' rows name: the port of all of the list where it tells one for all, else
-    /// our own.
+    /// The port of members beyond the list: the one that all of the list have, or else the agent's
+    /// own.
     pub port: u16,
+    /// The addresses of all members; empty if the list holds all of them.
+    pub roster: Arc<Roster>,
 }
 
 impl Targets {
@@ -54,14 +58,21 @@ impl Targets {
         let mut ports = nodes.iter().map(|target| target.address.port());
         let first = ports.next().unwrap_or(port);
         let port = if ports.all(|other| other == first) { first } else { port };
-        Self { nodes, port }
+        Self { nodes, port, roster: Arc::clone(directory.roster()) }
     }
 
-    /// The canary of `node`, where it is listed.
+    /// Returns the agent of `node`, if discovery knows it: at the address of the agent's own list,
+    /// or of the roster.
     pub fn find(view: &View, port: u16, node: &str) -> Option<Target> {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let peer = canaries(&directory).find(|peer| peer.node() == node)?;
-        Some(Target::of(peer, port))
+        if let Some(peer) = canaries(&directory).find(|peer| peer.node() == node) {
+            return Some(Target::of(peer, port));
+        }
+        let address = directory.roster().address(node)?;
+        drop(directory);
+        // Walks over the list for the port, which is the same for all in a usual mesh.
+        let port = Self::of(view, port).port;
+        Some(Target { node: node.to_owned(), address: SocketAddr::new(address, port) })
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Times {
     pub gathering: Duration,
     /// For a request that waits until an earlier gathering ends.
     pub wait: Duration,
+    /// For which a reader of the collected document may keep it from going on, in all.
+    pub reader: Duration,
     /// How long verdicts are kept before they are judged again.
     pub verdicts: Duration,
 }
@@ -27,6 +29,7 @@ impl Default for Times {
             whole_row: limits::ROW_WHOLE_TIME,
             gathering: limits::GATHERING_TIME,
             wait: limits::GATHERING_WAIT,
+            reader: limits::MESH_READER_TIME,
             verdicts: limits::VERDICTS_TIME,
         }
     }
