@@ -36,7 +36,7 @@ pub fn number<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
     line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
+pub(crate) fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
     let mut buffer = [0; PROC_LINE_BYTES_MAX];
     let mut lines = Lines::new(file, &mut buffer, end_of_line);
     while let Some(bytes) = lines.next_line()? {

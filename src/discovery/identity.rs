@@ -85,7 +85,7 @@ pub async fn ask(server: SocketAddr, time: Duration) -> Result<Answer, IdentityE
     parse(&body)
 }
 
-fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
+pub(super) fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
     let Body { node, zone, node_addresses } =
         serde_json::from_slice(body).map_err(|e| IdentityError::Malformed(e.to_string()))?;
     let fits =

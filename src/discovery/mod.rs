@@ -6,6 +6,8 @@
 
 mod address;
 pub mod dns;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod identity;
 pub mod kubernetes;
 pub mod members;

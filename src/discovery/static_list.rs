@@ -147,13 +147,7 @@ impl StaticConfig {
         }
         if let Some(path) = &self.file {
             text = read_bounded(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
-            list.peers.reserve_exact(text.lines().count().min(limits::PEER_SLOTS_MAX));
-            for (index, line) in text.lines().enumerate() {
-                let entry = line.split('#').next().unwrap_or_default().trim();
-                if !entry.is_empty() {
-                    list.add(entry, || Place::Line(path.clone(), index + 1))?;
-                }
-            }
+            list.add_file(&text, path)?;
         }
         Ok(PeerList { peers: list.peers })
     }
@@ -165,7 +159,26 @@ struct Collector<'a> {
     seen: HashSet<(&'a str, bool)>,
 }
 
+/// Reads the text of a peers file.
+#[cfg(feature = "fuzzing")]
+pub(super) fn parse_file(text: &str, path: &Path) -> Result<PeerList, PeerError> {
+    let mut list = Collector::default();
+    list.add_file(text, path)?;
+    Ok(PeerList { peers: list.peers })
+}
+
 impl<'a> Collector<'a> {
+    fn add_file(&mut self, text: &'a str, path: &Path) -> Result<(), PeerError> {
+        self.peers.reserve_exact(text.lines().count().min(limits::PEER_SLOTS_MAX));
+        for (index, line) in text.lines().enumerate() {
+            let entry = line.split('#').next().unwrap_or_default().trim();
+            if !entry.is_empty() {
+                self.add(entry, || Place::Line(path.to_owned(), index + 1))?;
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, text: &'a str, place: impl FnOnce() -> Place) -> Result<(), PeerError> {
         let spec = match parse_peer(text) {
             Ok(spec) => spec,

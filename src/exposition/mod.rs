@@ -21,6 +21,8 @@ mod series;
 mod short;
 mod text;
 mod throttle;
+#[cfg(feature = "fuzzing")]
+pub use throttle::fuzz_cgroup;
 
 pub use about::About;
 pub use agent::{AgentMetrics, Build};

@@ -146,6 +146,27 @@ impl Reading {
     }
 }
 
+/// Reads any text as /proc/self/cgroup, mountinfo and `cpu.stat`.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_cgroup(text: &[u8]) {
+    let (mut groups, mut reading) = (Groups::default(), Reading::default());
+    let _ = proc::lines_of(&mut &*text, &mut |line| groups.line(line));
+    let mounts = |fits: &mut Fits<'_>| {
+        let mut found = None;
+        let _ = proc::lines_of(&mut &*text, &mut |line| {
+            found = fits(line);
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    };
+    let _ = groups.directory(mounts);
+    let _ = proc::lines_of(&mut &*text, &mut |line| match reading.line(line) {
+        Some(()) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    });
+    let _ = reading.done();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

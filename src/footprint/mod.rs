@@ -18,6 +18,8 @@ mod place;
 mod process;
 mod programs;
 pub(crate) mod smaps;
+#[cfg(feature = "fuzzing")]
+pub use smaps::fuzz_smaps;
 mod stacks;
 
 pub use category::{Amounts, Category, Footprint};

@@ -149,6 +149,16 @@ pub fn each(
     Ok(())
 }
 
+/// Reads any text as smaps, through buffers of the sizes that the agent has.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_smaps(text: &[u8]) {
+    use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES};
+    let (buffer, path) = (&mut [0; FOOTPRINT_OWN_READ_BYTES], &mut [0; FOOTPRINT_OWN_PATH_BYTES]);
+    let _ = each(&mut &*text, buffer, path, &mut |mapping, path| {
+        let _ = (mapping.dirty(), mapping.private(), mapping.may(b'w'), path.len());
+    });
+}
+
 /// [`proc::end_of_line`], for lines that mostly have one length.
 fn end_of_line(text: &[u8]) -> Option<usize> {
     const FIELD: usize = 27;

@@ -35,6 +35,22 @@ impl EchoCounters {
     }
 }
 
+impl EchoCounters {
+    const fn add(&mut self, requests_received: u64, replies_sent: u64) {
+        self.requests_received = self.requests_received.saturating_add(requests_received);
+        self.replies_sent = self.replies_sent.saturating_add(replies_sent);
+    }
+}
+
+/// Reads any text as /proc/net/snmp and snmp6.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_snmp(text: &[u8]) {
+    let mut reader = Reader::default();
+    let _ = proc::lines_of(&mut &*text, &mut |line| reader.v4(line));
+    let _ = proc::lines_of(&mut &*text, &mut |line| reader.v6(line));
+    let _ = reader.counters.since(EchoCounters::default());
+}
+
 /// Takes the files line by line.
 #[derive(Default)]
 struct Reader {
@@ -54,14 +70,13 @@ impl Reader {
             return ControlFlow::Continue(());
         };
         let value = |column| fields.split(' ').nth(column).and_then(|value| value.parse().ok()).unwrap_or(0u64);
-        self.counters.requests_received += value(columns[0]);
-        self.counters.replies_sent += value(columns[1]);
+        self.counters.add(value(columns[0]), value(columns[1]));
         ControlFlow::Break(())
     }
 
     fn v6(&mut self, line: &str) -> ControlFlow<()> {
-        self.counters.requests_received += proc::number(line, "Icmp6InEchos ").unwrap_or(0);
-        self.counters.replies_sent += proc::number(line, "Icmp6OutEchoReplies ").unwrap_or(0);
+        let [received, sent] = ["Icmp6InEchos ", "Icmp6OutEchoReplies "].map(|name| proc::number(line, name));
+        self.counters.add(received.unwrap_or(0), sent.unwrap_or(0));
         ControlFlow::Continue(())
     }
 }

@@ -6,6 +6,8 @@
 //! nobody has written is not resident ([`crate::region`]).
 
 mod echo;
+#[cfg(feature = "fuzzing")]
+pub use echo::fuzz_snmp;
 mod halves;
 mod histogram;
 mod hour;

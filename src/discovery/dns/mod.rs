@@ -8,6 +8,8 @@ mod book;
 mod resolve;
 mod settings;
 mod wire;
+#[cfg(feature = "fuzzing")]
+pub use wire::fuzz_answer;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

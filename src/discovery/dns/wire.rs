@@ -71,6 +71,17 @@ pub fn query(id: u16, name: &[u8], kind: u16) -> Vec<u8> {
     message
 }
 
+/// Reads any bytes as the answer to a question, which has the same identifier and name.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_answer(message: &[u8]) {
+    let id = word(message, 0).unwrap_or_default();
+    for kind in [A, AAAA] {
+        // As the corpus has it.
+        let Ok(name) = encode_name("kube-canary.monitoring.svc.cluster.local.") else { return };
+        let _ = parse(message, &query(id, &name, kind));
+    }
+}
+
 /// Reads the answer to `query`. None where it is none: another id or question (forged, or late), or malformed.
 pub fn parse(message: &[u8], query: &[u8]) -> Option<Reply> {
     let question_end = HEADER + skip_name(query.get(HEADER..)?)? + 4;

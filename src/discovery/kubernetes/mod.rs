@@ -14,6 +14,8 @@ mod config;
 mod connect;
 mod endpoints;
 mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod inbox;
 mod machine;
 mod plan;

@@ -1,0 +1,211 @@
+//! What is fuzzed: every reader of bytes that another process or host wrote.
+//!
+//! `fuzz_targets/` gives each function to libFuzzer, and `tests/fuzz/main.rs` runs each over its
+//! committed corpus in a plain `cargo test`. A target must neither panic nor hang on any input.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use kube_canary::discovery;
+use kube_canary::exposition::{self, Format};
+use kube_canary::footprint;
+use kube_canary::mesh::matrix::Matrix;
+use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::split::{Object, Splitter};
+use kube_canary::mesh::verdicts;
+use kube_canary::prober::packet::{Codec, Decoded};
+use kube_canary::prober::{Datagram, Moment, SocketKind};
+use kube_canary::statistics;
+use kube_canary::units::Nanos;
+
+/// A target: its name, which is also that of its corpus, and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const ALL: [Target; 12] = [
+    ("icmp", icmp),
+    ("kube_list", discovery::kubernetes::fuzzing::list),
+    ("kube_watch", discovery::kubernetes::fuzzing::watch),
+    ("dns", discovery::dns::fuzz_answer),
+    ("identity", discovery::fuzzing::identity),
+    ("peers_file", discovery::fuzzing::peers_file),
+    ("http_path", http_path),
+    ("report", report),
+    ("verdicts", verdicts_of_reports),
+    ("snmp", statistics::fuzz_snmp),
+    ("cgroup", exposition::fuzz_cgroup),
+    ("smaps", footprint::fuzz_smaps),
+];
+
+/// Runs the target of this name.
+///
+/// # Panics
+/// There is none, or it has found a defect.
+pub fn run(name: &str, data: &[u8]) {
+    let (_, target) = ALL.into_iter().find(|(other, _)| *other == name).expect("a target");
+    target(data);
+}
+
+/// Reads any bytes as a datagram of both families and kinds of socket, and as a copy of a request.
+///
+/// The codec's key is random, so no input can hold a valid check: a reply must never be recognized.
+pub fn icmp(data: &[u8]) {
+    thread_local!(static CODEC: Codec = Codec::new(56));
+    CODEC.with(|codec| {
+        for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
+            for kind in [SocketKind::Datagram, SocketKind::Raw] {
+                let datagram = Datagram { from, bytes: data, moment: Moment::read(Nanos(0)) };
+                let decoded = codec.decode(&datagram, kind);
+                assert!(!matches!(decoded, Decoded::Reply(_)), "forged: {decoded:?}");
+            }
+        }
+        let _ = codec.departed(data);
+    });
+}
+
+/// Reads any text as a path segment and as an `Accept` header.
+pub fn http_path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(name) = exposition::decoded(text) {
+        assert!(name.len() <= text.len());
+    }
+    let _ = Format::accepted(text);
+}
+
+/// Reads any bytes as a report. The objects must be the same in pieces of any size.
+pub fn report(data: &[u8]) {
+    let Some((first, text)) = data.split_first() else { return };
+    let whole = objects(text, text.len().max(1));
+    assert_eq!(objects(text, usize::from(*first) + 1), whole);
+    let mut matrix = Matrix::new();
+    for (is_source, object) in &whole.0 {
+        if *is_source {
+            if let Ok(source) = serde_json::from_slice::<Source<'_>>(object) {
+                matrix.begin_row(&source);
+            }
+        } else if let Ok(peer) = serde_json::from_slice::<PeerRow<'_>>(object) {
+            matrix.peer(&peer);
+        }
+    }
+    judge(matrix);
+}
+
+/// Cuts a report into its objects: whether each is the source, its text, and whether the end came.
+fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
+    let (mut splitter, mut found) = (Splitter::default(), Vec::new());
+    for mut piece in text.chunks(piece) {
+        loop {
+            match splitter.next(&mut piece) {
+                Ok(Some(Object::Source(text))) => found.push((true, text.to_vec())),
+                Ok(Some(Object::Peer(text))) => found.push((false, text.to_vec())),
+                Ok(None) => break,
+                Err(_) => return (found, false),
+            }
+        }
+    }
+    let is_whole = splitter.end().is_ok();
+    (found, is_whole)
+}
+
+/// Judges reports whose figures are any bytes: up to 16 nodes, rows and peers as the bytes have them.
+pub fn verdicts_of_reports(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let mut matrix = Matrix::new();
+    while let Some(head) = bytes.take::<12>() {
+        let source = name(head[0]);
+        matrix.begin_row(&Source {
+            node: Cow::Owned(source.clone()),
+            zone: zone(head[0]),
+            version: Cow::Borrowed(""),
+            allocator: Cow::Borrowed(""),
+            narenas: None,
+            linkage: Cow::Borrowed(""),
+            rss_bytes: None,
+            cpus: None,
+            interval_seconds: figure(head[1]),
+            hour_kept: Some(true),
+            echo_requests_received: u64::from(head[2]),
+            echo_replies_sent: u64::from(head[3]),
+            members: (head[4] > 0).then(|| u64::from(head[4]) << (head[4] % 60)),
+            watchers: None,
+            watchers_missing: None,
+            peer_list_age_seconds: Age::Unknown,
+            recent: RecentSource {
+                seconds: figure(head[5]),
+                echo_requests_received: Some(u64::from(head[6]) << (head[7] % 64)),
+                echo_replies_sent: Some(u64::from(head[8])),
+                send_lag_p99_seconds: figure(head[9]),
+                read_delay_p99_seconds: figure(head[10]),
+                probes_skipped: Some(u64::from(head[9])),
+                receive_queue_drops: Some(u64::from(head[10] % 4)),
+                run_delay_seconds: figure(head[11]),
+            },
+        });
+        for _ in 0..head[11] % 32 {
+            let Some(peer) = bytes.take::<8>() else { break };
+            matrix.peer(&PeerRow {
+                node: Cow::Owned(name(peer[0])),
+                zone: zone(peer[0]),
+                network: [Network::Pod, Network::Pod, Network::Node, Network::Other][usize::from(peer[1] % 4)],
+                protocol: [Protocol::Icmp, Protocol::Icmp, Protocol::Icmpv6, Protocol::Other]
+                    [usize::from(peer[1] >> 2 & 3)],
+                state: [State::Ready, State::Ready, State::Unready, State::Terminating, State::Left, State::Other]
+                    [usize::from(peer[1] >> 4) % 6],
+                address: Cow::Borrowed(if peer[1] == 255 { "127.0.0.1" } else { "10.0.0.1" }),
+                since_unix_seconds: (peer[7] % 2 == 1).then(|| u64::from(peer[7]) << (peer[6] % 57)),
+                recent: RecentPeer {
+                    seconds: figure(peer[2]).unwrap_or(60.0),
+                    sent: u32::from(peer[3]) << (peer[6] % 25),
+                    received: u32::from(peer[4]) << (peer[6] % 25),
+                    lost: u32::from(peer[5]) << (peer[7] % 25),
+                    rtt_p50_seconds: figure(peer[6]),
+                    rtt_p99_seconds: figure(peer[7]),
+                },
+            });
+        }
+        match head[0] >> 6 {
+            0 | 1 => matrix.end_row(),
+            2 => matrix.missing(&source, "refused"),
+            _ => {}
+        }
+    }
+    judge(matrix);
+}
+
+fn judge(mut matrix: Matrix) {
+    matrix.finish();
+    let found = verdicts::judge(&matrix);
+    assert!(found.len() <= kube_canary::limits::MESH_VERDICTS_MAX);
+    assert!(!verdicts::headline(&found, &matrix).is_empty());
+    assert!(serde_json::to_string(&found).is_ok());
+}
+
+/// A figure of a report: none, the extremes that JSON can write, or something usual.
+fn figure(byte: u8) -> Option<f64> {
+    match byte {
+        0 => None,
+        1 => Some(0.0),
+        2 => Some(-1.0),
+        3 => Some(f64::MAX),
+        4 => Some(f64::MIN_POSITIVE),
+        _ => Some(f64::from(byte) / 4.0),
+    }
+}
+
+fn name(byte: u8) -> String {
+    format!("n{}", byte % 16)
+}
+
+fn zone(byte: u8) -> Cow<'static, str> {
+    Cow::Borrowed(["a", "b", "c", ""][usize::from(byte >> 4 & 3)])
+}
+
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+}
