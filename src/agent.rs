@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
-use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update};
+use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
-use crate::http::{ServeError, Server};
+use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Own};
@@ -107,6 +107,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let http_port = bound.local_addr().port();
     let routes = MeshRoutes::new(app, http_port, Times::default());
+    let bound = bound.only_for(hosts(settings));
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
     allocator::mark_baseline();
@@ -296,6 +297,13 @@ impl ProbeLoop {
             self.settles = self.settles.min(now.plus(SETTLE));
         }
     }
+}
+
+/// The names by which browsers may call us: the Service's, and those that are configured.
+fn hosts(settings: &RunSettings) -> Hosts {
+    // Without a resolv.conf, nobody completes names.
+    let search = dns::system().map(|system| system.search).unwrap_or_default();
+    Hosts::new(settings.discovery.service_names(&search).into_iter().chain(settings.allow_hosts.iter().cloned()))
 }
 
 /// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.

@@ -23,6 +23,7 @@
 //! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
+//! | [`descriptors`] | how many files and sockets the process may have open |
 //! | [`priority`] | who gets a processor first |
 //! | [`region`] | memory that is planned once, touched as it is used, and given back |
 //! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
@@ -33,6 +34,7 @@ pub mod clock;
 pub mod config;
 pub mod console;
 pub mod demo;
+pub mod descriptors;
 pub mod discovery;
 pub mod doctor;
 pub mod exposition;

@@ -127,11 +127,29 @@ pub const WORST_KEPT_FREE: usize = 4;
 pub const HTTP_WORKERS_DEFAULT: usize = 4;
 /// The most HTTP worker threads that can be asked for.
 pub const HTTP_WORKERS_MAX: usize = 64;
+/// Names that `--allow-host` may give: each request of the page and of `/api` is compared with them.
+pub const ALLOWED_HOSTS_MAX: usize = 64;
 /// Connections that one worker serves.
 pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// Connections that one worker takes beyond those, for `/healthz` and `/readyz` alone: the kubelet must get an answer
 /// while every ordinary place is taken by slow scrapers.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
+/// How long a health connection stays at least before it gives way to the next. A kubelet sends its
+/// request when it learns that it is connected: within a millisecond, or one time slice later (3 ms)
+/// on a busy node. In that time it must not be evicted. Longer would help an attacker: the 16 health
+/// places of four workers take 3,200 connections a second, and a full backlog is through in 40 ms.
+/// At 100 ms they would take 160, and the kubelet's connection would be lost among 128 others that
+/// wait in the backlog for 0.8 s of its timeout of 1 s (Kubernetes' default).
+pub const HEALTH_STAY_MIN: Duration = Duration::from_millis(5);
+/// File descriptors of a worker besides those of its places: its event loop, the socket that it
+/// listens on, a file of /proc, and a connection that waits for a place.
+pub const DESCRIPTORS_PER_WORKER: usize = 8;
+/// File descriptors of an ordinary place: the client's connection, and the one to the agent that is
+/// asked for the client.
+pub const DESCRIPTORS_PER_ORDINARY_PLACE: usize = 2;
+/// File descriptors of all the rest: 3 standard streams, 16 of sockets, timers and signals of the
+/// probe thread, 8 identity requests, 4 rows of a gathering, 4 of discovery; what is left is reserve.
+pub const DESCRIPTORS_RESERVED: usize = 64;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
 /// How long a connection may be idle, or take to send a request's head.
@@ -427,6 +445,7 @@ pub const LEAK_LINES_MAX: usize = 40;
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
+const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + ROW_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
 const _: () = assert!(OWN_SEARCH_TIME.as_millis() >= 3 * READ_PAUSE_MIDDLE_MAX.as_millis());
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
 const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);

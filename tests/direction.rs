@@ -27,11 +27,12 @@ const STAGES: [(&str, &[&str]); 12] = [
             "units",
             "limits",
             "clock",
+            "descriptors",
             "proc",
         ],
     ),
     ("mesh", &["exposition", "http", "peers", "mesh", "units", "limits", "clock", "region"]),
-    ("http", &["http", "limits", "units", "priority"]),
+    ("http", &["http", "limits", "units", "priority", "descriptors"]),
     ("allocator", &["allocator", "limits", "units"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
     // From outside: it has what a canary says over HTTP, and nothing of a canary's own.

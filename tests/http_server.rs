@@ -9,8 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_support::{PATIENCE, connect, eventually, exchange, get, is_closed, lines, patient, receive, serve};
-use kube_canary::http::{ServeError, ServeLimits, Server};
+use http_support::{
+    PATIENCE, bind, connect, eventually, exchange, get, is_closed, lines, patient, receive, serve, serve_on,
+};
+use kube_canary::http::{Hosts, ServeError, ServeLimits, Server};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -47,6 +49,49 @@ fn other_methods_are_405_and_their_bodies_are_not_waited_for() {
         assert_eq!(response.header("connection") == Some("close"), closes, "{request}");
         assert!(!closes || is_closed(&mut stream), "{request}");
     }
+}
+
+#[test]
+fn a_page_that_points_its_own_name_at_the_server_learns_nothing() {
+    let hosts = Hosts::new(["canary.ns.svc".to_owned()]);
+    let canary = serve_on(bind().only_for(hosts), 1, 3, patient());
+    let status = |path: &str, hosts: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        exchange(&mut connect(canary.address), &request).expect("an answer").status
+    };
+    for foreign in ["Host: evil.example\r\n", "Host: canary.ns.svc.evil.example:9877\r\n", "Host: \u{e9}vil\r\n"] {
+        for path in ["/accept", "/", "/api/v1/peers", "/metrics/", "//metrics", "http://localhost/accept"] {
+            assert_eq!(status(path, foreign), 403, "{path} {foreign}");
+        }
+        for path in ["/metrics", "/healthz", "/readyz", "/metrics?x=1"] {
+            assert_eq!(status(path, foreign), 200, "{path} {foreign}");
+        }
+    }
+    assert_eq!(status("http://evil.example/accept", "Host: localhost\r\n"), 403);
+    for own in
+        ["Host: localhost:1234\r\n", "Host: Canary.NS.svc.\r\n", "Host: 10.0.0.1\r\n", "Host: [fd00::1]:80\r\n", ""]
+    {
+        assert_eq!(status("/accept", own), 200, "{own}");
+    }
+    assert_eq!(status("http://localhost/accept", "Host: localhost\r\n"), 200);
+    for path in ["/accept", "/metrics", "/healthz"] {
+        assert_eq!(status(path, "Host: localhost\r\nHost: localhost\r\n"), 400, "{path}");
+    }
+    let request = "GET /accept HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let refused = exchange(&mut connect(canary.address), request).expect("an answer");
+    assert!(refused.body.contains("--allow-host"), "{}", refused.body);
+}
+
+#[test]
+fn a_browser_never_guesses_what_an_answer_is() {
+    let canary = serve(1, 3, patient());
+    for path in ["/metrics", "/healthz", "/empty", "/nowhere"] {
+        let answer = get(canary.address, path).expect("an answer");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+    }
+    let request = "DELETE /metrics HTTP/1.1\r\nHost: canary\r\n\r\n";
+    let refused = exchange(&mut connect(canary.address), request).expect("an answer");
+    assert_eq!((refused.status, refused.header("x-content-type-options")), (405, Some("nosniff")));
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub const RUN: &[Flag] = &[
         "This node's zone: source_zone of every series"),
     flag("listen", "ADDR:PORT", "KUBE_CANARY_LISTEN", "[::]:9877",
         "Where HTTP is served; the default serves both families, or IPv4 where there is no IPv6"),
+    flag("allow-host", "NAME", "KUBE_CANARY_ALLOW_HOST", "localhost and the Service's names",
+        "A further DNS name by which the page and /api may be called; may be given again, or separated by commas"),
     flag("discovery", "SOURCE", "KUBE_CANARY_DISCOVERY", "kubernetes inside a cluster, else static",
         "Where peers come from: kubernetes, dns or static"),
     flag("namespace", "NAME", "POD_NAMESPACE", "the service account's",

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::typed::Typed;
 use super::{Env, UsageError};
 use crate::allocator::HeapProfile;
-use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig};
+use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig, dns};
 use crate::limits::{
-    HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN, MAX_PEERS_DEFAULT,
-    MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX,
-    SERIES_BUDGET_MIN, SLOT_KEPT_SLACK,
+    ALLOWED_HOSTS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN,
+    MAX_PEERS_DEFAULT, MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT,
+    SERIES_BUDGET_MAX, SERIES_BUDGET_MIN, SLOT_KEPT_SLACK,
 };
 use crate::statistics::Bounds;
 use crate::units::parse_duration;
@@ -28,6 +28,8 @@ pub struct RunSettings {
     pub zone: Option<String>,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// Further DNS names by which the page and `/api` may be called.
+    pub allow_hosts: Vec<String>,
     /// Where peers come from.
     pub discovery: Source,
     /// One probe per peer and interval.
@@ -74,6 +76,7 @@ impl RunSettings {
             node_name: node_name(typed)?,
             zone: typed.value("zone", name)?,
             listen,
+            allow_hosts: allow_hosts(typed)?,
             discovery: discovery(typed, env, listen.port())?,
             interval,
             timeout,
@@ -155,6 +158,23 @@ fn bounds(text: &str) -> Result<Bounds, String> {
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let all: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
     all.map_err(|_| "IP addresses, separated by commas".to_owned())
+}
+
+fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
+    let mut names = Vec::new();
+    for (flag, value) in typed.texts("allow-host") {
+        for name in value.split(',').map(str::trim) {
+            dns::check_name(name).map_err(|_| UsageError::of(flag, value, "DNS names without a port"))?;
+            names.push(name.to_owned());
+        }
+    }
+    if names.len() > ALLOWED_HOSTS_MAX {
+        return Err(UsageError(format!(
+            "--allow-host: {} are given: expected at most {ALLOWED_HOSTS_MAX}",
+            names.len()
+        )));
+    }
+    Ok(names)
 }
 
 /// Whether the nodes' addresses are probed, too.
@@ -289,6 +309,14 @@ mod tests {
     }
 
     #[test]
+    fn hosts_are_allowed_one_by_one_or_in_a_list() {
+        let line = format!("{PEER} --allow-host a.example --allow-host b.example,c");
+        assert_eq!(settings(&line, &|_| None).unwrap().allow_hosts, ["a.example", "b.example", "c"]);
+        let env = |name: &str| (name == "KUBE_CANARY_ALLOW_HOST").then(|| "a, b.".to_owned());
+        assert_eq!(settings(PEER, &env).unwrap().allow_hosts, ["a", "b."]);
+    }
+
+    #[test]
     fn every_bad_value_is_one_line_that_names_flag_value_and_what_is_accepted() {
         for (line, parts) in [
             ("--interval 1", ["--interval", "\"1\"", "500ms"]),
@@ -308,6 +336,8 @@ mod tests {
             ("--peer b=0.0.0.0", ["--peer", "0.0.0.0", ""]),
             ("--peers-file /nonexistent/peers", ["--peers-file", "/nonexistent/peers", ""]),
             ("--dns x.local", ["--dns", "dns", "static"]),
+            ("--allow-host canary.example:9877", ["--allow-host", "canary.example:9877", "DNS names"]),
+            ("--allow-host a,,b", ["--allow-host", "a,,b", "DNS names"]),
         ] {
             // `--dns` alone chooses dns; with a peer beside it the source has to be named.
             let line = format!("--discovery static {PEER} {line}");

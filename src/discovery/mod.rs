@@ -31,6 +31,9 @@ pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
 pub use static_list::StaticConfig;
 
+/// The domain of clusters that were not given another. Nobody can register a name in it (RFC 6762).
+const CLUSTER_DOMAIN: &str = "cluster.local";
+
 /// What a source says about a peer's readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Readiness {
@@ -203,6 +206,26 @@ impl Source {
         matches!(self, Self::Kubernetes(_))
     }
 
+    /// The names by which the Service of the agents is called where names are completed with these
+    /// domains; none of static peers.
+    pub fn service_names(&self, search: &[String]) -> Vec<String> {
+        let written = match self {
+            Self::Static(_) => Vec::new(),
+            Self::Dns(config) => vec![config.name.clone()],
+            Self::Kubernetes(config) => {
+                let KubernetesConfig { service, namespace, .. } = &**config;
+                vec![service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")]
+            }
+        };
+        let mut names = written.clone();
+        // Not every domain behind `.svc`: a cluster may have any, but so may an attacker.
+        for domain in search.iter().map(String::as_str).chain([CLUSTER_DOMAIN]) {
+            let relative = written.iter().filter(|name| !name.ends_with('.'));
+            names.extend(relative.map(|name| format!("{name}.{domain}")));
+        }
+        names
+    }
+
     /// What must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS cannot carry.
     /// ([`KubernetesConfig::in_cluster`] has checked its own.) Whatever only the network can tell is no error here.
     ///
@@ -259,5 +282,39 @@ async fn follow(source: Source, ourselves: Ourselves, questions: Questions, upda
         }
         // Boxed: else each source would pay for the largest state machine.
         Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_called_by_its_name_and_as_resolv_conf_completes_it() {
+        let search = ["ns.svc.corp.local".to_owned(), "svc.corp.local".to_owned()];
+        let names = |name: &str| Source::Dns(DnsConfig::new(name.to_owned(), 9_877)).service_names(&search);
+        let expected = [
+            "canary.ns.svc",
+            "canary.ns.svc.ns.svc.corp.local",
+            "canary.ns.svc.svc.corp.local",
+            "canary.ns.svc.cluster.local",
+        ];
+        assert_eq!(names("canary.ns.svc"), expected);
+        assert_eq!(names("canary.example."), ["canary.example."], "it is complete");
+
+        let config = KubernetesConfig {
+            server: kubernetes::Server { host: "10.0.0.1".into(), port: 443 },
+            account: "/".into(),
+            namespace: "ns".into(),
+            service: "canary".into(),
+            timing: kubernetes::Timing::default(),
+        };
+        let names = Source::Kubernetes(Box::new(config)).service_names(&["svc.corp.local".to_owned()]);
+        for expected in
+            ["canary", "canary.ns", "canary.ns.svc", "canary.ns.svc.cluster.local", "canary.ns.svc.corp.local"]
+        {
+            assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
+        }
+        assert!(Source::Static(StaticConfig::default()).service_names(&search).is_empty());
     }
 }

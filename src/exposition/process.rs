@@ -13,6 +13,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
 use crate::clock;
+use crate::descriptors;
 use crate::limits::MEMORY_RESIDENT_TIME;
 use crate::proc;
 use crate::units::Nanos;
@@ -42,9 +43,6 @@ impl ProcessCollector {
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
-        if let Some(limit) = field("/proc/self/limits", "Max open files") {
-            this.max_fds.set(limit);
-        }
         // Now less the time since the start of this process, both in the clocks of now.
         let age = clock::monotonic().since(start_since_boot().unwrap_or_else(clock::monotonic));
         this.start_time.set(clock::realtime().since(age).as_secs_f64());
@@ -53,6 +51,7 @@ impl ProcessCollector {
 
     fn update(&self) {
         self.cpu_seconds.inc_by((clock::process_cpu().as_secs_f64() - self.cpu_seconds.get()).max(0.0));
+        self.max_fds.set(i64::try_from(descriptors::limit()).unwrap_or(i64::MAX));
         if let Some(open) = open_descriptors() {
             self.open_fds.set(open);
         }

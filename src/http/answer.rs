@@ -21,6 +21,9 @@ use super::{
     line::{Class, Line},
 };
 
+const FOREIGN_HOST: &str =
+    "this name is not known to be the agent's own; call it by its address, or allow the name with --allow-host\n";
+
 /// Answers the requests of one connection.
 pub(super) struct Answering(pub(super) Rc<Line>);
 
@@ -46,6 +49,10 @@ impl Answering {
     fn reply(&self, request: &Request<Incoming>) -> Reply {
         let worker = self.0.worker();
         let path = request.uri().path();
+        if let Some(refusal) = self.refusal(request, path) {
+            worker.stats().served();
+            return refusal;
+        }
         if !is_health(path) && self.0.class() == Class::Health && !worker.promote(&self.0) {
             worker.stats().refused();
             return Reply::text(503, "every place is taken; try again\n");
@@ -56,6 +63,24 @@ impl Answering {
         }
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         worker.routes().route(path, accept)
+    }
+}
+
+impl Answering {
+    /// The answer to a request that was sent to a wrong host, or to two.
+    fn refusal(&self, request: &Request<Incoming>, path: &str) -> Option<Reply> {
+        let mut hosts = request.headers().get_all(header::HOST).iter();
+        let host = hosts.next();
+        if hosts.next().is_some() {
+            return Some(Reply::text(400, "more than one Host header\n"));
+        }
+        let accepted = self.0.worker().hosts().filter(|_| !is_open(path))?;
+        // A target in absolute form has a host of its own, which goes before the header (RFC 9112, section 3.2.2).
+        // A browser sends both alike; neither may be foreign.
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        let header = host.map(|value| value.to_str().unwrap_or_default());
+        let is_foreign = authority.into_iter().chain(header).any(|host| !accepted.accept(host));
+        is_foreign.then(|| Reply::text(403, FOREIGN_HOST))
     }
 }
 
@@ -84,6 +109,7 @@ impl Future for Answered {
 impl Answered {
     fn response(&self, reply: Option<Reply>) -> Response<Answer> {
         let line = Rc::clone(&self.line);
+        let mut policy = None;
         let (status, content_type, length, body) = match reply {
             Some(Reply::Full { status, content_type, body }) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -91,6 +117,10 @@ impl Answered {
             }
             Some(Reply::Stream { content_type, body }) => {
                 (StatusCode::OK, content_type, None, Answer::stream(body, line))
+            }
+            Some(Reply::Page { policy: of_page, body }) => {
+                policy = Some(of_page);
+                (StatusCode::OK, "text/html; charset=utf-8", None, Answer::stream(body, line))
             }
             Some(Reply::Live { content_type, body }) => (StatusCode::OK, content_type, None, Answer::live(body, line)),
             // A reply that is later still was waited for, and one that was given is not asked for again.
@@ -103,6 +133,11 @@ impl Answered {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        // A browser that guesses the type may find markup in a peer's name.
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Some(policy) = policy {
+            headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+        }
         if let (true, Some(length)) = (self.is_head, length) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
@@ -121,6 +156,12 @@ impl Answered {
         }
         response
     }
+}
+
+/// Whether a path is answered under any name: scrapers and kubelets use the names that they are
+/// configured with, which we do not know.
+fn is_open(path: &str) -> bool {
+    is_health(path) || path == "/metrics"
 }
 
 fn is_health(path: &str) -> bool {

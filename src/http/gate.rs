@@ -18,7 +18,7 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    /// Requests that were answered by a route, or with 405.
+    /// Requests that were answered by a route, or with 400, 403 or 405.
     pub fn requests_served(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

@@ -5,12 +5,15 @@
 mod answer;
 mod frames;
 mod gate;
+mod hosts;
 mod line;
 mod listen;
+mod places;
 mod server;
 mod worker;
 
 pub use gate::ServerStats;
+pub use hosts::Hosts;
 pub use server::{Bound, ServeError, ServeLimits, Server};
 pub mod client;
 pub mod lines;
@@ -40,6 +43,13 @@ pub enum Reply {
     Stream {
         /// Content-Type.
         content_type: &'static str,
+        /// What renders it.
+        body: Box<dyn Render>,
+    },
+    /// An HTML document for browsers.
+    Page {
+        /// Content-Security-Policy: what the document may load, and who may show it in a frame.
+        policy: &'static str,
         /// What renders it.
         body: Box<dyn Render>,
     },

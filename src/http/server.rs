@@ -13,9 +13,9 @@ use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use super::{
-    Routes, ServerStats,
+    Hosts, Routes, ServerStats,
     gate::Gate,
-    listen,
+    listen, places,
     worker::{Common, Worker},
 };
 use crate::{limits, priority};
@@ -43,6 +43,17 @@ pub enum ServeError {
         /// What was asked for.
         workers: usize,
     },
+    /// Not even one connection for each worker.
+    #[error(
+        "{available} file descriptors are too few, {needed} are needed: raise the limit of open files \
+         (RLIMIT_NOFILE), or use fewer --http-workers"
+    )]
+    Descriptors {
+        /// The limit.
+        available: usize,
+        /// What one connection of each class takes for each worker.
+        needed: usize,
+    },
     /// A worker's thread, or its event loop, cannot be made.
     #[error("cannot start HTTP worker {worker}: {source}; it needs a thread and 5 file descriptors")]
     Start {
@@ -60,6 +71,8 @@ pub struct ServeLimits {
     pub connections: usize,
     /// Connections that one worker takes beyond those, for health alone.
     pub health_connections: usize,
+    /// How long a health connection stays at least before it gives way to the next.
+    pub health_stay: Duration,
     /// How long a connection may be idle, or take to send a request's head.
     pub request_head_time: Duration,
     /// How long one response may take to be read.
@@ -75,6 +88,7 @@ impl Default for ServeLimits {
         Self {
             connections: limits::CONNECTIONS_PER_WORKER,
             health_connections: limits::HEALTH_CONNECTIONS_PER_WORKER,
+            health_stay: limits::HEALTH_STAY_MIN,
             request_head_time: limits::REQUEST_HEAD_TIME,
             response_time: limits::RESPONSE_TIME,
             drain_time: limits::DRAIN_TIME,
@@ -89,6 +103,7 @@ pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     stats: Arc<ServerStats>,
+    hosts: Option<Arc<Hosts>>,
 }
 
 impl Bound {
@@ -103,29 +118,39 @@ impl Bound {
         Arc::clone(&self.stats)
     }
 
-    /// Starts exactly `workers` threads, named `http-0` and on, and none later.
-    ///
-    /// # Errors
-    /// [`ServeError::Workers`] and [`ServeError::Start`]; no thread is left behind then.
-    pub fn start(self, workers: usize, routes: Arc<dyn Routes>) -> Result<Server, ServeError> {
-        self.start_with(workers, routes, ServeLimits::default())
+    /// Refuses requests that are sent to another name with 403, `/metrics` and the paths of health
+    /// excepted. Without this, every name is accepted.
+    #[must_use]
+    pub fn only_for(self, hosts: Hosts) -> Self {
+        Self { hosts: Some(Arc::new(hosts)), ..self }
     }
 
-    /// [`Bound::start`] with bounds of one's own.
+    /// Starts exactly `workers` threads, named `http-0` and on, and none later. Each serves as many
+    /// connections as [`limits`] says, or fewer if there are not enough file descriptors.
     ///
     /// # Errors
-    /// As [`Bound::start`].
+    /// [`ServeError::Workers`], [`ServeError::Descriptors`] and [`ServeError::Start`]; no thread is
+    /// left behind then.
+    pub fn start(self, workers: usize, routes: Arc<dyn Routes>) -> Result<Server, ServeError> {
+        check(workers)?;
+        let limits = places::available(ServeLimits::default(), workers)?;
+        self.start_with(workers, routes, limits)
+    }
+
+    /// [`Bound::start`] with bounds of one's own, whatever the file descriptors allow.
+    ///
+    /// # Errors
+    /// [`ServeError::Workers`] and [`ServeError::Start`], as [`Bound::start`].
     pub fn start_with(
         self,
         workers: usize,
         routes: Arc<dyn Routes>,
         limits: ServeLimits,
     ) -> Result<Server, ServeError> {
-        if workers == 0 || workers > limits::HTTP_WORKERS_MAX {
-            return Err(ServeError::Workers { workers });
-        }
+        check(workers)?;
         let gate = Arc::new(Gate::new(workers, limits.connections));
-        let common = Common { gate: Arc::clone(&gate), routes, limits, stats: Arc::clone(&self.stats) };
+        let (hosts, stats) = (self.hosts, Arc::clone(&self.stats));
+        let common = Common { gate: Arc::clone(&gate), routes, hosts, limits, stats };
         // From here on, an early return drops the server, which stops the threads that did start.
         let mut server =
             Server { gate, threads: Vec::with_capacity(workers), address: self.address, stats: self.stats };
@@ -153,6 +178,10 @@ impl Bound {
         started.iter().take(workers).collect::<Result<(), _>>()?;
         Ok(server)
     }
+}
+
+const fn check(workers: usize) -> Result<(), ServeError> {
+    if workers == 0 || workers > limits::HTTP_WORKERS_MAX { Err(ServeError::Workers { workers }) } else { Ok(()) }
 }
 
 /// A worker's event loop, and the socket registered with it. The event loop cannot leave the thread that made it.
@@ -188,7 +217,7 @@ impl Server {
         let failed = |source| ServeError::Listen { listen, source };
         let listener = listen::open(listen)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Bound { listener, address, stats: Arc::default() })
+        Ok(Bound { listener, address, stats: Arc::default(), hosts: None })
     }
 
     /// The address that is listened on.

@@ -4,8 +4,10 @@
 //! - an ordinary place free: take the connection;
 //! - none here, but one at another worker: leave it to that worker;
 //! - none anywhere: take it for health alone (it becomes an ordinary one if a place is free when it asks for more);
-//! - no health place either: take it, and close the health connection that has been waiting longest. A kubelet's probe
-//!   is answered in the same breath as it is read; whoever waits is not one.
+//! - no health place either: take it, and close the health connection that has been waiting longest,
+//!   once it has had [`ServeLimits::health_stay`] to send its request. A kubelet's probe is answered
+//!   as soon as it is read, so a connection that still waits after that time is not one;
+//! - only younger ones: leave it in the backlog until the oldest has had its time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    Routes, ServeLimits, ServerStats,
+    Hosts, Routes, ServeLimits, ServerStats,
     answer::Answering,
     frames::FramePool,
     gate::Gate,
@@ -39,6 +41,8 @@ use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, REQUEST_HEAD_BYTES_MAX};
 pub(super) struct Common {
     pub(super) gate: Arc<Gate>,
     pub(super) routes: Arc<dyn Routes>,
+    /// None accepts every name.
+    pub(super) hosts: Option<Arc<Hosts>>,
     pub(super) limits: ServeLimits,
     pub(super) stats: Arc<ServerStats>,
 }
@@ -57,6 +61,8 @@ pub(super) struct Worker {
 
 struct Seat {
     line: Rc<Line>,
+    /// When the connection was accepted.
+    since: Instant,
     task: AbortHandle,
     evicted: bool,
 }
@@ -88,6 +94,11 @@ impl Worker {
 
     pub(super) fn routes(&self) -> &dyn Routes {
         &*self.common.routes
+    }
+
+    /// The names by which it may be called; none where any will do.
+    pub(super) fn hosts(&self) -> Option<&Hosts> {
+        self.common.hosts.as_deref()
     }
 
     pub(super) fn limits(&self) -> &ServeLimits {
@@ -132,9 +143,12 @@ impl Worker {
     /// Serves until the gate says stop, then lets the answers under way finish for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
         while !self.is_stopping() {
-            if !self.may_accept() {
-                self.bell().notified().await;
-                continue;
+            match self.accepts_from() {
+                Some(due) if due <= Instant::now() => {}
+                due => {
+                    self.change(due).await;
+                    continue;
+                }
             }
             let accepted = tokio::select! {
                 biased;
@@ -158,10 +172,27 @@ impl Worker {
         let _ = timeout(self.common.limits.shutdown_time, all_left).await;
     }
 
-    fn may_accept(&self) -> bool {
-        self.ordinary.get() < self.common.limits.connections
-            || (self.common.gate.is_full()
-                && (self.health.get() < self.common.limits.health_connections || self.oldest_waiting().is_some()))
+    /// From when on the worker may accept a connection, unless something changes before. None if
+    /// that takes a change.
+    fn accepts_from(&self) -> Option<Instant> {
+        let limits = self.limits();
+        if self.ordinary.get() < limits.connections {
+            return Some(Instant::now());
+        }
+        match self.common.gate.is_full() {
+            false => None,
+            true if self.health.get() < limits.health_connections => Some(Instant::now()),
+            true => self.oldest_waiting().map(|(_, due)| due),
+        }
+    }
+
+    /// Waits for the worker's bell, or for a moment.
+    async fn change(&self, due: Option<Instant>) {
+        let bell = self.bell().notified();
+        match due {
+            Some(due) => drop(timeout_at(due, bell).await),
+            None => bell.await,
+        }
     }
 
     async fn seat(self: &Rc<Self>, stream: TcpStream) {
@@ -171,8 +202,13 @@ impl Worker {
             if self.is_stopping() {
                 return;
             }
-            self.evict();
-            self.bell().notified().await;
+            match self.oldest_waiting() {
+                Some((index, due)) if due <= Instant::now() => {
+                    self.evict(index);
+                    self.change(None).await;
+                }
+                waiting => self.change(waiting.map(|(_, due)| due)).await,
+            }
         }
         let class = if self.ordinary.get() < self.common.limits.connections {
             self.ordinary.update(|count| count + 1);
@@ -185,24 +221,25 @@ impl Worker {
         self.common.stats.connected();
         let line = Rc::new(Line::new(stream, Rc::clone(self), class));
         let task = spawn_local(converse(Place(Rc::clone(&line)))).abort_handle();
-        self.seats.borrow_mut().push(Seat { line, task, evicted: false });
+        self.seats.borrow_mut().push(Seat { line, since: Instant::now(), task, evicted: false });
     }
 
-    /// The health connection that has been waiting for its client longest, unless one is being evicted already.
-    fn oldest_waiting(&self) -> Option<usize> {
+    /// The health connection that has been waiting for its client longest, and from when on it may be
+    /// evicted. None if one is being evicted already.
+    fn oldest_waiting(&self) -> Option<(usize, Instant)> {
         let seats = self.seats.borrow();
         if seats.iter().any(|seat| seat.evicted) {
             return None;
         }
-        seats.iter().position(|seat| seat.line.class() == Class::Health && !seat.line.is_fresh())
+        let waits = |seat: &Seat| seat.line.class() == Class::Health && !seat.line.is_fresh();
+        let index = seats.iter().position(waits)?;
+        Some((index, seats[index].since + self.common.limits.health_stay))
     }
 
-    fn evict(&self) {
-        if let Some(index) = self.oldest_waiting() {
-            let seat = &mut self.seats.borrow_mut()[index];
-            seat.evicted = true;
-            seat.task.abort();
-        }
+    fn evict(&self, index: usize) {
+        let seat = &mut self.seats.borrow_mut()[index];
+        seat.evicted = true;
+        seat.task.abort();
     }
 
     fn close_idle(&self) {
@@ -272,6 +309,11 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 mod tests {
     use std::task::{Context, Waker};
 
+    use tokio::{
+        task::{LocalSet, yield_now},
+        time::advance,
+    };
+
     use super::*;
     use crate::http::Reply;
 
@@ -283,11 +325,58 @@ mod tests {
         }
     }
 
+    /// The only worker of a server.
+    fn worker(limits: ServeLimits) -> Rc<Worker> {
+        let (gate, stats) = (Arc::new(Gate::new(1, limits.connections)), Arc::default());
+        Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), hosts: None, limits, stats }))
+    }
+
+    /// A client, and its connection as it is accepted. Without waiting, because a paused clock would
+    /// go on meanwhile.
+    fn connection(listener: &std::net::TcpListener) -> (std::net::TcpStream, TcpStream) {
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        (client, TcpStream::from_std(accepted).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_health_connection_has_its_time_before_it_gives_way() {
+        let limits = ServeLimits { connections: 0, health_connections: 1, ..ServeLimits::default() };
+        let (stay, worker) = (limits.health_stay, worker(limits));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        LocalSet::new()
+            .run_until(async {
+                let begun = Instant::now();
+                let (_probe, accepted) = connection(&listener);
+                assert!(worker.accepts_from() == Some(begun), "the place is free");
+                worker.seat(accepted).await;
+                assert_eq!(worker.accepts_from(), None, "what came with it has not been looked at");
+                yield_now().await;
+                assert_eq!(worker.accepts_from(), Some(begun + stay), "then the next one has to wait");
+
+                // The worker has accepted the next one nevertheless.
+                let (_next, accepted) = connection(&listener);
+                let mut seated = pin!(worker.seat(accepted));
+                let mut cx = Context::from_waker(Waker::noop());
+                advance(stay - Duration::from_millis(1)).await;
+                assert!(seated.as_mut().poll(&mut cx).is_pending());
+                assert!(!worker.seats.borrow()[0].evicted, "it may still send its request");
+                advance(Duration::from_millis(1)).await;
+                assert!(seated.as_mut().poll(&mut cx).is_pending());
+                assert!(worker.seats.borrow()[0].evicted);
+                yield_now().await;
+                assert!(seated.as_mut().poll(&mut cx).is_ready());
+                assert_eq!(worker.seats.borrow()[0].since, begun + stay);
+            })
+            .await;
+    }
+
     #[tokio::test]
     async fn a_worker_looks_again_whether_it_may_accept_when_a_promotion_took_its_last_place() {
         let limits = ServeLimits { connections: 1, health_connections: 1, ..ServeLimits::default() };
         let (gate, stats) = (Arc::new(Gate::new(2, limits.connections)), Arc::default());
-        let worker = Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), limits, stats }));
+        let worker = Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), hosts: None, limits, stats }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let line = Line::new(stream, Rc::clone(&worker), Class::Health);
@@ -295,9 +384,9 @@ mod tests {
         // As it waits in accept(2).
         let mut bell = pin!(worker.bell().notified());
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(worker.may_accept() && bell.as_mut().poll(&mut cx).is_pending());
+        assert!(worker.accepts_from().is_some() && bell.as_mut().poll(&mut cx).is_pending());
         assert!(worker.promote(&line));
-        assert!(bell.as_mut().poll(&mut cx).is_ready() && !worker.may_accept());
+        assert!(bell.as_mut().poll(&mut cx).is_ready() && worker.accepts_from().is_none());
         assert!(!worker.promote(&line), "there is no other");
     }
 }

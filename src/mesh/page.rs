@@ -7,14 +7,17 @@
 //! compressed document was rejected: what a browser shows as the source can be read there and here, and the bytes are
 //! constants of the program file, which [`crate::settle`] gives back within a minute of their use.
 //!
-//! Names come from other agents. The script writes them as text nodes alone, and the policy in the document lets it reach
-//! nobody but the canary that served it.
+//! Names come from other agents. The script writes them as text nodes alone, and the policy that is
+//! sent with the document ([`POLICY`]) lets it reach nothing but the canary that served it.
 
 use crate::http::{Render, Reply};
 use crate::limits::{FRAME_BYTES, PAGE_BYTES_MAX};
 
-/// The Content-Type of [`DOCUMENT`].
-pub const CONTENT_TYPE: &str = "text/html; charset=utf-8";
+/// The Content-Security-Policy of [`DOCUMENT`]: its own style and script, requests to the canary
+/// that served it, and no place in a frame of another page, which could lay its own buttons over
+/// ours. As a header, because a browser takes `frame-ancestors` from nowhere else.
+pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The files of the page: the first is the document, and a line `@@name` in it stands for another one.
 const FILES: [(&str, &str); 5] = [
@@ -42,7 +45,7 @@ const _: () = assert!(DOCUMENT_BYTES <= PAGE_BYTES_MAX, "the page has outgrown i
 
 /// The answer to `GET /`.
 pub fn reply() -> Reply {
-    Reply::Stream { content_type: CONTENT_TYPE, body: Box::new(PageBody::default()) }
+    Reply::Page { policy: POLICY, body: Box::new(PageBody::default()) }
 }
 
 /// The body of the page, in frames.
@@ -260,8 +263,9 @@ mod tests {
         // Names of XML, which nobody asks for.
         let addresses = DOCUMENT.matches("://").count();
         assert_eq!(addresses, DOCUMENT.matches("http://www.w3.org/2000/svg").count(), "an address in the page");
-        for rule in ["default-src 'none'", "connect-src 'self'", "img-src data:"] {
-            assert!(DOCUMENT.contains(rule), "{rule}");
+        for rule in ["default-src 'none'", "connect-src 'self'", "img-src data:", "frame-ancestors 'none'"] {
+            assert!(POLICY.contains(rule), "{rule}");
         }
+        assert!(!DOCUMENT.contains("http-equiv"), "the header is the only policy");
     }
 }

@@ -1,16 +1,18 @@
 //! Start, readiness, the documents, the end.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
 
-use kube_canary::limits::RESPONSE_TIME;
+use kube_canary::limits::{DESCRIPTORS_RESERVED, RESPONSE_TIME};
 use serde_json::Value;
 
 use crate::canary::{Canary, PEERS, command, directory};
 use crate::common::process::Process;
 use crate::common::scrape::request;
 use crate::common::until::until_so;
+use crate::http_support::{connect, exchange};
 use crate::scrapes::signals_end_it_within;
 use crate::shim::PLAIN;
 
@@ -129,4 +131,61 @@ fn an_address_in_use_is_1_and_a_line_that_names_it() {
         assert!(log.contains(part), "{part}: {log}");
     }
     assert_eq!(log.lines().count(), 1, "{log}");
+}
+
+#[test]
+fn the_page_and_the_api_are_for_known_names_and_no_frame() {
+    let canary = Canary::start(&[&PEERS[..], &["--allow-host", "canary.example,Mesh.Example."]].concat());
+    let status = |path: &str, host: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(&mut connect(canary.http), &request).expect("an answer").status
+    };
+    for path in ["/", "/api/v1/identity", "/api/v1/peers", "/api/v1/mesh", "/api/v1/verdicts", "/api/v1/hour/a"] {
+        assert_eq!(status(path, "evil.example"), 403, "{path}");
+        for host in ["localhost", "127.0.0.1:9877", "[::1]", "canary.example:80", "mesh.example"] {
+            assert_ne!(status(path, host), 403, "{path} {host}");
+        }
+    }
+    for path in ["/metrics", "/healthz"] {
+        assert_eq!(status(path, "evil.example"), 200, "{path}");
+    }
+    let page = canary.get("/");
+    let policy = page.header("content-security-policy").expect("a policy");
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+}
+
+/// `run` under a limit of open files, as the shell's `ulimit` sets it.
+fn limited(ulimit: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {ulimit} && exec \"$@\""), "sh", PLAIN, "run", "--discovery", "static"]);
+    command.args(["--listen", "127.0.0.1:0"]).args(PEERS);
+    command
+}
+
+#[test]
+fn connections_leave_file_descriptors_for_everything_else() {
+    const LIMIT: usize = 120;
+    let canary = Canary::of(&mut limited(&format!("-n {LIMIT}")));
+    let log = canary.process.log();
+    assert!(log.contains("120 file descriptors are enough for 12 HTTP connections, 80 would need 240"), "{log}");
+    let _held: Vec<_> = (0..150).map(|_| connect(canary.http)).collect();
+    // It is behind all others in the backlog, so these have been accepted, or have given way.
+    assert_eq!(canary.get("/healthz").status, 200);
+    let open = fs::read_dir(format!("/proc/{}/fd", canary.process.id())).expect("its descriptors").count();
+    assert!(open <= LIMIT - DESCRIPTORS_RESERVED / 2, "{open} of {LIMIT} descriptors are open");
+}
+
+#[test]
+fn a_soft_limit_of_file_descriptors_is_raised_and_too_low_a_hard_one_is_1() {
+    let canary = Canary::of(&mut limited("-Sn 70"));
+    assert!(!canary.process.log().contains("file descriptors"), "{}", canary.process.log());
+    let metrics = canary.get("/metrics").body;
+    assert!(metrics.contains("\nprocess_max_fds 240\n"), "{metrics}");
+
+    let mut process = Process::start(&mut limited("-n 60"), directory());
+    let status = process.end();
+    let log = process.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("60 file descriptors are too few, 108 are needed"), "{log}");
 }

@@ -22,7 +22,7 @@ pub fn fetch(address: SocketAddr, path: &str, headers: &str) -> io::Result<Respo
 pub fn request(address: SocketAddr, method: &str, path: &str, headers: &str) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    exchange(&mut stream, &format!("{method} {path} HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n{headers}\r\n"))
+    exchange(&mut stream, &format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"))
 }
 
 /// One scrape.

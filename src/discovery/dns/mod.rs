@@ -24,7 +24,7 @@ use crate::limits;
 use book::{Book, Change};
 pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
-pub use settings::Settings;
+pub use settings::{Settings, system};
 
 /// Which name, and how to ask.
 #[derive(Clone, Debug)]

@@ -1,0 +1,97 @@
+//! The names by which a browser may call the server.
+//!
+//! A page on the web can point its own name at an agent's address (DNS rebinding). The browser then
+//! takes the agent for a part of that site, and the site's script can read the names and addresses
+//! of all nodes. The browser still sends the name in the Host header, so a name that is not ours is
+//! refused. An address in its place cannot be rebound, and passes.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The accepted names. Owned by the server, and never changed once it runs.
+#[derive(Debug)]
+pub struct Hosts {
+    /// In lower case, without a dot at the end.
+    names: Vec<String>,
+}
+
+impl Hosts {
+    /// Accepts `localhost` and these names, in any case, with or without a dot at the end.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let mut all = vec!["localhost".to_owned()];
+        for name in names {
+            let name = name.strip_suffix('.').unwrap_or(&name).to_ascii_lowercase();
+            if !name.is_empty() && !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        Self { names: all }
+    }
+
+    /// Whether a client may call the server by this value of a Host header: an IP address (IPv6 in
+    /// brackets) or an accepted name, each with or without a port.
+    pub fn accept(&self, host: &str) -> bool {
+        if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
+        }
+        let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+        if !(port.is_empty() || is_port(port)) {
+            return false;
+        }
+        let name = name.strip_suffix('.').unwrap_or(name);
+        name.parse::<IpAddr>().is_ok() || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Whether this is a colon and a port. The port may be empty (RFC 3986, section 3.2.3).
+fn is_port(text: &str) -> bool {
+    text.strip_prefix(':').is_some_and(|digits| digits.is_empty() || digits.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_known_names_are_accepted_in_every_spelling() {
+        let hosts = Hosts::new(["Canary.ns.svc.".to_owned(), String::new()]);
+        for host in [
+            "127.0.0.1",
+            "10.0.0.7:9877",
+            "[::1]",
+            "[fd00::7]:9877",
+            "localhost",
+            "LocalHost.:9877",
+            "canary.ns.svc",
+            "CANARY.NS.SVC:80",
+            "canary.ns.svc.",
+            "localhost:",
+        ] {
+            assert!(hosts.accept(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn other_names_and_what_is_no_host_are_not() {
+        let hosts = Hosts::new(["canary.ns.svc".to_owned()]);
+        for host in [
+            "",
+            ".",
+            "evil.example",
+            "canary.ns.svc.evil.example",
+            "evil.canary.ns.svc",
+            "canary",
+            "127.0.0.1.evil.example",
+            "localhost..",
+            "localhost:port",
+            "[::1",
+            "[::1]evil",
+            "[10.0.0.7]",
+            "[evil.example]",
+            "::1",
+            "user@localhost",
+            "10.0.0.7:99999",
+        ] {
+            assert!(!hosts.accept(host), "{host}");
+        }
+    }
+}
