@@ -9,18 +9,19 @@ use super::api_server::ApiServerCollector;
 use super::books::AllocatorMetrics;
 use super::families::histogram_series;
 use super::memory::{self, Memory};
-use super::process::{ProcessCollector, cpus};
+use super::process::{ProcessCollector, ProcessReading, cpus};
 use super::series::{Costs, Plan, Planner};
-use super::throttle::Throttle;
+use super::throttle::{Throttle, Throttled};
 use super::{Format, View, mesh};
 use crate::allocator::{AllocatorInfo, Stats};
+use crate::footprint::Footprint;
 use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::Presence;
 use crate::prober::Stamp;
 use crate::statistics::{EchoCounters, probe_thread_run_delay};
 use crate::units::Nanos;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the registry holds, brought up to date at each scrape.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct AgentMetrics {
     http_refused: IntCounter,
     http: Arc<ServerStats>,
     series_budget: usize,
+    process: ProcessCollector,
+    memory: Memory,
     encoded: Mutex<Encoded>,
 }
 
@@ -51,8 +54,33 @@ pub struct AgentMetrics {
 struct Encoded {
     /// As last encoded, in each format.
     heads: [Head; 2],
-    memory: Memory,
     planner: Planner,
+}
+
+impl Encoded {
+    /// The text and the plan of a scrape that is still being sent, unless they are old.
+    fn shared(&mut self, now: Nanos, format: Format) -> Option<(Arc<Vec<u8>>, Arc<Plan>)> {
+        for head in &mut self.heads {
+            if Arc::get_mut(&mut head.text).is_some() {
+                head.plan = None;
+            }
+        }
+        let head = &self.heads[format as usize];
+        let plan = head.plan.as_ref().filter(|_| now.since(head.at) < HEAD_SHARED_TIME.into())?;
+        Some((Arc::clone(&head.text), Arc::clone(plan)))
+    }
+}
+
+/// What the kernel's files say at a scrape. Read before the lock is taken: reading can take long, and
+/// a worker that waited for another's reading would answer nobody meanwhile, the kubelet included.
+#[derive(Debug)]
+struct Readings {
+    echo: EchoCounters,
+    run_delay: Option<Nanos>,
+    resident_bytes: Option<u64>,
+    throttled: Option<Throttled>,
+    process: ProcessReading,
+    memory: Option<Footprint>,
 }
 
 /// The registry's text, when it was true, and the plan that it speaks of.
@@ -94,11 +122,9 @@ impl ThrottleMetrics {
         Ok(Some(this))
     }
 
-    fn update(&self) {
-        if let Some(throttled) = self.file.read() {
-            raise(&self.periods, throttled.periods);
-            raise_seconds(&self.seconds, throttled.time);
-        }
+    fn update(&self, throttled: Throttled) {
+        raise(&self.periods, throttled.periods);
+        raise_seconds(&self.seconds, throttled.time);
     }
 }
 
@@ -165,6 +191,8 @@ impl AgentMetrics {
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
             series_budget: build.series_budget,
+            process: ProcessCollector::new()?,
+            memory: Memory::default(),
             encoded: Mutex::default(),
             registry,
         };
@@ -188,7 +216,7 @@ impl AgentMetrics {
         if probe_thread_run_delay().is_some() {
             this.registry.register(Box::new(this.run_delay.clone()))?;
         }
-        this.registry.register(Box::new(ProcessCollector::new()?))?;
+        this.registry.register(Box::new(this.process.clone()))?;
         this.registry.register(Box::new(ApiServerCollector::new()?))?;
         Ok(this)
     }
@@ -196,22 +224,34 @@ impl AgentMetrics {
     /// The agent's own metrics as of now, and what of all others is exported. Encoded into the buffer of the scrape before;
     /// while others are still sending that, they and we share it, unless it is old.
     pub fn encode(&self, now: Nanos, view: &View, format: Format) -> (Arc<Vec<u8>>, Arc<Plan>) {
-        // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
-        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Encoded { heads, memory, planner } = &mut *encoded;
-        for head in heads.iter_mut() {
-            if Arc::get_mut(&mut head.text).is_some() {
-                head.plan = None;
-            }
+        self.encode_with(now, view, format, || self.read(now, view))
+    }
+
+    fn encode_with(
+        &self,
+        now: Nanos,
+        view: &View,
+        format: Format,
+        read: impl FnOnce() -> Readings,
+    ) -> (Arc<Vec<u8>>, Arc<Plan>) {
+        let shared = self.lock().shared(now, format);
+        if let Some(shared) = shared {
+            return shared;
         }
+        let readings = read();
+        // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
+        let mut encoded = self.lock();
+        // Another scrape may have encoded meanwhile what was read at the same time.
+        if let Some(shared) = encoded.shared(now, format) {
+            return shared;
+        }
+        let Encoded { heads, planner } = &mut *encoded;
         let head = &mut heads[format as usize];
-        if let Some(plan) = head.plan.take() {
-            if now.since(head.at) < HEAD_SHARED_TIME.into() {
-                return (Arc::clone(&head.text), Arc::clone(head.plan.insert(plan)));
-            }
+        if head.plan.take().is_some() {
+            // Others are still sending it, but it is old.
             head.text = Arc::default();
         }
-        self.update(now, view);
+        self.update(now, view, &readings);
         head.at = now;
         let families = self.registry.gather();
         let costs = self.costs(view, families.iter().map(|family| family.get_metric().len()).sum());
@@ -231,7 +271,9 @@ impl AgentMetrics {
             mesh::write(&directory, plan.suppressed(), text);
             plan
         };
-        memory.write(now, text);
+        if let Some(footprint) = &readings.memory {
+            memory::write(footprint, text);
+        }
         head.plan = Some(Arc::clone(&plan));
         (Arc::clone(&head.text), plan)
     }
@@ -244,7 +286,23 @@ impl AgentMetrics {
         Costs { budget: self.series_budget, own, histogram: histogram_series(view.statistics.bounds()) }
     }
 
-    fn update(&self, now: Nanos, view: &View) {
+    fn lock(&self) -> MutexGuard<'_, Encoded> {
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the kernel's files say now, or have said a short time ago.
+    fn read(&self, now: Nanos, view: &View) -> Readings {
+        Readings {
+            echo: EchoCounters::read(),
+            run_delay: probe_thread_run_delay(),
+            resident_bytes: view.about.resident.bytes(now),
+            throttled: self.throttle.as_ref().and_then(|throttle| throttle.file.read()),
+            process: ProcessReading::now(),
+            memory: self.memory.read(now),
+        }
+    }
+
+    fn update(&self, now: Nanos, view: &View, readings: &Readings) {
         let nodes = view.directory.read().unwrap_or_else(PoisonError::into_inner).nodes();
         for (presence, count) in [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(nodes) {
             self.peers.with_label_values(&[presence.label()]).set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -254,23 +312,23 @@ impl AgentMetrics {
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.skipped, view.statistics.skipped());
         raise(&self.queue_drops, view.statistics.receive_queue_drops());
-        let echo = EchoCounters::read();
-        raise(&self.echo_requests, echo.requests_received);
-        raise(&self.echo_replies, echo.replies_sent);
+        raise(&self.echo_requests, readings.echo.requests_received);
+        raise(&self.echo_replies, readings.echo.replies_sent);
         raise(&self.http_requests, self.http.requests_served());
         raise(&self.http_refused, self.http.requests_refused());
-        if let Some(delay) = probe_thread_run_delay() {
+        if let Some(delay) = readings.run_delay {
             raise_seconds(&self.run_delay, delay);
         }
-        if let Some(bytes) = view.about.resident.bytes(now) {
+        if let Some(bytes) = readings.resident_bytes {
             self.resident_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {
             raise(counter, view.statistics.stamps(stamp));
         }
-        if let Some(throttle) = &self.throttle {
-            throttle.update();
+        if let (Some(throttle), Some(throttled)) = (&self.throttle, readings.throttled) {
+            throttle.update(throttled);
         }
+        self.process.update(&readings.process);
         self.allocator.update();
     }
 }
@@ -326,7 +384,115 @@ fn drop_total(text: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::RwLock;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::time::Duration;
+
     use super::*;
+    use crate::allocator;
+    use crate::clock::monotonic;
+    use crate::exposition::{About, App, Health, Walks};
+    use crate::http::{Reply, Routes, Server};
+    use crate::limits::SERIES_BUDGET_DEFAULT;
+    use crate::peers::Directory;
+    use crate::statistics::{Bounds, Statistics};
+
+    /// Nothing here takes longer, unless a worker waits for what never comes.
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    /// An agent whose scrapes of `/held` stand still in the middle of reading the kernel's files.
+    struct Held {
+        app: App,
+        reading: SyncSender<()>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl Routes for Held {
+        fn route(&self, path: &str, accept: &str) -> Reply {
+            if path != "/held" {
+                return self.app.route(path, accept);
+            }
+            let (now, view, agent) = (monotonic(), &self.app.view, &self.app.agent);
+            let (text, _) = agent.encode_with(now, view, Format::Text, || {
+                let readings = agent.read(now, view);
+                self.reading.send(()).unwrap();
+                self.go_on.lock().unwrap().recv().unwrap();
+                readings
+            });
+            Reply::text(200, text.to_vec())
+        }
+    }
+
+    fn app() -> App {
+        let (allocator, stats) = allocator::info_and_stats();
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
+        let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).unwrap();
+        let view = View {
+            node: "self".into(),
+            directory: RwLock::new(Directory::default()),
+            statistics: Statistics::new(Bounds::default(), Nanos::from_millis(1_000)),
+            health: Health::default(),
+            about: About::new(&allocator),
+            walks: Walks::default(),
+        };
+        view.health.beat(monotonic());
+        App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() }
+    }
+
+    /// Sends a request, and gives the connection to read the answer from.
+    fn ask(server: SocketAddr, path: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        BufReader::new(stream)
+    }
+
+    /// The first line of an answer, and whether a line of it is the last sample of the registry.
+    fn answer(connection: BufReader<TcpStream>) -> (String, bool) {
+        let lines: Vec<String> = connection.lines().map(Result::unwrap).collect();
+        (lines[0].clone(), lines.iter().any(|line| line.starts_with("process_threads ")))
+    }
+
+    #[test]
+    fn a_scrape_that_stands_still_in_a_file_holds_up_no_other_worker() {
+        let ((reading, is_reading), (resume, go_on)) = (sync_channel(1), sync_channel(1));
+        let routes = Held { app: app(), reading, go_on: Mutex::new(go_on) };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap()).unwrap().start(2, Arc::new(routes)).unwrap();
+        // Dropped before the server, which waits for its workers: a test that fails ends as well.
+        let resume = resume;
+        let held = ask(server.local_addr(), "/held");
+        is_reading.recv_timeout(PATIENCE).unwrap();
+        // One of two workers stands still, so the other takes all that comes.
+        for (path, is_scrape) in [("/metrics", true), ("/healthz", false), ("/metrics", true), ("/healthz", false)] {
+            let (status, has_samples) = answer(ask(server.local_addr(), path));
+            assert_eq!((status.as_str(), has_samples), ("HTTP/1.1 200 OK", is_scrape), "{path}");
+        }
+        resume.send(()).unwrap();
+        assert_eq!(answer(held), ("HTTP/1.1 200 OK".to_owned(), true));
+    }
+
+    #[test]
+    fn scrapes_share_their_text_at_the_same_time_and_never_one_after_the_other() {
+        let App { view, agent, .. } = app();
+        let at = |seconds: u64| agent.encode(Nanos::from_millis(seconds * 1_000), &view, Format::Text).0;
+        let (first, second) = (at(1), at(1));
+        assert!(Arc::ptr_eq(&first, &second), "at the same time");
+        let later = at(2);
+        assert!(!Arc::ptr_eq(&first, &later), "it is old");
+        // One that reads while another encodes takes the other's text.
+        let mut other = None;
+        let (mine, _) = agent.encode_with(Nanos::from_millis(3_000), &view, Format::Text, || {
+            other = Some(at(3));
+            agent.read(Nanos::from_millis(3_000), &view)
+        });
+        assert!(other.is_some_and(|other| Arc::ptr_eq(&other, &mine)));
+        drop((first, second, later, mine));
+        let text = at(3).to_vec();
+        view.health.list_confirmed(Nanos::from_millis(3_000));
+        assert_ne!(at(3).to_vec(), text, "nobody sends the text any more");
+    }
 
     #[test]
     fn openmetrics_headers_lose_the_suffix_and_samples_keep_it() {

@@ -11,6 +11,7 @@ mod api_server;
 mod books;
 mod families;
 mod hour;
+mod kept;
 mod memory;
 mod mesh;
 mod metrics;

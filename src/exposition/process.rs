@@ -6,20 +6,21 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
+use super::kept::Kept;
 use crate::clock;
 use crate::descriptors;
 use crate::limits::MEMORY_RESIDENT_TIME;
 use crate::proc;
 use crate::units::Nanos;
 
-/// Collects `process_*` for this process.
-#[derive(Debug)]
+/// Collects `process_*` for this process, as of the last [`ProcessCollector::update`]. Clones share the
+/// values.
+#[derive(Clone, Debug)]
 pub struct ProcessCollector {
     cpu_seconds: Counter,
     open_fds: IntGauge,
@@ -49,19 +50,15 @@ impl ProcessCollector {
         Ok(this)
     }
 
-    fn update(&self) {
-        self.cpu_seconds.inc_by((clock::process_cpu().as_secs_f64() - self.cpu_seconds.get()).max(0.0));
+    /// Takes over what was read. A counter never goes down; two calls at once must not both add what
+    /// is missing.
+    pub fn update(&self, reading: &ProcessReading) {
+        self.cpu_seconds.inc_by((reading.cpu.as_secs_f64() - self.cpu_seconds.get()).max(0.0));
         self.max_fds.set(i64::try_from(descriptors::limit()).unwrap_or(i64::MAX));
-        if let Some(open) = open_descriptors() {
-            self.open_fds.set(open);
-        }
-        proc::find("/proc/self/status", |line| {
-            if let Some(kilobytes) = proc::number::<i64>(line, "VmSize:") {
-                self.virtual_bytes.set(kilobytes * 1_024);
-            }
-            // Behind it.
-            proc::number(line, "Threads:").map(|threads| self.threads.set(threads))
-        });
+        let set = |gauge: &IntGauge, value: Option<i64>| value.into_iter().for_each(|value| gauge.set(value));
+        set(&self.open_fds, reading.open_descriptors);
+        set(&self.virtual_bytes, reading.virtual_bytes);
+        set(&self.threads, reading.threads);
     }
 
     fn parts(&self) -> [&dyn Collector; 6] {
@@ -75,29 +72,41 @@ impl Collector for ProcessCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.update();
         self.parts().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+/// What the kernel says of this process. Read outside of the registry's lock.
+#[derive(Debug)]
+pub struct ProcessReading {
+    cpu: Nanos,
+    open_descriptors: Option<i64>,
+    virtual_bytes: Option<i64>,
+    threads: Option<i64>,
+}
+
+impl ProcessReading {
+    /// As of now.
+    pub fn now() -> Self {
+        let mut virtual_bytes = None;
+        let threads = proc::find("/proc/self/status", |line| {
+            virtual_bytes = virtual_bytes.or(proc::number::<i64>(line, "VmSize:").map(|kilobytes| kilobytes * 1_024));
+            // Behind it.
+            proc::number(line, "Threads:")
+        });
+        Self { cpu: clock::process_cpu(), open_descriptors: open_descriptors(), virtual_bytes, threads }
     }
 }
 
 /// Resident memory, for everybody who asks: one reading of `smaps_rollup` stands for [`MEMORY_RESIDENT_TIME`].
 #[derive(Debug, Default)]
-pub struct Resident(Mutex<Option<(Nanos, u64)>>);
+pub struct Resident(Kept<u64>);
 
 impl Resident {
     /// In bytes; none where /proc does not tell.
     pub fn bytes(&self, now: Nanos) -> Option<u64> {
-        self.bytes_of(now, || field("/proc/self/smaps_rollup", "Rss:"))
-    }
-
-    fn bytes_of(&self, now: Nanos, read: impl FnOnce() -> Option<i64>) -> Option<u64> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|(at, _)| now.since(at) >= MEMORY_RESIDENT_TIME.into())
-            && let Some(kilobytes) = read()
-        {
-            *last = Some((now, kilobytes.unsigned_abs() * 1_024));
-        }
-        last.map(|(_, bytes)| bytes)
+        let read = || Some(field("/proc/self/smaps_rollup", "Rss:")?.unsigned_abs() * 1_024);
+        self.0.get(now, MEMORY_RESIDENT_TIME, read)
     }
 }
 
@@ -148,6 +157,7 @@ mod tests {
     #[test]
     fn the_process_is_described() {
         let collector = ProcessCollector::new().unwrap();
+        collector.update(&ProcessReading::now());
         let families = collector.collect();
         let names: Vec<String> = families.iter().map(|f| f.name().to_owned()).collect();
         assert_eq!(names.len(), 6);
@@ -158,14 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_of_resident_memory_stands_for_seconds() {
+    fn resident_memory_is_known_at_once() {
         assert!(Resident::default().bytes(Nanos::from_millis(1_000)).unwrap() > 500_000);
-        // What the kernel would say in turn: other tests take and free memory of this process.
-        let (resident, mut told) = (Resident::default(), [Some(1_000), None, Some(3_000)].into_iter());
-        let mut at = |ms| resident.bytes_of(Nanos::from_millis(ms), || told.next().unwrap());
-        assert_eq!([1_000, 5_999].map(&mut at), [Some(1_024_000); 2]);
-        assert_eq!(at(6_000), Some(1_024_000), "/proc does not tell");
-        assert_eq!([6_001, 11_000].map(&mut at), [Some(3_072_000); 2]);
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! A reading of the kernel's files that stands for some time.
+//!
+//! The files are read outside of the lock: a reading can take long (the kernel walks page tables, or
+//! brings pages back from a slow disk), and each HTTP worker that waited for it would answer nobody
+//! else meanwhile, the kubelet included.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::units::Nanos;
+
+/// The last reading, and whether a thread is about to replace it.
+#[derive(Debug)]
+pub struct Kept<T> {
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    last: Option<(Nanos, T)>,
+    is_being_read: bool,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self { state: Mutex::new(State { last: None, is_being_read: false }) }
+    }
+}
+
+impl<T: Copy> Kept<T> {
+    /// The last reading if it is younger than `stands_for`, or if another thread is reading; else
+    /// what `read` gives now. Only as long as there is no reading at all, several threads may read at
+    /// once. A reading that fails leaves the last in force.
+    pub fn get(&self, now: Nanos, stands_for: Duration, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        {
+            let mut state = self.lock();
+            if let Some((at, value)) = state.last
+                && (state.is_being_read || now.since(at) < stands_for.into())
+            {
+                return Some(value);
+            }
+            state.is_being_read = true;
+        }
+        let found = read();
+        let mut state = self.lock();
+        state.is_being_read = false;
+        if let Some(value) = found {
+            state.last = Some((now, value));
+        }
+        state.last.map(|(_, value)| value)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_reading_stands_for_its_time_and_a_failure_leaves_the_last() {
+        let kept = Kept::default();
+        let mut found = [Some(1), None, Some(3)].into_iter();
+        let mut at = |ms| kept.get(Nanos::from_millis(ms), TIME, || found.next().unwrap());
+        assert_eq!([1_000, 5_999].map(&mut at), [Some(1); 2]);
+        assert_eq!(at(6_000), Some(1), "the kernel does not tell");
+        assert_eq!([6_001, 11_000].map(&mut at), [Some(3); 2]);
+    }
+
+    #[test]
+    fn nobody_waits_while_a_reading_is_under_way() {
+        let kept = Kept::default();
+        let at = |ms, read: &dyn Fn() -> Option<i32>| kept.get(Nanos::from_millis(ms), TIME, read);
+        // Each closure stands for a thread that asks in the middle of the reading before it.
+        let first = at(1, &|| {
+            assert_eq!(at(2, &|| Some(2)), Some(2), "there is none yet: it reads for itself");
+            Some(1)
+        });
+        assert_eq!(first, Some(1));
+        let second = at(10_000, &|| {
+            assert_eq!(at(10_001, &|| panic!("it is being read")), Some(1), "the last");
+            Some(5)
+        });
+        assert_eq!((second, at(10_002, &|| panic!("it is young"))), (Some(5), Some(5)));
+    }
+}
