@@ -127,3 +127,35 @@ fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
     assert_eq!(waits(), json!([30_000]));
     assert_eq!(browser.console(), [""; 0]);
 }
+
+#[test]
+fn an_answer_that_has_lost_a_part_is_not_well() {
+    let mesh = three();
+    let whole = mesh.answer();
+    let end = whole.rfind("],\"missing\"").expect("fields");
+    let canary = Canary::of(&mesh);
+    let browser = after_a_gathering(&canary);
+    told(&browser);
+    for document in [
+        whole[..end].to_owned(),
+        whole[..end + 20].to_owned(),
+        whole.trim_end().to_owned(),
+        format!("{whole}],\"missing\":[{{"),
+        format!("{whole}{}\n", whole.lines().nth(1).expect("a row")),
+        whole.replacen("{\"rows\":[\n", "", 1),
+        whole.replace("\"not_gathered\":0,", ""),
+        whole.replace("\"missing\":[]", "\"missing\":null"),
+    ] {
+        assert_ne!(document, whole);
+        canary.next(Gathering::Whole(document.as_str().into()));
+        browser.run("$('trouble').hidden = true; $('again').click()");
+        browser.until("!turns.running && timers.size === 1");
+        assert_eq!(browser.run("return $('trouble').hidden"), false, "{document}");
+    }
+    // A row of which a part is lost hides no other.
+    let line = whole.lines().nth(2).expect("a row");
+    canary.next(Gathering::Whole(whole.replacen(line, &line[..9], 1).into()));
+    browser.run("$('again').click()");
+    browser.until("!turns.running && timers.size === 1");
+    assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
+}

@@ -123,9 +123,20 @@ function addRow({ source, peers }) {
 }
 
 // A row stands on a line of its own; what was shown of its source stays until then. The last line has all the rest.
+// An answer that is built in another way has lost a part: it must not look like a mesh that is well.
 function takeLine(line, came) {
-  if (line.startsWith('],"missing":')) came.end = JSON.parse('{"rows":[' + line);
-  if (!/^,?\{"source":/.test(line)) return;
+  if (came.begun && !came.end && line.startsWith('],')) {
+    came.end = JSON.parse('{"rows":[' + line);
+    const { missing, verdicts, not_gathered: left } = came.end;
+    if (Array.isArray(missing) && Array.isArray(verdicts) && left >= 0) return;
+  }
+  if (came.end || came.begun === (line === '{"rows":[')) {
+    throw new Error(`the answer cannot be read after ${count(came.rows.length, 'row')}`);
+  }
+  if (!came.begun) {
+    came.begun = true;
+    return;
+  }
   try {
     const row = JSON.parse(line.replace(/^,/, ''));
     addRow(row);
@@ -157,7 +168,7 @@ async function gather() {
       throw Object.assign(new Error(`the canary answers ${answer.status}: ${why}`), { after });
     }
     const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const came = { rows: [], unread: [], end: null };
+    const came = { begun: false, rows: [], unread: [], end: null };
     let rest = '', worked = performance.now();
     for (;;) {
       const { done, value } = await pieces.read();
@@ -176,7 +187,7 @@ async function gather() {
       }
       rest += value.slice(from);
     }
-    if (!came.end) throw new Error(`the answer broke off after ${count(came.rows.length, 'row')}`);
+    if (!came.end || rest) throw new Error(`the answer broke off after ${count(came.rows.length, 'row')}`);
     settle(came);
   } catch (error) {
     throw quit.signal.aborted ? new Error(`nothing came for ${PATIENCE / 1e3} s`) : error;
