@@ -347,6 +347,11 @@ pub const OWN_SAMPLES_BYTES_MAX: usize = 256 << 10;
 pub const SAMPLE_BYTES_MAX: usize = FRAME_BYTES;
 /// One mesh, which a canary gathers from all others first, and which may have to wait for another's gathering.
 pub const MESH_TIME: Duration = Duration::from_mins(1);
+/// Bytes of one mesh: 300 rows that name 5,000 peers each, of 300 bytes.
+pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
+/// Nodes without a row that are read, of all meshes together: twice the largest supported Kubernetes
+/// cluster.
+pub const MISSING_MAX: usize = 10_000;
 /// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
 pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 

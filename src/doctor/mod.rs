@@ -21,10 +21,10 @@ use crate::console;
 use crate::fleet::FleetError;
 use crate::fleet::ask::{self, AskError, Connection, More, within};
 use crate::http::client::GetError;
-use crate::limits::{CANARY_TIME, MESH_TIME, ROW_BYTES_MAX};
+use crate::limits::{CANARIES_MAX, CANARY_TIME, MESH_DOCUMENT_BYTES_MAX, MESH_TIME, ROW_BYTES_MAX};
 use crate::mesh::verdicts;
 use output::Report;
-use reading::Reading;
+use reading::{NoRow, Reading};
 
 const MESH: &str = "/api/v1/mesh";
 const ROW: &str = "/api/v1/peers";
@@ -70,8 +70,8 @@ async fn examine(settings: &DoctorSettings) -> Result<Report, FleetError> {
             ask::each(&canaries, ask_row, take).await;
             // Once all who have answered are known: who is at the address of one who has not.
             for (document, error) in &failed {
-                if let Host::Address(address) = &canaries[*document].host {
-                    reading.silent(*document, &address.to_string(), &error.to_string());
+                if let Host::Address(address) = canaries[*document].host {
+                    reading.silent(*document, address, &error.to_string());
                 }
             }
         }
@@ -110,7 +110,7 @@ enum Place {
 }
 
 async fn mesh_once(canary: &CanaryUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
-    let (mut place, mut bad) = (Place::Head, None);
+    let (mut place, mut bad, mut rows) = (Place::Head, None, 0);
     let strange = |reason: &str| AskError::Foreign { path: MESH, reason: reason.to_owned() };
     let read = |line: &[u8]| {
         let line = line.trim_ascii();
@@ -122,6 +122,10 @@ async fn mesh_once(canary: &CanaryUrl, document: usize, reading: &mut Reading) -
                 reading.fields(document, &fields).map_err(foreign(MESH))?;
             }
             Place::Rows => {
+                rows += 1;
+                if rows > CANARIES_MAX {
+                    return Err(foreign(MESH)(NoRow::Rows));
+                }
                 // One bad row is no reason to leave the rest unread.
                 let row = line.strip_prefix(b",").unwrap_or(line);
                 bad = bad.take().or(reading.row(document, row).map_err(foreign(MESH)).err());
@@ -130,10 +134,11 @@ async fn mesh_once(canary: &CanaryUrl, document: usize, reading: &mut Reading) -
         }
         Ok(More::Wanted)
     };
-    Connection::open(canary).await?.lines(MESH, ROW_BYTES_MAX, read).await?;
+    let mut connection = Connection::open(canary).await?;
+    let is_whole = connection.lines(MESH, ROW_BYTES_MAX, MESH_DOCUMENT_BYTES_MAX, read).await?;
     match (bad, place) {
         (Some(error), _) => Err(error),
-        (None, Place::End) => Ok(()),
+        (None, Place::End) if is_whole => Ok(()),
         (None, _) => Err(strange("it breaks off")),
     }
 }

@@ -69,6 +69,8 @@ impl Report {
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
         // Members that no row names were not asked either.
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
+        // A mesh may know of nodes that none of its rows names.
+        let not_gathered = not_gathered.max(told.not_gathered);
         Self {
             headline: verdicts::headline(&verdicts, matrix),
             verdicts,

@@ -1,14 +1,19 @@
 //! Rows on their way into the matrix: each source once, a peer at a time, and who is missing.
 //!
 //! The traps: meshes of several canaries overlap, and a source that counts twice would double what was sent to everybody; a
-//! node is missing only if no mesh has its whole row; a row that breaks off is kept as such, for what is absent from it is no
-//! evidence. The first that comes is kept, also where it breaks off and another mesh has it whole.
+//! node is missing only if no mesh has its row. The first row of a source that comes is judged. If it
+//! breaks off, it is kept as such, because what is absent from it is no evidence, and its node counts
+//! as missing, also if another mesh has the whole row: that one was not judged.
+//!
+//! Whatever is read may come from a liar, so everything that is kept of it is bounded.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use crate::limits::LIST_AGE_MAX;
+use crate::limits::{CANARIES_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
 use crate::mesh::matrix::Matrix;
 use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
@@ -19,9 +24,29 @@ pub enum NoRow {
     /// As a whole.
     #[error(transparent)]
     Split(#[from] SplitError),
-    /// One of its objects.
+    /// One of its objects, or what stands between them.
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
+    /// No node has such a name.
+    #[error("a name of more than {NAME_BYTES_MAX} bytes")]
+    Name,
+    /// More than an agent can have.
+    #[error("more than {PEER_SLOTS_MAX} peers")]
+    Peers,
+    /// More than a mesh can have.
+    #[error("more than {CANARIES_MAX} rows")]
+    Rows,
+}
+
+/// Why a text is not what stands behind the rows of a mesh.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFields {
+    /// It is something else.
+    #[error(transparent)]
+    Parse(#[from] serde_json::Error),
+    /// More than a mesh can have.
+    #[error("more than {MISSING_MAX} nodes without a row")]
+    Missing,
 }
 
 /// What was read.
@@ -30,10 +55,8 @@ pub struct Reading {
     matrix: Matrix,
     /// Sources whose row was taken, and from which document.
     taken: HashMap<String, usize>,
-    /// Rows that came again in a further document, which may have more of them.
-    again: Vec<(usize, String)>,
-    /// Who has a probed address, as the rows say.
-    owners: HashMap<String, String>,
+    /// Whose probed address it is, as the rows say; at most as many as an agent has peers.
+    owners: HashMap<IpAddr, String>,
     /// Node and reason, from which document.
     missing: Vec<(usize, Missing)>,
     told: Told,
@@ -48,6 +71,8 @@ pub struct Told {
     pub watchers: Option<u64>,
     /// How many nodes should be probed by more, but cannot.
     pub watchers_missing: usize,
+    /// Nodes whose rows a mesh left out, because it is larger than a gathering may be.
+    pub not_gathered: usize,
 }
 
 /// An old list of peers.
@@ -87,6 +112,7 @@ pub struct Missing {
 #[derive(Deserialize)]
 struct Fields {
     missing: Vec<Missing>,
+    not_gathered: usize,
 }
 
 impl Reading {
@@ -107,65 +133,82 @@ impl Reading {
     }
 
     /// The objects of a row. `begun` becomes the source, unless its row was taken before.
-    fn objects(&mut self, document: usize, mut text: &[u8], begun: &mut Option<String>) -> Result<(), NoRow> {
-        let mut splitter = Splitter::default();
-        while let Some(object) = splitter.next(&mut text)? {
+    fn objects(&mut self, document: usize, text: &[u8], begun: &mut Option<String>) -> Result<(), NoRow> {
+        let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
+        while let Some(object) = splitter.next(&mut rest)? {
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
-                    if self.taken.contains_key(&*source.node) {
-                        self.again.push((document, source.node.into_owned()));
-                    } else {
-                        self.taken.insert(source.node.clone().into_owned(), document);
-                        self.matrix.begin_row(&source);
-                        self.told.take(&source);
-                        *begun = Some(source.node.into_owned());
+                    if source.node.len() > NAME_BYTES_MAX {
+                        return Err(NoRow::Name);
                     }
+                    if self.taken.contains_key(&*source.node) {
+                        continue;
+                    }
+                    if self.taken.len() == CANARIES_MAX {
+                        return Err(NoRow::Rows);
+                    }
+                    self.taken.insert(source.node.clone().into_owned(), document);
+                    self.matrix.begin_row(&source);
+                    self.told.take(&source);
+                    *begun = Some(source.node.into_owned());
                 }
                 Object::Peer(text) if begun.is_some() => {
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
-                    if !peer.address.is_empty() && !self.owners.contains_key(&*peer.address) {
-                        self.owners.insert(peer.address.clone().into_owned(), peer.node.clone().into_owned());
+                    peers += 1;
+                    if peers > PEER_SLOTS_MAX {
+                        return Err(NoRow::Peers);
                     }
+                    self.learn_owner(&peer);
                     self.matrix.peer(&peer);
                 }
                 Object::Peer(_) => {}
             }
         }
-        Ok(splitter.end()?)
+        splitter.end()?;
+        // The splitter finds objects and their end, and takes anything between them.
+        serde_json::from_slice::<IgnoredAny>(text)?;
+        Ok(())
+    }
+
+    fn learn_owner(&mut self, peer: &PeerRow<'_>) {
+        if let Ok(address) = peer.address.parse()
+            && self.owners.len() < PEER_SLOTS_MAX
+            && peer.node.len() <= NAME_BYTES_MAX
+        {
+            self.owners.entry(address).or_insert_with(|| peer.node.clone().into_owned());
+        }
     }
 
     /// What stands behind the rows of a mesh, as an object.
     ///
     /// # Errors
-    /// It is something else.
-    pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), serde_json::Error> {
-        let Fields { missing } = serde_json::from_slice(text)?;
+    /// It is something else, or too much; then none of it is kept.
+    pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), NoFields> {
+        let Fields { missing, not_gathered } = serde_json::from_slice(text)?;
+        if self.missing.len() + missing.len() > MISSING_MAX {
+            return Err(NoFields::Missing);
+        }
         self.missing.extend(missing.into_iter().map(|missing| (document, missing)));
+        self.told.not_gathered = self.told.not_gathered.max(not_gathered);
         Ok(())
     }
 
     /// A canary at `address` has given no row. Gives whether anyone knows which node that is.
-    pub fn silent(&mut self, document: usize, address: &str, error: &str) -> bool {
-        let Some(node) = self.owners.get(address) else { return false };
+    pub fn silent(&mut self, document: usize, address: IpAddr, error: &str) -> bool {
+        let Some(node) = self.owners.get(&address) else { return false };
         self.missing.push((document, Missing { node: node.clone(), error: error.to_owned() }));
         true
     }
 
-    /// Nothing more comes: the matrix, who is missing in every document, how many rows there are, and what they say.
+    /// Nothing more comes: the matrix, who is missing, how many rows there are, and what they say.
     pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, Told) {
-        let lacks = |document: usize, node: &str| self.missing.iter().any(|(of, m)| *of == document && m.node == node);
-        let whole_again: HashSet<&str> =
-            self.again.iter().filter(|(of, node)| !lacks(*of, node)).map(|(_, node)| node.as_str()).collect();
-        let mut missing: Vec<Missing> = Vec::new();
-        for (document, found) in &self.missing {
-            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| taken != document);
-            if came_elsewhere || missing.iter().any(|known| known.node == found.node) {
-                continue;
-            }
-            self.matrix.missing(&found.node, &found.error);
-            if !whole_again.contains(found.node.as_str()) {
-                missing.push(found.clone());
+        let (mut missing, mut known) = (Vec::new(), HashSet::new());
+        for (document, found) in self.missing {
+            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
+            if !came_elsewhere && known.insert(found.node.clone()) {
+                self.matrix.missing(&found.node, &found.error);
+                missing.push(found);
             }
         }
         self.matrix.finish();
@@ -236,32 +279,70 @@ mod tests {
         assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
     }
 
+    /// What stands behind the rows where these are missing.
+    fn behind(missing: &str) -> String {
+        format!(r#"{{"missing":[{missing}],"not_gathered":0}}"#)
+    }
+
     #[test]
-    fn a_node_is_not_missing_where_one_mesh_has_half_its_row_and_another_all() {
-        let fields = |missing: &str| format!(r#"{{"missing":[{missing}]}}"#);
+    fn a_node_is_missing_if_the_row_that_was_judged_broke_off_whatever_another_mesh_has() {
         let (half, whole) = (row("n3", &["n1"]), row("n3", &["n1", "n2"]));
-        let broke_off = fields(r#"{"node":"n3","error":"broke off"}"#);
-        for documents in [[(&half, &broke_off), (&whole, &fields(""))], [(&whole, &fields("")), (&half, &broke_off)]] {
+        let broke_off = behind(r#"{"node":"n3","error":"broke off"}"#);
+        let (of_half, of_whole) = ((&half, broke_off), (&whole, behind("")));
+        for (documents, is_missing, expected) in [
+            ([&of_half, &of_whole], true, Presence::Broken),
+            ([&of_whole, &of_half], false, Presence::Whole),
+            ([&of_half, &of_half], true, Presence::Broken),
+        ] {
             let mut reading = Reading::default();
             for (document, (row, fields)) in documents.into_iter().enumerate() {
                 reading.row(document, row.as_bytes()).unwrap();
                 reading.fields(document, fields.as_bytes()).unwrap();
             }
             let (matrix, missing, rows, _) = reading.finish();
-            assert_eq!((missing, rows), (vec![], 1));
-            let expected = if documents[0].0 == &half { Presence::Broken } else { Presence::Whole };
-            assert!(
-                presences(&matrix).contains(&("n3".to_owned(), expected)),
-                "the first is kept: {:?}",
-                presences(&matrix)
-            );
+            assert_eq!((missing.iter().any(|missing| missing.node == "n3"), rows), (is_missing, 1));
+            let found = presences(&matrix);
+            assert!(found.contains(&("n3".to_owned(), expected)), "the first is kept: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_row_with_anything_between_its_objects_is_none() {
+        let whole = row("n1", &["n2", "n3"]);
+        for (from, to) in [("},{\"node\":\"n3\"", "}x{\"node\":\"n3\""), ("}]}", "}}}"), ("[1]", "[1"), ("[1]", "1]")] {
+            let mut reading = Reading::default();
+            let bad = whole.replace(from, to);
+            assert!(bad != whole && reading.row(0, bad.as_bytes()).is_err(), "{bad}");
+            let (_, missing, _, _) = reading.finish();
+            assert_eq!(missing.len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_liar_is_bounded() {
+        let peer = r#"{"node":"b"}"#;
+        let row = |peers: usize| format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, vec![peer; peers].join(","));
+        Reading::default().row(0, row(PEER_SLOTS_MAX).as_bytes()).unwrap();
+        let error = Reading::default().row(0, row(PEER_SLOTS_MAX + 1).as_bytes()).unwrap_err();
+        assert!(matches!(error, NoRow::Peers), "{error}");
+
         let mut reading = Reading::default();
-        for document in 0..2 {
-            reading.row(document, half.as_bytes()).unwrap();
-            reading.fields(document, broke_off.as_bytes()).unwrap();
+        let source = |node: &str| format!(r#"{{"source":{{"node":"{node}"}},"peers":[]}}"#);
+        for number in 0..CANARIES_MAX {
+            reading.row(0, source(&number.to_string()).as_bytes()).unwrap();
         }
-        assert_eq!(reading.finish().1.len(), 1, "no mesh has all of it");
+        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows)));
+        reading.row(1, source("7").as_bytes()).unwrap();
+        let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
+        assert!(matches!(Reading::default().row(0, long.as_bytes()), Err(NoRow::Name)));
+
+        let many = |count: usize| {
+            let missing: Vec<String> = (0..count).map(|n| format!(r#"{{"node":"m{n}","error":""}}"#)).collect();
+            behind(&missing.join(","))
+        };
+        reading.fields(0, many(MISSING_MAX).as_bytes()).unwrap();
+        assert!(matches!(reading.fields(0, many(1).as_bytes()), Err(NoFields::Missing)));
+        assert_eq!(reading.finish().1.len(), MISSING_MAX);
     }
 
     #[test]
@@ -298,7 +379,9 @@ mod tests {
     fn who_is_silent_is_known_by_its_address() {
         let mut reading = Reading::default();
         reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
-        assert!(reading.silent(1, "10.0.0.2", "refused") && !reading.silent(2, "10.0.0.9", "refused"));
+        assert!(
+            reading.silent(1, [10, 0, 0, 2].into(), "refused") && !reading.silent(2, [10, 0, 0, 9].into(), "refused")
+        );
         let (matrix, missing, _, _) = reading.finish();
         assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
         assert_eq!(presences(&matrix)[1].1, Presence::Missing);

@@ -137,8 +137,10 @@ impl Connection {
         self.link.collect(body, limit).await
     }
 
-    /// Shows `reader` one line after the other, until it has enough or the answer ends; blank lines are left out, and what
-    /// stands behind the last end of a line. No line may be longer than `line_limit`.
+    /// Shows `reader` one line after the other, until it has enough or the answer ends; blank lines are
+    /// left out, and what stands behind the last end of a line. Returns whether nothing stands there: an
+    /// answer that ends within a line has lost its end. No line may be longer than `line_limit` bytes,
+    /// nor the answer longer than `limit`, blank lines included.
     ///
     /// # Errors
     /// As `reader`, and [`GetError`].
@@ -146,20 +148,23 @@ impl Connection {
         &mut self,
         path: &'static str,
         line_limit: usize,
+        limit: usize,
         mut reader: impl FnMut(&[u8]) -> Result<More, E>,
-    ) -> Result<(), E> {
+    ) -> Result<bool, E> {
         let mut body = self.get(path).await?;
         let mut lines = Lines::new(line_limit);
+        let mut bytes_left = limit;
         while let Some(frame) = self.link.frame(&mut body).await {
             let Ok(data) = frame.map_err(GetError::Wire)?.into_data() else { continue };
+            bytes_left = bytes_left.checked_sub(data.len()).ok_or(GetError::TooLarge(limit))?;
             lines.push(&data).map_err(|_| GetError::TooLarge(line_limit))?;
             while let Some(line) = lines.next_line() {
                 if reader(line)? == More::Enough {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
         }
-        Ok(())
+        Ok(lines.rest().trim_ascii().is_empty())
     }
 }
 
@@ -168,6 +173,9 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -190,6 +198,54 @@ mod tests {
         each(&all, ask, |index, port| answers[index] = port).await;
         assert!(answers.into_iter().eq(1..=50), "{answers:?}");
         assert_eq!(most.load(Ordering::Relaxed), CANARIES_AT_ONCE);
+    }
+
+    /// What `lines` makes of a canary that answers with this body, with room for 8 bytes a line and 20 in
+    /// all.
+    async fn lines_of(body: &'static [u8]) -> (Result<bool, GetError>, Vec<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            // The body ends with the connection. The reader may have had enough before.
+            let answer = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", body].concat();
+            let _ = stream.write_all(&answer).await;
+        };
+        let mut found = Vec::new();
+        let asking = async {
+            let canary = CanaryUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
+            let mut connection = Connection::open(&canary).await.unwrap();
+            let take = |line: &[u8]| {
+                found.push(String::from_utf8(line.to_vec()).unwrap());
+                Ok(if line == b"end" { More::Enough } else { More::Wanted })
+            };
+            connection.lines("/", 8, 20, take).await
+        };
+        let (done, ()) = tokio::join!(asking, server);
+        (done, found)
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_lines_has_lost_its_end_if_it_ends_within_one() {
+        for (body, is_whole) in
+            [(&b"a\nb\n"[..], true), (b"a\n\nb\n \n", true), (b"a\nb\nc", false), (b"a\nb\nend\nc", true)]
+        {
+            let (done, found) = lines_of(body).await;
+            assert_eq!((done.unwrap(), &found[..2]), (is_whole, &["a".to_owned(), "b".to_owned()][..]), "{body:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_given_up_by_its_bytes() {
+        for (body, limit) in [(&[b'\n'; 21][..], 20), (&[b'x'; 9], 8), (b"1234567\n1234567\n1234567\n", 20)] {
+            let (done, _) = lines_of(body).await;
+            assert!(matches!(done, Err(GetError::TooLarge(found)) if found == limit), "{done:?}");
+        }
+        assert!(lines_of(&[b'\n'; 20]).await.0.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

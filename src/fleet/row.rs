@@ -88,16 +88,8 @@ async fn fill(row: &mut Row, canary: &CanaryUrl) -> Result<(), AskError> {
         connection = Connection::open(canary).await?;
     }
     let mut own = OwnSamples::default();
-    let mut bytes = 0;
-    connection
-        .lines(METRICS, SAMPLE_BYTES_MAX, |line| {
-            bytes += line.len();
-            if bytes > OWN_SAMPLES_BYTES_MAX {
-                return Err(GetError::TooLarge(OWN_SAMPLES_BYTES_MAX));
-            }
-            Ok(std::str::from_utf8(line).map_or(More::Wanted, |line| own.take(line)))
-        })
-        .await?;
+    let take = |line: &[u8]| Ok::<_, GetError>(std::str::from_utf8(line).map_or(More::Wanted, |line| own.take(line)));
+    connection.lines(METRICS, SAMPLE_BYTES_MAX, OWN_SAMPLES_BYTES_MAX, take).await?;
     own.give(row, sent);
     Ok(())
 }

@@ -46,6 +46,11 @@ impl Lines {
         Ok(())
     }
 
+    /// What has arrived behind the end of the last line that was read.
+    pub fn rest(&self) -> &[u8] {
+        &self.buffer[self.taken..]
+    }
+
     /// The next whole line that is not blank, without its end.
     pub fn next_line(&mut self) -> Option<&[u8]> {
         loop {
@@ -93,6 +98,7 @@ mod tests {
         assert_eq!(lines.push(b"123"), Ok(()));
         assert!(lines.next_line().is_none());
         assert_eq!(lines.push(b"45"), Err(TooLong));
+        assert_eq!(lines.rest(), b"123", "the line that has not ended");
         assert_eq!(Lines::new(4).push(b"12345\n"), Err(TooLong));
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use kube_canary::clock;
-use kube_canary::http::{Reply, Routes, Server};
+use kube_canary::http::{Render, Reply, Routes, Server};
 use serde_json::{Value, json};
 
 use crate::fleet::{Run, nobody};
@@ -137,4 +137,81 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_1() {
     let (code, text, log) = Run::of(&["doctor", "--url", &nobody()]);
     assert_eq!((code, text.as_str()), (Some(1), ""));
     assert!(log.ends_with("kube-canary: none of 1 canaries answers\n"), "{log}");
+}
+
+#[test]
+fn a_mesh_that_has_lost_a_part_is_never_well() {
+    let whole = mesh(&NODES, none, &json!([]));
+    let end = whole.rfind("],\"missing\"").expect("fields");
+    let line = whole.find(",{\"source\":{").expect("a second row");
+    let broke_off = mesh(&NODES[..4], none, &json!([{"node": "n4", "error": "broke off"}]));
+    for (what, document) in [
+        ("no last line", whole[..end].to_owned()),
+        ("half a last line", whole[..end + 20].to_owned()),
+        ("a last line without its end", whole.trim_end().replace("}", "")),
+        ("half a line behind the last", format!("{whole}],\"missing\":[{{\"node\"")),
+        ("a further line", format!("{whole}{}\n", row("n5", none))),
+        ("half a row", format!("{}\n{}", &whole[..line + 500], &whole[end..])),
+        ("no word on what was not gathered", whole.replace(",\"not_gathered\":0", "")),
+        ("a row with something between its objects", whole.replacen("},{\"address\"", "} {\"address\"", 1)),
+        ("a row that broke off", broke_off.clone()),
+    ] {
+        assert_ne!(document, whole, "{what}");
+        let (_server, url) = serve(document);
+        let (code, text, log) = Run::of(&["doctor", "--url", &url]);
+        assert_eq!(code, Some(1), "{what}: {text}{log}");
+        assert!(
+            text.contains("n4: broke off") || log.contains(&url) || log.contains("none of 1"),
+            "{what}: {text}{log}"
+        );
+    }
+    // Another canary has the whole row, with a loss: it was not judged.
+    let lossy = mesh(&NODES, |source, _| if source == "n4" { 20 } else { 0 }, &json!([]));
+    let (_half, first) = serve(broke_off);
+    let (_whole, second) = serve(lossy);
+    let (code, text, _) = Run::of(&["doctor", "--url", &first, "--url", &second]);
+    assert_eq!(code, Some(1), "{text}");
+    // What a mesh left out is told.
+    let (_part, url) = serve(whole.replace("\"not_gathered\":0", "\"not_gathered\":7"));
+    let (_, text, _) = Run::of(&["doctor", "--url", &url]);
+    assert!(text.contains("Not asked for: 7 rows."), "{text}");
+}
+
+/// A mesh whose document has no end.
+struct Endless {
+    begun: bool,
+    again: &'static [u8],
+}
+
+impl Render for Endless {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        if !self.begun {
+            out.extend_from_slice(b"{\"rows\":[\n");
+            self.begun = true;
+        }
+        while out.len() + self.again.len() <= out.capacity() {
+            out.extend_from_slice(self.again);
+        }
+        true
+    }
+}
+
+struct EndlessMesh(&'static [u8]);
+
+impl Routes for EndlessMesh {
+    fn route(&self, _: &str, _: &str) -> Reply {
+        Reply::Stream { content_type: "application/json", body: Box::new(Endless { begun: false, again: self.0 }) }
+    }
+}
+
+#[test]
+fn a_mesh_without_an_end_is_given_up_by_its_size() {
+    let row = b",{\"source\":{\"node\":\"a\"},\"peers\":[]}\n";
+    for (again, size) in [(&b"x"[..], "more than 8388608 bytes"), (row, "more than 5000 rows")] {
+        let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let server = bound.start(1, Arc::new(EndlessMesh(again))).expect("a server");
+        let (code, _, log) = Run::of(&["doctor", "--url", &format!("http://{}", server.local_addr())]);
+        assert_eq!(code, Some(1), "{log}");
+        assert!(log.contains(size), "{log}");
+    }
 }
