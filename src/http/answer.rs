@@ -12,6 +12,7 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Incoming},
     header::{self, HeaderValue},
+    http::uri::Authority,
     service::Service,
 };
 
@@ -77,7 +78,7 @@ impl Answering {
         let accepted = self.0.worker().hosts().filter(|_| !is_open(path))?;
         // A target in absolute form has a host of its own, which goes before the header (RFC 9112, section 3.2.2).
         // A browser sends both alike; neither may be foreign.
-        let authority = request.uri().authority().map(|authority| authority.as_str());
+        let authority = request.uri().authority().map(Authority::as_str);
         let header = host.map(|value| value.to_str().unwrap_or_default());
         let is_foreign = authority.into_iter().chain(header).any(|host| !accepted.accept(host));
         is_foreign.then(|| Reply::text(403, FOREIGN_HOST))
