@@ -359,10 +359,10 @@ mod tests {
                 let (_next, accepted) = connection(&listener);
                 let mut seated = pin!(worker.seat(accepted));
                 let mut cx = Context::from_waker(Waker::noop());
-                advance(stay - Duration::from_millis(1)).await;
+                advance(stay / 2).await;
                 assert!(seated.as_mut().poll(&mut cx).is_pending());
                 assert!(!worker.seats.borrow()[0].evicted, "it may still send its request");
-                advance(Duration::from_millis(1)).await;
+                advance(stay / 2).await;
                 assert!(seated.as_mut().poll(&mut cx).is_pending());
                 assert!(worker.seats.borrow()[0].evicted);
                 yield_now().await;
