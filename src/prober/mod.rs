@@ -5,9 +5,12 @@
 //! lossy wire and a scripted clock. [`socket`] is the real wire.
 //!
 //! # The payload
-//! Every request carries 24 bytes of ours: a random number of this process, the probe's number and slot, and a check
-//! over them; the rest is a fixed pattern. A reply is believed only if all of it comes back, so that neither a foreign
-//! packet nor a damaged one can become a round-trip time. The time of sending stays here and never travels.
+//! Every request carries 24 bytes of ours ([`packet`] has their layout): a random number of this
+//! process, the probe's number and slot, and a keyed hash over these, the sequence number and the
+//! destination; the rest is a fixed pattern. A reply is believed only if all of it comes back from
+//! the destination. Neither a foreign packet nor a damaged one can become a round-trip time, and a
+//! peer cannot answer a probe that it was not sent: the key of the hash never leaves the process.
+//! The time of sending stays here and never travels.
 //!
 //! # Traps
 //! - A reply can be read before the send call returns (loopback, veth): the probe is booked before it is sent.

@@ -6,7 +6,7 @@ use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
 use crate::limits::{PEER_SLOTS_MAX, STANDSTILL, STANDSTILL_READS_MAX};
-use crate::peers::{Change, Compaction, Protocol, SlotId};
+use crate::peers::{Change, Compaction, SlotId};
 use crate::units::Nanos;
 
 /// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
@@ -249,7 +249,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             match engine.begin(slot, now) {
                 Ok(label) => {
                     let message = &mut batch.messages[batch.labels.len() * bytes..][..bytes];
-                    codec.encode(label, Protocol::of(address), wire.kind(address), message);
+                    codec.encode(label, address, wire.kind(address), message);
                     batch.labels.push((label, address));
                 }
                 Err(reason) => sink.event(slot, Event::NotSent(reason)),

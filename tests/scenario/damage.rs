@@ -2,6 +2,7 @@
 
 use kube_canary::prober::SocketKind::{Datagram, Raw};
 use kube_canary::statistics::PeerReading;
+use kube_canary::units::Nanos;
 
 use super::wire::{Damage, Fate, ip_header};
 use super::world::{Plan, World, ip};
@@ -81,6 +82,52 @@ fn an_intact_reply_that_another_host_sends_back_is_unrelated_and_answers_nothing
     world.settle();
     world.expect("a", PeerReading { sent: 10, lost: 10, ..PeerReading::default() });
     assert_eq!(world.statistics.unrelated(), 10);
+}
+
+/// A number of eight bytes of an ICMP message.
+fn number(message: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(message[at..at + 8].try_into().unwrap())
+}
+
+/// What a peer can do that knows everything but the key: replies in the name of the peer in slot 1,
+/// for the probes around the one that it received. Each has the check of that one, or a check made
+/// of what is sent in clear.
+fn forge(request: &[u8]) -> Vec<Vec<u8>> {
+    let (cookie, packed, check) = (number(request, 8), number(request, 16), number(request, 24));
+    let sequence = u16::from_be_bytes([request[6], request[7]]);
+    let mut forged = Vec::new();
+    for probe in (0..7).map(|ahead| (packed >> 14).wrapping_add(ahead).wrapping_sub(3)) {
+        for sequence in [sequence.wrapping_sub(1), sequence, sequence.wrapping_add(1)] {
+            let mut mixed = cookie ^ probe ^ 1 << 32 ^ u64::from(sequence) << 16;
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            for check in [check, mixed ^ mixed >> 31] {
+                let mut reply = request.to_vec();
+                reply[0] = 0;
+                reply[6..8].copy_from_slice(&sequence.to_be_bytes());
+                reply[16..24].copy_from_slice(&(probe << 14 | 1).to_be_bytes());
+                reply[24..32].copy_from_slice(&check.to_be_bytes());
+                forged.push(reply);
+            }
+        }
+    }
+    forged
+}
+
+#[test]
+fn a_peer_cannot_answer_for_a_dead_one_from_what_it_is_sent_itself() {
+    // They are sent to half a second apart: the probe to c is still under way when b is sent its own.
+    let plan = Plan { timeout: Nanos::from_millis(700), ..Plan::default() };
+    let mut world = World::new(plan, &[("b", A), ("c", B)]);
+    world.wire().script(ip(B), |_| Fate::lost());
+    let in_the_name_of_c = |request: &[u8]| forge(request).into_iter().map(|reply| (ip(B), reply)).collect();
+    world.wire().forge_at(ip(A), Box::new(in_the_name_of_c));
+    world.run_until_tried(ip(A), 11);
+    world.settle();
+    let (b, c) = (world.read("b"), world.read("c"));
+    assert_eq!((b.sent, b.received, b.corrupt), (11, 11, 0));
+    assert_eq!((c.received, c.lost, c.late, c.duplicate), (0, c.sent, 0, 0));
+    assert!(c.sent >= 10 && c.corrupt == 11 * 42, "{c:?}");
 }
 
 #[test]

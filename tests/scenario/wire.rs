@@ -84,6 +84,10 @@ pub struct Probe {
 
 type Script = Box<dyn FnMut(u64) -> Fate>;
 
+/// What a hostile host makes of a request that it was sent: packets, and the source addresses that
+/// it gives them.
+pub type Forger = Box<dyn FnMut(&[u8]) -> Vec<(IpAddr, Vec<u8>)>>;
+
 #[derive(Default)]
 struct Link {
     script: Option<Script>,
@@ -115,6 +119,8 @@ pub struct LossyWire {
     pub leaves_after: Option<Nanos>,
     /// Who sends back a copy of every request, whomever it was for.
     mimic: Option<IpAddr>,
+    /// The host that forges packets, and what it makes of each request to it.
+    forger: Option<(IpAddr, Forger)>,
     /// The most packets that one call reads.
     pub reads_max: usize,
     /// Whoever finds the queue empty is held up for this long right after, once.
@@ -139,6 +145,7 @@ impl LossyWire {
             departures: VecDeque::new(),
             leaves_after: None,
             mimic: None,
+            forger: None,
             reads_max: 4_096,
             pause_when_empty: Nanos(0),
             send_takes: Nanos(0),
@@ -202,6 +209,12 @@ impl LossyWire {
         self.mimic = Some(host);
     }
 
+    /// From now on the host at `address` sends, a millisecond after each request to it, what
+    /// `forger` makes of it.
+    pub fn forge_at(&mut self, address: IpAddr, forger: Forger) {
+        self.forger = Some((address, forger));
+    }
+
     /// The real-time clock is set; what has arrived by now bears the old time.
     pub fn step_clock(&mut self, by: i64) {
         self.land();
@@ -251,6 +264,13 @@ impl LossyWire {
         }
         if let Some(from) = self.mimic {
             self.fly(now.plus(Nanos(1_000)), Packet { from, bytes: answer(request, kind, None), answers: None });
+        }
+        let forged = match &mut self.forger {
+            Some((host, forge)) if *host == request.to => forge(request.bytes),
+            _ => Vec::new(),
+        };
+        for (from, bytes) in forged {
+            self.fly(now.plus(Nanos(1_000_000)), Packet { from, bytes, answers: None });
         }
         for reply in replies {
             let bytes = answer(request, kind, reply.damage);
