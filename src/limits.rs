@@ -194,6 +194,10 @@ pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 pub const API_BODY_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an error's body that are read, so that its connection can be used again.
 pub const API_ERROR_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a whole list. Slices have 1 to 2 KB of metadata each, mostly `managedFields`: 4 KB for
+/// as many as are kept; and the first list has their endpoints besides, of 170 to 400 bytes: 1 KB
+/// for as many as there are slots.
+pub const API_LIST_BYTES_MAX: usize = SLICES_MAX * 4_096 + PEER_SLOTS_MAX * 1_024;
 /// Endpoints of one EndpointSlice that are read. The API allows 1,000.
 pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
 /// EndpointSlices of our Service that are kept: 16,384 endpoints in slices that are mostly a quarter full (the controller fills
@@ -203,6 +207,11 @@ pub const SLICES_MAX: usize = 4_096;
 pub const EVENT_BUFFER_KEPT_BYTES: usize = 8_192;
 /// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
 pub const CLIENT_BUFFER_BYTES: usize = 8_192;
+/// Bytes that a client reads of an answer beside its body: the head with every 1xx before it, the
+/// sizes of chunks, trailers. A head of hyper's largest size, what may be read of the body together
+/// with it, and as much again for 1xx; heads of our own answers have 150 bytes, those of API
+/// servers below 2 KB.
+pub const CLIENT_OVERHEAD_BYTES_MAX: usize = 4 * CLIENT_BUFFER_BYTES;
 /// Bytes of a service account file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.
 pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
 /// TCP and TLS set-up with the API server.

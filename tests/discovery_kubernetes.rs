@@ -17,10 +17,11 @@ mod outage;
 
 use std::time::Duration;
 
-use api::{Api, Authority, Setup, timing};
+use api::{Api, Authority, Next, Setup, timing};
 use encode::{Endpoint, slice};
 use kube_canary::discovery::kubernetes::Timing;
 use kube_canary::discovery::{MeshFacts, Ourselves, Readiness, Update};
+use kube_canary::limits::API_LIST_BYTES_MAX;
 
 #[test]
 fn slices_of_both_families_are_one_list() {
@@ -99,6 +100,36 @@ fn a_slice_that_changes_is_read_and_no_other() {
         watch.bookmark("106");
         api.confirmed().await;
         api.nothing_asked();
+    });
+}
+
+/// The head never comes, and hyper reads every byte of it: the client has to leave by itself.
+#[test]
+fn interim_answers_without_end_are_given_up_and_asked_again() {
+    const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    leaks::run(async {
+        let mut api = Api::start().await;
+        api.request().await.endless(INTERIM);
+        let watch = api.synced().await;
+        let changed = slice("s1", "101", "IPv4", &[("n2", "10.0.0.2")]);
+        watch.changed(&changed);
+        api.request().await.endless(INTERIM);
+        api.request().await.slice(&changed);
+        assert_eq!(api.names().await, ["n2=10.0.0.2"]);
+    });
+}
+
+#[test]
+fn a_list_of_more_bytes_than_any_service_needs_is_given_up_and_asked_for_again() {
+    leaks::run(async {
+        let mut api = Api::start().await;
+        let slices = [slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])];
+        let large = encode::padded_slice_list("100", &slices, API_LIST_BYTES_MAX);
+        api.request().await.chunks(&large, 1 << 20);
+        // It is a good list otherwise.
+        let Next::Request(again) = api.next().await else { panic!("taken") };
+        again.metadata("100", &slices);
+        assert_eq!(api.names().await, ["n1=10.0.0.1"]);
     });
 }
 

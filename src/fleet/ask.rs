@@ -248,6 +248,25 @@ mod tests {
         assert!(lines_of(&[b'\n'; 20]).await.0.is_ok());
     }
 
+    #[tokio::test]
+    async fn interim_answers_without_end_are_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let canary = CanaryUrl { host: Host::Address(address.ip()), port: address.port() };
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // The request, which fits one read.
+            assert!(stream.read(&mut [0; 1_000]).await.unwrap() > 0);
+            while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
+        };
+        let asking = async move {
+            let mut connection = Connection::open(&canary).await.unwrap();
+            connection.whole("/api/v1/peers", 9).await
+        };
+        let (got, ()) = tokio::join!(asking, server);
+        assert!(got.as_ref().is_err_and(|error| error.to_string().contains("beside the body")), "{got:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_that_hangs_is_left_after_its_time() {
         let time = Duration::from_secs(10);

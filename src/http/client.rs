@@ -3,11 +3,17 @@
 //! hyper splits a client into a handle and a connection that someone must drive. Spawning the connection is the usual
 //! way and costs a task; here [`Link`] polls it beside whatever waits for it, in one future: nothing outlives a request
 //! that was given up, and the client works on any runtime.
+//!
+//! The trap: hyper reads and forgets 1xx answers without end, and the digits of a chunk's size,
+//! too. Nothing above it sees them, so the bytes are counted below it ([`Metered`]).
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
@@ -15,7 +21,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::limits;
@@ -25,7 +31,7 @@ use crate::limits;
 pub enum GetError {
     /// No TCP connection.
     #[error("connecting: {0}")]
-    Connect(#[source] std::io::Error),
+    Connect(#[source] io::Error),
     /// The path is not one that HTTP can carry.
     #[error("bad path: {0}")]
     Path(#[source] hyper::http::Error),
@@ -90,9 +96,70 @@ pub async fn open(address: SocketAddr, path: &str) -> Result<(Link, Incoming), G
     Ok((link, response.into_body()))
 }
 
-/// A client connection that is driven by whoever waits on it.
+/// Bytes that may still be read of a stream: shared by a [`Link`], which knows what is a body, and
+/// the stream below hyper.
+#[derive(Debug)]
+struct Allowance(AtomicUsize);
+
+impl Allowance {
+    const MAX: usize = limits::CLIENT_OVERHEAD_BYTES_MAX;
+
+    /// A request begins.
+    fn renew(&self) {
+        self.0.store(Self::MAX, Ordering::Relaxed);
+    }
+
+    /// Takes what a read has brought. Returns whether it was allowed.
+    fn take(&self, bytes: usize) -> bool {
+        let left = self.0.load(Ordering::Relaxed).checked_sub(bytes);
+        self.0.store(left.unwrap_or(0), Ordering::Relaxed);
+        left.is_some()
+    }
+
+    /// A piece of a body of so many bytes has come. A chunk of `n` bytes takes at most `2n + 8` on
+    /// the wire, where its size has no leading zeros and no extension.
+    fn give_back(&self, bytes: usize) {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_add(bytes.saturating_mul(2).saturating_add(8)).min(Self::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A stream that can be read no further than its allowance: the read that exceeds it fails, and
+/// names the limit.
+struct Metered<S> {
+    stream: S,
+    allowance: Arc<Allowance>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        let allowed = self.allowance.take(into.filled().len() - before);
+        let refused = || io::Error::other(format!("more than {} bytes beside the body", Allowance::MAX));
+        Poll::Ready(if allowed { Ok(()) } else { Err(refused()) })
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// A client connection that is driven by the future that waits on it. Of each answer at most
+/// [`limits::CLIENT_OVERHEAD_BYTES_MAX`] are read beside its body.
 pub struct Link {
     sender: SendRequest<Empty<Bytes>>,
+    allowance: Arc<Allowance>,
     wire: Pin<Box<dyn Future<Output = Result<(), hyper::Error>> + Send>>,
     open: bool,
 }
@@ -106,11 +173,12 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let allowance = Arc::new(Allowance(AtomicUsize::new(Allowance::MAX)));
         let (sender, wire) = http1::Builder::new()
             .max_buf_size(limits::CLIENT_BUFFER_BYTES)
-            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
+            .handshake::<_, Empty<Bytes>>(TokioIo::new(Metered { stream, allowance: Arc::clone(&allowance) }))
             .await?;
-        Ok(Self { sender, wire: Box::pin(wire), open: true })
+        Ok(Self { sender, allowance, wire: Box::pin(wire), open: true })
     }
 
     /// Whether another request can be sent: the last body was read to its end and the peer keeps the connection.
@@ -129,15 +197,21 @@ impl Link {
     /// Sends a request and waits for the head of its answer.
     ///
     /// # Errors
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or what came was not HTTP, or more than
+    /// [`limits::CLIENT_OVERHEAD_BYTES_MAX`].
     pub async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
+        self.allowance.renew();
         let response = self.sender.send_request(request);
         self.drive(response).await
     }
 
     /// The next piece of a body, None at its end. Can be dropped and called again without losing anything.
     pub async fn frame(&mut self, body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        self.drive(body.frame()).await
+        let frame = self.drive(body.frame()).await;
+        if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
+            self.allowance.give_back(data.map_or(0, Bytes::len));
+        }
+        frame
     }
 
     /// The rest of a body, which must not be longer than `limit` bytes.
@@ -213,6 +287,105 @@ mod tests {
         assert!(matches!(body, Err(GetError::TooLarge(4))), "{body:?}");
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
         assert!(matches!(exchange(chunked, 4).await.0, Err(GetError::TooLarge(4))));
+    }
+
+    /// Sends `piece` again and again until the client has gone. Gives the bytes that it took.
+    async fn send_without_end(stream: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Ok(bytes) = stream.write(&piece[taken % piece.len()..]).await {
+            taken += bytes;
+        }
+        taken
+    }
+
+    /// Reads a request, which hyper wants to have sent before it reads.
+    async fn take_request(stream: &mut (impl AsyncRead + Unpin)) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+    }
+
+    const PIPE_BYTES: usize = 64;
+
+    /// What a client reads of a server that sends `head` and then `piece` without end, and its
+    /// error.
+    async fn read_of_endless(head: &[u8], piece: &[u8]) -> (usize, String) {
+        let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
+        let client = async move {
+            let mut link = Link::handshake(ours).await.unwrap();
+            let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await;
+            let body = link.collect(response.map_err(GetError::Wire)?.into_body(), 1_000).await;
+            body.map(drop)
+        };
+        let server = async {
+            take_request(&mut theirs).await;
+            theirs.write_all(head).await.unwrap();
+            send_without_end(&mut theirs, piece).await + head.len()
+        };
+        let (error, bytes) = tokio::join!(client, server);
+        (bytes, error.unwrap_err().to_string())
+    }
+
+    #[tokio::test]
+    async fn of_an_endless_answer_no_more_is_read_than_the_limit_which_the_error_names() {
+        const MAX: usize = limits::CLIENT_OVERHEAD_BYTES_MAX;
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let endless: [(&[u8], &[u8]); 4] = [
+            (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+            (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n"),
+            (chunked, b"0000000000000000"),
+            (chunked, b"0"),
+        ];
+        for (head, piece) in endless {
+            let (bytes, error) = read_of_endless(head, piece).await;
+            assert!(error.ends_with(&format!("more than {MAX} bytes beside the body")), "{error}");
+            // A read of the buffer's size may be what exceeds it.
+            let most = MAX + limits::CLIENT_BUFFER_BYTES + PIPE_BYTES;
+            assert!((MAX..=most).contains(&bytes), "{bytes} bytes of {:?}", String::from_utf8_lossy(piece));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_may_be_larger_than_the_limit_in_pieces_of_any_size_and_on_one_connection_after_the_other() {
+        for piece in [1, 3, 16, 5_000] {
+            let pieces = 4 * limits::CLIENT_OVERHEAD_BYTES_MAX / piece;
+            let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
+            let mut link = Link::handshake(ours).await.unwrap();
+            for _ in 0..2 {
+                let client = async {
+                    let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await.unwrap();
+                    link.collect(response.into_body(), usize::MAX).await.unwrap()
+                };
+                let server = async {
+                    take_request(&mut theirs).await;
+                    theirs.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+                    let chunk = [format!("{piece:x}\r\n").as_bytes(), &vec![b'x'; piece], b"\r\n"].concat();
+                    for _ in 0..pieces {
+                        theirs.write_all(&chunk).await.unwrap();
+                    }
+                    theirs.write_all(b"0\r\n\r\n").await.unwrap();
+                };
+                let (body, ()) = tokio::join!(client, server);
+                assert_eq!(body.len(), pieces * piece);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_of_endless_interim_answers_is_left_and_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = || async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            take_request(&mut stream).await;
+            send_without_end(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await
+        };
+        let (got, _) = tokio::join!(get(address, "/", 9, Duration::from_hours(1)), server());
+        let (opened, _) = tokio::join!(open(address, "/"), server());
+        for error in [got.map(drop).unwrap_err(), opened.map(drop).unwrap_err()] {
+            assert!(matches!(&error, GetError::Wire(_)) && error.to_string().contains("beside the body"), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -102,6 +102,8 @@ impl Drop for Account {
 
 enum Action {
     Bytes(Vec<u8>),
+    /// Again and again.
+    Endless(&'static [u8]),
     Cut,
 }
 
@@ -167,6 +169,10 @@ impl Exchange {
     }
     pub fn cut(self) {
         self.act(Action::Cut);
+    }
+    /// The same bytes again and again, until the client has gone.
+    pub fn endless(self, bytes: &'static [u8]) {
+        self.act(Action::Endless(bytes));
     }
     /// A body that goes on and on.
     pub fn flood(self, body: &[u8]) {
@@ -471,6 +477,9 @@ async fn converse(
         while let Some(action) = actions.recv().await {
             match action {
                 Action::Bytes(bytes) => stream.write_all(&bytes).await?,
+                Action::Endless(bytes) => loop {
+                    stream.write_all(bytes).await?;
+                },
                 Action::Cut => return Ok(()),
             }
             stream.flush().await?;

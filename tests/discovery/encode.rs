@@ -163,6 +163,14 @@ pub fn slice_list(version: &str, slices: &[Slice]) -> Vec<u8> {
     envelope("discovery.k8s.io/v1", "EndpointSliceList", &list(version, slices.iter().map(Slice::message)))
 }
 
+/// The same with so many bytes in it that mean nothing to us.
+pub fn padded_slice_list(version: &str, slices: &[Slice], padding: usize) -> Vec<u8> {
+    const PIECE: usize = 1 << 20;
+    let mut message = list(version, slices.iter().map(Slice::message));
+    (0..padding.div_ceil(PIECE)).for_each(|_| message.extend(field(9, &vec![0; PIECE])));
+    envelope("discovery.k8s.io/v1", "EndpointSliceList", &message)
+}
+
 /// A list of their metadata.
 pub fn metadata_list(version: &str, slices: &[Slice]) -> Vec<u8> {
     envelope("meta.k8s.io/v1", "PartialObjectMetadataList", &list(version, slices.iter().map(Slice::metadata)))

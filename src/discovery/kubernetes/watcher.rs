@@ -160,12 +160,17 @@ impl Watcher {
         self.machine.list_begins();
         // As long as a watch may take: a server that sends a byte now and then is none.
         let end = Instant::now() + timing.watch;
+        let mut bytes = 0_usize;
         loop {
             let next = main.link()?.frame(&mut body);
             let frame = timeout(timing.request, tokio::time::timeout_at(end, next)).await;
             let frame = frame.ok().and_then(Result::ok).ok_or(Failure::Time("a list"))?;
             let Some(frame) = frame.transpose()? else { break };
             let Ok(data) = frame.into_data() else { continue };
+            bytes = bytes.saturating_add(data.len());
+            if bytes > limits::API_LIST_BYTES_MAX {
+                return Err(Failure::TooLarge(limits::API_LIST_BYTES_MAX));
+            }
             items.push(&data);
             while let Some(piece) = items.next_piece()? {
                 match piece {
