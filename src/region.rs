@@ -41,10 +41,15 @@ unsafe impl<T: Sync> Sync for Mapping<T> {}
 impl<T> Mapping<T> {
     /// Room for `capacity` elements, at least one, all zero bytes. Where the system has none the process ends, as it does
     /// for any other allocation.
+    ///
+    /// # Panics
+    /// If so many elements have more than `isize::MAX` bytes, as `Vec` does.
     fn new(capacity: usize) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096 && !std::mem::needs_drop::<T>()) };
         let capacity = capacity.max(1);
-        let layout = Layout::array::<T>(capacity).unwrap_or(Layout::new::<T>());
+        // A smaller mapping would be written beyond its end: the capacity is what all bounds are
+        // checked against.
+        let Ok(layout) = Layout::array::<T>(capacity) else { panic!("capacity overflow: {capacity} elements") };
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         // SAFETY: a new mapping anywhere; nothing else is touched.
@@ -248,6 +253,12 @@ mod tests {
         list.resize(0, 0);
         assert_eq!(list.resident_bytes() / 4_096, 0);
         assert!(list.push(1) && list[..] == [1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "capacity overflow")]
+    fn a_capacity_that_no_address_space_holds_is_refused() {
+        drop(List::<u64>::new(usize::MAX / 4));
     }
 
     #[test]
