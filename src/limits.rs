@@ -78,6 +78,10 @@ pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
 /// Probes of one peer that half of the recent window may send. Its counters have 8 bits, and with the replies of probes
 /// that were under way when it began none may count beyond 255.
 pub const RECENT_HALF_PROBES: u32 = 180;
+/// How often a reader tries to read the recent window of a peer, which fails if a half ends
+/// meanwhile. Halves end 1.7 s apart at least: the second reading succeeds, unless the reader has
+/// lost its CPU over the next end as well.
+pub const RECENT_READS_MAX: usize = 3;
 
 /// A step of the hour that is kept of every peer.
 pub const HOUR_STEP: Duration = Duration::from_mins(1);

@@ -15,11 +15,12 @@
 //! - Minutes without a tick are not measured. What became of their probes counts in the minute in which the agent goes on; the
 //!   one in which it stood still ends with what was known by then.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use super::histogram::Bounds;
 use super::minute::Minute;
 use super::slots::Outcomes;
+use super::turns::Turns;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEPS};
 use crate::peers::{Compaction, SlotId};
 use crate::region::{Atomic, Table, Zero};
@@ -48,10 +49,8 @@ mod atomics {
 #[derive(Debug)]
 pub(super) struct Hours {
     table: Table<Past>,
-    /// Minutes that have ended, or whose end is being written: what stood in their places may have gone.
-    ending: AtomicU32,
-    /// Minutes that have ended.
-    ended: AtomicU32,
+    /// Minutes that have ended; one whose end is being written overwrites the oldest.
+    minutes: Turns<AtomicU32>,
     /// Slots that anybody was ever in; the others' pages are not touched.
     slots: AtomicU32,
 }
@@ -143,12 +142,7 @@ const fn place(minute: u32) -> usize {
 
 impl Hours {
     pub(super) fn new() -> Self {
-        Self {
-            table: Table::new(HOUR_PEERS_MAX),
-            ending: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
-            slots: AtomicU32::new(0),
-        }
+        Self { table: Table::new(HOUR_PEERS_MAX), minutes: Turns::default(), slots: AtomicU32::new(0) }
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
@@ -179,20 +173,18 @@ impl Hours {
 
     /// Minute `from` has ended, and `to` is the one under way. `of` tells a slot's counters, and the buckets of its p50 and p99.
     pub(super) fn turn(&self, from: u32, to: u32, of: impl Fn(SlotId) -> (Outcomes, Option<[usize; 2]>)) {
-        // Who sees any of what is written from here on sees that it is being written (a seqlock without its retry).
-        self.ending.store(to, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (slot, past) in (0..self.slots.load(Ordering::Relaxed)).map(SlotId).zip(&*self.table) {
-            let (outcomes, times) = of(slot);
-            past.end(from, to, outcomes, times);
-        }
-        self.ended.store(to, Ordering::Release);
+        self.minutes.turn(to, || {
+            for (slot, past) in (0..self.slots.load(Ordering::Relaxed)).map(SlotId).zip(&*self.table) {
+                let (outcomes, times) = of(slot);
+                past.end(from, to, outcomes, times);
+            }
+        });
     }
 
     /// The hour of a slot; none where there is no room for one.
     pub(super) fn read(&self, slot: SlotId) -> Option<Minutes> {
         let past = self.table.get(slot.index())?;
-        let ended = self.ended.load(Ordering::Acquire);
+        let ended = self.minutes.done();
         let count = (ended as usize).min(HOUR_STEPS);
         let oldest = ended - u32::try_from(count).unwrap_or(ended);
         let mut all = [Minute::NOT_MEASURED; HOUR_STEPS];
@@ -200,8 +192,7 @@ impl Hours {
             *minute = Minute(past.minutes[place(number)].load(Ordering::Relaxed));
         }
         // Minutes that are just ending take the places of as many of the oldest.
-        fence(Ordering::Acquire);
-        let ending = self.ending.load(Ordering::Relaxed);
+        let ending = self.minutes.begun();
         for (minute, number) in all.iter_mut().zip(oldest..ended) {
             if ending.saturating_sub(number) as usize > HOUR_STEPS {
                 *minute = Minute::NOT_MEASURED;

@@ -16,6 +16,7 @@ mod minute;
 mod own;
 mod recent;
 mod slots;
+mod turns;
 mod zones;
 
 pub use echo::EchoCounters;
@@ -30,7 +31,7 @@ pub use zones::{ZoneReading, ZoneStatistics};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, ZONES_MAX};
+use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, RECENT_READS_MAX, ZONES_MAX};
 use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
 use crate::prober::{Event, Sink, Stamp};
 use crate::region::Table;
@@ -237,16 +238,22 @@ impl Statistics {
         self.hours.turn(ended, begun, |slot| {
             let Some(PeerStatistics { hot, .. }) = self.slot(slot) else { return Default::default() };
             let recent = hot.recent.read(modulo(from), and_before, 0.0);
-            let bucket = |q| histogram::rank(q, &recent.buckets).map(|(bucket, _)| bucket);
+            let bucket = |q| histogram::rank(q, &recent.as_ref()?.buckets).map(|(bucket, _)| bucket);
             (hot.outcomes(), bucket(0.5).zip(bucket(0.99)).map(Into::into))
         });
     }
 
-    /// One to two halves of a slot's last minute, up to `now`.
+    /// One to two halves of a slot's last minute, up to `now`. None for a slot past the last that
+    /// there can be, and for a reader that loses its CPU over the ends of several halves.
     pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
-        let half = self.halves.current();
-        let seconds = self.halves.covered(half, now).as_secs_f64();
-        Some(self.slot(slot)?.hot.recent.read(modulo(half), true, seconds))
+        let recent = &self.slot(slot)?.hot.recent;
+        // The second time only if a half has ended meanwhile. The next end is more than a second
+        // away.
+        (0..RECENT_READS_MAX).find_map(|_| {
+            let half = self.halves.current();
+            let seconds = self.halves.covered(half, now).as_secs_f64();
+            recent.read(modulo(half), true, seconds)
+        })
     }
 
     /// The last hour of a slot, in steps of a minute; none where it is not kept ([`crate::limits::HOUR_PEERS_MAX`]).
