@@ -181,7 +181,8 @@ pub const READ_BYTES: usize = 2_048;
 pub const DRAIN_BYTES_MAX: usize = 64 * 1_024;
 /// How long that may take.
 pub const DRAIN_TIME: Duration = Duration::from_millis(250);
-/// Pause after accept(2) failed for want of descriptors or memory.
+/// Pause after accept(2) failed for another reason than the connection itself, such as want of
+/// descriptors or memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for responses under way: the whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);

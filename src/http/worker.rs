@@ -158,7 +158,8 @@ impl Worker {
             match accepted {
                 Ok((stream, _)) => self.seat(stream).await,
                 Err(error) if is_of_one_connection(&error) => {}
-                // Out of descriptors or memory: the connection stays in the backlog, and would be tried without pause.
+                // The next call may fail as well: out of descriptors or memory, the connection
+                // stays in the backlog; a socket that is broken stays so.
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             }
         }
@@ -299,10 +300,26 @@ async fn before_deadline<F: Future>(
     .await
 }
 
-/// Whether an error of accept(2) concerns the connection that was to be accepted, and not the socket (its manual page).
+/// Whether an error of accept(2) concerns the connection that was to be accepted, and has gone with
+/// it: it was aborted, or it is one of the network errors that Linux passes on from the new socket
+/// (accept(2), "Error handling"). A signal is no error of anything. All others concern the socket
+/// or the system.
 fn is_of_one_connection(error: &io::Error) -> bool {
-    let ours = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-    error.raw_os_error().is_some_and(|code| !ours.contains(&code))
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::EINTR
+                | libc::ENETDOWN
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::EOPNOTSUPP
+                | libc::ENETUNREACH
+        )
+    )
 }
 
 #[cfg(test)]
@@ -370,6 +387,15 @@ mod tests {
                 assert_eq!(worker.seats.borrow()[0].since, begun + stay);
             })
             .await;
+    }
+
+    #[test]
+    fn only_errors_of_the_connection_itself_are_passed_over_without_a_pause() {
+        let of_one = |code| is_of_one_connection(&io::Error::from_raw_os_error(code));
+        assert!([libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH].into_iter().all(of_one));
+        let lasting = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EBADF, libc::EINVAL, libc::EPERM];
+        assert!(!lasting.into_iter().any(of_one));
+        assert!(!is_of_one_connection(&io::Error::other("not of the system")));
     }
 
     #[tokio::test]
