@@ -144,9 +144,12 @@ impl Members {
         self.remove(|_, entry| entry.absent_since != PRESENT && now.saturating_sub(entry.absent_since) >= after)
     }
 
-    /// Lets go of one that is known not to come back.
-    pub fn let_go(&mut self, id: MemberId) {
-        self.remove(|other, _| other == id);
+    /// Removes members that are known not to come back, given in ascending order, in one walk over
+    /// all members.
+    pub fn let_go(&mut self, gone: &[MemberId]) {
+        if !gone.is_empty() {
+            self.remove(|id, _| gone.binary_search(&id).is_ok());
+        }
     }
 
     /// Returns whether there were any.

@@ -115,12 +115,13 @@ impl Narrow {
         let own = self.members.put(&self.ourselves.node, own_zone);
         let stand_ins =
             peers.iter().zip(&ids).filter(|(spec, _)| spec.is_nameless()).filter_map(|(_, id)| *id).collect();
-        for gone in std::mem::replace(&mut self.stand_ins, stand_ins) {
-            if !ids.contains(&Some(gone)) {
-                self.members.let_go(gone);
-            }
-        }
-        self.members.listed(ids.iter().flatten().copied().chain(own), now);
+        let mut gone = std::mem::replace(&mut self.stand_ins, stand_ins);
+        let mut listed: Vec<MemberId> = ids.iter().flatten().copied().collect();
+        listed.sort_unstable();
+        gone.retain(|id| listed.binary_search(id).is_err());
+        gone.sort_unstable();
+        self.members.let_go(&gone);
+        self.members.listed(listed.into_iter().chain(own), now);
         self.warn_of(ids.iter().filter(|id| id.is_none()).count());
         self.keep(&peers, &ids);
         let is_partial = self.select().is_partial();

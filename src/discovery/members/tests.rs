@@ -54,11 +54,12 @@ fn a_member_that_was_never_listed_is_away_from_the_first_list_on() {
 
 #[test]
 fn who_is_let_go_is_none_any_more_at_once() {
-    let (mut members, ids) = members(&["a", "b"]);
-    members.let_go(ids[0]);
+    let (mut members, ids) = members(&["a", "b", "c"]);
+    members.let_go(&[ids[0], ids[2]]);
     assert_eq!((members.len(), members.find("a"), members.find("b")), (1, None, Some(ids[1])));
-    members.let_go(ids[0]);
-    members.let_go(MemberId(900));
+    members.let_go(&[ids[0]]);
+    members.let_go(&[MemberId(900)]);
+    members.let_go(&[]);
     assert_eq!(members.len(), 1);
 }
 

@@ -164,6 +164,49 @@ fn an_address_in_the_place_of_a_name_is_a_member_only_while_it_is_listed() {
     assert_eq!(named, passed(&mut self::narrow(6), list(0..40), now).1);
 }
 
+/// Each removal is a walk over all members, and there may be as many addresses that get a name as
+/// there are members.
+#[test]
+fn all_addresses_that_get_their_names_in_one_list_go_in_one_walk() {
+    let unnamed = |number| PeerSpec { node: spec(number).address.to_string(), zone: None, ..spec(number) };
+    let versions = |count: usize| {
+        let (mut narrow, now) = (narrow(6), Instant::now());
+        passed(&mut narrow, list(0..1), now);
+        passed(&mut narrow, Update::List(PeerList { peers: (1..=count).map(unnamed).collect() }), now);
+        let before = narrow.members.version();
+        passed(&mut narrow, list(0..1), now);
+        assert_eq!(narrow.members.len(), 1);
+        narrow.members.version() - before
+    };
+    assert_eq!([1, 10, 3_000].map(versions), [1; 3]);
+}
+
+/// Against the members one by one, on lists of which some entries have a name and some do not yet.
+#[test]
+fn of_addresses_without_a_name_those_that_are_listed_are_members_and_no_others() {
+    let (mut narrow, now) = (narrow(6), Instant::now());
+    let mut random = 1_u64;
+    let mut draw = move || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 62
+    };
+    for _ in 0..200 {
+        let drawn = (1..60).filter_map(|number| match draw() {
+            0 => None,
+            1 => Some(spec(number)),
+            _ => Some(PeerSpec { node: spec(number).address.to_string(), zone: None, ..spec(number) }),
+        });
+        let peers: Vec<PeerSpec> = drawn.collect();
+        passed(&mut narrow, Update::List(PeerList { peers: peers.clone() }), now);
+        let is_member = |node: &str| narrow.members.find(node).is_some();
+        for number in 1..60 {
+            let stand_in = spec(number).address.to_string();
+            assert_eq!(is_member(&stand_in), peers.iter().any(|peer| peer.node == stand_in), "{stand_in}");
+        }
+        assert!(peers.iter().all(|peer| is_member(&peer.node)));
+    }
+}
+
 #[test]
 fn what_it_does_not_understand_passes() {
     let sure = Update::Sure([10, 0, 0, 1].into());
