@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config::Timing;
+use crate::discovery::random;
 use crate::limits;
 
 /// How much a slice's content matters.
@@ -94,7 +95,9 @@ impl Stale {
             return Duration::ZERO;
         }
         let ceiling = timing.backoff_min.saturating_mul(1 << self.failures.min(16)).min(timing.backoff_max);
-        ceiling.mul_f64(self.random.into())
+        // Never less than a quarter: the share is drawn once for all attempts, and one near 0 would
+        // be no back-off at all.
+        random::spread(ceiling / 2, 0.5, self.random.into())
     }
 }
 
@@ -205,6 +208,18 @@ mod tests {
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn whatever_was_drawn_the_back_off_of_a_slice_grows() {
+        let (now, timing) = (Instant::now(), Timing::default());
+        for (random, expected) in [(0.0, [500, 1_000, 2_000, 4_000]), (1.0, [1_500, 3_000, 6_000, 12_000])] {
+            let mut stale = Stale::new(now, random);
+            for ms in expected {
+                stale.failed(now);
+                assert_eq!(stale.due(Need::Ours, 1, &timing) - now, ms * MILLI + limits::EVENTS_COALESCE);
+            }
+        }
     }
 
     #[test]
