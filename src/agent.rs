@@ -2,7 +2,7 @@
 //!
 //! The calling thread becomes the probe thread: it runs discovery, pacing, sending and receiving on one current-thread
 //! runtime. It never waits for a worker: a change of the list needs the directory's write lock, and where a worker
-//! holds it for a frame, the change is tried again at the next turn.
+//! holds it for a frame, the change is tried again some milliseconds later.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
+use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, LIST_RETRY, PROBES_FINISH_TIME};
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
@@ -193,7 +193,7 @@ impl ProbeLoop {
             if end.is_some_and(|end| now >= end || !self.prober.awaits_any()) {
                 return Ok(());
             }
-            let latest = if drained && self.pending.is_none() { now.plus(HOUSEKEEPING) } else { now };
+            let latest = now.plus(idle_time(drained, self.pending.is_some() || self.roster.is_some()));
             tokio::select! {
                 waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
                     waited.map_err(system("set the pacing timer"))?;
@@ -306,6 +306,17 @@ fn hosts(settings: &RunSettings) -> Hosts {
     Hosts::new(settings.discovery.service_names(&search).into_iter().chain(settings.allow_hosts.iter().cloned()))
 }
 
+/// How long the loop may wait if no probe is due: not at all while packets are left to read. A list
+/// that waits for the directory is tried again soon, but not at once: the worker that holds the
+/// lock may need this CPU to release it.
+fn idle_time(drained: bool, list_waits: bool) -> Nanos {
+    match (drained, list_waits) {
+        (false, _) => Nanos(0),
+        (true, true) => LIST_RETRY.into(),
+        (true, false) => HOUSEKEEPING,
+    }
+}
+
 /// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.
 fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     let mut own = settings.pod_addresses.clone();
@@ -320,4 +331,16 @@ fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     }
     own.extend_from_slice(&settings.node_addresses);
     own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loop_waits_while_a_list_waits_and_only_packets_keep_it_awake() {
+        assert_eq!([(false, false), (false, true)].map(|(drained, waits)| idle_time(drained, waits)), [Nanos(0); 2]);
+        assert_eq!(idle_time(true, true), Nanos::from_millis(5));
+        assert_eq!(idle_time(true, false), HOUSEKEEPING);
+    }
 }

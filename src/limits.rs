@@ -64,6 +64,10 @@ pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
 /// A slot is kept for the timeout and so much more at least, until no probe to its peer is under way: losses are decided up
 /// to an eighth of this after the timeout.
 pub const SLOT_KEPT_SLACK: Duration = Duration::from_secs(1);
+/// How soon a list is tried again that found the directory locked: a worker has it for a frame,
+/// some 50 µs. Where it has lost its CPU meanwhile, 200 attempts a second cost nothing, and lists
+/// come 100 ms apart at least.
+pub const LIST_RETRY: Duration = Duration::from_millis(5);
 /// How long a stop waits for probes under way, while HTTP still answers. Round trips in a cluster are shorter; what is dead
 /// is not waited for.
 pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
