@@ -141,11 +141,12 @@ impl Directory {
             }
             applied.changes.reserve_exact(2 * joining().count());
         }
-        let mut free = 0;
+        let (mut free, mut in_use) = (0, None);
         for (spec, slot) in listed.iter().zip(&known) {
+            let zone = spec.zone.as_deref().map(|name| self.zone_id(name, &mut in_use, &mut applied.changes));
             if let Some(slot) = *slot {
-                self.renew(slot, spec, &mut applied.changes);
-            } else if !self.join(spec, &mut free, &mut applied.changes) {
+                self.renew(slot, spec, zone, &mut applied.changes);
+            } else if !self.join(spec, zone, &mut free, &mut applied.changes) {
                 applied.without_slot += 1;
             }
         }
@@ -219,13 +220,13 @@ impl Directory {
         }
     }
 
-    fn renew(&mut self, slot: SlotId, spec: &PeerSpec, changes: &mut Vec<Change>) {
-        // A list without zones (static, or a slice still being filled in) does not take away what is known.
-        let zone = spec.zone.as_deref().map(|name| self.zone_id(name));
+    fn renew(&mut self, slot: SlotId, spec: &PeerSpec, zone: Option<ZoneId>, changes: &mut Vec<Change>) {
         let Some(entry) = &mut self.slots[slot.index()] else { return };
         let known = |entry: &Entry| (entry.address(), entry.zone, entry.probing());
         let before = known(entry);
         entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
+        // A list without zones (static, or a slice still being filled in) does not take away what
+        // is known.
         entry.zone = zone.unwrap_or(entry.zone);
         if before != known(entry) {
             changes.push(probe(slot, entry));
@@ -233,16 +234,15 @@ impl Directory {
     }
 
     /// Takes the first free slot at or behind `free`, which then is the next to look at. Returns whether there was one.
-    fn join(&mut self, spec: &PeerSpec, free: &mut usize, changes: &mut Vec<Change>) -> bool {
+    fn join(&mut self, spec: &PeerSpec, zone: Option<ZoneId>, free: &mut usize, changes: &mut Vec<Change>) -> bool {
         while self.slots.get(*free).is_some_and(Option::is_some) {
             *free += 1;
         }
         if *free == self.slots.len() && !self.slots.push(None) {
             return false;
         }
-        let zone = spec.zone.as_deref().map_or(ZoneId::UNKNOWN, |name| self.zone_id(name));
         let Some(name) = self.names.put(&spec.node) else { return false };
-        let mut entry = Entry::new(name, zone);
+        let mut entry = Entry::new(name, zone.unwrap_or(ZoneId::UNKNOWN));
         entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
         let slot = SlotId::at(*free);
         changes.extend([Change::Join { slot }, probe(slot, &entry)]);
@@ -250,15 +250,45 @@ impl Directory {
         true
     }
 
-    fn zone_id(&mut self, name: &str) -> ZoneId {
-        let found = self.zones.iter().position(|zone| &**zone == name).or_else(|| {
-            (self.zones.len() < ZONES_MAX).then(|| {
+    /// The number of a zone: the one that it has, else a new one, else one that no peer is in any
+    /// more (which makes a [`Change::Zone`]); else that of the unknown zone.
+    fn zone_id(&mut self, name: &str, in_use: &mut Option<ZonesInUse>, changes: &mut Vec<Change>) -> ZoneId {
+        let known = self.zones.iter().position(|zone| &**zone == name);
+        let index = match known {
+            Some(known) => known,
+            None if self.zones.len() < ZONES_MAX => {
                 self.zones.push(name.into());
                 self.zones.len() - 1
-            })
-        });
-        found.and_then(|index| u8::try_from(index).ok()).map_or(ZoneId::UNKNOWN, ZoneId)
+            }
+            None => {
+                let in_use = in_use.get_or_insert_with(|| self.zones_in_use());
+                let Some(free) = in_use.iter().position(|in_use| !in_use) else { return ZoneId::UNKNOWN };
+                self.zones[free] = name.into();
+                changes.push(Change::Zone { zone: zone_at(free) });
+                free
+            }
+        };
+        if let Some(in_use) = in_use {
+            in_use[index] = true;
+        }
+        zone_at(index)
     }
+
+    fn zones_in_use(&self) -> ZonesInUse {
+        let mut in_use = [false; ZONES_MAX];
+        in_use[usize::from(ZoneId::UNKNOWN.0)] = true;
+        self.slots.iter().flatten().for_each(|entry| in_use[usize::from(entry.zone.0)] = true);
+        in_use
+    }
+}
+
+/// For each zone number whether any peer is in that zone. Peers that have left count until they are
+/// forgotten. Made at most once per list, since it takes a walk over all slots; a zone that the
+/// same list leaves empty is free for the next list.
+type ZonesInUse = [bool; ZONES_MAX];
+
+fn zone_at(index: usize) -> ZoneId {
+    u8::try_from(index).map_or(ZoneId::UNKNOWN, ZoneId)
 }
 
 fn probe(slot: SlotId, entry: &Entry) -> Change {
@@ -424,5 +454,52 @@ mod tests {
         d.apply(list(&many.iter().map(String::as_str).collect::<Vec<_>>()), &own(), Nanos(0));
         let named = d.peers().filter(|(_, p)| d.zone_name(p.zone()) != "unknown").count();
         assert_eq!(named, ZONES_MAX - 1);
+    }
+
+    #[test]
+    fn a_zone_that_no_peer_has_any_more_makes_room_for_another() {
+        let mut d = Directory::default();
+        let mut reused = Vec::new();
+        // One peer stays in its zone; another has a new one in each list, as it would by a label
+        // that says when it was made.
+        for turn in 0..1_000 {
+            let moves = format!("b=10.0.0.3@zone-{turn}");
+            let changes = d.apply(list(&["a=10.0.0.2@stays", &moves]), &own(), Nanos(0)).changes;
+            let zones: Vec<String> = d.peers().map(|(_, peer)| d.zone_name(peer.zone()).to_owned()).collect();
+            assert_eq!(zones, ["stays".to_owned(), format!("zone-{turn}")]);
+            for (at, change) in changes.iter().enumerate() {
+                if let Change::Zone { zone } = *change {
+                    assert!(matches!(changes[at + 1], Change::Probe { zone: of, .. } if of == zone), "{changes:?}");
+                    reused.push(zone);
+                }
+            }
+        }
+        assert_eq!(reused.len(), 1_000 - (ZONES_MAX - 2), "each, once every number has been given");
+        assert!(!reused.contains(&ZoneId::UNKNOWN));
+    }
+
+    #[test]
+    fn a_zone_is_kept_until_the_last_of_its_peers_is_forgotten() {
+        let mut d = Directory::default();
+        let numbers = |from: u8| {
+            let all = (from..from + 63).map(|n| format!("n{n}=10.0.0.{n}@zone-{n}"));
+            all.collect::<Vec<String>>()
+        };
+        let apply = |d: &mut Directory, all: &[String]| {
+            d.apply(list(&all.iter().map(String::as_str).collect::<Vec<_>>()), &own(), Nanos(0)).changes
+        };
+        apply(&mut d, &numbers(2));
+        let is_new = |changes: &[Change]| changes.iter().filter(|c| matches!(c, Change::Zone { .. })).count();
+        let mut further = numbers(2);
+        further[0] = "n99=10.0.0.99@zone-99".into();
+        assert_eq!(is_new(&apply(&mut d, &further)), 0);
+        let zone_of = |d: &Directory, node: &str| {
+            d.peers().find(|(_, p)| p.node() == node).map(|(_, p)| d.zone_name(p.zone()).to_owned())
+        };
+        assert_eq!((zone_of(&d, "n2").as_deref(), zone_of(&d, "n99").as_deref()), (Some("zone-2"), Some("unknown")));
+        assert_eq!(d.stop(Nanos(1), Nanos(0)).count(), 1);
+        d.forget(Nanos(1), Nanos(0));
+        assert_eq!(is_new(&apply(&mut d, &further)), 1);
+        assert_eq!((zone_of(&d, "n99").as_deref(), zone_of(&d, "n3").as_deref()), (Some("zone-99"), Some("zone-3")));
     }
 }

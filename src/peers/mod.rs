@@ -127,6 +127,12 @@ pub enum Change {
         /// The peer is on its way out, or has just left the list: its losses are not to be counted as losses.
         terminating: bool,
     },
+    /// The number of this zone, in which there are no peers any more, stands for another zone from
+    /// now on: reset all that is kept for it.
+    Zone {
+        /// Which.
+        zone: ZoneId,
+    },
     /// The peer left the list some time ago: no more probes; the slot keeps its counters.
     Stop {
         /// Where.

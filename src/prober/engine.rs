@@ -61,14 +61,18 @@ impl Engine {
 
     /// Takes over what a new list brought, for slots that there is room for.
     pub fn apply(&mut self, change: Change) {
-        let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change;
-        let Some(aim) = self.aims.get_mut(slot.index()) else { return };
+        let aims = &mut self.aims;
         let in_doubt = match change {
-            Change::Join { .. } => return self.replace(slot),
-            Change::Probe { address, terminating, .. } => aim.list(address, terminating),
-            Change::Stop { .. } => aim.stop(),
+            Change::Join { slot } if slot.index() < aims.len() => return self.replace(slot),
+            Change::Probe { slot, address, terminating, .. } => {
+                aims.get_mut(slot.index()).map(|aim| aim.list(address, terminating))
+            }
+            Change::Stop { slot } => aims.get_mut(slot.index()).map(Aim::stop),
+            Change::Join { .. } | Change::Zone { .. } => None,
         };
-        self.withdraw(in_doubt);
+        if let Some(in_doubt) = in_doubt {
+            self.withdraw(in_doubt);
+        }
     }
 
     /// Where the peer of a slot is probed; none while it is off the list.

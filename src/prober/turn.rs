@@ -119,6 +119,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         match change {
             Change::Join { slot } | Change::Stop { slot } => self.schedule.remove(slot),
             Change::Probe { slot, .. } => self.schedule.add(slot),
+            Change::Zone { .. } => {}
         }
         self.attend();
     }

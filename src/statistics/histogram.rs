@@ -123,6 +123,11 @@ impl HistogramReading {
 }
 
 impl Histogram {
+    /// Sets everything to zero, one number after the other. There must be no reader at that time.
+    pub(super) fn reset(&self) {
+        self.buckets.iter().chain([&self.sum]).for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+
     /// Counts `value`. One writer only.
     pub fn observe(&self, value: Nanos, bounds: &Bounds) {
         bump(&self.buckets[bounds.bucket(value)], 1);

@@ -167,9 +167,10 @@ impl Statistics {
         Some(PeerStatistics { hot: self.hot.get(slot.index())?, rare: self.rare.get(slot.index())? })
     }
 
-    /// The statistics of our zone to `zone` by `via`, if anything was ever sent there.
+    /// The statistics of our zone to `zone` by `via`, if anything was ever sent there. To be read
+    /// under the directory's lock, as the zone's name: the number may become another zone's.
     pub fn zone(&self, zone: ZoneId, via: Via) -> Option<&ZoneStatistics> {
-        self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed)
+        self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
     }
 
     /// Takes over a change of the peer list. Must be called under the directory's write lock, so that no reader sees
@@ -187,8 +188,12 @@ impl Statistics {
                     hot.zone.store(zone.0, Ordering::Relaxed);
                     let via = Via::to(address, network);
                     hot.via.store(via.index(), Ordering::Relaxed);
-                    self.zones[zone_index(zone, via)].get_or_init(Box::default);
+                    self.zones[zone_index(zone, via)].get_or_init(Box::default).begin();
                 }
+            }
+            Change::Zone { zone } => {
+                let ways = Via::ALL.into_iter().filter_map(|via| self.zones.get(zone_index(zone, via))?.get());
+                ways.for_each(|pair| pair.end());
             }
             Change::Stop { .. } => {}
         }
@@ -389,6 +394,32 @@ mod tests {
         s.apply(Change::Join { slot: SLOT });
         assert_eq!(s.slot(SLOT).unwrap().read().sent, 0);
         assert_eq!(s.zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
+    }
+
+    #[test]
+    fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_is_gone() {
+        let s = statistics();
+        let probe = |address: &str| Change::Probe {
+            slot: SLOT,
+            address: address.parse().unwrap(),
+            zone: ZoneId(2),
+            network: Network::Pod,
+            terminating: false,
+        };
+        s.apply(probe("fd00::1"));
+        let zone = |via| s.zone(ZoneId(2), via).map(ZoneStatistics::read);
+        let [v4, v6] = [ADDRESS, "fd00::1".parse().unwrap()].map(|address| Via::to(address, Network::Pod));
+        (&s).event(SLOT, received(30_000, false));
+        (&s).event(SLOT, Event::Lost);
+        assert_eq!((zone(v4).unwrap().sent, zone(v6).unwrap().sent), (0, 2));
+        s.apply(Change::Zone { zone: ZoneId(2) });
+        assert_eq!((zone(v4), zone(v6)), (None, None));
+        s.apply(probe("fd00::2"));
+        assert_eq!((zone(v4), zone(v6)), (None, Some(ZoneReading::default())));
+        (&s).event(SLOT, Event::Lost);
+        assert_eq!(zone(v6).unwrap().lost, 1);
+        s.apply(probe("fd00::2"));
+        assert_eq!(zone(v6).unwrap().lost, 1, "a further peer of the zone resets nothing");
     }
 
     #[test]
