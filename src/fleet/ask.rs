@@ -250,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn interim_answers_without_end_are_not_waited_for() {
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let canary = CanaryUrl { host: Host::Address(address.ip()), port: address.port() };
         let server = async {
