@@ -143,6 +143,24 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
 }
 
 #[test]
+fn of_two_sources_that_contradict_each_other_the_canary_s_own_row_decides() {
+    for (says_so, title) in [(0, "node-3 (draining)"), (1, "node-3")] {
+        let mesh = Mesh::new(3, |source, peer, _| {
+            let state = if (source, peer) == (says_so, 2) { "terminating" } else { "ready" };
+            Some(Pair { state, ..well(source, peer, 3) })
+        });
+        let canary = Canary::of(&mesh);
+        let browser = opened(&canary, false);
+        assert_eq!(browser.text("title(mesh.nodes.get('node-3'))"), title);
+        // What a later version may measure is no layer of this page.
+        let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },
+            { node: 'y', network: 'pod', protocol: 'udp' }] }; addRow(row, 9); return [...mesh.layers]";
+        assert_eq!(browser.run(layers), json!(["pod icmp"]));
+        assert_eq!(browser.console(), [""; 0]);
+    }
+}
+
+#[test]
 fn a_node_that_most_have_ceased_to_probe_is_not_draining() {
     let mesh = Mesh::new(5, |source, peer, _| {
         Some(match (source, peer) {

@@ -59,7 +59,8 @@ const since = (unix) => {
   const ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
   return `since ${day}${clock(unix)} (${ago})`;
 };
-const family = (protocol) => ({ icmp: 'IPv4', icmpv6: 'IPv6' })[protocol] ?? protocol;
+const NETWORKS = ['pod', 'node'], FAMILIES = { icmp: 'IPv4', icmpv6: 'IPv6' };
+const family = (protocol) => FAMILIES[protocol] ?? protocol;
 const layerName = (layer) =>
   layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
@@ -96,26 +97,37 @@ function lag({ interval_seconds: interval = 1, recent }, peers) {
 
 function node(name, zone) {
   let known = mesh.nodes.get(name);
-  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [], listed: 0, leaving: 0 }));
+  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [], stays: [0, 0, 0, 0] }));
   if (zone && known.zone === 'unknown') known.zone = zone;
   return known;
 }
 
-function addRow({ source, peers }) {
-  const layers = {};
+// How present a node is to a source: it stays, it is being removed, it left lately, it left long ago.
+const stay = ({ state, recent }) => (state !== 'left' ? +(state !== 'ready' && state !== 'unready') : recent.sent ? 2 : 3);
+
+function addRow({ source, peers }, place) {
+  const layers = {}, says = new Map();
   // An agent of another version may lack a part.
   source.recent ??= {};
   for (const peer of peers) {
+    // What this page does not know how to show.
+    if (!NETWORKS.includes(peer.network) || !(peer.protocol in FAMILIES)) continue;
     const layer = `${peer.network} ${peer.protocol}`, known = node(peer.node, peer.zone);
     peer.recent ??= {};
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
-    // As the verdicts have it (src/mesh/matrix/mod.rs): all do not learn of it in the same second, and who saw it leave
-    // long ago may just probe others.
-    const drains = peer.state in DRAINING;
-    if (drains) known.how = peer.state;
-    if (peer.state !== 'left' || peer.recent.sent) [known.listed, known.leaving] = [known.listed + 1, known.leaving + drains];
-    known.state = known.how && known.leaving * 2 >= known.listed ? known.how : '';
+    if (peer.state in DRAINING) known.how = peer.state;
+    says.set(known, Math.min(says.get(known) ?? 3, stay(peer)));
+  }
+  // The rule of the verdicts (src/mesh/matrix/mod.rs): a row counts once, more than half decide, and the first where they
+  // are divided evenly.
+  for (const [known, now] of says) {
+    known.stays[now] += 1;
+    if (place === 0) known.first = now;
+    const [present, leaving, left, long] = known.stays, going = leaving + left;
+    const isGone = left + long > 0 && present + leaving === 0;
+    const isLeaving = going > present || (going > 0 && going === present && (known.first === 1 || known.first === 2));
+    known.state = isGone || isLeaving ? known.how ?? '' : '';
   }
   node(source.node, source.zone).lag = lag(source, peers);
   mesh.rows.set(source.node, { source, layers });
@@ -139,7 +151,7 @@ function takeLine(line, came) {
   }
   try {
     const row = JSON.parse(line.replace(/^,/, ''));
-    addRow(row);
+    addRow(row, came.rows.length);
     came.rows.push(row);
   } catch {
     // One agent that speaks another language does not hide the others.
