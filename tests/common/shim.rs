@@ -42,7 +42,11 @@ fn archive() -> PathBuf {
     if let [triple, _] = below[..] {
         cargo.arg("--target").arg(triple);
     }
-    let features = [("jemalloc", cfg!(feature = "jemalloc")), ("leak-finder", cfg!(feature = "leak-finder"))];
+    let features = [
+        ("jemalloc", cfg!(feature = "jemalloc")),
+        ("fuzzing", cfg!(feature = "fuzzing")),
+        ("leak-finder", cfg!(feature = "leak-finder")),
+    ];
     for (feature, _) in features.iter().filter(|(_, on)| *on) {
         cargo.args(["--features", feature]);
     }
