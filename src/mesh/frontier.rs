@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::matrix::Matrix;
 use super::row::{Network, PeerRow};
 use super::targets::{Target, Targets};
-use crate::discovery::Roster;
 use crate::limits::MESH_ROWS_MAX;
+use crate::peers::Roster;
 
 /// The agents that are still to be asked.
 pub struct Frontier {

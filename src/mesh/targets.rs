@@ -4,10 +4,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
-use crate::discovery::Roster;
 use crate::exposition::View;
 use crate::limits::MESH_ROWS_MAX;
-use crate::peers::{Directory, Network, Peer, Presence, Protocol};
+use crate::peers::{Directory, Network, Peer, Presence, Protocol, Roster};
 
 /// A canary.
 #[derive(Clone, Debug, PartialEq, Eq)]

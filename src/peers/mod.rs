@@ -18,7 +18,7 @@ pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
 
-pub use crate::discovery::Network;
+pub use crate::discovery::{Network, Roster};
 
 /// The ICMP protocol that reaches an address; the `protocol` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,8 @@
 //! A canary gathers the rows of others: whole ones, and what may come instead. The gathering is the real one, behind the real
 //! server; the others are servers that answer as each test has them answer.
 
+mod hostile;
+#[path = "../http_support/mod.rs"]
 mod http_support;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -19,7 +21,7 @@ use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Roster};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
-use kube_canary::limits::{MESH_ROWS_MAX, PEER_SLOTS_MAX, ROW_BYTES_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
 use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -590,118 +592,4 @@ fn the_hour_of_a_far_source_is_found_in_a_dual_stack_mesh_too() {
     });
     let answer = get(mesh.address(), "/api/v1/hour/n9/c").expect("an answer");
     assert_eq!((answer.status, answer.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
-}
-
-#[test]
-fn a_path_of_more_than_one_segment_is_forwarded_to_no_agent() {
-    let mesh = Mesh::of(&[("b", Says::Text(row("b", &[])))]);
-    let hour = |path: &str| get(mesh.address(), path).expect("an answer").status;
-    assert_eq!(hour("/api/v1/hour/b/me/b/me/b/c"), 404);
-    assert_eq!(hour("/api/v1/hour/me/b/c"), 404);
-    assert_eq!(hour("/api/v1/hour/b/c/"), 404);
-    assert_eq!(mesh.hours(), 0);
-    assert_eq!(hour("/api/v1/hour/b/c"), 200);
-    assert_eq!(mesh.hours(), 1);
-}
-
-/// Three nodes that lose packets to a fourth, and a liar that says whatever `lies` are. `check` looks
-/// at the document.
-fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
-    let honest = |node: &str| {
-        let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != node);
-        let peers: Vec<String> = others.map(|other| peer(other, if other == "d" { 20 } else { 0 })).collect();
-        (node.to_owned(), Says::Text(row(node, &peers)))
-    };
-    let mut others: Vec<(String, Says)> = ["a", "b", "c"].map(honest).into();
-    others.push(("liar".to_owned(), Says::Text(row("liar", lies))));
-    let others: Vec<(&str, Says)> = others.iter().map(|(node, says)| (node.as_str(), says.clone())).collect();
-    // A member that gives no row, as a node that loses packets may.
-    let closed = Closed::new();
-    let mesh = Mesh::with_further(&others, vec![spec("d", closed.port)]);
-    check(&mesh.document().1);
-}
-
-fn blames(document: &Value) -> Vec<(&str, &str)> {
-    let verdicts = document["verdicts"].as_array().expect("verdicts");
-    let all = verdicts.iter().map(|v| (v["kind"].as_str().expect("a kind"), v["subject"].as_str().expect("a subject")));
-    all.collect()
-}
-
-#[test]
-fn a_row_that_names_nodes_again_and_again_as_leaving_hides_no_verdict() {
-    let leaving = |node: &str| peer(node, 0).replace("\"ready\"", "\"terminating\"");
-    let lies = |times: usize| -> Vec<String> {
-        ["a", "b", "c", "d"].iter().flat_map(|node| vec![leaving(node); times]).collect()
-    };
-    for times in [0, 1, 50, 20_000] {
-        with_a_liar(&lies(times), |document| {
-            assert!(blames(document).contains(&("node", "d")), "{times} times: {}", document["headline"]);
-            let named = errors(document).iter().any(|(node, error)| *node == "liar" && error.contains("twice"));
-            assert_eq!(named, times > 1, "{times} times: {:?}", errors(document));
-        });
-    }
-}
-
-#[test]
-fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
-    // Twelve agents run, and their rows name each other; discovery knows the first four.
-    let mesh = Mesh::partial_by(16, 12, ring(16), |port| Discovered {
-        peers: vec![spec_of(16, 0, port)],
-        roster: (0..4).map(|node| (format!("n{node}"), address_of(16, node))).collect(),
-        facts: MeshFacts { members: 5, ..MeshFacts::default() },
-    });
-    let (_, document) = mesh.document();
-    let mut found = nodes(&document);
-    found.sort_unstable();
-    assert_eq!((found, document["not_gathered"].as_u64()), (vec!["me", "n0", "n1", "n2", "n3"], Some(0)));
-    assert_eq!(mesh.asked(), 4);
-    drop((document, mesh));
-    let lies: Vec<String> = (0..400).map(|n| peer(&format!("ghost-{n}"), 0)).collect();
-    with_a_liar(&lies, |document| {
-        assert_eq!(blames(document)[0], ("node", "d"));
-        assert_eq!(
-            (document["headline"].as_str(), document["not_gathered"].as_u64()),
-            (Some("d is losing packets from 3 of 3 sources"), Some(0))
-        );
-        let text = document.to_string();
-        assert!(!text.contains("ghost-"), "what is not known is not passed on: {text}");
-    });
-}
-
-#[test]
-fn what_a_row_says_of_the_mesh_s_size_and_zones_does_not_count_for_others() {
-    let row = row("liar", &[peer("a", 0)])
-        .replace("\"node\":\"liar\",\"zone\":\"z\"", "\"node\":\"liar\",\"zone\":\"x\",\"members\":9000")
-        .replace("\"node\":\"a\",\"zone\":\"z\"", "\"node\":\"a\",\"zone\":\"y\"");
-    let a = self::row("a", &[peer("liar", 0)]);
-    let mesh = Mesh::of(&[("liar", Says::Text(row)), ("a", Says::Text(a))]);
-    let (_, document) = mesh.document();
-    assert_eq!(document["not_gathered"], 0);
-    assert_eq!(document["headline"], "all well as far as measured: nothing is known of me");
-}
-
-#[test]
-fn a_row_that_is_longer_than_any_or_no_text_is_named() {
-    let long = |n: usize| format!("{{\"endless\":\"{}\",{},\"peers\":[]}}", "x".repeat(n), source("long"));
-    let many: Vec<String> = (0..=PEER_SLOTS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
-    let mesh = Mesh::of(&[("long", Says::Text(long(ROW_BYTES_MAX))), ("many", Says::Text(row("many", &many)))]);
-    let (_, document) = mesh.document();
-    let mut errors = errors(&document);
-    errors.sort_unstable();
-    assert_eq!(errors, [("long", "a row of more than 8388608 bytes"), ("many", "a row of more than 16384 peers")]);
-}
-
-#[test]
-fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
-    let short = Duration::from_millis(200);
-    // The agent's own row is more than the kernel holds for a client that does not read.
-    let closed = Closed::new();
-    let peers = (0..8_000).map(|n| spec(&format!("p{n}"), closed.port)).collect();
-    let mesh = Mesh::with_times(&[], peers, Times { reader: short, ..unhurried() });
-    let mut stuck = http_support::connect(mesh.address());
-    std::io::Write::write_all(&mut stuck, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
-    http_support::eventually("the reader is cut off", || mesh.stats.connections() == 0);
-    // Its turn is free. The time limit of a client's waiting would otherwise be ten minutes here.
-    assert_eq!(get(mesh.address(), "/api/v1/verdicts").expect("an answer").status, 200);
-    assert!(http_support::receive(&mut std::io::BufReader::new(&stuck), false).is_err(), "the document has no end");
 }

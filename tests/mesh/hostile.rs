@@ -1,0 +1,127 @@
+//! What a client or another agent may do to a collection: nothing but to itself.
+
+use std::io::{BufReader, Write};
+use std::time::Duration;
+
+use kube_canary::discovery::MeshFacts;
+use kube_canary::limits::{PEER_SLOTS_MAX, ROW_BYTES_MAX};
+use serde_json::Value;
+
+use super::http_support::{Closed, connect, eventually, get, receive};
+use super::{
+    Discovered, Mesh, Says, Times, address_of, errors, nodes, peer, ring, row, source, spec, spec_of, unhurried,
+};
+
+#[test]
+fn a_path_of_more_than_one_segment_is_forwarded_to_no_agent() {
+    let mesh = Mesh::of(&[("b", Says::Text(row("b", &[])))]);
+    let hour = |path: &str| get(mesh.address(), path).expect("an answer").status;
+    assert_eq!(hour("/api/v1/hour/b/me/b/me/b/c"), 404);
+    assert_eq!(hour("/api/v1/hour/me/b/c"), 404);
+    assert_eq!(hour("/api/v1/hour/b/c/"), 404);
+    assert_eq!(mesh.hours(), 0);
+    assert_eq!(hour("/api/v1/hour/b/c"), 200);
+    assert_eq!(mesh.hours(), 1);
+}
+
+/// Three nodes that lose packets to a fourth, and a liar that says whatever `lies` are. `check` looks
+/// at the document.
+fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
+    let honest = |node: &str| {
+        let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != node);
+        let peers: Vec<String> = others.map(|other| peer(other, if other == "d" { 20 } else { 0 })).collect();
+        (node.to_owned(), Says::Text(row(node, &peers)))
+    };
+    let mut others: Vec<(String, Says)> = ["a", "b", "c"].map(honest).into();
+    others.push(("liar".to_owned(), Says::Text(row("liar", lies))));
+    let others: Vec<(&str, Says)> = others.iter().map(|(node, says)| (node.as_str(), says.clone())).collect();
+    // A member that gives no row, as a node that loses packets may.
+    let closed = Closed::new();
+    let mesh = Mesh::with_further(&others, vec![spec("d", closed.port)]);
+    check(&mesh.document().1);
+}
+
+fn blames(document: &Value) -> Vec<(&str, &str)> {
+    let verdicts = document["verdicts"].as_array().expect("verdicts");
+    let all = verdicts.iter().map(|v| (v["kind"].as_str().expect("a kind"), v["subject"].as_str().expect("a subject")));
+    all.collect()
+}
+
+#[test]
+fn a_row_that_names_nodes_again_and_again_as_leaving_hides_no_verdict() {
+    let leaving = |node: &str| peer(node, 0).replace("\"ready\"", "\"terminating\"");
+    let lies = |times: usize| -> Vec<String> {
+        ["a", "b", "c", "d"].iter().flat_map(|node| vec![leaving(node); times]).collect()
+    };
+    for times in [0, 1, 50, 20_000] {
+        with_a_liar(&lies(times), |document| {
+            assert!(blames(document).contains(&("node", "d")), "{times} times: {}", document["headline"]);
+            let named = errors(document).iter().any(|(node, error)| *node == "liar" && error.contains("twice"));
+            assert_eq!(named, times > 1, "{times} times: {:?}", errors(document));
+        });
+    }
+}
+
+#[test]
+fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
+    // Twelve agents run, and their rows name each other; discovery knows the first four.
+    let mesh = Mesh::partial_by(16, 12, ring(16), |port| Discovered {
+        peers: vec![spec_of(16, 0, port)],
+        roster: (0..4).map(|node| (format!("n{node}"), address_of(16, node))).collect(),
+        facts: MeshFacts { members: 5, ..MeshFacts::default() },
+    });
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!((found, document["not_gathered"].as_u64()), (vec!["me", "n0", "n1", "n2", "n3"], Some(0)));
+    assert_eq!(mesh.asked(), 4);
+    drop((document, mesh));
+    let lies: Vec<String> = (0..400).map(|n| peer(&format!("ghost-{n}"), 0)).collect();
+    with_a_liar(&lies, |document| {
+        assert_eq!(blames(document)[0], ("node", "d"));
+        assert_eq!(
+            (document["headline"].as_str(), document["not_gathered"].as_u64()),
+            (Some("d is losing packets from 3 of 3 sources"), Some(0))
+        );
+        let text = document.to_string();
+        assert!(!text.contains("ghost-"), "what is not known is not passed on: {text}");
+    });
+}
+
+#[test]
+fn what_a_row_says_of_the_mesh_s_size_and_zones_does_not_count_for_others() {
+    let lies = row("liar", &[peer("a", 0)])
+        .replace("\"node\":\"liar\",\"zone\":\"z\"", "\"node\":\"liar\",\"zone\":\"x\",\"members\":9000")
+        .replace("\"node\":\"a\",\"zone\":\"z\"", "\"node\":\"a\",\"zone\":\"y\"");
+    let a = row("a", &[peer("liar", 0)]);
+    let mesh = Mesh::of(&[("liar", Says::Text(lies)), ("a", Says::Text(a))]);
+    let (_, document) = mesh.document();
+    assert_eq!(document["not_gathered"], 0);
+    assert_eq!(document["headline"], "all well as far as measured: nothing is known of me");
+}
+
+#[test]
+fn a_row_that_is_longer_than_any_or_no_text_is_named() {
+    let long = |n: usize| format!("{{\"endless\":\"{}\",{},\"peers\":[]}}", "x".repeat(n), source("long"));
+    let many: Vec<String> = (0..=PEER_SLOTS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
+    let mesh = Mesh::of(&[("long", Says::Text(long(ROW_BYTES_MAX))), ("many", Says::Text(row("many", &many)))]);
+    let (_, document) = mesh.document();
+    let mut errors = errors(&document);
+    errors.sort_unstable();
+    assert_eq!(errors, [("long", "a row of more than 8388608 bytes"), ("many", "a row of more than 16384 peers")]);
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
+    let short = Duration::from_millis(200);
+    // The agent's own row is more than the kernel holds for a client that does not read.
+    let closed = Closed::new();
+    let peers = (0..8_000).map(|n| spec(&format!("p{n}"), closed.port)).collect();
+    let mesh = Mesh::with_times(&[], peers, Times { reader: short, ..unhurried() });
+    let mut stuck = connect(mesh.address());
+    stuck.write_all(b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
+    eventually("the reader is cut off", || mesh.stats.connections() == 0);
+    // Its turn is free. The time limit of a client's waiting would otherwise be ten minutes here.
+    assert_eq!(get(mesh.address(), "/api/v1/verdicts").expect("an answer").status, 200);
+    assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the document has no end");
+}
