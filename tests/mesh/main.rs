@@ -81,12 +81,10 @@ impl Live for Trickling {
 impl Routes for Other {
     fn route(&self, path: &str, _: &str) -> Reply {
         Scope::adopt(self.test);
+        self.hours.fetch_add(usize::from(path.starts_with("/api/v1/hour/")), Ordering::SeqCst);
         let content_type = "application/json";
         match (path, &self.says) {
-            ("/api/v1/hour/c", _) => {
-                self.hours.fetch_add(1, Ordering::SeqCst);
-                Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() }
-            }
+            ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
             ("/api/v1/peers", says) => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 match says {
@@ -250,7 +248,7 @@ impl Mesh {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Hours that the others gave.
+    /// Hours that the others were asked for.
     fn hours(&self) -> usize {
         self.hours.load(Ordering::SeqCst)
     }
