@@ -68,7 +68,7 @@ pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpList
     let rows: Vec<Value> = rows.iter().map(without_lag).collect();
     let url = format!("http://{}", listener.local_addr().expect("a bound socket"));
     let lines: Vec<String> = rows.iter().map(line).collect();
-    let body = format!("{{\"rows\":[\n{}\n],\"missing\":[]}}\n", lines.join("\n,"));
+    let body = format!("{{\"rows\":[\n{}\n],\"missing\":[],\"not_gathered\":0}}\n", lines.join("\n,"));
     // Not joined: it waits for ever where the command does not ask, and ends with the test then.
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");

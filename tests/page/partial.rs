@@ -144,11 +144,12 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
 
 #[test]
 fn of_two_sources_that_contradict_each_other_the_canary_s_own_row_decides() {
-    for (says_so, title) in [(0, "node-3 (draining)"), (1, "node-3")] {
-        let mesh = Mesh::new(3, |source, peer, _| {
-            let state = if (source, peer) == (says_so, 2) { "terminating" } else { "ready" };
-            Some(Pair { state, ..well(source, peer, 3) })
-        });
+    const fn state(source: usize, peer: usize, says_so: usize) -> &'static str {
+        if source == says_so && peer == 2 { "terminating" } else { "ready" }
+    }
+    let first = Mesh::new(3, |source, peer, _| Some(Pair { state: state(source, peer, 0), ..well(source, peer, 3) }));
+    let second = Mesh::new(3, |source, peer, _| Some(Pair { state: state(source, peer, 1), ..well(source, peer, 3) }));
+    for (mesh, title) in [(first, "node-3 (draining)"), (second, "node-3")] {
         let canary = Canary::of(&mesh);
         let browser = opened(&canary, false);
         assert_eq!(browser.text("title(mesh.nodes.get('node-3'))"), title);

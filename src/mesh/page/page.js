@@ -110,10 +110,10 @@ function addRow({ source, peers }, place) {
   // An agent of another version may lack a part.
   source.recent ??= {};
   for (const peer of peers) {
+    peer.recent ??= {};
     // What this page does not know how to show.
     if (!NETWORKS.includes(peer.network) || !(peer.protocol in FAMILIES)) continue;
     const layer = `${peer.network} ${peer.protocol}`, known = node(peer.node, peer.zone);
-    peer.recent ??= {};
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
     if (peer.state in DRAINING) known.how = peer.state;
