@@ -31,6 +31,17 @@ fn archive() -> PathBuf {
     let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
     let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target directory");
     let mut cargo = Command::new(env!("CARGO"));
+    // What cargo tells the tests of their package. Build scripts of dependencies look at some of it, and would be run anew,
+    // with all that depends on them compiled anew.
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "OUT_DIR"]
+            .iter()
+            .any(|kind| name.starts_with(kind))
+        {
+            cargo.env_remove(variable);
+        }
+    }
     cargo
         .current_dir(SOURCE)
         .args(["rustc", "--lib", "--crate-type", "staticlib", "--offline", "--quiet", "--target-dir"])
