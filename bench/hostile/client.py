@@ -1,0 +1,79 @@
+"""A client that asks too much: `client.py loop ADDRESS PATH CLIENTS`, `client.py every SECONDS ADDRESS
+PATH`, `client.py silent ADDRESS PATH`. Each goes on until the end of its standard input.
+
+loop: CLIENTS threads ask again as soon as they have an answer. At the end it prints how often each
+status came, as JSON (0: no answer).
+every: asks once in so many SECONDS, without waiting for answers.
+silent: asks once and reads nothing.
+"""
+import collections, http.client, json, socket, sys, threading, time
+
+PORT = 9877
+ANSWER_SECONDS = 40
+
+
+def get(address, path, seconds):
+    """The status and the body, read whole; 0 if there is no whole answer."""
+    connection = http.client.HTTPConnection(address, PORT, timeout=seconds)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        return 0, str(error).encode()
+    finally:
+        connection.close()
+
+
+def loop(address, path, clients):
+    answers, over = collections.Counter(), threading.Event()
+
+    def ask():
+        while not over.is_set():
+            answers[get(address, path, ANSWER_SECONDS)[0]] += 1
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    print("ready", flush=True)
+    sys.stdin.read()
+    over.set()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(answers), flush=True)
+
+
+def ask_only(address, path):
+    """Sends a request, and returns the connection. Nothing is read of it."""
+    connection = socket.socket()
+    # The least that the kernel takes: what it holds for this client stays small.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    connection.connect((address, PORT))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {address}:{PORT}\r\n\r\n".encode())
+    return connection
+
+
+def every(seconds, address, path):
+    def ask():
+        connections = []
+        while True:
+            connections.append(ask_only(address, path))
+            time.sleep(float(seconds))
+
+    threading.Thread(target=ask, daemon=True).start()
+    print("ready", flush=True)
+    sys.stdin.read()
+
+
+def silent(address, path):
+    connection = ask_only(address, path)
+    print("ready", flush=True)
+    sys.stdin.read()
+    connection.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "loop":
+        loop(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        {"every": every, "silent": silent}[sys.argv[1]](*sys.argv[2:])
