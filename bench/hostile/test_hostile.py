@@ -1,8 +1,10 @@
-"""python3 -m unittest bench/hostile/test_hostile.py: what the attackers send."""
-import pathlib, struct, sys, tempfile, unittest
+"""python3 -m unittest bench/hostile/test_hostile.py: what the attackers send, and what bounds say."""
+import csv, json, pathlib, struct, sys, tempfile, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import forge, liar
+import attacks, bounds, forge, liar
+
+REPORTS = sorted((pathlib.Path(__file__).parents[1] / "results").glob("attacks-*/raw.csv"))
 
 
 class Forging(unittest.TestCase):
@@ -30,6 +32,15 @@ class Lying(unittest.TestCase):
                 self.assertEqual(lies.at("127.0.0.2", "/api/v1/peers"), {"head": text})
             self.assertIn("404", lies.at("127.0.0.2", "/")["head"])
             self.assertIn("404", lies.at("127.0.0.3", "/api/v1/peers")["head"])
+
+
+class Bounds(unittest.TestCase):
+    def test_every_attack_of_the_latest_report_missed_its_bounds_before_and_holds_them_now(self):
+        with open(REPORTS[-1], newline="") as raw:
+            found = {(row["binary"], row["attack"]): json.loads(row["figures"]) for row in csv.DictReader(raw)}
+        for name in attacks.ATTACKS:
+            self.assertEqual(bounds.missed(name, found["after", name]), [], name)
+            self.assertEqual(bool(bounds.missed(name, found["before", name])), name != "none", name)
 
 
 if __name__ == "__main__":
