@@ -18,8 +18,8 @@ PART, ALL = 8, 0
 OUTAGE_SECONDS = 60
 # Names in a path that fits a request's 8 KiB.
 HOPS_MAX = 3_700
-# Above the time for which an agent keeps its verdicts.
-VERDICTS_SECONDS = 6
+# For readers to be answered meanwhile.
+LYING_SECONDS = 6
 SECONDS = {"quick": 8, "full": 20}
 # Name → (function, how its mesh is made).
 ATTACKS = {}
@@ -95,9 +95,9 @@ def leaving(m, _):
     # A report of 1.4 MB names one node so often; one that names all would be cut off for its length.
     for times, named in ((50, leaving), (32_768, [{"node": "t", "state": "terminating"}])):
         lie = m.report("z", named * times)
+        m.tell({m.address["z"]: {"/api/v1/peers": lie}})
         with m.measured("a", dead="t") as figures:
-            m.tell({m.address["z"]: {"/api/v1/peers": lie}})
-            time.sleep(VERDICTS_SECONDS)
+            time.sleep(LYING_SECONDS)
             said.append(m.headline("a"))
     blamed = sum(text.startswith("t is losing") for text in said)
     result = f"honest: “{said[0]}”; 50 times: “{said[1]}”; 32,768 times: “{said[2]}”"
