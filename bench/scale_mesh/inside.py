@@ -231,6 +231,7 @@ def failing(nodes, binary):
     return found
 
 
-what, nodes, binary, result = sys.argv[1:]
-figures = {"agent": agent, "failing": failing}[what](int(nodes), binary)
-pathlib.Path(result).write_text(json.dumps(figures))
+if __name__ == "__main__":
+    what, nodes, binary, result = sys.argv[1:]
+    figures = {"agent": agent, "failing": failing}[what](int(nodes), binary)
+    pathlib.Path(result).write_text(json.dumps(figures))

@@ -1,0 +1,336 @@
+"""python3 -B -m unittest discover -s bench/soak_faults: what decides, without a network."""
+
+import asyncio, collections, json, pathlib, sys, types, unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scale_mesh"))
+import attackers, judge, ledger, liars, members, plane, schedule
+from ledger import Excuse, Ledger, Loss
+
+NODE = plane.node_name(7)
+
+
+class Schedule(unittest.TestCase):
+    def test_a_seed_gives_the_same_faults_and_another_seed_others(self):
+        self.assertEqual(schedule.schedule(3, 3000), schedule.schedule(3, 3000))
+        self.assertNotEqual(schedule.schedule(3, 3000), schedule.schedule(4, 3000))
+
+    def test_even_the_shortest_run_has_every_kind_and_ends_every_fault_in_time(self):
+        for minutes in (4, 5, 60):
+            seconds = schedule.phases(minutes).faults
+            faults = schedule.schedule(1, seconds)
+            self.assertEqual(
+                {(f.lane, f.kind) for f in faults},
+                {(lane, kind) for lane, kinds in schedule.LANES.items() for kind in kinds},
+            )
+            for lane in schedule.LANES:
+                of = [f for f in faults if f.lane == lane]
+                for one, other in zip(of, of[1:]):
+                    self.assertLess(one.begin + one.seconds, other.begin)
+                self.assertLess(of[-1].begin + of[-1].seconds, seconds)
+
+    def test_the_phases_are_the_minutes(self):
+        for minutes in (4, 9, 10, 60):
+            self.assertEqual(sum(schedule.phases(minutes)), minutes * 60)
+            self.assertGreater(schedule.phases(minutes).faults, 0)
+
+    def test_every_kind_of_liar_is_known(self):
+        self.assertEqual(set(schedule.LANES["liars"]), set(liars.LIES))
+        self.assertLessEqual(set(judge.TAKING_PLACES), set(schedule.LANES["clients"]))
+
+
+def row(*counters, state="ready"):
+    of = dict(zip(("sent", "received", "lost"), counters))
+    peers = (
+        [
+            {
+                "node": NODE,
+                "network": "pod",
+                "protocol": "icmp",
+                "state": state,
+                "address": "127.1.0.1",
+                **of,
+            }
+        ]
+        if of
+        else []
+    )
+    return {"peers": peers}
+
+
+class Identity(unittest.TestCase):
+    def ledger(self):
+        return Ledger("a", ledger.in_flight_max(0.041, 1.0), [NODE])
+
+    def test_what_is_under_way_is_neither_negative_nor_more_than_can_be(self):
+        # 4 s at 24 probes a second.
+        self.assertEqual(ledger.in_flight_max(0.041, 1.0), 99)
+        for counters, holds in (
+            ((100, 99, 0), True),
+            ((100, 100, 0), True),
+            ((100, 1, 0), True),
+            ((101, 1, 0), False),
+            ((100, 100, 1), False),
+        ):
+            it = self.ledger()
+            it.report(1, row(*counters))
+            self.assertEqual(it.problems == [], holds, counters)
+
+    def test_a_counter_that_falls_is_named_unless_its_peer_was_away(self):
+        it = self.ledger()
+        for at, report in enumerate(
+            [row(50, 50, 0), row(), row(5, 5, 0, state="left"), row(1, 1, 0)]
+        ):
+            it.report(at, report)
+        self.assertEqual(it.problems, [])
+        it.report(4, row(0, 0, 0))
+        self.assertEqual(len(it.problems), 1)
+
+    def test_what_was_withdrawn_of_a_peer_that_is_gone_is_known(self):
+        it = self.ledger()
+        for at, report in enumerate([row(50, 50, 0), row(60, 50, 3, state="left"), row()]):
+            it.report(at, report)
+        self.assertEqual((it.sent - it.received - it.lost, it.withdrawn), (7, 7))
+
+    def test_a_peer_may_have_been_away_in_a_pause_of_the_samples(self):
+        it = self.ledger()
+        it.report(0, row(50, 50, 0))
+        it.report(10, row(5, 4, 1))
+        self.assertEqual((it.problems, it.losses), ([], [Loss(10, "a", NODE, "pod", 1)]))
+
+    def test_everything_is_added_up_from_the_first_sample_on(self):
+        it = self.ledger()
+        for at, counters in enumerate([(50, 50, 0), (60, 58, 1), (70, 66, 3)]):
+            it.report(at, row(*counters))
+        self.assertEqual((it.sent, it.received, it.lost), (20, 16, 3))
+        self.assertEqual([loss.count for loss in it.losses], [1, 2])
+        self.assertEqual([answer[0] for answer in it.answers], [0, 1, 2])
+
+    def test_a_series_whose_difference_never_is_zero_is_named(self):
+        labels = f'{{network="pod",peer_node="{NODE}",peer_zone="z"}}'
+
+        def text(sent, received):
+            return "".join(
+                f"kube_canary_probes_{what}_total{labels} {value}\n"
+                for what, value in (("sent", sent), ("received", received), ("lost", 1))
+            )
+
+        for second, problems in ((text(20, 19), 0), (text(20, 18), 1)):
+            it = self.ledger()
+            it.quiet_scrape(text(10, 8))
+            it.quiet_scrape(second)
+            it.identity()
+            self.assertEqual(len(it.problems), problems, it.problems)
+
+
+class Losses(unittest.TestCase):
+    DEAD = [Excuse(None, NODE, "pod", 10, 20, "dead")]
+
+    def test_only_losses_of_the_fault_are_excused(self):
+        for loss, excused in (
+            (Loss(15, "a", NODE, "pod", 3), True),
+            (Loss(21, "a", NODE, "pod", 3), False),
+            (Loss(15, "a", NODE, "node", 3), False),
+            (Loss(15, "a", "other", "pod", 3), False),
+        ):
+            self.assertEqual(ledger.unexcused([loss], self.DEAD, []) == [], excused, loss)
+
+    def test_a_pod_that_stops_in_an_outage_is_excused_until_the_agent_has_another_address(self):
+        """An outage from 10 to 20; all pods stop at 12 but those whose name says otherwise."""
+        moves = [
+            *((0, NODE, "a"), (25, NODE, "b")),
+            *((0, "known before", "c"), (11, "known before", "d")),
+            *((0, "stopped before", "e"), (15, "stopped before", None)),
+            *((16, "listed late", "f"), (17, "listed late", None)),
+            *((0, "never learnt", "g"), (0, "stopped long after", "h")),
+        ]
+        stopped = [
+            *((12, NODE, "a"), (12, "known before", "c"), (9, "stopped before", "e")),
+            *((12, "listed late", "f"), (12, "never learnt", "g")),
+            (96, "stopped long after", "h"),
+        ]
+        excuses = list(ledger.out_of_touch("a", moves, [(10, 20)], stopped))
+        self.assertEqual(
+            [(it.node, it.begin, it.end) for it in excuses],
+            [(NODE, 12, 31), ("listed late", 16, 23), ("never learnt", 12, 101)],
+        )
+        for agent, left in (("a", 0), ("b", 1)):
+            losses = [Loss(20, agent, NODE, "pod", 1)]
+            self.assertEqual(len(ledger.unexcused(losses, excuses, [])), left)
+
+    def test_the_list_of_an_agent_is_followed(self):
+        it = Ledger("a", 99)
+        for at, report in enumerate(
+            [row(1, 1, 0), row(2, 2, 0), row(3, 3, 0, state="left"), row(4, 4, 0)]
+        ):
+            it.report(at, report)
+        self.assertEqual(
+            it.moves, [(0, NODE, "127.1.0.1"), (2, NODE, None), (3, NODE, "127.1.0.1")]
+        )
+
+    def test_a_packet_that_was_dropped_excuses_one_loss_of_its_agent(self):
+        losses = [
+            Loss(15, "a", "x", "pod", 3),
+            Loss(16, "a", "y", "pod", 3),
+            Loss(15, "b", "x", "pod", 1),
+        ]
+        left = ledger.unexcused(losses, [], [(14, "a", 4)])
+        self.assertEqual(left, [Loss(16, "a", "y", "pod", 2), Loss(15, "b", "x", "pod", 1)])
+
+    def test_answers_of_a_dead_address_are_found(self):
+        answers = [(at, NODE, "pod", 24) for at in range(30)]
+        self.assertEqual(
+            [answer[0] for answer in ledger.forged(answers, self.DEAD)], list(range(12, 19))
+        )
+        self.assertEqual(ledger.forged([(15, NODE, "node", 1)], self.DEAD), [])
+
+
+class States(unittest.TestCase):
+    def test_the_lowest_of_a_time_is_compared(self):
+        def state(at, descriptors, live):
+            return {
+                "at": at,
+                "descriptors": descriptors,
+                "sockets": 14,
+                "threads": 5,
+                "rss_kb": 2000,
+                "anonymous_kb": 700,
+                "live_bytes": live,
+            }
+
+        states = [state(1, 30, None), state(2, 34, None), state(3, 33, 900), state(9, 1, 1)]
+        before = ledger.lowest(states, 2, 5)
+        self.assertEqual((before["descriptors"], before["live_bytes"]), (33, 900))
+        self.assertNotIn("live_bytes", ledger.lowest(states, 1, 2))
+
+    def test_one_descriptor_more_is_named_and_a_tenth_of_memory_is_not(self):
+        before = {
+            "descriptors": 30,
+            "sockets": 14,
+            "threads": 5,
+            "rss_kb": 2000,
+            "anonymous_kb": 700,
+            "live_bytes": 300_000,
+        }
+        for more, count in (
+            ({}, 0),
+            ({"descriptors": 31}, 1),
+            ({"descriptors": 29}, 0),
+            ({"threads": 6}, 1),
+            ({"rss_kb": 2200}, 0),
+            ({"rss_kb": 2201}, 1),
+            ({"anonymous_kb": 850}, 0),
+            ({"anonymous_kb": 851}, 1),
+            ({"live_bytes": 365_536}, 0),
+            ({"live_bytes": 365_537}, 1),
+        ):
+            self.assertEqual(len(list(ledger.grown("a", before, before | more))), count, more)
+
+    def test_of_the_leak_finder_only_what_is_counted_is_compared(self):
+        before = {"descriptors": 30, "sockets": 14, "threads": 5, "rss_kb": 2000, "anonymous_kb": 1}
+        for more, count in (({"rss_kb": 9000, "anonymous_kb": 9000}, 0), ({"sockets": 15}, 1)):
+            grown = list(ledger.grown(ledger.LEAK_FINDER, before, before | more))
+            self.assertEqual(len(grown), count, more)
+
+
+class Mesh(unittest.TestCase):
+    def mesh(self):
+        here, alive = {}, types.SimpleNamespace(
+            started=lambda _: None, stopped=lambda _: None, flush=lambda: None
+        )
+        mesh = members.Mesh(33, 6, here.__setitem__, here.pop, alive, 1)
+        return mesh, here
+
+    def assert_whole(self, mesh, here, nodes):
+        self.assertTrue(mesh.is_calm())
+        self.assertEqual(set(mesh.pods), nodes)
+        self.assertEqual(here, {pod.address: pod.node for pod in mesh.pods.values()})
+        listed = collections.Counter(
+            e["targetRef"]["uid"] for item in mesh.slices.values() for e in item["endpoints"]
+        )
+        self.assertEqual(listed, collections.Counter(pod.uid for pod in mesh.pods.values()))
+        self.assertTrue(all(pod.ready for pod in mesh.pods.values()))
+
+    def test_nodes_leave_join_and_roll_whatever_happens_at_the_same_time(self):
+        mesh, here = self.mesh()
+        fixed = [mesh.pods[k].address for k in range(6)]
+        mesh.rollout()
+        for _ in range(200):
+            mesh.step()
+        mesh.leave([8, 9, 10])
+        mesh.replace([9, 11, 12])
+        for _ in range(50):
+            mesh.step()
+        mesh.rollout()
+        mesh.run()
+        self.assert_whole(mesh, here, set(range(33)) - {8, 9, 10})
+        mesh.join([8, 9])
+        mesh.run()
+        self.assert_whole(mesh, here, set(range(33)) - {10})
+        mesh.leave([11])
+        mesh.join([10, 11])
+        mesh.run()
+        self.assert_whole(mesh, here, set(range(33)))
+        self.assertEqual([mesh.pods[k].address for k in range(6)], fixed)
+
+    def test_old_events_are_no_longer_there_to_watch_from(self):
+        mesh, _ = self.mesh()
+        kept, members.EVENTS_KEPT = members.EVENTS_KEPT, 10
+        self.addCleanup(setattr, members, "EVENTS_KEPT", kept)
+        mesh.rollout()
+        mesh.run()
+        whole = [event for event in mesh.events if event.item]
+        self.assertEqual(whole, mesh.events[-10:])
+        self.assertEqual(int(mesh.history_from), mesh.events[-11].version)
+
+
+class Packets(unittest.TestCase):
+    def test_a_forged_packet_is_as_a_kernel_takes_it(self):
+        data = attackers.packet("127.1.0.7", "127.0.0.1", attackers.echo(0, 513, 7, b"odd"))
+        self.assertEqual(
+            (data[0], data[9], data[12:20]), (0x45, 1, bytes([127, 1, 0, 7, 127, 0, 0, 1]))
+        )
+        self.assertEqual(
+            (data[20:22], data[24:28], data[28:]), (b"\0\0", bytes([2, 1, 0, 7]), b"odd")
+        )
+        self.assertEqual(attackers.checksum(data[20:]), 0)
+
+
+class Lies(unittest.TestCase):
+    def answer(self, kind, path, parts=3):
+        alive = types.SimpleNamespace(
+            started=lambda _: None, stopped=lambda _: None, flush=lambda: None
+        )
+        mesh = members.Mesh(20, 3, lambda *_: None, lambda _: None, alive, 1)
+
+        async def read():
+            found = []
+            async for part in (liars.LIES[kind] if kind else liars.honest)(
+                path, liars.Self(7, mesh)
+            ):
+                found.append(part)
+                if len(found) == parts:
+                    break
+            return b"".join(found)
+
+        return asyncio.run(read())
+
+    def test_the_truth_is_a_report_and_an_identity(self):
+        report = json.loads(self.answer(None, "/api/v1/peers").partition(b"\r\n\r\n")[2])
+        self.assertEqual((report["source"]["node"], len(report["peers"])), (NODE, 19))
+        identity = json.loads(self.answer(None, "/api/v1/identity").partition(b"\r\n\r\n")[2])
+        self.assertEqual(
+            (identity["node"], identity["node_addresses"]), (NODE, [members.node_address(7)])
+        )
+
+    def test_a_lie_is_about_one_path(self):
+        for kind in ("report-invented", "report-repeated", "report-other", "report-numbers"):
+            body = self.answer(kind, "/api/v1/peers")
+            self.assertNotEqual(body, self.answer(None, "/api/v1/peers"), kind)
+            self.assertEqual(
+                self.answer(kind, "/api/v1/identity"), self.answer(None, "/api/v1/identity"), kind
+            )
+        self.assertNotIn(NODE.encode(), self.answer("identity-other", "/api/v1/identity"))
+
+
+if __name__ == "__main__":
+    unittest.main()

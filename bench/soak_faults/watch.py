@@ -1,0 +1,179 @@
+"""Reads the agents once a second, for the whole run:
+watch.py RESULT STATES INTERVAL TIMEOUT NODE,… NAME=ADDRESS=PID…
+
+Each agent's /healthz by a thread of its own, as a kubelet does: one request a second, answered
+within a second (the leak finder's build has five, see ledger.py). A check that this process itself
+began late says nothing and is counted. Beside it the reports, the scrapes and the kernel's figures,
+into ledgers. Lines on standard input: `quiet` begins the quiet minute; its end ends all. RESULT
+gets what was found, STATES a line a sample.
+"""
+
+import http.client, json, os, pathlib, sys, threading, time
+
+import ledger
+
+PORT, KUBELET_SECONDS, READ_SECONDS = 9877, 1.0, 5.0
+# A check that begins so much later than it should is the machine's delay, not the agent's.
+LATE_SECONDS = 0.25
+
+
+def get(address, path, seconds):
+    connection = http.client.HTTPConnection(address, PORT, timeout=seconds)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise OSError(f"status {answer.status}: {body[:100].decode(errors='replace').strip()}")
+        return body
+    except http.client.HTTPException as error:
+        raise OSError(repr(error)) from error
+    finally:
+        connection.close()
+
+
+class Check(threading.Thread):
+    """/healthz each second."""
+
+    def __init__(self, name, address, begin):
+        super().__init__(daemon=True)
+        self.agent, self.address, self.begin = name, address, begin
+        self.over, self.found, self.checks, self.late, self.slowest = False, [], 0, 0, 0.0
+
+    def run(self):
+        limit = KUBELET_SECONDS if self.agent != ledger.LEAK_FINDER else READ_SECONDS
+        turn = time.monotonic()
+        while not self.over:
+            turn = max(turn + 1, time.monotonic())
+            time.sleep(max(0, turn - time.monotonic()))
+            began = time.monotonic()
+            error = None
+            try:
+                get(self.address, "/healthz", limit)
+            except OSError as raised:
+                error = str(raised) or repr(raised)
+            took = time.monotonic() - began
+            self.checks += 1
+            if began - turn > LATE_SECONDS:
+                self.late, turn = self.late + 1, began
+            else:
+                self.slowest = max(self.slowest, took)
+                if error and len(self.found) < 1000:
+                    self.found.append((round(began - self.begin, 1), self.agent, took, error))
+
+
+def state(pid):
+    directory = pathlib.Path(f"/proc/{pid}")
+    files = []
+    for number in os.listdir(directory / "fd"):
+        try:
+            files.append(os.readlink(directory / "fd" / number))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    rollup = dict(
+        line.split(":", 1) for line in (directory / "smaps_rollup").read_text().splitlines()[1:]
+    )
+    return {
+        "descriptors": len(files),
+        "sockets": sum(file.startswith("socket:") for file in files),
+        "threads": len(os.listdir(directory / "task")),
+        "rss_kb": int(rollup["Rss"].split()[0]),
+        "anonymous_kb": int(rollup["Anonymous"].split()[0]),
+    }
+
+
+class Agent:
+    def __init__(self, name, address, pid, begin, in_flight, mortal):
+        self.name, self.address, self.pid, self.begin = name, address, pid, begin
+        self.ledger = ledger.Ledger(name, in_flight, mortal)
+        self.check = Check(name, address, begin)
+        self.drops, self.refused, self.scrapes, self.own = [], [], 0, {}
+
+    def sample(self, quiet, out):
+        at = time.monotonic() - self.begin
+        it = {"agent": self.name, "at": round(at, 1), **state(self.pid), "live_bytes": None}
+        try:
+            self.scrapes += 1
+            self.read(time.monotonic() - self.begin, quiet, it)
+        except OSError as error:
+            self.refused.append((round(at, 1), str(error)))
+        out.write(json.dumps(it) + "\n")
+
+    def read(self, at, quiet, it):
+        row = json.loads(get(self.address, "/api/v1/peers", READ_SECONDS))
+        self.ledger.report(at, row)
+        text = get(self.address, "/metrics", READ_SECONDS).decode()
+        own = {}
+        for name, labels, value in ledger.samples(text):
+            if name in ("probes_corrupt_total", "probes_duplicate_total", "probes_late_total"):
+                own[name] = own.get(name, 0) + value
+            elif "peer_zone" not in labels:
+                own[name if not labels else f"{name} {' '.join(labels.values())}"] = value
+        dropped = own["receive_queue_drops_total"] - self.own.get("receive_queue_drops_total", 0)
+        if dropped:
+            self.drops.append((at, self.name, dropped))
+        it["live_bytes"], self.own = own.get("allocator_bytes allocated"), own
+        if quiet:
+            self.ledger.quiet_report(row)
+            self.ledger.quiet_scrape(text)
+
+
+def main(result, states, interval, timeout, mortal, *agents):
+    os.nice(-5)
+    begin, quiet = time.monotonic(), threading.Event()
+    in_flight = ledger.in_flight_max(float(interval), float(timeout))
+    agents = [
+        Agent(*word.split("=")[:2], int(word.split("=")[2]), begin, in_flight, mortal.split(","))
+        for word in agents
+    ]
+    over = threading.Event()
+
+    def listen():
+        for line in sys.stdin:
+            if line == "quiet\n":
+                quiet.set()
+        over.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    for agent in agents:
+        agent.check.start()
+    with open(states, "w") as out:
+        while not over.is_set():
+            turn = time.monotonic()
+            for agent in agents:
+                agent.sample(quiet.is_set(), out)
+            over.wait(max(0, turn + 1 - time.monotonic()))
+    for agent in agents:
+        agent.check.over = True
+    for agent in agents:
+        agent.check.join(READ_SECONDS + 2)
+        agent.ledger.identity()
+    pathlib.Path(result).write_text(
+        json.dumps(
+            {
+                agent.name: {
+                    "problems": agent.ledger.problems,
+                    "losses": agent.ledger.losses,
+                    "answers": agent.ledger.answers,
+                    "moves": agent.ledger.moves,
+                    "sent": agent.ledger.sent,
+                    "received": agent.ledger.received,
+                    "lost": agent.ledger.lost,
+                    "withdrawn": agent.ledger.withdrawn,
+                    "drops": agent.drops,
+                    "refused": agent.refused,
+                    "scrapes": agent.scrapes,
+                    "own": agent.own,
+                    "unhealthy": agent.check.found,
+                    "checks": agent.check.checks,
+                    "late": agent.check.late,
+                    "slowest": agent.check.slowest,
+                }
+                for agent in agents
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
