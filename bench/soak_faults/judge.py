@@ -161,6 +161,9 @@ def report(found, states):
         "leaks at the end",
         lambda name: str(len(found["leaks"][name])) if name == "leak-finder" else "–",
     )
+    causes = collections.Counter()
+    for loss, why in ledger.reasons(losses(found), excuses(found)):
+        causes[why or "no fault, or a packet dropped at the receive queue"] += loss.count
     counted = collections.Counter((fault["lane"], fault["kind"]) for fault in found["faults"])
     lines += [
         "",
@@ -168,8 +171,12 @@ def report(found, states):
         + ", ".join(f"{kind} {count}" for (_, kind), count in sorted(counted.items()))
         + ".",
         "",
-        "Before and after are the lowest values of each quiet time. Withdrawn are probes whose peer "
-        "left before they were decided: its `sent` had them, and its series has gone.",
+        "Lost, by cause: "
+        + ", ".join(f"{why} {count:,}" for why, count in sorted(causes.items()))
+        + ".",
+        "",
+        "Before and after are the lowest values of each quiet time. Withdrawn are probes whose "
+        "peer left before they were decided: its `sent` had them, and its series has gone.",
     ]
     return lines
 

@@ -146,17 +146,18 @@ def smallest(into, key, value):
         into[key] = value
 
 
-def excused(loss, excuses):
-    """Why a loss may be; none for one of no fault."""
+def reasons(losses, excuses):
+    """Why each loss may be; none for one of no fault."""
+    of = collections.defaultdict(list)
     for excuse in excuses:
-        if (
-            excuse.agent in (None, loss.agent)
-            and excuse.node == loss.node
-            and excuse.network == loss.network
-            and excuse.begin <= loss.at <= excuse.end
-        ):
-            return excuse.why
-    return None
+        of[excuse.node, excuse.network].append(excuse)
+    for loss in losses:
+        fitting = (
+            excuse.why
+            for excuse in of[loss.node, loss.network]
+            if excuse.agent in (None, loss.agent) and excuse.begin <= loss.at <= excuse.end
+        )
+        yield loss, next(fitting, None)
 
 
 def unexcused(losses, excuses, drops):
@@ -164,7 +165,7 @@ def unexcused(losses, excuses, drops):
 
     `drops` are (at, agent, packets that the kernel dropped because the agent's receive queue was
     full). Each may be one reply, whose loss shows until the timeout and the doubt are over."""
-    left = [loss for loss in losses if excused(loss, excuses) is None]
+    left = [loss for loss, why in reasons(losses, excuses) if why is None]
     for at, agent, count in drops:
         for index, loss in enumerate(left):
             if loss.agent == agent and at - 1.5 <= loss.at <= at + DOUBT_SECONDS + 3 and count:
