@@ -77,7 +77,7 @@ def missed(found, states):
         dead = [Excuse(*excuse) for excuse in found["dead"]]
         lines += [
             f"{name}: {count} answers of {node} were counted at {at:.0f} s, while it was dead"
-            for at, node, _, count in ledger.forged(agent["answers"], dead)
+            for _, at, node, _, count in ledger.forged(agent["answers"], dead)
         ]
         if agent["late"] * 20 > agent["checks"]:
             lines.append(

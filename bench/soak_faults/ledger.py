@@ -99,7 +99,7 @@ class Ledger:
             if grown[2]:
                 self.losses.append(Loss(at, self.agent, key[0], key[1], grown[2]))
             if grown[1] and key[0] in self.mortal:
-                self.answers.append((at, key[0], key[1], grown[1]))
+                self.answers.append((self.at, at, key[0], key[1], grown[1]))
         for key in self.last.keys() - now.keys():
             self.forget(self.last[key])
         self.last, self.states, self.at = now, states, at
@@ -199,15 +199,17 @@ def out_of_touch(agent, moves, outages, stopped):
 
 
 def forged(answers, dead):
-    """Answers counted of addresses while they answered nothing. Without the first and the last two
-    seconds, because samples are a second apart."""
+    """Answers counted of addresses that answered nothing. `answers` are (since, at, node, network,
+    count), of two samples that are both within that time; replies that were under way are read
+    within half a second."""
     return [
         answer
         for answer in answers
         for excuse in dead
-        if answer[1] == excuse.node
-        and answer[2] == excuse.network
-        and excuse.begin + 2 <= answer[0] <= excuse.end - 2
+        if tuple(answer[2:4]) == (excuse.node, excuse.network)
+        and answer[0] is not None
+        and excuse.begin + 0.5 <= answer[0]
+        and answer[1] <= excuse.end
     ]
 
 

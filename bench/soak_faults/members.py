@@ -30,9 +30,9 @@ class Mesh(plane.Plane):
         self.owner = {}
 
         def stopped(address):
+            self.stopped_at.append((time.monotonic(), self.owner.pop(address), address))
             alive.stopped(address)
             closed(address)
-            self.stopped_at.append((time.monotonic(), self.owner.pop(address), address))
 
         super().__init__(nodes, alive.started, stopped, alive.flush, seed)
 

@@ -103,7 +103,7 @@ class Identity(unittest.TestCase):
             it.report(at, row(*counters))
         self.assertEqual((it.sent, it.received, it.lost), (20, 16, 3))
         self.assertEqual([loss.count for loss in it.losses], [1, 2])
-        self.assertEqual([answer[0] for answer in it.answers], [0, 1, 2])
+        self.assertEqual([answer[:2] for answer in it.answers], [(None, 0), (0, 1), (1, 2)])
 
     def test_a_series_whose_difference_never_is_zero_is_named(self):
         labels = f'{{network="pod",peer_node="{NODE}",peer_zone="z"}}'
@@ -177,11 +177,11 @@ class Losses(unittest.TestCase):
         self.assertEqual(left, [Loss(16, "a", "y", "pod", 2), Loss(15, "b", "x", "pod", 1)])
 
     def test_answers_of_a_dead_address_are_found(self):
-        answers = [(at, NODE, "pod", 24) for at in range(30)]
-        self.assertEqual(
-            [answer[0] for answer in ledger.forged(answers, self.DEAD)], list(range(12, 19))
-        )
-        self.assertEqual(ledger.forged([(15, NODE, "node", 1)], self.DEAD), [])
+        answers = [(at - 1, at, NODE, "pod", 24) for at in range(30)]
+        found = [answer[1] for answer in ledger.forged(answers, self.DEAD)]
+        self.assertEqual(found, list(range(12, 21)))
+        for other in ((14, 15, NODE, "node", 1), (None, 15, NODE, "pod", 1)):
+            self.assertEqual(ledger.forged([other], self.DEAD), [])
 
 
 class States(unittest.TestCase):

@@ -94,13 +94,15 @@ class Agent:
         it = {"agent": self.name, "at": round(at, 1), **state(self.pid), "live_bytes": None}
         try:
             self.scrapes += 1
-            self.read(time.monotonic() - self.begin, quiet, it)
+            self.read(quiet, it)
         except OSError as error:
-            self.refused.append((round(at, 1), str(error)))
+            self.refused.append((round(time.monotonic() - self.begin, 1), str(error)))
         out.write(json.dumps(it) + "\n")
 
-    def read(self, at, quiet, it):
+    def read(self, quiet, it):
         row = json.loads(get(self.address, "/api/v1/peers", READ_SECONDS))
+        # What it says happened before now.
+        at = time.monotonic() - self.begin
         self.ledger.report(at, row)
         text = get(self.address, "/metrics", READ_SECONDS).decode()
         own = {}
