@@ -217,19 +217,18 @@ class Soak:
         address, begun = self.mesh.pods[node].address, self.now()
         self.alive.stopped(address)
         self.alive.flush()
+        silent = self.now()
         end_attack = self.attack("forged-replies", seconds, [address]) if forge else lambda: None
 
         def mend():
             end_attack()
+            answers = self.now()
             self.alive.started(address)
             self.alive.flush()
-            self.dead.append(
-                ledger.Excuse(None, plane.node_name(node), "pod", begun, self.now(), "dead")
-            )
+            name = plane.node_name(node)
+            self.dead.append(ledger.Excuse(None, name, "pod", silent, answers, "dead"))
             end = self.now() + TIMEOUT + ledger.DOUBT_SECONDS + 2
-            self.excuses.append(
-                ledger.Excuse(None, plane.node_name(node), "pod", begun, end, "dead")
-            )
+            self.excuses.append(ledger.Excuse(None, name, "pod", begun, end, "dead"))
 
         return mend
 
