@@ -282,6 +282,7 @@ class Soak:
             "watch.py",
             found,
             states,
+            self.begin,
             INTERVAL,
             TIMEOUT,
             ",".join(map(plane.node_name, self.mortals)),

@@ -1,5 +1,5 @@
 """Reads the agents once a second, for the whole run:
-watch.py RESULT STATES INTERVAL TIMEOUT NODE,… NAME=ADDRESS=PID…
+watch.py RESULT STATES BEGIN INTERVAL TIMEOUT NODE,… NAME=ADDRESS=PID…
 
 Each agent's /healthz by a thread of its own, as a kubelet does: one request a second, answered
 within a second (the leak finder's build has five, see ledger.py). A check that this process itself
@@ -120,9 +120,10 @@ class Agent:
             self.ledger.quiet_scrape(text)
 
 
-def main(result, states, interval, timeout, mortal, *agents):
+def main(result, states, begin, interval, timeout, mortal, *agents):
     os.nice(-5)
-    begin, quiet = time.monotonic(), threading.Event()
+    # One clock with run.py.
+    begin, quiet = float(begin), threading.Event()
     in_flight = ledger.in_flight_max(float(interval), float(timeout))
     agents = [
         Agent(*word.split("=")[:2], int(word.split("=")[2]), begin, in_flight, mortal.split(","))
