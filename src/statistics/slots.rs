@@ -208,9 +208,14 @@ mod tests {
             let output = alone.args(["--exact", &name, "--nocapture"]).env(ALONE, "1").output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && text.contains("1 passed"), "{text}{output:?}");
-            return;
+        } else {
+            rare_numbers();
         }
-        // Tables of the real sizes, so many that the test harness's memory is little beside them.
+    }
+
+    /// Reads and resets tables of the real sizes, so many that the test harness's memory is little
+    /// beside them.
+    fn rare_numbers() {
         const TABLES: usize = 16;
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
         let (hot_kb, all_kb) = (kb(size_of::<Hot>()), kb(size_of::<Hot>() + size_of::<Rare>()));
