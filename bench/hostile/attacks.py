@@ -171,23 +171,27 @@ def dead_addresses(m, _):
     return figures | {"took_seconds": took, "rows": rows, "result": result}
 
 
+def asked_without_pause(m, seconds, path, clients):
+    """Clients that ask one agent for a path again and again: what it cost, and how many times each
+    status was answered."""
+    with m.measured("a") as figures:
+        asking = m.child("client.py", "loop", m.address["a"], path, clients)
+        time.sleep(seconds)
+        answers = json.loads(m.end_child(asking))
+    return figures, answers
+
+
 @attack(ALL)
 def mesh_loop(m, seconds):
     """One client asks for the mesh again and again."""
-    with m.measured("a") as figures:
-        asking = m.child("client.py", "loop", m.address["a"], "/api/v1/mesh", 1)
-        time.sleep(seconds)
-        answers = json.loads(m.end_child(asking))
+    figures, answers = asked_without_pause(m, seconds, "/api/v1/mesh", 1)
     return figures | {"result": f"{answers.get('200', 0)} meshes"}
 
 
 @attack(PART)
 def unknown_loop(m, seconds):
     """16 clients ask for the hour of a node that does not exist."""
-    with m.measured("a") as figures:
-        asking = m.child("client.py", "loop", m.address["a"], "/api/v1/hour/nobody/x", 16)
-        time.sleep(seconds)
-        answers = json.loads(m.end_child(asking))
+    figures, answers = asked_without_pause(m, seconds, "/api/v1/hour/nobody/x", 16)
     statuses = ", ".join(f"{count:,} × {status}" for status, count in sorted(answers.items()))
     result = f"/api/v1/mesh answered {percent(figures['polls']['/api/v1/mesh'])}; the clients got {statuses}"
     return figures | {"gets": sum(answers.values()), "result": result}

@@ -106,5 +106,8 @@ mod tests {
             r#"{"node":"d","network":"node"}"#,
         ];
         assert!(learnt(&mut frontier, &mut matrix, &peers).is_empty());
+        // A state that another report gives of the same node still lets it be asked.
+        let unready = [r#"{"node":"c","state":"unready"}"#];
+        assert_eq!(learnt(&mut frontier, &mut matrix, &unready), ["c 10.0.0.3:9"]);
     }
 }

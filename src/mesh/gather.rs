@@ -293,13 +293,13 @@ impl<'a, 'b> Row<'a, 'b> {
                 return Err(SplitError::NotARow.into());
             }
             let Gathering { matrix, rows, count, frontier, .. } = &mut *self.gathering;
+            let is_known = |matrix: &Matrix, node: &str| matrix.knows(node) || frontier.borrow().has_member(node);
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
                     // An agent of which discovery has no name yet may give one that no other has.
-                    let is_new = |node| !matrix.knows(node) && !frontier.borrow().has_member(node);
                     let is_right = self.target.is_none_or(|target| {
-                        source.node == target.node || target.is_nameless() && is_new(&source.node)
+                        source.node == target.node || target.is_nameless() && !is_known(matrix, &source.node)
                     });
                     if !is_right {
                         return Err(RowError::Another(source.node.into_owned()));
@@ -318,7 +318,7 @@ impl<'a, 'b> Row<'a, 'b> {
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
                     // What discovery does not know is nothing that a row may add: an agent that hears of
                     // a new node earlier than this one is complete the next time.
-                    if !matrix.knows(&peer.node) && !frontier.borrow().has_member(&peer.node) {
+                    if !is_known(matrix, &peer.node) {
                         continue;
                     }
                     if !matrix.peer(&peer) {
