@@ -22,7 +22,7 @@ use kube_canary::units::Nanos;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 12] = [
+pub const ALL: [Target; 13] = [
     ("icmp", icmp),
     ("kube_list", discovery::kubernetes::fuzzing::list),
     ("kube_watch", discovery::kubernetes::fuzzing::watch),
@@ -30,6 +30,7 @@ pub const ALL: [Target; 12] = [
     ("identity", discovery::fuzzing::identity),
     ("peers_file", discovery::fuzzing::peers_file),
     ("http_path", http_path),
+    ("report_split", report_split),
     ("report", report),
     ("verdicts", verdicts_of_reports),
     ("snmp", statistics::fuzz_snmp),
@@ -49,18 +50,18 @@ pub fn run(name: &str, data: &[u8]) {
 /// Reads any bytes as a datagram of both families and kinds of socket, and as a copy of a request.
 ///
 /// The codec's key is random, so no input can hold a valid check: a reply must never be recognized.
+/// Each input has a key of its own, because libFuzzer sees what is compared with the input and puts
+/// that into the next one.
 pub fn icmp(data: &[u8]) {
-    thread_local!(static CODEC: Codec = Codec::new(56));
-    CODEC.with(|codec| {
-        for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
-            for kind in [SocketKind::Datagram, SocketKind::Raw] {
-                let datagram = Datagram { from, bytes: data, moment: Moment::read(Nanos(0)) };
-                let decoded = codec.decode(&datagram, kind);
-                assert!(!matches!(decoded, Decoded::Reply(_)), "forged: {decoded:?}");
-            }
+    let codec = Codec::new(56);
+    for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
+        for kind in [SocketKind::Datagram, SocketKind::Raw] {
+            let datagram = Datagram { from, bytes: data, moment: Moment::read(Nanos(0)) };
+            let decoded = codec.decode(&datagram, kind);
+            assert!(!matches!(decoded, Decoded::Reply(_)), "forged: {decoded:?}");
         }
-        let _ = codec.departed(data);
-    });
+    }
+    let _ = codec.departed(data);
 }
 
 /// Reads any text as a path segment and as an `Accept` header.
@@ -72,18 +73,22 @@ pub fn http_path(data: &[u8]) {
     let _ = Format::accepted(text);
 }
 
-/// Reads any bytes as a report. The objects must be the same in pieces of any size.
-pub fn report(data: &[u8]) {
+/// Cuts any bytes into a report's objects, which must be the same in pieces of any size. The first
+/// byte is the size of a piece.
+pub fn report_split(data: &[u8]) {
     let Some((first, text)) = data.split_first() else { return };
-    let whole = objects(text, text.len().max(1));
-    assert_eq!(objects(text, usize::from(*first) + 1), whole);
+    assert_eq!(objects(text, usize::from(*first) + 1), objects(text, text.len().max(1)));
+}
+
+/// Reads any bytes as a report, and judges what it says.
+pub fn report(data: &[u8]) {
     let mut matrix = Matrix::new();
-    for (is_source, object) in &whole.0 {
-        if *is_source {
-            if let Ok(source) = serde_json::from_slice::<Source<'_>>(object) {
+    for (is_source, object) in objects(data, data.len().max(1)).0 {
+        if is_source {
+            if let Ok(source) = serde_json::from_slice::<Source<'_>>(&object) {
                 matrix.begin_row(&source);
             }
-        } else if let Ok(peer) = serde_json::from_slice::<PeerRow<'_>>(object) {
+        } else if let Ok(peer) = serde_json::from_slice::<PeerRow<'_>>(&object) {
             matrix.peer(&peer);
         }
     }
