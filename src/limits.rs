@@ -370,6 +370,18 @@ pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
 /// Nodes without a row that are read, of all meshes together: twice the largest supported Kubernetes
 /// cluster.
 pub const MISSING_MAX: usize = 10_000;
+/// Nodes and reports that `doctor --rows` judges at most: ten times the largest supported Kubernetes
+/// cluster, and fewer than the numbers that a cell has for them.
+pub const ROWS_NODES_MAX: usize = 50_000;
+/// Bytes that `doctor --rows` keeps of a mesh: 5,000 nodes that each probe all others take 200 MB.
+pub const ROWS_MESH_BYTES_MAX: usize = 512 << 20;
+/// Bytes that `doctor --rows` reads at most: the reports of those 5,000 nodes have 7.5 GB. A line may
+/// have [`ROW_BYTES_MAX`], a document that is not in lines [`MESH_DOCUMENT_BYTES_MAX`].
+pub const ROWS_BYTES_MAX: u64 = 16 << 30;
+/// Lines without a report that `doctor --rows` names. It counts the others.
+pub const ROWS_UNREAD_NAMED_MAX: usize = 16;
+/// How soon `doctor --watch` sees that the reader of its output has gone.
+pub const WATCH_READER_TIME: Duration = Duration::from_secs(1);
 /// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
 pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
@@ -466,6 +478,7 @@ pub const LEAK_STACK_FRAMES: usize = 48;
 pub const LEAK_LINES_MAX: usize = 40;
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
+const _: () = assert!(ROWS_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + ROW_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);

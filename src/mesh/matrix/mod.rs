@@ -7,9 +7,11 @@
 //!
 //! [`MESH_BYTES_MAX`]: crate::limits::MESH_BYTES_MAX
 
+mod bounds;
 mod cell;
 mod names;
 
+pub use bounds::{Bounds, NotKept};
 pub use cell::{Cell, rtt_us};
 
 use std::ops::Range;
@@ -19,10 +21,7 @@ use names::{Numbers, Span, Text};
 
 use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
 use crate::clock;
-use crate::limits::{
-    INTERVAL_MIN, MESH_BYTES_MAX, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_NODES_MAX, MESH_ROWS_MAX,
-    MESH_ZONES_MAX,
-};
+use crate::limits::{INTERVAL_MIN, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_ZONES_MAX};
 use crate::region::List;
 
 /// The zone of nodes of which none is known, and of those in more zones than are told apart.
@@ -227,15 +226,6 @@ impl Facts {
     }
 }
 
-/// What did not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NotKept {
-    /// Rows beyond [`MESH_ROWS_MAX`], or a node's second.
-    pub rows: usize,
-    /// Cells, for want of room or of a node's place.
-    pub cells: usize,
-}
-
 /// What is kept of a mesh.
 #[derive(Debug)]
 pub struct Matrix {
@@ -256,6 +246,7 @@ pub struct Matrix {
     /// Nodes of the mesh, as the first row says.
     members: u64,
     not_kept: NotKept,
+    bounds: Bounds,
 }
 
 impl Default for Matrix {
@@ -265,31 +256,37 @@ impl Default for Matrix {
 }
 
 impl Matrix {
-    /// An empty one. Address space is taken at once, memory as it fills.
+    /// An empty one, as large as an agent's may be.
     pub fn new() -> Self {
-        let mut text = Text::new(MESH_BYTES_MAX);
+        Self::within(Bounds::AGENT)
+    }
+
+    /// An empty one within these bounds. Address space is taken at once, memory as it fills.
+    pub fn within(bounds: Bounds) -> Self {
+        let mut text = Text::new(bounds.bytes);
         // There is room for a first word.
         let unknown = text.add(UNKNOWN).unwrap_or_default();
         Self {
             text,
             numbers: Numbers::new(),
-            nodes: List::new(MESH_NODES_MAX),
+            nodes: List::new(bounds.nodes),
             zones: vec![unknown],
-            rows: List::new(MESH_ROWS_MAX),
-            cells: List::new(MESH_BYTES_MAX / size_of::<Cell>()),
+            rows: List::new(bounds.rows),
+            cells: List::new(bounds.bytes / size_of::<Cell>()),
             current: None,
             epoch: clock::realtime().as_secs(),
             loopback: false,
             networks: [false; 2],
             members: 0,
             not_kept: NotKept::default(),
+            bounds,
         }
     }
 
     /// A row comes. One that was under way and has not ended has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>) {
         self.current = None;
-        let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < MESH_ROWS_MAX);
+        let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < self.bounds.rows);
         let number = place.and_then(|_| self.node(&source.node, &source.zone, true));
         let (Some(place), Some(number)) = (place, number) else {
             self.not_kept.rows += 1;
@@ -297,7 +294,7 @@ impl Matrix {
         };
         let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
         let row = Row { begin, len: 0, facts: Facts::of(source) };
-        let room = self.bytes() + size_of::<Row>() <= MESH_BYTES_MAX;
+        let room = self.bytes() + size_of::<Row>() <= self.bounds.bytes;
         if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
             return;
@@ -348,7 +345,7 @@ impl Matrix {
             rtt_p50_seconds: recent.rtt_p50_seconds,
             since: peer.since_unix_seconds.map(|since| since.cast_signed().saturating_sub(self.epoch.cast_signed())),
         });
-        if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > MESH_BYTES_MAX || !self.cells.push(cell)) {
+        if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > self.bounds.bytes || !self.cells.push(cell)) {
             self.not_kept.cells += 1;
             return true;
         }
@@ -405,7 +402,7 @@ impl Matrix {
             return;
         };
         let error = &error[..error.floor_char_boundary(MESH_ERROR_BYTES_MAX)];
-        let fits = self.bytes() + error.len() <= MESH_BYTES_MAX;
+        let fits = self.bytes() + error.len() <= self.bounds.bytes;
         let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
         let node = &mut self.nodes[usize::from(number)];
         (node.error, node.is_sought) = (error, true);
@@ -464,9 +461,9 @@ impl Matrix {
             }
             return Some(number);
         }
-        let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < MESH_NODES_MAX)?;
+        let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < self.bounds.nodes)?;
         let needed = size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
-        if self.bytes() + needed > MESH_BYTES_MAX {
+        if self.bytes() + needed > self.bounds.bytes {
             return None;
         }
         let span = self.text.add(name)?;
@@ -494,7 +491,7 @@ impl Matrix {
         }
         let held = self.zones.iter().position(|span| self.text.get(*span) == name);
         let place = held.or_else(|| {
-            let room = may_add && self.zones.len() < MESH_ZONES_MAX && self.bytes() + name.len() <= MESH_BYTES_MAX;
+            let room = may_add && self.zones.len() < MESH_ZONES_MAX && self.bytes() + name.len() <= self.bounds.bytes;
             let span = room.then(|| self.text.add(name)).flatten()?;
             self.zones.push(span);
             Some(self.zones.len() - 1)

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use super::*;
+use crate::limits::{MESH_BYTES_MAX, MESH_ROWS_MAX};
 
 fn source(node: &str) -> Source<'_> {
     let any: Source<'static> = serde_json::from_str(r#"{"node":"any","zone":"z"}"#).expect("a source");
