@@ -12,6 +12,34 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<bool> {
     write(&mut io::stdout().lock(), text.as_ref())
 }
 
+/// What the reader of standard output does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// It takes at least as many bytes as a pipe takes at once (`PIPE_BUF`, pipe(7)).
+    Ready,
+    /// It takes nothing now: to write would wait for it.
+    Busy,
+    /// It has gone: what is written would be lost.
+    Gone,
+}
+
+/// Returns what the reader of standard output does now.
+pub fn reader() -> Reader {
+    reader_of(libc::STDOUT_FILENO)
+}
+
+#[expect(unsafe_code, reason = "poll(2) has no safe wrapper in std")]
+fn reader_of(descriptor: i32) -> Reader {
+    let mut asked = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid pollfd, which outlives the call. It does not wait.
+    match unsafe { libc::poll(&raw mut asked, 1, 0) } {
+        0 => Reader::Busy,
+        1 if asked.revents & libc::POLLERR != 0 => Reader::Gone,
+        // If the descriptor is broken, the write fails and says why.
+        _ => Reader::Ready,
+    }
+}
+
 /// A text as the whole of a terminal's screen, over what stood there, as far as it fits; where there is no terminal, as it
 /// is, with a blank line behind it.
 pub fn screen(text: &str) -> String {
@@ -53,13 +81,21 @@ fn write(to: &mut impl Write, text: &[u8]) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     #[test]
     fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
         let (reader, mut writer) = io::pipe().unwrap();
+        assert_eq!(reader_of(writer.as_raw_fd()), Reader::Ready);
         assert!(write(&mut writer, b"text").unwrap());
+        while reader_of(writer.as_raw_fd()) == Reader::Ready {
+            assert!(write(&mut writer, &[b' '; 4_096]).unwrap());
+        }
+        assert_eq!(reader_of(writer.as_raw_fd()), Reader::Busy);
         drop(reader);
+        assert_eq!(reader_of(writer.as_raw_fd()), Reader::Gone);
         assert!(!write(&mut writer, b"text").unwrap());
         let mut full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         assert_eq!(write(&mut full, b"text").unwrap_err().raw_os_error(), Some(libc::ENOSPC));

@@ -90,12 +90,16 @@ fn run(arguments: Vec<OsString>) -> i32 {
             Err(error) => Err(error.to_string()),
         },
         Ok(Command::Fleet(settings)) => fleet::run(&settings).map_err(|error| error.to_string()),
-        Ok(Command::Doctor(settings)) => match doctor::run(&settings) {
-            Ok(true) => Ok(()),
+        Ok(Command::Doctor(settings)) => {
             // What is wrong has been printed.
-            Ok(false) => return FAILURE,
-            Err(error) => Err(error.to_string()),
-        },
+            return doctor::run(&settings).map_or_else(
+                |error| {
+                    eprintln!("kube-canary: {error}");
+                    doctor::Outcome::Unknown.exit_code()
+                },
+                doctor::Outcome::exit_code,
+            );
+        }
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {

@@ -58,6 +58,8 @@ const STAGES: [(&str, &[&str]); 12] = [
         "doctor",
         &[
             "config::DoctorSettings",
+            "config::Reports",
+            "config::RowsFile",
             "config::Canaries",
             "config::CanaryUrl",
             "config::Host",
@@ -66,6 +68,9 @@ const STAGES: [(&str, &[&str]); 12] = [
             "mesh",
             "http::client",
             "console",
+            "stop",
+            "allocator",
+            "clock",
             "limits",
         ],
     ),

@@ -1,8 +1,14 @@
 //! The settings of `kube-canary doctor`.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
 use super::UsageError;
 use super::canaries::Canaries;
+use super::run::duration_between;
 use super::typed::Typed;
+use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
 /// What it does.
 pub const ABOUT: &str = "Which node, link or pair of zones is bad, as the canaries see it.";
@@ -10,22 +16,85 @@ pub const ABOUT: &str = "Which node, link or pair of zones is bad, as the canari
 pub const AFTER: &str = "
 Each --url is asked for its whole mesh (/api/v1/mesh): one canary is enough, and several see past each other's blind spots.
 Without --url, every canary of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
+With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
 
-Exit codes: 0 all well; 1 it is not, a canary that was asked does not answer, or a failure; 2 a bad flag.
+Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but a canary or a report could not be asked
+or read, nothing was measured, or a failure. With --watch: that of the last look.
 ";
+/// Verdicts are of the last 30 to 60 seconds, and a mesh is costly to collect.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An examination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorSettings {
-    /// Who is asked.
-    pub canaries: Canaries,
+    /// Where the reports come from.
+    pub reports: Reports,
     /// One object rather than sentences.
     pub json: bool,
+    /// Again and again, so often.
+    pub watch: Option<Duration>,
+}
+
+/// Where the reports come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// These canaries are asked.
+    Asked(Canaries),
+    /// This has them.
+    Read(RowsFile),
+}
+
+/// What has reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowsFile {
+    /// Standard input.
+    StandardInput,
+    /// A file.
+    Path(PathBuf),
+}
+
+impl fmt::Display for RowsFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StandardInput => out.write_str("-"),
+            Self::Path(path) => path.display().fmt(out),
+        }
+    }
 }
 
 impl DoctorSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        Ok(Self { canaries: Canaries::resolve(typed)?, json: typed.switch("json") })
+        let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
+        let watch = typed.switch("watch");
+        if interval.is_some() && !watch {
+            return Err(UsageError("--interval goes with --watch".into()));
+        }
+        let reports = match RowsFile::resolve(typed)? {
+            Some(RowsFile::StandardInput) if watch => {
+                return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
+            }
+            Some(file) => Reports::Read(file),
+            None => Reports::Asked(Canaries::resolve(typed)?),
+        };
+        Ok(Self { reports, json: typed.switch("json"), watch: watch.then(|| interval.unwrap_or(INTERVAL)) })
+    }
+}
+
+impl RowsFile {
+    fn resolve(typed: &Typed) -> Result<Option<Self>, UsageError> {
+        let Some(text) = typed.text("rows") else { return Ok(None) };
+        if typed.texts("rows").count() > 1 {
+            return Err(UsageError::of("--rows", text, "one file"));
+        }
+        if text.is_empty() {
+            return Err(UsageError::of("--rows", text, "a file, or - for standard input"));
+        }
+        // Variables may be there for another purpose; a flag was meant.
+        match ["url", "service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
+            Some(flag) => Err(UsageError(format!("--{flag} says which canaries are asked, and --rows asks none"))),
+            None if text == "-" => Ok(Some(Self::StandardInput)),
+            None => Ok(Some(Self::Path(text.into()))),
+        }
     }
 }
 
@@ -34,14 +103,51 @@ mod tests {
     use super::super::{Command, parse};
     use super::*;
 
+    fn settings(line: &str) -> Result<DoctorSettings, UsageError> {
+        let env = |name: &str| (name == "POD_NAMESPACE").then(|| "canaries".to_owned());
+        match parse(line.split_whitespace().map(Into::into).collect(), &env)? {
+            Command::Doctor(settings) => Ok(settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn it_asks_whom_it_is_told_to_ask() {
-        let settings = |line: &str| parse(line.split_whitespace().map(Into::into).collect(), &|_| None);
-        let Ok(Command::Doctor(urls)) = settings("doctor --url http://a --json") else { panic!() };
-        assert!(matches!(&urls.canaries, Canaries::Urls(urls) if urls.len() == 1) && urls.json);
-        let Ok(Command::Doctor(service)) = settings("doctor --namespace n") else { panic!() };
+    fn it_asks_the_canaries_that_it_is_told_to_ask() {
+        let urls = settings("doctor --url http://a --json").unwrap();
+        assert!(matches!(&urls.reports, Reports::Asked(Canaries::Urls(urls)) if urls.len() == 1) && urls.json);
+        let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
-        assert_eq!(service, DoctorSettings { canaries: Canaries::Service { name, port: 9_877 }, json: false });
+        let reports = Reports::Asked(Canaries::Service { name, port: 9_877 });
+        assert_eq!(service, DoctorSettings { reports, json: false, watch: None });
         assert!(settings("doctor --url a").unwrap_err().0.contains("http://HOST"));
+    }
+
+    #[test]
+    fn it_reads_reports_and_looks_again() {
+        let read = |line: &str| settings(line).unwrap();
+        assert_eq!(read("doctor --rows -").reports, Reports::Read(RowsFile::StandardInput));
+        let watched = read("doctor --rows ./a/b --watch");
+        assert_eq!(watched.reports, Reports::Read(RowsFile::Path("./a/b".into())));
+        assert_eq!(watched.watch, Some(INTERVAL));
+        assert_eq!(read("doctor --watch --interval 2s").watch, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_one_line_that_says_so() {
+        for (line, parts) in [
+            ("--rows a --url http://a", ["--url", "--rows"]),
+            ("--rows a --service s", ["--service", "--rows"]),
+            ("--rows a --namespace n", ["--namespace", "--rows"]),
+            ("--rows a --port 80", ["--port", "--rows"]),
+            ("--rows a --rows b", ["--rows", "one file"]),
+            ("--rows", ["--rows", "expected a value"]),
+            ("--rows=", ["--rows \"\"", "standard input"]),
+            ("--rows - --watch", ["--rows -", "--watch"]),
+            ("--interval 2s", ["--interval", "--watch"]),
+            ("--watch --interval 1ms", ["--interval", "1s"]),
+        ] {
+            let error = settings(&format!("doctor {line}")).unwrap_err().0;
+            assert!(parts.iter().all(|part| error.contains(part)) && error.lines().count() == 1, "{line}: {error}");
+        }
     }
 }

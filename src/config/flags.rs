@@ -148,6 +148,11 @@ pub const FLEET: &[Flag] = &[
 #[rustfmt::skip]
 pub const DOCTOR: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
+    Flag { name: "rows", value: Some("FILE"), env: None, default: "",
+        help: "Judge these reports instead, off line: what /api/v1/mesh answers, or a report of /api/v1/peers per line; -: standard input" },
+    Flag { name: "watch", value: None, env: None, default: "",
+        help: "Again and again, until Ctrl-C; prints what has changed, with the time" },
+    Flag { name: "interval", value: Some("DURATION"), env: None, default: "10s", help: "With --watch: how often, 1s to 300s" },
     Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
 ];
 

@@ -15,7 +15,7 @@ mod typed;
 
 pub use canaries::{Canaries, CanaryUrl, Host};
 pub use demo::DemoSettings;
-pub use doctor::DoctorSettings;
+pub use doctor::{DoctorSettings, Reports, RowsFile};
 pub use fleet::{Column, FleetSettings};
 pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::{PingSettings, PingTarget};

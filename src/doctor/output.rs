@@ -1,14 +1,14 @@
 //! What an operator reads, or a program.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::reading::{Missing, OldList, Told};
-use crate::config::CanaryUrl;
+use super::Outcome;
+use super::reading::{Missing, OldList, Reading};
 use crate::console::printable;
-use crate::fleet::ask::AskError;
-use crate::mesh::matrix::{Matrix, Presence};
+use crate::limits::{ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX};
+use crate::mesh::matrix::Presence;
 use crate::mesh::row::Network;
 use crate::mesh::verdicts::{self, Direction, Kind, OfNetwork, Verdict};
 
@@ -18,11 +18,13 @@ pub struct Report {
     /// All in one line.
     headline: String,
     /// The gravest first.
-    verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Verdict>,
     /// Nodes without a row, or with half of one.
-    missing: Vec<Missing>,
+    pub missing: Vec<Missing>,
     /// Canaries that were asked, and have not answered as they should.
     pub unanswered: Vec<Unanswered>,
+    /// What of a file is no report.
+    pub unread: Vec<Unread>,
     /// Rows that were judged.
     pub rows: usize,
     /// Nodes that are known, by their rows or as somebody's peers.
@@ -46,7 +48,7 @@ pub struct Report {
 }
 
 /// A canary that was asked, and has not answered as it should.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unanswered {
     /// Where.
     pub url: String,
@@ -54,16 +56,38 @@ pub struct Unanswered {
     pub error: String,
 }
 
+/// A part of a file that is no report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unread {
+    /// Its line, from 1 on; none if it is not one line.
+    pub line: Option<usize>,
+    /// Why.
+    pub error: String,
+}
+
+impl Unread {
+    /// The file has more than is judged.
+    pub fn too_much() -> Self {
+        let mebibytes = ROWS_MESH_BYTES_MAX >> 20;
+        let error = format!("more than {ROWS_NODES_MAX} nodes or {mebibytes} MiB of links: the rest is not judged");
+        Self { line: None, error }
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(out, "line {line}: {}", self.error),
+            None => out.write_str(&self.error),
+        }
+    }
+}
+
 impl Report {
-    /// Of what was judged.
-    pub fn new<'a>(
-        matrix: &Matrix,
-        verdicts: Vec<Verdict>,
-        missing: Vec<Missing>,
-        rows: usize,
-        told: Told,
-        failed: impl Iterator<Item = (&'a CanaryUrl, &'a AskError)>,
-    ) -> Self {
+    /// Judges what was read.
+    pub fn judged(reading: Reading) -> Self {
+        let (matrix, missing, rows, told) = reading.finish();
+        let verdicts = verdicts::judge(&matrix);
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
@@ -72,12 +96,11 @@ impl Report {
         // A mesh may know of nodes that none of its rows names.
         let not_gathered = not_gathered.max(told.not_gathered);
         Self {
-            headline: verdicts::headline(&verdicts, matrix),
+            headline: verdicts::headline(&verdicts, &matrix),
             verdicts,
             missing,
-            unanswered: failed
-                .map(|(url, error)| Unanswered { url: url.to_string(), error: error.to_string() })
-                .collect(),
+            unanswered: Vec::new(),
+            unread: Vec::new(),
             rows,
             nodes: matrix.node_count(),
             not_gathered,
@@ -89,41 +112,71 @@ impl Report {
             watchers_missing: told.watchers_missing,
             old_lists: told.old_lists,
         }
+        .with_true_headline()
     }
 
-    /// Whether everybody has answered, something was measured, and nothing is wrong.
-    pub fn is_well(&self) -> bool {
-        self.verdicts.is_empty() && self.missing.is_empty() && self.unanswered.is_empty() && self.links > 0
+    /// The same, with the canaries that have not answered.
+    pub fn with_unanswered(self, unanswered: Vec<Unanswered>) -> Self {
+        Self { unanswered, ..self }.with_true_headline()
     }
 
-    /// As one object on one line.
-    pub fn json(&self) -> String {
-        serde_json::to_string(self).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+    /// The same, with what of the file was not read.
+    pub fn with_unread(self, unread: Vec<Unread>) -> Self {
+        Self { unread, ..self }.with_true_headline()
     }
 
-    /// As lines.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}\n", printable(&self.headline));
-        // Into memory: it cannot fail.
-        for verdict in &self.verdicts {
-            let _ = write!(text, "\n{}\n    {}\n", title(verdict), printable(&verdict.evidence));
+    /// A headline knows the reports that were judged, and not that others are missing.
+    fn with_true_headline(mut self) -> Self {
+        let parts = [
+            (self.missing.len(), "node", "without a whole report"),
+            (self.unanswered.len(), "canary", "asked in vain"),
+            (self.unread.len(), "part", "of the input not read"),
+        ];
+        if self.outcome() == Outcome::Unknown && self.links > 0 {
+            let parts = parts.iter().filter(|(number, ..)| *number > 0);
+            let parts: Vec<String> = parts
+                .map(|(number, of, what)| {
+                    let of = if *number > 1 && *of == "canary" { "canarie" } else { of };
+                    format!("{} {what}", count(*number, of))
+                })
+                .collect();
+            self.headline = format!("nothing found, but not all was judged: {}", parts.join(", "));
         }
-        // Of the others a verdict tells, with what else is known of them.
-        let untold = |missing: &&Missing| {
+        self
+    }
+
+    /// Whether rows or pairs did not fit.
+    pub const fn is_cut(&self) -> bool {
+        self.not_kept > 0
+    }
+
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        if !self.verdicts.is_empty() {
+            return Outcome::Found;
+        }
+        let is_whole = self.missing.is_empty() && self.unanswered.is_empty() && self.unread.is_empty();
+        if is_whole && self.links > 0 { Outcome::Well } else { Outcome::Unknown }
+    }
+
+    /// Nodes without a whole row of which no verdict tells.
+    pub fn untold(&self) -> impl Iterator<Item = &Missing> {
+        let is_told = |missing: &Missing| {
             let is_it = |verdict: &Verdict| verdict.kind == Kind::AgentUnreachable && verdict.subject == missing.node;
-            !self.verdicts.iter().any(is_it)
+            self.verdicts.iter().any(is_it)
         };
-        for (place, Missing { node, error }) in self.missing.iter().filter(untold).enumerate() {
-            let head = if place == 0 { "\nMissing:\n" } else { "" };
-            let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
-        }
-        for (place, OldList { node, age_seconds }) in self.old_lists.iter().enumerate() {
-            let head =
-                if place == 0 { "\nOld peer lists, so that who joined or left since is told wrongly:\n" } else { "" };
-            let age = age_seconds.map_or_else(|| "never had one".to_owned(), |age| format!("{:.0} min", age / 60.0));
-            let _ = writeln!(text, "{head}    {}: {age}", printable(node));
-        }
-        let _ = write!(text, "\nJudged: {} of {} nodes, {} links", self.rows, self.members, self.links);
+        self.missing.iter().filter(move |missing| !is_told(missing))
+    }
+
+    /// The headline.
+    pub fn headline(&self) -> String {
+        printable(&self.headline)
+    }
+
+    /// How much was judged: one line.
+    pub fn extent(&self) -> String {
+        // Into memory: it cannot fail.
+        let mut text = format!("Judged: {} of {} nodes, {} links", self.rows, self.members, self.links);
         if self.networks.len() > 1 {
             let _ = write!(text, " on the {} networks", self.networks.join(" and "));
         }
@@ -141,7 +194,33 @@ impl Report {
         if self.not_kept > 0 {
             let _ = write!(text, " Did not fit: {}.", count(self.not_kept, "row or link"));
         }
-        text.push('\n');
+        text
+    }
+
+    /// As one object on one line.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+    }
+
+    /// As lines.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.headline());
+        // Into memory: it cannot fail.
+        for verdict in &self.verdicts {
+            let _ = write!(text, "\n{}\n    {}\n", title(verdict), printable(&verdict.evidence));
+        }
+        // Of the others a verdict tells, with what else is known of them.
+        for (place, Missing { node, error }) in self.untold().enumerate() {
+            let head = if place == 0 { "\nMissing:\n" } else { "" };
+            let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
+        }
+        for (place, OldList { node, age_seconds }) in self.old_lists.iter().enumerate() {
+            let head =
+                if place == 0 { "\nOld peer lists, so that who joined or left since is told wrongly:\n" } else { "" };
+            let age = age_seconds.map_or_else(|| "never had one".to_owned(), |age| format!("{:.0} min", age / 60.0));
+            let _ = writeln!(text, "{head}    {}: {age}", printable(node));
+        }
+        let _ = writeln!(text, "\n{}", self.extent());
         text
     }
 }
@@ -154,7 +233,17 @@ fn count_of(number: u64, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-fn title(verdict: &Verdict) -> String {
+/// What is found, where and since when.
+pub fn title(verdict: &Verdict) -> String {
+    let mut title = finding(verdict);
+    if let Some(since) = verdict.since_unix_seconds {
+        let _ = write!(title, ", since {}", moment(since));
+    }
+    title
+}
+
+/// What is found, and where.
+pub fn finding(verdict: &Verdict) -> String {
     let subject = printable(&verdict.subject);
     let network = match verdict.network {
         OfNetwork::Pod => "pod network",
@@ -165,22 +254,30 @@ fn title(verdict: &Verdict) -> String {
         Direction::In => format!(", {back}"),
         Direction::Both => String::new(),
     };
-    let mut title = match verdict.kind {
+    match verdict.kind {
         Kind::Node => format!("node {subject}{}, {network}", way("what it sends", "what is sent to it")),
         Kind::Link => format!("link {subject}{}, {network}", way("that way", "the way back")),
         Kind::ZonePair => format!("zones {subject}{}, {network}", way("that way", "the way back")),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
-    };
-    if let Some(since) = verdict.since_unix_seconds {
-        let _ = write!(title, ", since {}", moment(since));
     }
-    title
 }
 
 /// A moment in UTC, to the minute: what verdicts know is no finer.
 fn moment(unix_seconds: u64) -> String {
-    let (days, minutes) = (unix_seconds / 86_400, unix_seconds % 86_400 / 60);
+    let minutes = unix_seconds % 86_400 / 60;
+    format!("{} {:02}:{:02} UTC", date(unix_seconds), minutes / 60, minutes % 60)
+}
+
+/// A moment in UTC, to the second.
+pub fn stamp(unix_seconds: u64) -> String {
+    let seconds = unix_seconds % 86_400;
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("{} {hours:02}:{minutes:02}:{:02} UTC", date(unix_seconds), seconds % 60)
+}
+
+fn date(unix_seconds: u64) -> String {
+    let days = unix_seconds / 86_400;
     // Years that begin in March have their odd day last; eras of 400 of them are alike. 719,468 days lie between the
     // first of March of year 0 and 1970.
     let day = days + 719_468;
@@ -191,7 +288,7 @@ fn moment(unix_seconds: u64) -> String {
     let of_month = of_year - (153 * month + 2) / 5 + 1;
     let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let year = era * 400 + year + next;
-    format!("{year:04}-{month:02}-{of_month:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+    format!("{year:04}-{month:02}-{of_month:02}")
 }
 
 #[cfg(test)]
@@ -218,9 +315,8 @@ mod tests {
             );
             reading.row(0, row.as_bytes()).expect("a row");
         }
-        let (matrix, missing, rows, told) = reading.finish();
-        let report = Report::new(&matrix, verdicts::judge(&matrix), missing, rows, told, std::iter::empty());
-        assert!(report.is_well());
+        let report = Report::judged(reading);
+        assert_eq!(report.outcome(), Outcome::Well);
         assert_eq!(
             report.text(),
             "all well as far as measured: nothing is known of 38 nodes\n\n\
@@ -246,6 +342,8 @@ mod tests {
             (4_107_542_400, "2100-03-01 00:00 UTC"),
         ] {
             assert_eq!(moment(unix_seconds), text);
+            assert_eq!(stamp(unix_seconds).replace(&format!(":{:02} UTC", unix_seconds % 60), " UTC"), text);
         }
+        assert_eq!(stamp(951_782_399), "2000-02-28 23:59:59 UTC");
     }
 }

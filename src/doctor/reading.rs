@@ -13,8 +13,10 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::limits::{CANARIES_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
-use crate::mesh::matrix::Matrix;
+use crate::limits::{
+    CANARIES_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX, ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX,
+};
+use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
 
@@ -33,9 +35,15 @@ pub enum NoRow {
     /// More than an agent can have.
     #[error("more than {PEER_SLOTS_MAX} peers")]
     Peers,
+    /// An agent names each node once at one network and address family.
+    #[error("it names {0} twice")]
+    Twice(String),
+    /// The document has the row of this node already.
+    #[error("a second report of {0}, which is not judged")]
+    Repeated(String),
     /// More than a mesh can have.
-    #[error("more than {CANARIES_MAX} rows")]
-    Rows,
+    #[error("more than {0} rows")]
+    Rows(usize),
 }
 
 /// Why a text is not what stands behind the rows of a mesh.
@@ -50,9 +58,11 @@ pub enum NoFields {
 }
 
 /// What was read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reading {
     matrix: Matrix,
+    /// Rows that are taken, and lines that a document may have.
+    rows_max: usize,
     /// Sources whose row was taken, and from which document.
     taken: HashMap<String, usize>,
     /// Whose probed address it is, as the rows say; at most as many as an agent has peers.
@@ -110,12 +120,54 @@ pub struct Missing {
 
 /// What stands behind the rows of a mesh.
 #[derive(Deserialize)]
-struct Fields {
-    missing: Vec<Missing>,
-    not_gathered: usize,
+pub struct Fields {
+    /// Nodes without a row.
+    pub missing: Vec<Missing>,
+    /// Nodes that were not asked for theirs.
+    pub not_gathered: usize,
+}
+
+/// A row that was read as a whole.
+#[derive(Deserialize)]
+pub struct WholeRow<'a> {
+    /// What measured.
+    #[serde(borrow)]
+    pub source: Source<'a>,
+    /// What it measured.
+    #[serde(borrow)]
+    pub peers: Vec<PeerRow<'a>>,
+}
+
+impl Default for Reading {
+    /// For what canaries answer.
+    fn default() -> Self {
+        Self::within(Bounds::AGENT, CANARIES_MAX)
+    }
 }
 
 impl Reading {
+    /// For reports that are judged off line: no agent's memory is at stake.
+    pub fn off_line() -> Self {
+        let bounds = Bounds { rows: ROWS_NODES_MAX, nodes: ROWS_NODES_MAX, bytes: ROWS_MESH_BYTES_MAX };
+        Self::within(bounds, ROWS_NODES_MAX)
+    }
+
+    fn within(bounds: Bounds, rows_max: usize) -> Self {
+        Self {
+            matrix: Matrix::within(bounds),
+            rows_max,
+            taken: HashMap::new(),
+            owners: HashMap::new(),
+            missing: Vec::new(),
+            told: Told::default(),
+        }
+    }
+
+    /// How many rows are read of all documents together, and of each.
+    pub const fn rows_max(&self) -> usize {
+        self.rows_max
+    }
+
     /// A row, from one of several documents.
     ///
     /// # Errors
@@ -123,6 +175,20 @@ impl Reading {
     pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), NoRow> {
         let mut begun = None;
         let read = self.objects(document, text, &mut begun);
+        self.end_row(document, begun, read)
+    }
+
+    /// A row that was read as a whole, from one of several documents.
+    ///
+    /// # Errors
+    /// As [`Reading::row`].
+    pub fn whole_row(&mut self, document: usize, row: &WholeRow<'_>) -> Result<(), NoRow> {
+        let begun = self.begin_row(document, &row.source)?;
+        let read = row.peers.iter().enumerate().try_for_each(|(before, peer)| self.peer(peer, before));
+        self.end_row(document, Some(begun), read)
+    }
+
+    fn end_row(&mut self, document: usize, begun: Option<String>, read: Result<(), NoRow>) -> Result<(), NoRow> {
         let Some(node) = begun else { return read };
         match &read {
             Ok(()) => self.matrix.end_row(),
@@ -137,38 +203,53 @@ impl Reading {
         let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
         while let Some(object) = splitter.next(&mut rest)? {
             match object {
-                Object::Source(text) => {
-                    let source: Source<'_> = serde_json::from_slice(text)?;
-                    if source.node.len() > NAME_BYTES_MAX {
-                        return Err(NoRow::Name);
-                    }
-                    if self.taken.contains_key(&*source.node) {
-                        continue;
-                    }
-                    if self.taken.len() == CANARIES_MAX {
-                        return Err(NoRow::Rows);
-                    }
-                    self.taken.insert(source.node.clone().into_owned(), document);
-                    self.matrix.begin_row(&source);
-                    self.told.take(&source);
-                    *begun = Some(source.node.into_owned());
-                }
+                Object::Source(text) => match self.begin_row(document, &serde_json::from_slice(text)?) {
+                    Ok(node) => *begun = Some(node),
+                    // Meshes overlap. Whether the rest is a row is looked at all the same.
+                    Err(NoRow::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
+                    Err(error) => return Err(error),
+                },
                 Object::Peer(text) if begun.is_some() => {
-                    let peer: PeerRow<'_> = serde_json::from_slice(text)?;
+                    self.peer(&serde_json::from_slice(text)?, peers)?;
                     peers += 1;
-                    if peers > PEER_SLOTS_MAX {
-                        return Err(NoRow::Peers);
-                    }
-                    self.learn_owner(&peer);
-                    self.matrix.peer(&peer);
                 }
                 Object::Peer(_) => {}
             }
         }
-        splitter.end()?;
         // The splitter finds objects and their end, and takes anything between them.
-        serde_json::from_slice::<IgnoredAny>(text)?;
-        Ok(())
+        match (splitter.end(), serde_json::from_slice::<IgnoredAny>(text)) {
+            (Ok(()), json) => Ok(json.map(drop)?),
+            // Another object, and whole.
+            (Err(_), Ok(_)) => Err(SplitError::NotARow.into()),
+            (Err(error), Err(_)) => Err(error.into()),
+        }
+    }
+
+    /// Begins the row of a source of which none was taken. Returns its name.
+    fn begin_row(&mut self, document: usize, source: &Source<'_>) -> Result<String, NoRow> {
+        if source.node.len() > NAME_BYTES_MAX {
+            return Err(NoRow::Name);
+        }
+        let node = source.node.clone().into_owned();
+        if self.taken.contains_key(&node) {
+            return Err(NoRow::Repeated(node));
+        }
+        if self.taken.len() == self.rows_max {
+            return Err(NoRow::Rows(self.rows_max));
+        }
+        self.taken.insert(node.clone(), document);
+        self.matrix.begin_row(source);
+        self.told.take(source);
+        Ok(node)
+    }
+
+    /// A peer of the row that was begun, of which `before` came before.
+    fn peer(&mut self, peer: &PeerRow<'_>, before: usize) -> Result<(), NoRow> {
+        if before == PEER_SLOTS_MAX {
+            return Err(NoRow::Peers);
+        }
+        self.learn_owner(peer);
+        if self.matrix.peer(peer) { Ok(()) } else { Err(NoRow::Twice(peer.node.clone().into_owned())) }
     }
 
     fn learn_owner(&mut self, peer: &PeerRow<'_>) {
@@ -185,7 +266,15 @@ impl Reading {
     /// # Errors
     /// It is something else, or too much; then none of it is kept.
     pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), NoFields> {
-        let Fields { missing, not_gathered } = serde_json::from_slice(text)?;
+        self.whole_fields(document, serde_json::from_slice(text)?)
+    }
+
+    /// The same, already read.
+    ///
+    /// # Errors
+    /// [`NoFields::Missing`]; then none of it is kept.
+    pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), NoFields> {
+        let Fields { missing, not_gathered } = fields;
         if self.missing.len() + missing.len() > MISSING_MAX {
             return Err(NoFields::Missing);
         }
@@ -320,8 +409,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_liar_is_bounded() {
-        let peer = r#"{"node":"b"}"#;
-        let row = |peers: usize| format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, vec![peer; peers].join(","));
+        let row = |peers: usize| {
+            let peers: Vec<String> = (0..peers).map(|n| format!(r#"{{"node":"p{n}"}}"#)).collect();
+            format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, peers.join(","))
+        };
         Reading::default().row(0, row(PEER_SLOTS_MAX).as_bytes()).unwrap();
         let error = Reading::default().row(0, row(PEER_SLOTS_MAX + 1).as_bytes()).unwrap_err();
         assert!(matches!(error, NoRow::Peers), "{error}");
@@ -331,7 +422,7 @@ mod tests {
         for number in 0..CANARIES_MAX {
             reading.row(0, source(&number.to_string()).as_bytes()).unwrap();
         }
-        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows)));
+        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows(CANARIES_MAX))));
         reading.row(1, source("7").as_bytes()).unwrap();
         let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
         assert!(matches!(Reading::default().row(0, long.as_bytes()), Err(NoRow::Name)));
@@ -343,6 +434,47 @@ mod tests {
         reading.fields(0, many(MISSING_MAX).as_bytes()).unwrap();
         assert!(matches!(reading.fields(0, many(1).as_bytes()), Err(NoFields::Missing)));
         assert_eq!(reading.finish().1.len(), MISSING_MAX);
+    }
+
+    #[test]
+    fn a_row_that_names_a_node_twice_is_none_and_what_came_before_counts() {
+        let mut reading = Reading::default();
+        let twice = row("n1", &["n2", "n3", "n2", "n4"]);
+        let error = reading.row(0, twice.as_bytes()).unwrap_err();
+        assert!(matches!(&error, NoRow::Twice(node) if node == "n2"), "{error}");
+        // At its other network and by the other protocol it is another object.
+        let thrice = row("n2", &["n1", "n1", "n1"]);
+        let thrice = thrice.replacen("\"pod\"", "\"node\"", 1).replacen("\"icmp\"", "\"icmpv6\"", 2);
+        let thrice = thrice.replacen("\"icmpv6\"", "\"icmp\"", 1);
+        reading.row(0, thrice.as_bytes()).unwrap();
+        let (matrix, missing, _, _) = reading.finish();
+        let error = "not a row: it names n2 twice".to_owned();
+        assert_eq!(missing, [Missing { node: "n1".into(), error }]);
+        assert_eq!((presences(&matrix)[0].1, matrix.cell_count()), (Presence::Broken, 2 + 3));
+    }
+
+    #[test]
+    fn a_second_row_of_a_document_is_refused_and_that_of_another_document_passed_over() {
+        let mut reading = Reading::default();
+        reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
+        let error = reading.row(0, row("n1", &["n3"]).as_bytes()).unwrap_err();
+        assert!(matches!(&error, NoRow::Repeated(node) if node == "n1"), "{error}");
+        reading.row(1, row("n1", &["n3"]).as_bytes()).unwrap();
+        let (matrix, missing, rows, _) = reading.finish();
+        assert_eq!((matrix.cell_count(), missing.len(), rows), (1, 0, 1));
+    }
+
+    #[test]
+    fn off_line_there_is_room_for_what_no_agent_may_keep() {
+        let mut reading = Reading::off_line();
+        let names: Vec<String> = (0..24).map(|n| format!("n{n}")).collect();
+        let peers: Vec<&str> = names.iter().map(String::as_str).collect();
+        for number in 0..=CANARIES_MAX {
+            reading.row(0, row(&format!("source-{number}"), &peers).as_bytes()).unwrap();
+        }
+        let (matrix, missing, rows, _) = reading.finish();
+        assert_eq!((rows, missing.len(), matrix.cell_count()), (CANARIES_MAX + 1, 0, (CANARIES_MAX + 1) * 24));
+        assert_eq!((matrix.not_kept().rows, matrix.not_kept().cells), (0, 0));
     }
 
     #[test]

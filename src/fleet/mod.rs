@@ -55,7 +55,7 @@ pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
 ///
 /// # Errors
 /// As `asking`, and where there is no event loop.
-pub fn on_event_loop<T>(asking: impl Future<Output = Result<T, FleetError>>) -> Result<T, FleetError> {
+pub fn on_event_loop<T, E: From<FleetError>>(asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().map_err(system("start an event loop"))?;
     let done = runtime.block_on(asking);

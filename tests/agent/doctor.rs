@@ -21,7 +21,7 @@ impl Routes for Documents {
 }
 
 /// A server with this mesh, and its URL.
-fn serve(mesh: String) -> (Server, String) {
+pub fn serve(mesh: String) -> (Server, String) {
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     let server = bound.start(1, Arc::new(Documents(BTreeMap::from([("/api/v1/mesh", mesh)])))).expect("a server");
     let url = format!("http://{}", server.local_addr());
@@ -31,10 +31,10 @@ fn serve(mesh: String) -> (Server, String) {
 /// Since when what loses does, in Unix seconds: 90 s ago.
 static BEGUN: LazyLock<u64> = LazyLock::new(|| clock::realtime().as_secs() - 90);
 
-const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+pub const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
 /// What `source` measured: of 60 probes to each other node those were lost that `lost` says.
-fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
+pub fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
     let peer = |peer: &&str| {
         let lost = lost(source, peer);
         json!({
@@ -53,17 +53,17 @@ fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
 }
 
 /// The document of these sources.
-fn mesh(sources: &[&str], lost: impl Fn(&str, &str) -> u64 + Copy, missing: &Value) -> String {
+pub fn mesh(sources: &[&str], lost: impl Fn(&str, &str) -> u64 + Copy, missing: &Value) -> String {
     let rows: Vec<String> = sources.iter().map(|source| row(source, lost) + "\n").collect();
     format!("{{\"rows\":[\n{}],\"missing\":{missing},\"not_gathered\":0,\"verdicts\":[]}}\n", rows.join(","))
 }
 
-fn none(_: &str, _: &str) -> u64 {
+pub fn none(_: &str, _: &str) -> u64 {
     0
 }
 
 /// All that is sent to n4, and nothing else.
-fn into_n4(_: &str, peer: &str) -> u64 {
+pub fn into_n4(_: &str, peer: &str) -> u64 {
     if peer == "n4" { 20 } else { 0 }
 }
 
@@ -120,7 +120,7 @@ fn who_is_missing_is_not_well() {
 }
 
 #[test]
-fn a_canary_that_does_not_answer_as_it_should_is_named_and_1() {
+fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
     let whole = mesh(&NODES, none, &json!([]));
     let (_well, well) = serve(whole.clone());
     let cut = whole.rfind("],\"missing\"").expect("fields");
@@ -130,13 +130,21 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_1() {
     let (_c, wrong) = serve(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
     for (bad, reason) in [(&nobody(), "connecting: "), (&page, strange), (&half, "it breaks off"), (&wrong, strange)] {
         let (code, text, log) = Run::of(&["doctor", "--url", &well, "--url", bad]);
-        assert_eq!(code, Some(1), "{text}{log}");
+        assert_eq!(code, Some(3), "{text}{log}");
         assert!(log.starts_with(&format!("kube-canary: {bad}: ")) && log.contains(reason), "{log}");
+        assert!(text.starts_with("nothing found, but not all was judged: 1 canary asked in vain"), "{text}");
         assert!(text.contains("Judged: 5 of 5 nodes, 20 links."), "{text}");
     }
     let (code, text, log) = Run::of(&["doctor", "--url", &nobody()]);
-    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert_eq!((code, text.as_str()), (Some(3), ""));
     assert!(log.ends_with("kube-canary: none of 1 canaries answers\n"), "{log}");
+}
+
+/// The same mesh, in which a row names n5 as its last peer and again, without the losses.
+fn names_twice(mesh: &str) -> String {
+    let end = mesh.find("]}\n,").expect("the end of a row");
+    let begin = mesh[..end].rfind("},{").expect("a last peer") + 2;
+    format!("{},{}{}", &mesh[..end], &mesh[begin..end], &mesh[end..])
 }
 
 #[test]
@@ -154,12 +162,14 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
         ("half a row", format!("{}\n{}", &whole[..line + 500], &whole[end..])),
         ("no word on what was not gathered", whole.replace(",\"not_gathered\":0", "")),
         ("a row with something between its objects", whole.replacen("},{\"address\"", "} {\"address\"", 1)),
+        ("a row that names a node twice", names_twice(&whole)),
         ("a row that broke off", broke_off.clone()),
     ] {
         assert_ne!(document, whole, "{what}");
         let (_server, url) = serve(document);
         let (code, text, log) = Run::of(&["doctor", "--url", &url]);
-        assert_eq!(code, Some(1), "{what}: {text}{log}");
+        assert_eq!(code, Some(3), "{what}: {text}{log}");
+        assert!(!text.starts_with("all well"), "{what}: {text}");
         assert!(
             text.contains("n4: broke off") || log.contains(&url) || log.contains("none of 1"),
             "{what}: {text}{log}"
@@ -170,7 +180,7 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
     let (_half, first) = serve(broke_off);
     let (_whole, second) = serve(lossy);
     let (code, text, _) = Run::of(&["doctor", "--url", &first, "--url", &second]);
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(3), "{text}");
     // What a mesh left out is told.
     let (_part, url) = serve(whole.replace("\"not_gathered\":0", "\"not_gathered\":7"));
     let (_, text, _) = Run::of(&["doctor", "--url", &url]);
@@ -211,7 +221,7 @@ fn a_mesh_without_an_end_is_given_up_by_its_size() {
         let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let server = bound.start(1, Arc::new(EndlessMesh(again))).expect("a server");
         let (code, _, log) = Run::of(&["doctor", "--url", &format!("http://{}", server.local_addr())]);
-        assert_eq!(code, Some(1), "{log}");
+        assert_eq!(code, Some(3), "{log}");
         assert!(log.contains(size), "{log}");
     }
 }

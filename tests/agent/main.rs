@@ -7,6 +7,7 @@ mod clients;
 mod common;
 mod demo;
 mod doctor;
+mod doctor_rows;
 mod fleet;
 mod golden;
 #[cfg(feature = "jemalloc-profiling")]

@@ -46,6 +46,8 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (vec!["fleet", "--url", "10.0.0.1:9877"], ["--url", "\"10.0.0.1:9877\"", "http://HOST:PORT"]),
         (vec!["fleet", "--sort", "size"], ["--sort", "\"size\"", "rss"]),
         (vec!["doctor", "--url", "https://a"], ["--url", "\"https://a\"", "http://HOST:PORT"]),
+        (vec!["doctor", "--rows", "a", "--url", "http://a"], ["--url", "--rows", "asks none"]),
+        (vec!["doctor", "--rows", "-", "--watch"], ["--rows -", "--watch", "expected a file"]),
         (vec!["version", "--yaml"], ["--yaml", "--json", ""]),
     ] {
         let said = refused(&arguments);

@@ -1,0 +1,94 @@
+//! The reports of canaries that are asked over HTTP.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use super::DoctorError;
+use super::lines::MeshLines;
+use super::output::{Report, Unanswered};
+use super::reading::Reading;
+use crate::config::{Canaries, CanaryUrl, Host};
+use crate::fleet::FleetError;
+use crate::fleet::ask::{self, AskError, Connection, More, within};
+use crate::http::client::GetError;
+use crate::limits::{CANARY_TIME, MESH_DOCUMENT_BYTES_MAX, MESH_TIME, ROW_BYTES_MAX};
+
+const MESH: &str = "/api/v1/mesh";
+const ROW: &str = "/api/v1/peers";
+/// How soon a canary that is busy with another's gathering is asked again.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Asks all, and judges what they answer.
+///
+/// # Errors
+/// [`DoctorError`]: no canary could be asked, or none has answered.
+pub async fn examine(canaries: &Canaries) -> Result<Report, DoctorError> {
+    let canary_urls = ask::whom(canaries).await.map_err(FleetError::from)?;
+    let mut reading = Reading::default();
+    let mut failed: Vec<(usize, AskError)> = Vec::new();
+    match canaries {
+        Canaries::Urls(_) => {
+            for (document, canary) in canary_urls.iter().enumerate() {
+                let asked = within(MESH_TIME, mesh(canary, document, &mut reading)).await;
+                failed.extend(asked.err().map(|error| (document, error)));
+            }
+        }
+        Canaries::Service { .. } => {
+            let ask_row = |canary: CanaryUrl| async move { within(CANARY_TIME, row(&canary)).await };
+            let take = |document, answer: Result<Vec<u8>, AskError>| {
+                let read = answer.and_then(|text| reading.row(document, &text).map_err(foreign(ROW)));
+                failed.extend(read.err().map(|error| (document, error)));
+            };
+            ask::each(&canary_urls, ask_row, take).await;
+            // Once all who have answered are known: who is at the address of one who has not.
+            for (document, error) in &failed {
+                if let Host::Address(address) = canary_urls[*document].host {
+                    reading.silent(*document, address, &error.to_string());
+                }
+            }
+        }
+    }
+    let unanswered = failed
+        .iter()
+        .map(|(at, error)| Unanswered { url: canary_urls[*at].to_string(), error: error.to_string() })
+        .collect();
+    let report = Report::judged(reading).with_unanswered(unanswered);
+    if report.rows == 0 { Err(DoctorError::Silent(report.unanswered)) } else { Ok(report) }
+}
+
+fn foreign<E: std::fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {
+    move |error| AskError::Foreign { path, reason: error.to_string() }
+}
+
+async fn row(canary: &CanaryUrl) -> Result<Vec<u8>, AskError> {
+    Ok(Connection::open(canary).await?.whole(ROW, ROW_BYTES_MAX).await?)
+}
+
+/// Reads one canary's mesh, and asks again while it is busy.
+async fn mesh(canary: &CanaryUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
+    loop {
+        match mesh_once(canary, document, reading).await {
+            Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+async fn mesh_once(canary: &CanaryUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
+    let (mut lines, mut bad) = (MeshLines::default(), None);
+    let read = |line: &[u8]| {
+        let row = lines.take(document, line, reading).map_err(foreign(MESH))?;
+        bad = bad.take().or(row);
+        Ok::<_, AskError>(More::Wanted)
+    };
+    let mut connection = Connection::open(canary).await?;
+    let is_whole = connection.lines(MESH, ROW_BYTES_MAX, MESH_DOCUMENT_BYTES_MAX, read).await?;
+    if let Some(bad) = bad {
+        return Err(foreign(MESH)(bad));
+    }
+    lines.end().map_err(foreign(MESH))?;
+    if is_whole { Ok(()) } else { Err(foreign(MESH)("it breaks off")) }
+}

@@ -1,0 +1,318 @@
+//! The reports of a file, or of standard input: the document of `/api/v1/mesh`, or a report per line.
+//!
+//! The first line that is not blank decides which of three forms it is:
+//!
+//! | it is | then |
+//! |---|---|
+//! | `{"rows":[` | the mesh as an agent writes it, a row per line |
+//! | the beginning of a mesh, or `{` alone | the same, or reports, as another tool has laid them out: read as a whole |
+//! | anything else | a report per line |
+//!
+//! In lines, one that is none does not keep the others from being judged. It is named with its number,
+//! and the judgement is not that all is well.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use serde::Deserialize;
+
+use super::lines::{HEAD, MeshLines, NoMesh};
+use super::output::{Report, Unread};
+use super::reading::{Fields, Missing, NoFields, NoRow, Reading, WholeRow};
+use crate::config::RowsFile;
+use crate::limits::{MESH_DOCUMENT_BYTES_MAX, ROW_BYTES_MAX, ROWS_BYTES_MAX, ROWS_UNREAD_NAMED_MAX};
+use crate::mesh::row::{PeerRow, Source};
+
+/// All reports of a file are of one document.
+const DOCUMENT: usize = 0;
+const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+/// How other encodings and compressed files begin, and what they are.
+const FOREIGN: [(&[u8], &str); 6] = [
+    (b"\xff\xfe", "UTF-16: convert it to UTF-8"),
+    (b"\xfe\xff", "UTF-16: convert it to UTF-8"),
+    (b"\x1f\x8b", "compressed by gzip: decompress it"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd: decompress it"),
+    (b"\xfd7zXZ", "compressed by xz: decompress it"),
+    (b"BZh", "compressed by bzip2: decompress it"),
+];
+
+/// Why a file has no report.
+#[derive(Debug, thiserror::Error)]
+#[error("--rows {file}: {reason}")]
+pub struct FileError {
+    file: String,
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("is {0} first")]
+    Foreign(&'static str),
+    #[error("is empty: expected the document of /api/v1/mesh, or a report of /api/v1/peers per line")]
+    Empty,
+    #[error("is a pipe or a device: --watch expects a file, because it reads it again each time")]
+    Once,
+    #[error("no report: {0}")]
+    NoReport(String),
+}
+
+/// Why a line, or the rest of the file, was not judged.
+#[derive(Debug, thiserror::Error)]
+enum NoLine {
+    #[error(transparent)]
+    Row(#[from] NoRow),
+    #[error(transparent)]
+    Mesh(#[from] NoMesh),
+    #[error(transparent)]
+    Fields(#[from] NoFields),
+    #[error(transparent)]
+    Parse(#[from] serde_json::Error),
+    #[error("neither a mesh (rows, missing, not_gathered) nor a report (source, peers)")]
+    Neither,
+    #[error("a line of more than {ROW_BYTES_MAX} bytes; what is behind it is not read")]
+    Long,
+    #[error("more than {ROWS_BYTES_MAX} bytes; the rest is not read")]
+    Bytes,
+    #[error("more than {MESH_DOCUMENT_BYTES_MAX} bytes that are not in lines")]
+    WholeBytes,
+}
+
+/// Judges the reports of a file.
+///
+/// # Errors
+/// [`FileError`]: no report could be read.
+pub fn examine(file: &RowsFile) -> Result<Report, FileError> {
+    let failed = |reason: Reason| FileError { file: file.to_string(), reason };
+    let read = match file {
+        RowsFile::StandardInput => read(&mut io::stdin().lock()),
+        RowsFile::Path(path) => File::open(path).and_then(|file| read(&mut BufReader::with_capacity(1 << 16, file))),
+    };
+    let (reading, unread) = read.map_err(Into::into).and_then(|read| read).map_err(failed)?;
+    let report = Report::judged(reading);
+    let unread = unread.into_iter().chain(report.is_cut().then(Unread::too_much)).collect();
+    let report = report.with_unread(unread);
+    if report.rows == 0 {
+        let first = report.unread.first().map_or_else(|| "a mesh without rows".into(), ToString::to_string);
+        return Err(failed(Reason::NoReport(first)));
+    }
+    Ok(report)
+}
+
+/// Expects a file that can be read again. A pipe cannot, and may keep its reader waiting for ever. A file
+/// that is not there now may be there later.
+///
+/// # Errors
+/// [`FileError`]: it is something else.
+pub fn expect_lasting(file: &RowsFile) -> Result<(), FileError> {
+    let is_once = match file {
+        RowsFile::StandardInput => true,
+        RowsFile::Path(path) => path.metadata().is_ok_and(|it| !it.is_file() && !it.is_dir()),
+    };
+    if is_once { Err(FileError { file: file.to_string(), reason: Reason::Once }) } else { Ok(()) }
+}
+
+/// What was not read, the first few by their lines.
+#[derive(Debug, Default)]
+struct Losses {
+    named: Vec<Unread>,
+    further: usize,
+}
+
+impl Losses {
+    fn add(&mut self, line: Option<usize>, error: impl Into<NoLine>) {
+        if self.named.len() == ROWS_UNREAD_NAMED_MAX {
+            self.further += 1;
+            return;
+        }
+        // A line is a text of its own to the parser.
+        let error = error.into().to_string();
+        let error = if line.is_some() { error.replace(" at line 1 column ", " at column ") } else { error };
+        self.named.push(Unread { line, error });
+    }
+
+    fn all(mut self) -> Vec<Unread> {
+        if self.further > 0 {
+            let error = format!("{} further lines could not be read either", self.further);
+            self.named.push(Unread { line: None, error });
+        }
+        self.named
+    }
+}
+
+/// A text that is read line by line, each and all within their limits.
+struct Text<'a, R> {
+    from: &'a mut R,
+    bytes_left: u64,
+    line: Vec<u8>,
+    number: usize,
+}
+
+impl<R: BufRead> Text<'_, R> {
+    /// Reads the next line that is not blank; its end may be missing from the last. Returns false if
+    /// there is none.
+    fn next(&mut self) -> io::Result<Result<bool, NoLine>> {
+        loop {
+            self.line.clear();
+            let most = self.bytes_left.min(ROW_BYTES_MAX as u64 + 1);
+            let read = (&mut *self.from).take(most).read_until(b'\n', &mut self.line)?;
+            self.number += 1;
+            self.bytes_left -= read as u64;
+            if self.line.len() > ROW_BYTES_MAX {
+                return Ok(Err(NoLine::Long));
+            }
+            if self.bytes_left == 0 {
+                return Ok(Err(NoLine::Bytes));
+            }
+            if read == 0 {
+                return Ok(Ok(false));
+            }
+            if self.number == 1 && self.line.starts_with(UTF8_MARK) {
+                self.line.drain(..UTF8_MARK.len());
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(Ok(true));
+            }
+        }
+    }
+}
+
+/// Reads all reports. The outer error is the system's.
+fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Reason>> {
+    if let Some((_, what)) = FOREIGN.iter().find(|(begin, _)| from.fill_buf().is_ok_and(|text| text.starts_with(begin)))
+    {
+        return Ok(Err(Reason::Foreign(what)));
+    }
+    let mut text = Text { from, bytes_left: ROWS_BYTES_MAX, line: Vec::new(), number: 0 };
+    let (mut reading, mut losses) = (Reading::off_line(), Losses::default());
+    match text.next()? {
+        Ok(false) => return Ok(Err(Reason::Empty)),
+        Err(error) if !begins_document(text.line.trim_ascii_start()) => {
+            return Ok(Err(Reason::NoReport(error.to_string())));
+        }
+        // A line, or a mesh in one line that is longer than others may be.
+        Ok(true) | Err(_) => {}
+    }
+    let first = text.line.trim_ascii();
+    if first == HEAD {
+        read_mesh(&mut text, &mut reading, &mut losses)?;
+    } else if begins_document(first) {
+        read_whole(&mut text, &mut reading, &mut losses)?;
+    } else {
+        read_lines(&mut text, &mut reading, &mut losses)?;
+    }
+    Ok(Ok((reading, losses.all())))
+}
+
+/// Whether a text begins as a mesh does, or as JSON that was laid out with indents.
+fn begins_document(line: &[u8]) -> bool {
+    let Some(rest) = line.strip_prefix(b"{") else { return false };
+    let rest = rest.trim_ascii();
+    rest.is_empty() || rest.starts_with(b"\"rows\"")
+}
+
+/// The mesh as an agent writes it, from its first line on.
+fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
+    let mut lines = MeshLines::default();
+    loop {
+        match lines.take(DOCUMENT, &text.line, reading) {
+            Ok(None) => {}
+            Ok(Some(bad)) => losses.add(Some(text.number), bad),
+            Err(error) => {
+                losses.add(Some(text.number), error);
+                return Ok(());
+            }
+        }
+        match text.next()? {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Err(error) = lines.end() {
+                    losses.add(None, error);
+                }
+                return Ok(());
+            }
+            Err(error) => {
+                losses.add(Some(text.number), error);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A report per line, from the first on.
+fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
+    let mut reports = 0;
+    loop {
+        reports += 1;
+        if reports > reading.rows_max() {
+            losses.add(Some(text.number), NoRow::Rows(reading.rows_max()));
+            return Ok(());
+        }
+        if let Err(error) = reading.row(DOCUMENT, text.line.trim_ascii()) {
+            losses.add(Some(text.number), error);
+        }
+        match text.next()? {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                losses.add(Some(text.number), error);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A mesh, or a report.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow)]
+    rows: Option<Vec<WholeRow<'a>>>,
+    missing: Option<Vec<Missing>>,
+    not_gathered: Option<usize>,
+    #[serde(borrow)]
+    source: Option<Source<'a>>,
+    #[serde(borrow)]
+    peers: Option<Vec<PeerRow<'a>>>,
+}
+
+/// Meshes and reports one after the other, however they are laid out, from the first line on.
+fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
+    // The parser counts lines, blank ones included.
+    let mut whole = vec![b'\n'; text.number - 1];
+    whole.append(&mut text.line);
+    let most = (MESH_DOCUMENT_BYTES_MAX as u64 + 1).saturating_sub(whole.len() as u64);
+    (&mut *text.from).take(most).read_to_end(&mut whole)?;
+    if whole.len() > MESH_DOCUMENT_BYTES_MAX {
+        losses.add(None, NoLine::WholeBytes);
+        return Ok(());
+    }
+    for document in serde_json::Deserializer::from_slice(&whole).into_iter::<Document<'_>>() {
+        let document = match document {
+            Ok(document) => document,
+            Err(error) => {
+                losses.add(None, error);
+                return Ok(());
+            }
+        };
+        match document {
+            Document { rows: Some(rows), missing: Some(missing), not_gathered: Some(not_gathered), .. } => {
+                for row in &rows {
+                    if let Err(error) = reading.whole_row(DOCUMENT, row) {
+                        losses.add(None, error);
+                    }
+                }
+                if let Err(error) = reading.whole_fields(DOCUMENT, Fields { missing, not_gathered }) {
+                    losses.add(None, error);
+                }
+            }
+            Document { rows: None, source: Some(source), peers: Some(peers), .. } => {
+                if let Err(error) = reading.whole_row(DOCUMENT, &WholeRow { source, peers }) {
+                    losses.add(None, error);
+                }
+            }
+            _ => losses.add(None, NoLine::Neither),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! `--watch`: the same judgement again and again, of which only changes are printed.
+//!
+//! What is kept is the last judgement, so memory does not grow with time. The traps: a look that fails does not
+//! end a verdict, since nothing was judged; figures differ with every look, and are no change; nobody may read
+//! the output any more for hours before there is something to write.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::output::{Report, finding, stamp, title};
+use super::{DoctorError, Outcome, examine, file};
+use crate::config::{DoctorSettings, Reports};
+use crate::console::{self, Reader, printable};
+use crate::fleet::{FleetError, system};
+use crate::limits::{PING_OUTPUT_RETRY, PING_WRITE_BYTES, WATCH_READER_TIME};
+use crate::mesh::verdicts::Verdict;
+use crate::stop::Stop;
+use crate::{allocator, clock};
+
+/// Looks until a signal comes, or nobody reads any more. Returns what the last look came to.
+///
+/// # Errors
+/// A signal handler, standard output, or a file that cannot be read again.
+pub async fn run(settings: &DoctorSettings, interval: Duration) -> Result<Outcome, DoctorError> {
+    let mut stop = Stop::new().map_err(system("handle signals"))?;
+    allocator::mark_baseline();
+    if let Reports::Read(file) = &settings.reports {
+        file::expect_lasting(file)?;
+    }
+    let (mut watched, mut outcome) = (Watched::default(), Outcome::Unknown);
+    loop {
+        let next = Instant::now() + interval;
+        let look = tokio::select! {
+            look = examine(&settings.reports) => look,
+            () = stop.asked() => return Ok(outcome),
+        };
+        outcome = look.as_ref().map_or(Outcome::Unknown, Report::outcome);
+        let changes = watched.take(look, clock::realtime().as_secs());
+        let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text() });
+        let is_read = tokio::select! {
+            is_read = show(text, next) => is_read?,
+            () = stop.asked() => return Ok(outcome),
+        };
+        if !is_read {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Prints what has changed, and waits for the next look. Returns whether somebody still reads.
+async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
+    let mut rest = text.as_deref().unwrap_or_default().as_bytes();
+    // In pieces that a pipe takes at once: a reader that takes nothing must not keep a signal from ending this.
+    while !rest.is_empty() {
+        match console::reader() {
+            Reader::Gone => return Ok(false),
+            Reader::Busy => tokio::time::sleep(PING_OUTPUT_RETRY).await,
+            Reader::Ready => {
+                let (piece, further) = rest.split_at(rest.len().min(PING_WRITE_BYTES));
+                if !console::print(piece).map_err(system("write to standard output"))? {
+                    return Ok(false);
+                }
+                rest = further;
+            }
+        }
+    }
+    loop {
+        if console::reader() == Reader::Gone {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        if now >= next {
+            return Ok(true);
+        }
+        sleep_until(next.min(now + WATCH_READER_TIME)).await;
+    }
+}
+
+/// What one entry is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    /// Kind, subject and network of a verdict, in words.
+    Verdict(String),
+    /// A node without a whole report, a canary that does not answer, or a line that is no report.
+    Unjudged(String),
+}
+
+/// An entry as it is shown.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// It is a change if this becomes another.
+    title: String,
+    /// The title with since when.
+    line: String,
+    /// The figures.
+    detail: String,
+    verdict: Option<Verdict>,
+}
+
+/// The last look.
+#[derive(Debug, Default)]
+struct Watched {
+    outcome: Option<Outcome>,
+    entries: BTreeMap<Key, Entry>,
+    /// Why the last look failed.
+    failed: Option<String>,
+}
+
+/// What is different from the last look.
+#[derive(Debug)]
+struct Changes {
+    unix_seconds: u64,
+    /// The first look after a start says how much it judged.
+    is_first: bool,
+    look: Result<Report, String>,
+    new: Vec<Entry>,
+    changed: Vec<Entry>,
+    over: Vec<Entry>,
+}
+
+impl Watched {
+    /// Takes a look. Returns what has changed, if anything has.
+    fn take(&mut self, look: Result<Report, DoctorError>, unix_seconds: u64) -> Option<Changes> {
+        let (is_first, failed_before) = (self.outcome.is_none(), self.failed.take());
+        let report = match look {
+            Ok(report) => report,
+            Err(error) => {
+                let error = error.to_string();
+                self.failed = Some(error.clone());
+                let is_news = failed_before.is_none_or(|before| before != error);
+                let [new, changed, over] = [const { Vec::new() }; 3];
+                return is_news.then_some(Changes {
+                    unix_seconds,
+                    is_first: false,
+                    look: Err(error),
+                    new,
+                    changed,
+                    over,
+                });
+            }
+        };
+        let outcome = self.outcome.replace(report.outcome());
+        let entries = entries(&report);
+        let before = std::mem::replace(&mut self.entries, entries);
+        let (mut new, mut changed) = (Vec::new(), Vec::new());
+        for (key, entry) in &self.entries {
+            match before.get(key) {
+                None => new.push(entry.clone()),
+                Some(known) if known.title != entry.title => changed.push(entry.clone()),
+                Some(_) => {}
+            }
+        }
+        let over: Vec<Entry> =
+            before.into_iter().filter(|(key, _)| !self.entries.contains_key(key)).map(|(_, entry)| entry).collect();
+        let is_same = new.is_empty() && changed.is_empty() && over.is_empty() && outcome == self.outcome;
+        let is_news = is_first || failed_before.is_some() || !is_same;
+        is_news.then_some(Changes { unix_seconds, is_first, look: Ok(report), new, changed, over })
+    }
+}
+
+/// All that a report finds, and all that it does not judge.
+fn entries(report: &Report) -> BTreeMap<Key, Entry> {
+    let mut entries = BTreeMap::new();
+    for verdict in &report.verdicts {
+        let key = format!("{:?} {} {:?}", verdict.kind, verdict.subject, verdict.network);
+        let entry = Entry {
+            title: finding(verdict),
+            line: title(verdict),
+            detail: printable(&verdict.evidence),
+            verdict: Some(verdict.clone()),
+        };
+        entries.insert(Key::Verdict(key), entry);
+    }
+    let mut unjudged = |what: String, error: &str| {
+        let (line, detail) = (format!("{what}: not judged"), printable(error));
+        entries.insert(Key::Unjudged(what), Entry { title: line.clone(), line, detail, verdict: None });
+    };
+    for missing in report.untold() {
+        unjudged(format!("report of {}", printable(&missing.node)), &missing.error);
+    }
+    for canary in &report.unanswered {
+        unjudged(canary.url.clone(), &canary.error);
+    }
+    for unread in &report.unread {
+        let what = unread.line.map_or_else(|| "a part of the file".to_owned(), |line| format!("line {line}"));
+        unjudged(what, &unread.error);
+    }
+    entries
+}
+
+impl Changes {
+    /// As lines: when, what it comes to, and what is new (`+`), different (`~`) or over (`-`).
+    fn text(&self) -> String {
+        let now = stamp(self.unix_seconds);
+        let report = match &self.look {
+            Ok(report) => report,
+            Err(error) => return format!("{now}: cannot judge: {}\n", printable(error)),
+        };
+        // Into memory: it cannot fail.
+        let mut text = format!("{now}: {}\n", report.headline());
+        for (mark, entries) in [("+", &self.new), ("~", &self.changed)] {
+            for entry in entries {
+                let _ = write!(text, "  {mark} {}\n      {}\n", entry.line, entry.detail);
+            }
+        }
+        for entry in &self.over {
+            let _ = writeln!(text, "  - {}", entry.title);
+        }
+        if self.is_first {
+            let _ = writeln!(text, "  {}", report.extent());
+        }
+        text
+    }
+
+    /// As one object on one line: that of a single look, with the time and which verdicts have changed.
+    fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            time_unix_seconds: u64,
+            error: Option<&'a str>,
+            new: Vec<&'a Verdict>,
+            changed: Vec<&'a Verdict>,
+            over: Vec<&'a Verdict>,
+            #[serde(flatten)]
+            report: Option<&'a Report>,
+        }
+        fn verdicts(entries: &[Entry]) -> Vec<&Verdict> {
+            entries.iter().filter_map(|entry| entry.verdict.as_ref()).collect()
+        }
+        let line = Line {
+            time_unix_seconds: self.unix_seconds,
+            error: self.look.as_ref().err().map(String::as_str),
+            new: verdicts(&self.new),
+            changed: verdicts(&self.changed),
+            over: verdicts(&self.over),
+            report: self.look.as_ref().ok(),
+        };
+        serde_json::to_string(&line).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::output::Unread;
+    use crate::doctor::reading::Reading;
+
+    const NODES: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// Four nodes. Of 60 probes to `b`, `lost` are lost.
+    fn look(lost: u32) -> Report {
+        let mut reading = Reading::off_line();
+        for source in &NODES {
+            let peer = |peer: &&str| {
+                let lost = if *peer == "b" { lost } else { 0 };
+                format!(
+                    r#"{{"node":"{peer}","zone":"z","recent":{{"seconds":60,"sent":60,"received":{},"lost":{lost}}}}}"#,
+                    60 - lost
+                )
+            };
+            let peers: Vec<String> = NODES.iter().filter(|node| *node != source).map(peer).collect();
+            let row = format!(r#"{{"source":{{"node":"{source}","zone":"z"}},"peers":[{}]}}"#, peers.join(","));
+            reading.row(0, row.as_bytes()).unwrap();
+        }
+        Report::judged(reading)
+    }
+
+    fn silent() -> Result<Report, DoctorError> {
+        Err(DoctorError::Silent(Vec::new()))
+    }
+
+    #[test]
+    fn only_what_has_changed_is_told() {
+        let mut watched = Watched::default();
+        let mut take = |look| watched.take(look, 951_782_399).map(|changes| changes.text());
+        let look = |lost| Ok(look(lost));
+        let begin = take(look(0));
+        let now = "2000-02-28 23:59:59 UTC";
+        assert_eq!(begin, Some(format!("{now}: all well\n  Judged: 4 of 4 nodes, 12 links.\n")));
+        assert_eq!(take(look(0)), None);
+        let bad = take(look(30)).unwrap();
+        assert!(bad.contains("\n  + node b, pod network\n      loses 50.0 %") && !bad.contains("Judged"), "{bad}");
+        // Other figures are no change.
+        assert_eq!(take(look(45)), None);
+        // A look that fails ends nothing, and is told once.
+        assert_eq!(take(silent()), Some(format!("{now}: cannot judge: none of 0 canaries answers\n")));
+        assert_eq!(take(silent()), None);
+        let again = take(look(45)).unwrap();
+        assert!(again.starts_with(now) && again.lines().count() == 1, "{again}");
+        let well = take(look(0));
+        assert_eq!(well, Some(format!("{now}: all well\n  - node b, pod network\n")));
+    }
+
+    #[test]
+    fn what_is_not_judged_is_told_when_it_begins_and_ends() {
+        let mut watched = Watched::default();
+        let mut take = |look: Report| watched.take(Ok(look), 0).map(|changes| changes.text());
+        let unread = |lines: &[usize]| {
+            let unread = |line: &usize| Unread { line: Some(*line), error: "not a row".into() };
+            look(0).with_unread(lines.iter().map(unread).collect())
+        };
+        let first = take(unread(&[2])).unwrap();
+        assert!(
+            first.contains("not all was judged: 1 part of the input not read\n  + line 2: not judged\n"),
+            "{first}"
+        );
+        let second = take(unread(&[2, 3])).unwrap();
+        assert!(second.contains("  + line 3: not judged\n") && !second.contains("line 2"), "{second}");
+        assert_eq!(take(unread(&[])).unwrap().matches("\n  - line ").count(), 2);
+    }
+}

@@ -1,0 +1,304 @@
+//! `kube-canary doctor --rows` and `--watch`: what it makes of reports in a file, and of changes.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::canary::directory;
+use crate::common::process::{Process, unique};
+use crate::common::until::until_so;
+use crate::doctor::{NODES, into_n4, mesh, none, row, serve};
+use crate::fleet::{Run, nobody};
+use crate::shim::PLAIN;
+
+/// A file that goes with the test.
+struct Reports(PathBuf);
+
+impl Reports {
+    fn of(bytes: impl AsRef<[u8]>) -> Self {
+        let file = Self(unique(directory(), "reports"));
+        file.become_(bytes);
+        file
+    }
+
+    /// Changes it as one step, so that no reader sees half of it.
+    fn become_(&self, bytes: impl AsRef<[u8]>) {
+        let new = self.0.with_extension("new");
+        fs::write(&new, bytes).and_then(|()| fs::rename(&new, &self.0)).expect("our directory is writable");
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path in UTF-8")
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Judges a file with these bytes: exit code, standard output, standard error.
+fn judge(bytes: impl AsRef<[u8]>, flags: &[&str]) -> (Option<i32>, String, String) {
+    let reports = Reports::of(bytes);
+    Run::of(&[&["doctor", "--rows", reports.path()], flags].concat())
+}
+
+fn judge_json(bytes: impl AsRef<[u8]>) -> (Option<i32>, Value) {
+    let (code, text, log) = judge(bytes, &["--json"]);
+    (code, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{log}")))
+}
+
+/// A report per line.
+fn lines(lost: impl Fn(&str, &str) -> u64 + Copy) -> String {
+    NODES.iter().map(|source| row(source, lost) + "\n").collect()
+}
+
+fn laid_out(text: &str) -> String {
+    let value: Value = serde_json::from_str(text).expect("JSON");
+    format!("{value:#}\n")
+}
+
+#[test]
+fn a_mesh_and_reports_in_lines_are_judged_alike_however_they_are_laid_out() {
+    let no_one = json!([]);
+    let forms = |lost: fn(&str, &str) -> u64| {
+        let (mesh, reports) = (mesh(&NODES, lost, &no_one), lines(lost));
+        let marked = |text: &str| format!("\u{feff}{text}");
+        [
+            mesh.clone(),
+            reports.clone(),
+            // Without the last end of a line, with those of another system, with blank ones, with a mark of UTF-8.
+            mesh.trim_end().to_owned(),
+            reports.trim_end().to_owned(),
+            mesh.replace('\n', "\r\n"),
+            reports.replace('\n', "\r\n"),
+            format!("\n \n{}", reports.replace('\n', "\n\n")),
+            format!("\n{mesh}\n\n"),
+            marked(&mesh),
+            marked(&reports),
+            // By other tools: in one line, and over many. A value orders its fields, so sources come last.
+            mesh.replace('\n', "") + "\n",
+            mesh.replace('\n', "").replacen("{\"rows\":[", "{ \"rows\" : [ ", 1),
+            laid_out(&mesh),
+            marked(&laid_out(&mesh)).replace('\n', "\r\n"),
+            reports.lines().map(laid_out).collect(),
+        ]
+    };
+    for (place, text) in forms(none).iter().enumerate() {
+        let (code, report) = judge_json(text);
+        assert_eq!((code, &report["rows"], &report["links"]), (Some(0), &json!(5), &json!(20)), "{place}: {report}");
+        assert_eq!((&report["headline"], &report["unread"]), (&json!("all well"), &json!([])), "{place}");
+    }
+    let (_server, url) = serve(mesh(&NODES, into_n4, &no_one));
+    let (_, asked, _) = Run::of(&["doctor", "--json", "--url", &url]);
+    let asked: Value = serde_json::from_str(&asked).expect("JSON");
+    for (place, text) in forms(into_n4).iter().enumerate() {
+        let (code, report) = judge_json(text);
+        assert_eq!((code, &report), (Some(1), &asked), "{place}");
+    }
+}
+
+#[test]
+fn standard_input_is_judged_like_a_file() {
+    for (lost, expected) in [(none as fn(&str, &str) -> u64, 0), (into_n4, 1)] {
+        let mut command = Command::new(PLAIN);
+        command.args(["doctor", "--rows", "-", "--json"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command, directory());
+        let (mut input, output) = process.pipes();
+        input.write_all(lines(lost).as_bytes()).expect("it reads");
+        drop(input);
+        let said = std::io::read_to_string(output).expect("text");
+        assert_eq!((process.end().code(), process.log().as_str()), (Some(expected), ""), "{said}");
+        let report: Value = serde_json::from_str(&said).expect("JSON");
+        assert_eq!(report["rows"], 5, "{report}");
+    }
+}
+
+#[test]
+fn what_is_no_report_is_named_by_its_line_and_3_and_never_well() {
+    let good = lines(none);
+    let whole = mesh(&NODES, none, &json!([]));
+    let line = |number: usize| good.lines().nth(number - 1).expect("a line");
+    let replaced = |number: usize, by: &str| good.replace(line(number), by);
+    let half = &line(3)[..line(3).len() / 2];
+    let twice = line(2).replacen("\"n3\"", "\"n1\"", 1);
+    for (what, text, said) in [
+        ("no JSON", replaced(3, "n3 is down"), "line 3: not a row"),
+        ("half a line", replaced(3, half), "line 3: broke off"),
+        ("the file ends within a line", good[..good.len() - 40].to_owned(), "line 5: broke off"),
+        ("no report", replaced(1, "{\"node\":\"n1\"}"), "line 1: not a row"),
+        ("the first line", replaced(1, "x"), "line 1: not a row"),
+        ("a list", replaced(3, "[]"), "line 3: not a row"),
+        ("two in a line", replaced(3, &format!("{0}{0}", line(3))), "line 3: not a row"),
+        ("a figure that is none", replaced(4, &line(4).replacen("60", "x", 1)), "line 4: expected value at column"),
+        ("a number that is negative", replaced(4, &line(4).replace("\"received\":60", "\"received\":-60")), "line 4: "),
+        (
+            "half of a surrogate pair",
+            replaced(4, &line(4).replacen("\"zone\":\"z\"", "\"zone\":\"\\ud800\"", 1)),
+            "line 4: ",
+        ),
+        ("a node twice", replaced(2, &twice), "line 2: it names n1 twice"),
+        ("a report twice", format!("{good}{}\n", line(1)), "line 6: a second report of n1"),
+        ("a mesh behind reports", format!("{good}{whole}"), "line 6: "),
+        ("a mesh behind a mesh", format!("{whole}{whole}"), "line 8: no rows in lines of their own"),
+        ("no end", whole[..whole.rfind("],\"missing\"").expect("fields")].to_owned(), "--rows: it breaks off"),
+        ("half of the end", whole[..whole.len() - 20].to_owned(), "line 7: EOF"),
+        ("a bad row of a mesh", whole.replacen("\"peers\":[{", "\"peers\":[[{", 1), "line 2: broke off"),
+        ("what is laid out over many lines breaks off", laid_out(line(1)) + "{\n", "EOF"),
+        ("a mesh without its end", laid_out(&whole).replace("\"not_gathered\"", "\"x\""), "neither a mesh"),
+    ] {
+        let (code, said_text, log) = judge(&text, &[]);
+        assert!(log.contains(said), "{what}: {log}{said_text}");
+        assert_eq!(code, Some(3), "{what}: {log}{said_text}");
+        assert!(!said_text.contains("all well"), "{what}: {said_text}");
+    }
+    // A fault that was found is worth more than a line that was not read.
+    let faulty = lines(into_n4);
+    let (code, report) = judge_json(faulty.replacen("{\"source\"", "{\"sauce\"", 1));
+    assert_eq!((code, &report["verdicts"][0]["subject"]), (Some(1), &json!("n4")), "{report}");
+    assert_eq!((&report["unread"][0]["line"], &report["rows"]), (&json!(1), &json!(4)), "{report}");
+}
+
+#[test]
+fn a_file_without_a_report_is_one_line_that_says_why_and_3() {
+    let whole = mesh(&NODES, none, &json!([]));
+    let utf16: Vec<u8> = [0xff, 0xfe].into_iter().chain(whole.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    for (what, bytes, said) in [
+        ("empty", Vec::new(), "is empty: expected the document of /api/v1/mesh"),
+        ("blank", b"\n \r\n".to_vec(), "is empty"),
+        ("only a mark", "\u{feff}".into(), "is empty"),
+        ("another text", b"<html>\n".to_vec(), "line 1: not a row"),
+        ("compressed", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec(), "compressed by gzip: decompress it first"),
+        ("UTF-16", utf16, "UTF-16: convert it to UTF-8 first"),
+        ("half of a mesh's head", b"{\"rows\":".to_vec(), "EOF"),
+        ("a mesh without rows", mesh(&[], none, &json!([])).into_bytes(), "a mesh without rows"),
+        ("a line without an end", vec![b'x'; (8 << 20) + 2], "a line of more than 8388608 bytes"),
+    ] {
+        let (code, text, log) = judge(bytes, &[]);
+        assert_eq!((code, text.as_str(), log.lines().count()), (Some(3), "", 1), "{what}: {log}");
+        assert!(log.starts_with("kube-canary: --rows ") && log.contains(said), "{what}: {log}");
+    }
+    for (path, said) in [("/nonexistent/reports", "No such file"), ("/", "Is a directory")] {
+        let (code, _, log) = Run::of(&["doctor", "--rows", path]);
+        assert_eq!(code, Some(3), "{log}");
+        assert!(log.contains(path) && log.contains("cannot be read") && log.contains(said), "{log}");
+    }
+}
+
+#[test]
+fn many_bad_lines_are_counted_and_not_all_named() {
+    let (code, report) = judge_json(lines(none) + &"x\n".repeat(1_000));
+    let unread = report["unread"].as_array().expect("a list");
+    assert_eq!((code, unread.len(), &unread[0]["line"]), (Some(3), 17, &json!(6)));
+    assert_eq!(unread[16], json!({"line": null, "error": "984 further lines could not be read either"}));
+}
+
+#[test]
+fn more_reports_than_an_agent_may_keep_are_judged_and_a_limit_is_named() {
+    // Nodes of which each probes two: none of them is one of `NODES`.
+    let report = |n: usize, of: usize| {
+        let peer = |n: usize| {
+            format!(
+                r#"{{"node":"m{n}","zone":"z","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.1","recent":{{"seconds":60,"sent":60,"received":60,"lost":0}}}}"#
+            )
+        };
+        format!(
+            "{{\"source\":{{\"node\":\"m{n}\",\"zone\":\"z\"}},\"peers\":[{},{}]}}\n",
+            peer((n + 1) % of),
+            peer((n + 2) % of)
+        )
+    };
+    let (code, judged) = judge_json((0..6_000).map(|n| report(n, 6_000)).collect::<String>());
+    assert_eq!((code, &judged["rows"], &judged["links"]), (Some(0), &json!(6_000), &json!(12_000)), "{judged}");
+    let (code, judged) = judge_json((0..50_002).map(|n| report(n, 50_002)).collect::<String>());
+    assert_eq!((code, &judged["rows"]), (Some(3), &json!(50_000)), "{}", judged["headline"]);
+    assert!(judged["unread"].to_string().contains("more than 50000"), "{}", judged["unread"]);
+}
+
+/// A watch of a file, whose output grows in another.
+fn watch(reports: &Reports, flags: &[&str]) -> Run {
+    Run::start(&[&["doctor", "--rows", reports.path(), "--watch", "--interval", "1s"], flags].concat())
+}
+
+#[test]
+fn a_watch_prints_changes_alone_and_ends_at_a_signal_with_the_last_outcome() {
+    let reports = Reports::of(lines(none));
+    let mut watching = watch(&reports, &[]);
+    until_so("it begins", || watching.text().contains("Judged: 5 of 5 nodes, 20 links."));
+    reports.become_(lines(into_n4));
+    until_so("it names the node", || watching.text().contains("  + node n4, pod network, since 20"));
+    // A file that is gone ends no verdict.
+    fs::remove_file(reports.path()).expect("our own");
+    until_so("it says that it cannot judge", || watching.text().contains("cannot judge: --rows "));
+    reports.become_(lines(none).replacen("{\"source\"", "{\"sauce\"", 1));
+    until_so("it ends the verdict, and is not well", || watching.text().contains("  - node n4, pod network\n"));
+    assert!(watching.text().contains("  + line 1: not judged\n"), "{}", watching.text());
+    reports.become_(lines(into_n4));
+    until_so("it names the node again", || watching.text().matches("  + node n4").count() == 2);
+    watching.process.signal(libc::SIGINT);
+    assert_eq!((watching.process.end().code(), watching.process.log().as_str()), (Some(1), ""));
+    let text = watching.text();
+    let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("20")).collect();
+    assert!(heads.iter().all(|line| line[..25].ends_with(" UTC: ")), "{text}");
+    let said: Vec<&str> = heads.iter().map(|line| line[25..].split([' ', ',']).next().unwrap_or_default()).collect();
+    assert!(said == ["all", "n4", "cannot", "nothing", "n4"], "{text}");
+}
+
+#[test]
+fn a_watch_in_json_is_an_object_per_change() {
+    let reports = Reports::of(lines(into_n4));
+    let mut watching = watch(&reports, &["--json"]);
+    until_so("it begins", || watching.text().lines().count() == 1);
+    reports.become_(lines(none));
+    until_so("the node is well", || watching.text().lines().count() == 2);
+    watching.process.signal(libc::SIGTERM);
+    assert_eq!((watching.process.end().code(), watching.process.log().as_str()), (Some(0), ""));
+    let lines: Vec<Value> = watching.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [first, last] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((&first["new"][0]["subject"], &first["over"]), (&json!("n4"), &json!([])), "{first}");
+    assert_eq!((&last["new"], &last["over"][0]["subject"]), (&json!([]), &json!("n4")), "{last}");
+    assert_eq!((&last["headline"], &last["error"]), (&json!("all well"), &Value::Null), "{last}");
+    assert!(last["time_unix_seconds"].as_u64() > first["time_unix_seconds"].as_u64(), "{lines:?}");
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_or_a_signal_comes_before_there_is_anything() {
+    let reports = Reports::of(lines(into_n4));
+    let mut command = Command::new(PLAIN);
+    command.args(["doctor", "--rows", reports.path(), "--watch", "--interval", "300s"]);
+    let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), directory());
+    let (_input, mut output) = process.pipes();
+    let mut first = [0];
+    std::io::Read::read_exact(&mut output, &mut first).expect("a first byte");
+    drop(output);
+    assert_eq!((process.end().code(), process.log().as_str()), (Some(1), ""));
+
+    let mut watching = Run::start(&["doctor", "--watch", "--url", &nobody()]);
+    until_so("it has asked", || watching.text().contains("cannot judge: none of 1 canaries answers\n"));
+    watching.process.signal(libc::SIGTERM);
+    assert_eq!((watching.process.end().code(), watching.process.log().as_str()), (Some(3), ""));
+}
+
+#[test]
+fn a_watch_of_a_pipe_is_refused_and_one_whose_reader_is_busy_ends_at_a_signal() {
+    let pipe = unique(directory(), "pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+    let (code, _, log) = Run::of(&["doctor", "--watch", "--rows", pipe.to_str().expect("UTF-8")]);
+    let _ = fs::remove_file(pipe);
+    assert_eq!((code, log.contains("is a pipe or a device: --watch expects a file")), (Some(3), true), "{log}");
+
+    // More than the pipe holds, which nobody reads.
+    let missing = json!([{"node": "n9", "error": "y".repeat(100_000)}]);
+    let reports = Reports::of(mesh(&NODES, none, &missing));
+    let mut command = Command::new(PLAIN);
+    command.args(["doctor", "--rows", reports.path(), "--watch", "--json"]);
+    let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), directory());
+    let (_input, mut output) = process.pipes();
+    std::io::Read::read_exact(&mut output, &mut [0]).expect("a first byte");
+    process.signal(libc::SIGTERM);
+    assert_eq!((process.end().code(), process.log().as_str()), (Some(1), ""));
+}
