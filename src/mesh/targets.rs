@@ -54,10 +54,7 @@ impl Targets {
         // Our own row is one, too.
         let all = listed(Protocol::Icmp).chain(six).take(MESH_ROWS_MAX - 1);
         let nodes: Vec<Target> = all.map(|peer| Target::of(peer, port)).collect();
-        let mut ports = nodes.iter().map(|target| target.address.port());
-        let first = ports.next().unwrap_or(port);
-        let port = if ports.all(|other| other == first) { first } else { port };
-        Self { nodes, port, roster: Arc::clone(directory.roster()) }
+        Self { nodes, port: port_of_all(&directory, port), roster: Arc::clone(directory.roster()) }
     }
 
     /// Returns the agent of `node`, if discovery knows it: at the address of the agent's own list,
@@ -67,12 +64,16 @@ impl Targets {
         if let Some(peer) = canaries(&directory).find(|peer| peer.node() == node) {
             return Some(Target::of(peer, port));
         }
-        let address = directory.roster().address(node)?;
-        drop(directory);
-        // Walks over the list for the port, which is the same for all in a usual mesh.
-        let port = Self::of(view, port).port;
-        Some(Target { node: node.to_owned(), address: SocketAddr::new(address, port) })
+        let address = SocketAddr::new(directory.roster().address(node)?, port_of_all(&directory, port));
+        Some(Target { node: node.to_owned(), address })
     }
+}
+
+/// Returns the port that all agents of the list have, or else `port`.
+fn port_of_all(directory: &Directory, port: u16) -> u16 {
+    let mut ports = canaries(directory).map(|peer| peer.http_port().unwrap_or(port));
+    let first = ports.next().unwrap_or(port);
+    if ports.all(|other| other == first) { first } else { port }
 }
 
 /// Those who are listed, as pods: once for each family.
