@@ -1,0 +1,76 @@
+"""What a judgement should be, and what it is: kind, subject and direction of each verdict against the drawn faults."""
+import re
+
+# Kinds that say something of the network. The others are of agents.
+BLAMES = {"mesh", "partition", "zone", "domain", "zone_pair", "paths", "node", "link"}
+
+
+def names_in(subject):
+    """The names in a subject, whatever stands between them."""
+    return frozenset(re.findall(r"[A-Za-z0-9]+", subject))
+
+
+def lost_ways(verdict):
+    """What a verdict says of the direction: the node's way, or the link's source; None: both, or nothing."""
+    direction = verdict.get("direction", "both")
+    if direction == "both":
+        return None
+    if verdict["kind"] == "link":
+        ends = re.findall(r"[A-Za-z0-9]+", verdict["subject"])
+        return ends[0] if direction == "out" else ends[-1]
+    return direction
+
+
+ANY = "any"
+
+
+class Claim:
+    """A verdict that fits: its kind (None is any), its names, and the way that loses: None if both do, or `ANY`."""
+
+    def __init__(self, kind, names=(), way=None, at_most_likely=False):
+        self.kind, self.names, self.way, self.at_most_likely = kind, frozenset(names), way, at_most_likely
+
+    def fits(self, verdict):
+        if self.kind not in (None, verdict["kind"]):
+            return False
+        if self.names != names_in(verdict["subject"]):
+            return False
+        # Today's verdicts have no confidence.
+        if self.at_most_likely and verdict.get("confidence", "likely") != "likely":
+            return False
+        said = lost_ways(verdict)
+        # It may say that it cannot tell. It may not say another way.
+        return said is None or self.kind is None or self.way in (ANY, said)
+
+
+class Expected:
+    """`required` must be said, `allowed` may be. `guilty` are names of nodes, zones and domains that are really bad,
+    so that a verdict about them of another kind blames nothing innocent."""
+
+    def __init__(self, required=(), allowed=(), guilty=()):
+        self.required, self.allowed, self.guilty = list(required), list(allowed), frozenset(guilty)
+
+
+def is_innocent(verdict, expected, mesh):
+    """Whether what a verdict blames has nothing."""
+    kind, names = verdict["kind"], names_in(verdict["subject"])
+    if kind in ("mesh", "paths"):
+        return False
+    if kind == "link" and len(names) == 2:
+        a, b = sorted(names)
+        if a in mesh.zone and b in mesh.zone and (mesh.fault_loss(a, b) > 0 or mesh.fault_loss(b, a) > 0):
+            return False
+    if kind in ("zone_pair", "link"):
+        return not names & expected.guilty
+    return not names <= expected.guilty
+
+
+def scored(verdicts, expected, mesh):
+    """Whether an innocent is blamed, all that is required is said, and nothing else is."""
+    found = [[verdict for verdict in verdicts if claim.fits(verdict)] for claim in expected.required]
+    claims = expected.required + expected.allowed
+    others = [verdict for verdict in verdicts if not any(claim.fits(verdict) for claim in claims)]
+    twice = any(len(fitting) > 1 for fitting in found)
+    innocent = any(is_innocent(verdict, expected, mesh) for verdict in others)
+    right = all(found)
+    return {"innocent": innocent, "right": right, "exact": right and not others and not twice}

@@ -1,0 +1,369 @@
+"""The shapes of faults: how each is drawn, in which sizes, and what a judgement of it should be.
+
+`SHAPES` has, by name, a title, its cases (keyword arguments of its function) and what the pooled judgements must reach.
+A function draws one mesh of a case. What is expected is in the words of the verdicts: docs/verdicts.md.
+"""
+from meshes import Mesh, one_way
+from score import ANY, Claim, Expected
+
+SIZES = (12, 30, 100)
+MESH, PATHS = Claim("mesh"), Claim("paths")
+
+
+def ways(mesh, is_lost, loss):
+    """A fault that loses so much on each way from a to b of which `is_lost(a, b)`."""
+    mesh.ways.append(lambda a, b: loss if is_lost(a, b) else 0.0)
+
+
+def everywhere(mesh, loss):
+    mesh.base = lambda a, b: loss
+
+
+def crossing(mesh, group, loss, direction="both"):
+    """The ways between a group and the rest lose: out of it, into it, or both, each so that a round trip loses as much."""
+    group = frozenset(group)
+    each = one_way(loss) if direction == "both" else loss
+    if direction in ("both", "out"):
+        ways(mesh, lambda a, b: a in group and b not in group, each)
+    if direction in ("both", "in"):
+        ways(mesh, lambda a, b: b in group and a not in group, each)
+
+
+def inside(mesh, group, loss):
+    group, each = frozenset(group), one_way(loss)
+    ways(mesh, lambda a, b: a in group and b in group, each)
+
+
+def bad_node(mesh, node, loss, direction="both"):
+    crossing(mesh, [node], loss, direction)
+    return Claim("node", [node], None if direction == "both" else direction)
+
+
+def hashed_paths(mesh, count, loss, by_kind=False):
+    """Each flow takes one of so many parallel paths, of which one loses. A flow is an ordered pair of nodes, or of these the
+    requests and the replies by themselves, as a hash over ICMP's types has it."""
+    rng, taken = mesh.rng, {}
+
+    def path(a, b):
+        if (a, b) not in taken:
+            taken[a, b] = rng.randrange(count)
+        return taken[a, b]
+
+    if not by_kind:
+        ways(mesh, lambda a, b: path(a, b) == 0, loss)
+        return
+    for packets in (mesh.requests, mesh.replies):
+        taken = {}
+        packets.append(lambda a, b, taken=taken: loss if taken.setdefault((a, b), rng.randrange(count)) == 0 else 0.0)
+
+
+def quiet(mesh):
+    """Half of the meshes lose a packet of 5,000 everywhere."""
+    everywhere(mesh, mesh.rng.choice((0.0, 0.000_2)))
+    return mesh
+
+
+def uniform(rng, size, zones, partial, loss, spread=0.0):
+    mesh = Mesh(rng, size, zones, partial)
+    if not spread:
+        everywhere(mesh, one_way(loss))
+    else:
+        rates = {}
+        # In steps of a hundredth of the spread.
+        drawn = [one_way(loss * (1 + spread * step / 100)) for step in range(-100, 101)]
+        mesh.base = lambda a, b: rates.setdefault((a, b), rng.choice(drawn))
+    if size >= 12 and loss >= 0.01:
+        return mesh, Expected([MESH])
+    return mesh, Expected(allowed=[] if loss <= 0.001 else [MESH])
+
+
+def groups_of(mesh, shares):
+    """Splits the nodes at random, so that no group is a zone."""
+    order, groups, begin = mesh.rng.sample(mesh.nodes, len(mesh.nodes)), [], 0
+    for share in shares[:-1]:
+        end = begin + max(2, round(share * len(order)))
+        groups.append(order[begin:end])
+        begin = end
+    return [*groups, order[begin:]]
+
+
+def is_zone(mesh, group):
+    return any(set(group) == set(mesh.of_zone(zone)) for zone in set(mesh.zone.values()))
+
+
+def partition(rng, size, zones, partial, shares, loss=1.0, one_sided=False, is_seen_whole=True):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    groups = groups_of(mesh, shares)
+    while any(is_zone(mesh, group) for group in groups):
+        groups = groups_of(mesh, shares)
+    of = {node: number for number, group in enumerate(groups) for node in group}
+    if one_sided:
+        ways(mesh, lambda a, b: of[a] < of[b], loss)
+    else:
+        ways(mesh, lambda a, b: of[a] != of[b], one_way(loss) if loss < 1 else 1.0)
+    if not is_seen_whole:
+        mesh.absent.update(*groups[1:])
+    return mesh, Expected([Claim("partition", [min(group) for group in groups])])
+
+
+def zone_cut(rng, size, zones, partial, loss, even=True, is_seen_whole=True):
+    mesh = quiet(Mesh(rng, size, zones, partial, even))
+    zone = rng.choice(sorted(set(mesh.zone.values())))
+    crossing(mesh, mesh.of_zone(zone), loss)
+    if not is_seen_whole:
+        mesh.absent.update(mesh.of_zone(zone))
+    if zones == 2:
+        return mesh, Expected([Claim("zone_pair", ["z1", "z2"])], guilty=["z1", "z2"])
+    return mesh, Expected([Claim("zone", [zone])], guilty=[zone])
+
+
+def zone_inside(rng, size, zones, partial, loss):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    zone = rng.choice(sorted(set(mesh.zone.values())))
+    inside(mesh, mesh.of_zone(zone), loss)
+    return mesh, Expected([Claim("zone", [zone])], guilty=[zone])
+
+
+def zone_pair(rng, size, zones, partial, loss):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    one, other = rng.sample(sorted(set(mesh.zone.values())), 2)
+    pair, zone = {one, other}, mesh.zone
+    ways(mesh, lambda a, b: zone[a] != zone[b] and {zone[a], zone[b]} == pair, one_way(loss))
+    return mesh, Expected([Claim("zone_pair", pair)], guilty=pair)
+
+
+def domain(rng, size, zones, partial, domains, loss, how):
+    mesh = quiet(Mesh(rng, size, zones, partial, domains=domains))
+    name = rng.choice(sorted(set(mesh.domain.values())))
+    (crossing if how == "cut" else inside)(mesh, mesh.of_domain(name), loss)
+    return mesh, Expected([Claim("domain", [name])], guilty=[name])
+
+
+def dead(rng, size, zones, partial):
+    mesh = Mesh(rng, size, zones, partial)
+    everywhere(mesh, 1.0)
+    return mesh, Expected([MESH])
+
+
+def paths(rng, size, zones, partial, count, loss, by_kind=False):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    hashed_paths(mesh, count, loss, by_kind)
+    return mesh, Expected([PATHS])
+
+
+def node(rng, size, zones, partial, loss, direction, is_absent=False):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    bad = rng.choice(mesh.nodes)
+    if is_absent:
+        mesh.absent.add(bad)
+    return mesh, Expected([bad_node(mesh, bad, loss, direction)], guilty=[bad])
+
+
+def nodes(rng, size, zones, partial, count, loss):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    bad = rng.sample(mesh.nodes, count)
+    return mesh, Expected([bad_node(mesh, one, loss) for one in bad], guilty=bad)
+
+
+def link(rng, size, zones, partial, loss, direction):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    a = rng.choice(mesh.nodes)
+    b = rng.choice(mesh.peers[a])
+    if direction == "both":
+        ways(mesh, lambda source, to: {source, to} == {a, b}, one_way(loss))
+        return mesh, Expected([Claim("link", [a, b])])
+    ways(mesh, lambda source, to: (source, to) == (a, b), loss)
+    return mesh, Expected([Claim("link", [a, b], a)])
+
+
+def slow_node(rng, size, zones, partial, factor):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    bad = rng.choice(mesh.nodes)
+    mesh.slow.append(lambda a, b: factor * 0.001 if bad in (a, b) else 0.0)
+    return mesh, Expected([Claim("node", [bad])], guilty=[bad])
+
+
+def starved(rng, size, zones, partial, loss):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    mesh.late[rng.choice(mesh.nodes)] = loss
+    return mesh, Expected([Claim("agent_starved", mesh.late)], guilty=mesh.late)
+
+
+def two(rng, size, zones, partial, which):
+    """Two faults at once."""
+    mesh = quiet(Mesh(rng, size, zones, partial, domains=5))
+    required, guilty, all_zones = [], [], rng.sample(sorted(set(mesh.zone.values())), zones)
+    for fault in which:
+        if fault == "mesh":
+            everywhere(mesh, one_way(0.02))
+            required.append(MESH)
+        elif fault == "paths":
+            hashed_paths(mesh, rng.choice((4, 8)), rng.uniform(0.5, 1))
+            required.append(PATHS)
+        elif fault == "partition":
+            group = set(rng.sample(mesh.nodes, size // 3))
+            ways(mesh, lambda a, b, group=group: (a in group) != (b in group), 1.0)
+            required.append(Claim("partition", [min(group), min(set(mesh.nodes) - group)]))
+        elif fault in ("cut", "inside"):
+            zone = all_zones.pop()
+            (crossing if fault == "cut" else inside)(mesh, mesh.of_zone(zone), 0.2)
+            required.append(Claim("zone", [zone]))
+            guilty.append(zone)
+        elif fault == "domain":
+            name = rng.choice(sorted(set(mesh.domain.values())))
+            crossing(mesh, mesh.of_domain(name), 0.3)
+            required.append(Claim("domain", [name]))
+            guilty.append(name)
+        elif fault == "node":
+            bad = rng.choice(mesh.nodes)
+            required.append(bad_node(mesh, bad, 0.3))
+            guilty.append(bad)
+        elif fault == "link":
+            a = rng.choice(mesh.nodes)
+            b = rng.choice(mesh.peers[a])
+            ways(mesh, lambda source, to, pair=frozenset((a, b)): {source, to} == pair, one_way(0.5))
+            required.append(Claim("link", [a, b]))
+    return mesh, Expected(required, guilty=guilty)
+
+
+def liar(rng, size, zones, partial, says, count=1):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    liars = rng.sample(mesh.nodes, count)
+    allowed, required, guilty = [Claim(None, [one]) for one in liars], [], list(liars)
+    honest = [n for n in mesh.nodes if n not in liars]
+    if says == "nothing lost":
+        # A node is really bad, and the liar denies it.
+        bad = rng.choice(honest)
+        required.append(bad_node(mesh, bad, 0.3))
+        guilty.append(bad)
+    victim = rng.choice(honest)
+    if says == "it is this one":
+        for one in liars:
+            allowed.append(Claim("link", [one, victim], ANY, at_most_likely=True))
+            if victim not in mesh.peers[one]:
+                mesh.peers[one][-1] = victim
+
+    def lie(mesh):
+        for one in liars:
+            for b in mesh.peers[one]:
+                sent, _, rtt = mesh.cells[one, b]
+                if says == "all lost":
+                    mesh.cells[one, b] = sent, sent, rtt
+                elif says == "nothing lost":
+                    mesh.cells[one, b] = sent, 0, rtt
+                elif says == "it is this one" and b == victim:
+                    mesh.cells[one, b] = sent, sent, rtt
+                elif says == "absurd counts":
+                    mesh.cells[one, b] = 4_000_000_000, rng.randrange(4_000_000_000), rtt
+            if says == "ghosts":
+                mesh.ghosts[one] = [(f"ghost{n}", f"zone{n % 7}", 60, 50, 0.001) for n in range(40)]
+            if says == "counted nothing":
+                mesh.received[one] = 0
+
+    mesh.lies.append(lie)
+    return mesh, Expected(required, allowed, guilty)
+
+
+def policy(rng, size, zones, partial, where):
+    """A filter of requests: all of a source's, or at one destination alone."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    source = rng.choice(mesh.nodes)
+    if where == "egress":
+        mesh.filters.append(lambda a, b: 1.0 if a == source else 0.0)
+        return mesh, Expected(allowed=[Claim(None, [source])], guilty=[source])
+    target = rng.choice(mesh.peers[source])
+    mesh.filters.append(lambda a, b: 1.0 if (a, b) == (source, target) else 0.0)
+    allowed = [Claim(None, [source]), Claim("link", [source, target], ANY)]
+    return mesh, Expected(allowed=allowed, guilty=[source])
+
+
+class Shape:
+    def __init__(self, title, draw, cases, exact=0.98, is_listed=True, per_case=10, kinds=()):
+        self.title, self.draw, self.cases, self.exact = title, draw, list(cases), exact
+        self.is_listed, self.per_case, self.needs_domains = is_listed, per_case, "domains" in kinds
+
+
+def cases(sizes=SIZES, zones=(1, 3), partial=(False, True), **lists):
+    """All combinations; a mesh of fewer nodes than a selection has is never partial, nor has more zones than half its nodes."""
+    found = [{}]
+    for key, values in {"size": sizes, "zones": zones, "partial": partial, **lists}.items():
+        found = [{**case, key: value} for case in found for value in values]
+    return [c for c in found if (c["size"] > 25 or not c["partial"]) and (c["zones"] == 1 or 2 * c["zones"] <= c["size"])]
+
+
+ZONES, BIG = (3, 6), (30, 100)
+BOTH = ("both", "in", "out")
+SHAPES = {
+    "uniform": Shape("the same loss on every link, 1 % and more, from 12 nodes on", uniform,
+                     cases((12, 30, 100, 300), (1, 2, 3, 6), loss=(0.01, 0.02, 0.03, 0.05, 0.1, 0.3)), 0.99, per_case=4),
+    "uniform-small": Shape("the same, 0.5 %, or fewer than 12 nodes", uniform,
+                           cases((3, 5), (1, 2), loss=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3))
+                           + cases((12, 30, 100, 300), (1, 2, 3, 6), loss=(0.005,)), 0.99),
+    "noise": Shape("at most 0.1 % on every link", uniform, cases((3, 12, 30, 100), (1, 2, 3, 6), loss=(0.0, 0.001)), 0.99),
+    "partition-even": Shape("two groups of the same size do not reach each other", partition,
+                            cases(zones=(1, 2, 3), shares=((0.5, 0.5),))),
+    "partition-uneven": Shape("two groups, one of a sixth to a third", partition,
+                              cases(zones=(1, 2, 3), shares=((1 / 6, 5 / 6), (1 / 3, 2 / 3)))),
+    "partition-three": Shape("three groups", partition, cases(zones=(1, 3), shares=((1 / 3, 1 / 3, 1 / 3), (0.5, 0.3, 0.2)))),
+    "zone-cut": Shape("a zone does not reach the others", zone_cut, cases(zones=(2, 3, 6), loss=(1.0,))),
+    "zone-lossy": Shape("a zone loses 20 % to the others", zone_cut, cases(zones=(2, 3, 6), loss=(0.2,))),
+    "zone-inside": Shape("a zone loses 10 or 50 % inside", zone_inside, cases(zones=(2, 3), loss=(0.1, 0.5))),
+    "domain-cut": Shape("a domain loses 20 or 100 % to the rest", domain,
+                        cases(zones=(1, 3), domains=(4,), loss=(0.2, 1.0), how=("cut",)), kinds=("domains",)),
+    "domain-inside": Shape("a domain loses 30 % inside", domain,
+                           cases((30, 100), zones=(1, 3), domains=(4,), loss=(0.3,), how=("inside",)), kinds=("domains",)),
+    "dead": Shape("everything is lost", dead, cases((3, 5, 12, 30, 100), (1, 2, 3, 6))),
+    "paths": Shape("one of 4 or 8 paths loses 50 to 100 %, from 30 nodes on", paths,
+                   cases(BIG, count=(4, 8), loss=(0.5, 0.75, 1.0))),
+    "paths-12": Shape("the same, of 12 nodes", paths, cases((12,), count=(4, 8), loss=(0.5, 0.75, 1.0)), 0.8),
+    "two": Shape("two of these at once, from 30 nodes on", two,
+                 cases(BIG, ZONES, which=(("cut", "inside"), ("paths", "cut"), ("partition", "inside"), ("mesh", "cut"),
+                                          ("mesh", "inside"), ("mesh", "paths"), ("paths", "inside")))),
+    "two-domain": Shape("a domain and one of these at once", two,
+                        cases(BIG, (3,), which=(("domain", "mesh"), ("domain", "inside"))), kinds=("domains",)),
+    "mesh-and-node": Shape("a lossy mesh with a worse node", two, cases(zones=(1, 3), which=(("mesh", "node"),))),
+    "node": Shape("a node loses 5 to 100 %", node, cases((6, 12, 30, 100), loss=(0.05, 0.2, 1.0), direction=BOTH)),
+    "node-absent": Shape("a node loses everything, and its report is not there", node,
+                         cases((6, 12, 30, 100), loss=(1.0,), direction=("both",), is_absent=(True,))),
+    "nodes": Shape("two nodes lose 30 %", nodes, cases((8, 12, 30, 100), count=(2,), loss=(0.3,))),
+    "link": Shape("a link loses 30 to 100 %", link, cases((6, 12, 30, 100), loss=(0.3, 1.0), direction=("both", "out"))),
+    "zone-pair": Shape("a pair of three or more zones loses 20 or 100 %", zone_pair, cases(zones=(3, 4), loss=(0.2, 1.0))),
+    "slow": Shape("a node is slow by 3 or 10 ms", slow_node, cases(zones=(1, 3), factor=(3, 10))),
+    "liar-all": Shape("an agent says that it loses everything", liar, cases(zones=(1, 3), says=("all lost",))),
+    "liar-nothing": Shape("an agent says that it loses nothing, beside a node that loses 30 %", liar,
+                          cases(zones=(1, 3), says=("nothing lost",))),
+    "liar-frames": Shape("an agent says that it loses everything to one node", liar,
+                         cases(zones=(1, 3), says=("it is this one",))),
+    "liar-ghosts": Shape("an agent names 40 nodes that do not exist", liar, cases(zones=(1, 3), says=("ghosts",))),
+    "liar-absurd": Shape("an agent sends counts of billions", liar, cases(zones=(1, 3), says=("absurd counts",))),
+    "policy-egress": Shape("a policy drops all requests of one source", policy, cases(zones=(1, 3), where=("egress",))),
+    "policy-ingress": Shape("a policy drops the requests of one source at one node", policy,
+                            cases(zones=(1, 3), where=("ingress",))),
+    # What issue 16 does not list.
+    "uneven-loss": Shape("every way loses 2 %, give or take a third", uniform,
+                         cases(zones=(1, 3), loss=(0.02,), spread=(0.33,)), is_listed=False),
+    "partition-one-way": Shape("a group does not reach the other, which does", partition,
+                               cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), one_sided=(True,)), is_listed=False),
+    "partition-one-side": Shape("two groups; only the reports of one can be had", partition,
+                                cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), is_seen_whole=(False,)), is_listed=False),
+    "zone-one-side": Shape("a zone that is cut off, without its reports", zone_cut,
+                           cases(zones=(3, 6), loss=(1.0,), is_seen_whole=(False,)), is_listed=False),
+    "partition-leaky": Shape("95 % lost between two groups", partition,
+                             cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), loss=(0.95,)), is_listed=False),
+    "zones-uneven": Shape("a zone of another size than the others loses 30 or 100 % to them", zone_cut,
+                          cases(zones=(3, 6), loss=(0.3, 1.0), even=(False,)), is_listed=False),
+    "paths-of-16": Shape("one of 16 paths loses everything", paths, cases(BIG, count=(16,), loss=(1.0,)), is_listed=False),
+    "paths-by-type": Shape("one of 4 paths loses 75 %; requests and replies of a link may take different ones", paths,
+                           cases(BIG, count=(4,), loss=(0.75,), by_kind=(True,)), is_listed=False),
+    "nodes-three": Shape("three nodes lose 20 %", nodes, cases((12, 30, 100), count=(3,), loss=(0.2,)), is_listed=False),
+    "node-and-link": Shape("a node and a link elsewhere", two, cases(BIG, (1, 3), which=(("node", "link"),)), is_listed=False),
+    "partition-and-node": Shape("a partition, and a node that is bad in its group", two,
+                                cases(BIG, (1, 3), which=(("partition", "node"),)), is_listed=False),
+    "starved": Shape("a starved agent loses 15 % of its replies itself", starved,
+                     cases(zones=(1, 3), loss=(0.15,)), is_listed=False),
+    "liars-two": Shape("two agents say that they lose everything to one node", liar,
+                       cases(zones=(1, 3), says=("it is this one",), count=(2,)), is_listed=False),
+    "liars-three": Shape("three agents do", liar, cases((30, 100), (1, 3), says=("it is this one",), count=(3,)), is_listed=False),
+    "liar-counter": Shape("an agent says that no request has reached it", liar,
+                          cases(zones=(1, 3), says=("counted nothing",)), is_listed=False),
+}
