@@ -1,8 +1,9 @@
 """A mesh as it is, and the reports that its agents write.
 
-A way is the path of a packet from one node to another. A probe of b by a takes the way a → b as a request and
-b → a as a reply, and each packet is lost by itself with the probability of its way. So a fault is what ways lose,
-and never what a report says. Some faults lose requests and replies of a way differently; a policy filters requests alone.
+A way is the path of a packet from one node to another. A probe of b by a takes the way a → b as a
+request and b → a as a reply, and each packet is lost by itself with the probability of its way. So a
+fault is what ways lose, and never what a report says. Some faults lose requests and replies of a way
+differently; a policy filters requests alone.
 """
 import bisect, hashlib, math
 
@@ -55,8 +56,8 @@ def lost(a, b, *lists):
 
 
 def selection(nodes, zones):
-    """Whom each node probes where it probes a part: most nodes have as many watchers as peers, a quarter or more of
-    them in other zones. Drawn on two rings as docs/adr/0012 says, without its exchanges."""
+    """The peers of each node if it probes a part of the mesh. Each has 12 watchers or more, 6 of them
+    in other zones if these have enough. Drawn on two rings as docs/adr/0012 says, without its exchanges."""
     place = {ring: {n: hashlib.sha256(f"{ring} {n}".encode()).digest() for n in nodes} for ring in (1, 2)}
     rings = {ring: sorted(nodes, key=place[ring].get) for ring in (1, 2)}
     watched = {n: set() for n in nodes}  # by a watcher: its peers

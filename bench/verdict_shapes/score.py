@@ -1,4 +1,4 @@
-"""What a judgement should be, and what it is: kind, subject and direction of each verdict against the drawn faults."""
+"""Compares the kind, subject and direction of each verdict with the drawn faults."""
 import re
 
 # Kinds that say something of the network. The others are of agents.
@@ -44,15 +44,15 @@ class Claim:
 
 
 class Expected:
-    """`required` must be said, `allowed` may be. `guilty` are names of nodes, zones and domains that are really bad,
-    so that a verdict about them of another kind blames nothing innocent."""
+    """`required` verdicts must be there, `allowed` ones may be. `guilty` are the names of nodes, zones and
+    domains that are really bad: a verdict of another kind about them blames nothing innocent."""
 
     def __init__(self, required=(), allowed=(), guilty=()):
         self.required, self.allowed, self.guilty = list(required), list(allowed), frozenset(guilty)
 
 
 def is_innocent(verdict, expected, mesh):
-    """Whether what a verdict blames has nothing."""
+    """Whether what a verdict blames has no fault."""
     kind, names = verdict["kind"], names_in(verdict["subject"])
     if kind in ("mesh", "paths"):
         return False
@@ -66,7 +66,7 @@ def is_innocent(verdict, expected, mesh):
 
 
 def scored(verdicts, expected, mesh):
-    """Whether an innocent is blamed, all that is required is said, and nothing else is."""
+    """Whether an innocent is blamed, all required verdicts are there, and no others are."""
     found = [[verdict for verdict in verdicts if claim.fits(verdict)] for claim in expected.required]
     claims = expected.required + expected.allowed
     others = [verdict for verdict in verdicts if not any(claim.fits(verdict) for claim in claims)]

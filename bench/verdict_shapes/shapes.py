@@ -1,7 +1,7 @@
 """The shapes of faults: how each is drawn, in which sizes, and what a judgement of it should be.
 
-`SHAPES` has, by name, a title, its cases (keyword arguments of its function) and what the pooled judgements must reach.
-A function draws one mesh of a case. What is expected is in the words of the verdicts: docs/verdicts.md.
+`SHAPES` has, by name, a title, its cases (keyword arguments of its function) and what the pooled
+judgements must reach. A function draws one mesh of a case, and returns what is expected of its verdicts.
 """
 from meshes import Mesh, one_way
 from score import ANY, Claim, Expected
@@ -11,7 +11,7 @@ MESH, PATHS = Claim("mesh"), Claim("paths")
 
 
 def ways(mesh, is_lost, loss):
-    """A fault that loses so much on each way from a to b of which `is_lost(a, b)`."""
+    """Adds a fault that loses so much on each way from a to b for which `is_lost(a, b)` is true."""
     mesh.ways.append(lambda a, b: loss if is_lost(a, b) else 0.0)
 
 
@@ -20,7 +20,8 @@ def everywhere(mesh, loss):
 
 
 def crossing(mesh, group, loss, direction="both"):
-    """The ways between a group and the rest lose: out of it, into it, or both, each so that a round trip loses as much."""
+    """Adds a fault of the ways between a group and the rest: out of it, into it, or both. In each case
+    a round trip loses as much."""
     group = frozenset(group)
     each = one_way(loss) if direction == "both" else loss
     if direction in ("both", "out"):
@@ -40,8 +41,8 @@ def bad_node(mesh, node, loss, direction="both"):
 
 
 def hashed_paths(mesh, count, loss, by_kind=False):
-    """Each flow takes one of so many parallel paths, of which one loses. A flow is an ordered pair of nodes, or of these the
-    requests and the replies by themselves, as a hash over ICMP's types has it."""
+    """Each flow takes one of so many parallel paths, of which one loses. A flow is an ordered pair of
+    nodes, or its requests and its replies by themselves, as a hash over ICMP's types has it."""
     rng, taken = mesh.rng, {}
 
     def path(a, b):
@@ -284,7 +285,7 @@ class Shape:
 
 
 def cases(sizes=SIZES, zones=(1, 3), partial=(False, True), **lists):
-    """All combinations; a mesh of fewer nodes than a selection has is never partial, nor has more zones than half its nodes."""
+    """All combinations, except partial meshes of 25 nodes or fewer, and zones of a single node."""
     found = [{}]
     for key, values in {"size": sizes, "zones": zones, "partial": partial, **lists}.items():
         found = [{**case, key: value} for case in found for value in values]
