@@ -91,7 +91,7 @@ fn median_asked(peers: usize, series_budget: usize) -> Asked {
             watch(|| scrape(&agent, NOW.plus(Nanos::from_millis(10)))).1
         })
         .collect();
-    asked.sort_by_key(|asked| (asked.peak, asked.allocations));
+    asked.sort_by_key(|asked| (asked.peak, asked.frees));
     asked[AGENTS / 2]
 }
 
@@ -103,7 +103,8 @@ fn a_budget_costs_a_scrape_nothing() {
     let [whole, sums, worst] = cases.map(|(peers, budget)| median_asked(peers, budget));
     unfollowed(|| println!("24 peers, 24 with a budget, 5,000 with one: {whole:?} {sums:?} {worst:?}"));
     assert!(sums.peak <= whole.peak + 64 && worst.peak <= whole.peak + 64, "{whole:?} {sums:?} {worst:?}");
-    assert_eq!([sums.allocations, worst.allocations], [whole.allocations; 2]);
+    // As many buffers. How many times each grows depends on the digits of this process's figures.
+    assert_eq!([sums.frees, worst.frees], [whole.frees; 2]);
 }
 
 #[test]
