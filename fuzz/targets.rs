@@ -181,7 +181,7 @@ fn judge(mut matrix: Matrix) {
     matrix.finish();
     let found = verdicts::judge(&matrix);
     assert!(found.len() <= kube_canary::limits::MESH_VERDICTS_MAX);
-    assert!(!verdicts::headline(&found, &matrix).is_empty());
+    assert!(!verdicts::headline(&found, &matrix).text.is_empty());
     assert!(serde_json::to_string(&found).is_ok());
 }
 

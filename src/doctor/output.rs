@@ -10,13 +10,15 @@ use crate::console::printable;
 use crate::limits::{ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX};
 use crate::mesh::matrix::Presence;
 use crate::mesh::row::Network;
-use crate::mesh::verdicts::{self, Direction, Kind, OfNetwork, Verdict};
+use crate::mesh::verdicts::{self, Direction, Kind, OfNetwork, State, Verdict};
 
 /// The result of an examination.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// All in one line.
     headline: String,
+    /// Whether all is well, links lose without a cause, or there is a cause.
+    state: State,
     /// The gravest first.
     pub verdicts: Vec<Verdict>,
     /// Nodes without a row, or with half of one.
@@ -95,8 +97,10 @@ impl Report {
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
         // A mesh may know of nodes that none of its rows names.
         let not_gathered = not_gathered.max(told.not_gathered);
+        let headline = verdicts::headline(&verdicts, &matrix);
         Self {
-            headline: verdicts::headline(&verdicts, &matrix),
+            headline: headline.text,
+            state: headline.state,
             verdicts,
             missing,
             unanswered: Vec::new(),
@@ -152,7 +156,7 @@ impl Report {
 
     /// What it comes to.
     pub fn outcome(&self) -> Outcome {
-        if !self.verdicts.is_empty() {
+        if self.state != State::Well {
             return Outcome::Found;
         }
         let is_whole = self.missing.is_empty() && self.unanswered.is_empty() && self.unread.is_empty();
@@ -257,6 +261,10 @@ pub fn finding(verdict: &Verdict) -> String {
     match verdict.kind {
         Kind::Node => format!("node {subject}{}, {network}", way("what it sends", "what is sent to it")),
         Kind::Link => format!("link {subject}{}, {network}", way("that way", "the way back")),
+        Kind::Mesh => format!("all links, {network}"),
+        Kind::Partition => format!("partition {subject}, {network}"),
+        Kind::Paths => format!("one of several parallel paths, {network}"),
+        Kind::Zone => format!("zone {subject}, {network}"),
         Kind::ZonePair => format!("zones {subject}{}, {network}", way("that way", "the way back")),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),

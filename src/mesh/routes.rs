@@ -69,6 +69,7 @@ struct Fields<'a> {
     missing: Vec<Missing<'a>>,
     not_gathered: usize,
     headline: String,
+    state: verdicts::State,
     verdicts: Vec<Verdict>,
 }
 
@@ -159,10 +160,12 @@ impl Mesh {
         let Gathered { matrix, missing, further } =
             gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         let verdicts = verdicts::judge(&matrix);
+        let headline = verdicts::headline(&verdicts, &matrix);
         let fields = Fields {
             missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
             not_gathered: further,
-            headline: verdicts::headline(&verdicts, &matrix),
+            headline: headline.text,
+            state: headline.state,
             verdicts,
         };
         // Serializing these cannot fail.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Direction, Kind, OfNetwork, Verdict};
+use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdict};
 
-use super::mesh::{Fault, Plan, Reach, name, zone_name};
+use super::mesh::{Fault, Plan, Reach, group, name, zone_name};
 
 /// From which loss on a fault must be found: of all round trips over a node, and over a link.
 pub const NODE_MUST: f64 = 0.05;
@@ -110,6 +110,26 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         Fault::Node { node, .. } => kind == Kind::Node && loss && subject == name(node),
         Fault::Link { a, b, .. } => kind == Kind::Link && loss && is_pair(subject, &name(a), &name(b)),
         Fault::Zones { a, b, .. } => kind == Kind::ZonePair && loss && is_pair(subject, &zone_name(a), &zone_name(b)),
+        Fault::Mesh { .. } => kind == Kind::Mesh && loss && subject == "*",
+        Fault::Path { .. } => kind == Kind::Paths && subject == "*",
+        Fault::Split { bounds, .. } => kind == Kind::Partition && is_split(verdict, bounds, plan),
+        Fault::CutOff { zone, .. } if plan.zones == 2 => {
+            kind == Kind::ZonePair && loss && is_pair(subject, &zone_name(zone), &zone_name(1 - zone))
+        }
+        Fault::CutOff { zone, .. } | Fault::Inside { zone, .. } => {
+            kind == Kind::Zone && loss && subject == zone_name(zone)
+        }
+        Fault::Liar { node, .. } => {
+            kind == Kind::Node && subject == name(node)
+                || kind == Kind::Link
+                    && subject.starts_with(&format!("{}->", name(node)))
+                    && verdict.confidence == Confidence::Likely
+        }
+        Fault::Filter { from, to } => {
+            kind == Kind::Link
+                && subject == format!("{}->{}", name(from), name(to))
+                && verdict.confidence == Confidence::Likely
+        }
         Fault::SlowNode { node, .. } => kind == Kind::Node && !loss && subject == name(node),
         Fault::SlowLink { a, b, .. } => kind == Kind::Link && !loss && is_pair(subject, &name(a), &name(b)),
         Fault::SlowZones { a, b, .. } => {
@@ -118,6 +138,34 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
         Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
     }
+}
+
+/// Whether a partition's groups are those of the fault.
+fn is_split(verdict: &Verdict, bounds: (usize, usize), plan: &Plan) -> bool {
+    let mut groups = vec![Vec::new(); 1 + group(bounds, plan.nodes - 1)];
+    for node in 0..plan.nodes {
+        groups[group(bounds, node)].push(name(node));
+    }
+    // A node that hardly reaches its own group may be in none.
+    let is_lost = |node: &String| {
+        let of = |fault: &Fault| match *fault {
+            Fault::Node { node: bad, inwards, outwards } => name(bad) == *node && round_trip(inwards, outwards) > 0.75,
+            _ => false,
+        };
+        plan.faults.iter().any(of) && !verdict.members.concat().contains(node)
+    };
+    for group in &mut groups {
+        group.retain(|node| !is_lost(node));
+    }
+    for group in &mut groups {
+        group.sort();
+    }
+    groups.sort();
+    for group in &mut groups {
+        group.truncate(64);
+    }
+    let firsts: Vec<&str> = groups.iter().map(|group| group[0].as_str()).collect();
+    verdict.members == groups && verdict.subject == firsts.join("|")
 }
 
 /// The way that a fault loses on alone, as a verdict would say it, with a link's subject.
@@ -157,13 +205,17 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
             round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= enough
         }
         Fault::Link { a, b, there, back } => round_trip(there, back) >= LINK_MUST && (measures(a, b) || measures(b, a)),
-        Fault::Zones { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
+        Fault::Zones { rate, .. } | Fault::CutOff { rate, .. } | Fault::Inside { rate, .. } => {
+            round_trip(rate, rate) >= NODE_MUST
+        }
         // Its node may be what is wrong.
         Fault::NoRow { node } => {
             let dead = plan.faults.iter().any(|fault| matches!(fault, Fault::Node { node: bad, .. } if *bad == node));
             !dead
         }
         Fault::Starved { node, .. } => plan.has_row(node),
+        Fault::Mesh { rate } => plan.nodes >= 12 && round_trip(rate, rate) >= 0.01,
+        Fault::Liar { .. } => false,
         _ => true,
     }
 }

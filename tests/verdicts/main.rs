@@ -12,6 +12,7 @@ macro_rules! say {
 
 mod judged;
 mod mesh;
+mod shapes;
 #[path = "../common/splitmix.rs"]
 mod splitmix;
 
@@ -305,7 +306,7 @@ fn large_meshes_are_judged_as_small_ones_are() {
             "300 nodes, {label}: {} verdicts in {:?}, {}",
             verdicts.len(),
             Duration::from(process_cpu().since(begun)),
-            headline(&verdicts, &matrix)
+            headline(&verdicts, &matrix).text
         );
     }
 }
@@ -325,7 +326,7 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
     let (matrix, _) = mesh::make(&plan, 1);
     let verdicts = judge(&matrix);
-    assert_eq!(headline(&verdicts, &matrix), "node-7 is losing packets from 12 of 12 sources on the way in");
+    assert_eq!(headline(&verdicts, &matrix).text, "node-7 is losing packets from 12 of 12 sources on the way in");
     say!("{}", verdicts[0].evidence);
 }
 

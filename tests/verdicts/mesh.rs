@@ -82,6 +82,42 @@ pub enum Fault {
         b: usize,
         rate: f64,
     },
+    /// Everything loses, either way.
+    Mesh {
+        rate: f64,
+    },
+    /// Groups that do not reach each other: a node's group is the number of bounds that it is not
+    /// below.
+    Split {
+        bounds: (usize, usize),
+        rate: f64,
+    },
+    /// A zone loses to all others, either way.
+    CutOff {
+        zone: usize,
+        rate: f64,
+    },
+    /// A zone loses inside, either way.
+    Inside {
+        zone: usize,
+        rate: f64,
+    },
+    /// One of so many paths loses, and the cells of a pair take different ones.
+    Path {
+        of: u64,
+        rate: f64,
+    },
+    /// An agent that says that it lost this share of its probes to each of so many nodes behind it.
+    Liar {
+        node: usize,
+        about: usize,
+        rate: f64,
+    },
+    /// Requests from one node to another are filtered, replies are not.
+    Filter {
+        from: usize,
+        to: usize,
+    },
     /// Takes longer, in microseconds.
     SlowNode {
         node: usize,
@@ -179,9 +215,29 @@ impl Plan {
             Fault::Zones { a, b, rate } if (a, b) == (from_zone, to_zone) || (b, a) == (from_zone, to_zone) => {
                 1.0 - rate
             }
+            Fault::Mesh { rate } => 1.0 - rate,
+            Fault::Split { bounds, rate } if group(bounds, from) != group(bounds, to) => 1.0 - rate,
+            Fault::CutOff { zone, rate } if (zone == from_zone) != (zone == to_zone) => 1.0 - rate,
+            Fault::Inside { zone, rate } if zone == from_zone && zone == to_zone => 1.0 - rate,
             _ => 1.0,
         });
         1.0 - passes.product::<f64>() * (1.0 - self.background)
+    }
+
+    /// What the requests of one cell lose on their own path, and what its reporter makes up.
+    fn loss_of_cell(&self, from: usize, to: usize, seed: u64) -> f64 {
+        let lost = self.faults.iter().map(|fault| match *fault {
+            Fault::Path { of, rate } => {
+                let on = |way: u64| {
+                    Random((from * 100_003 + to) as u64 ^ seed.rotate_left(17) ^ way).next().is_multiple_of(of)
+                };
+                1.0 - (1.0 - if on(0) { rate } else { 0.0 }) * (1.0 - if on(1 << 50) { rate } else { 0.0 })
+            }
+            Fault::Liar { node, about, rate } if node == from && (to + self.nodes - node) % self.nodes <= about => rate,
+            Fault::Filter { from: a, to: b } if (a, b) == (from, to) => 1.0,
+            _ => 0.0,
+        });
+        1.0 - lost.map(|lost| 1.0 - lost).product::<f64>()
     }
 
     fn extra_us(&self, a: usize, b: usize) -> f64 {
@@ -239,6 +295,10 @@ impl Plan {
     }
 }
 
+pub fn group(bounds: (usize, usize), node: usize) -> usize {
+    usize::from(node >= bounds.0) + usize::from(node >= bounds.1)
+}
+
 pub fn name(node: usize) -> String {
     format!("node-{node}")
 }
@@ -282,7 +342,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                 let phase = random.unit();
                 let (there, back) =
                     (random.bits(plan.loss(from, *to, network)), random.bits(plan.loss(*to, from, network)));
-                let unread = random.bits(plan.own_loss(from));
+                let unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
                 // What goes to the node does not reach its pod.
                 if network == Network::Pod {
                     counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());

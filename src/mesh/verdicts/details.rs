@@ -1,6 +1,6 @@
 //! The figures of each culprit, for its sentence: gathered in one walk over pairs and one over cells.
 
-use super::loss::{Culprit, Findings};
+use super::causes::{Culprit, Findings};
 use super::pairs::{Pair, Scope, Tally};
 
 /// Moments that are kept of a culprit.
@@ -77,7 +77,11 @@ pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     };
     let zones = |a: u16, b: u16| (scope.matrix.get(a).zone, scope.matrix.get(b).zone);
     scope.each_pair(|pair| {
+        let is_told = is_told(findings, (pair.a, pair.b), zones(pair.a, pair.b));
         for (index, finding) in findings.touching((pair.a, pair.b), zones(pair.a, pair.b)) {
+            if is_told && is_of_all(finding.culprit) {
+                continue;
+            }
             let detail = &mut details[index];
             detail.both = detail.both.plus(pair.both());
             count(&mut detail.pairs, pair.both());
@@ -89,7 +93,7 @@ pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
                     count(&mut detail.targets, by);
                 }
                 Culprit::Link(..) => detail.pair = Some(*pair),
-                Culprit::Zones(..) => {}
+                _ => {}
             }
         }
     });
@@ -97,12 +101,26 @@ pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            for (index, _) in findings.touching(pair, zones(pair.0, pair.1)) {
-                details[index].since.add(since);
+            let is_told = is_told(findings, pair, zones(pair.0, pair.1));
+            for (index, finding) in findings.touching(pair, zones(pair.0, pair.1)) {
+                if !is_told || !is_of_all(finding.culprit) {
+                    details[index].since.add(since);
+                }
             }
         }
     }
     details
+}
+
+/// Returns whether a cause touches all links, so that its figures are those of links that no
+/// other cause touches.
+const fn is_of_all(culprit: Culprit) -> bool {
+    matches!(culprit, Culprit::Mesh | Culprit::Paths)
+}
+
+/// Returns whether a cause that does not touch all links touches this one.
+fn is_told(findings: &Findings, pair: (u16, u16), zones: (u8, u8)) -> bool {
+    findings.touching(pair, zones).any(|(_, finding)| !is_of_all(finding.culprit))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
-use super::loss::{Culprit, Findings};
+use super::causes::{Culprit, Findings};
 use super::pairs::{Pair, Scope};
 use crate::mesh::matrix::{Cell, Matrix, Presence};
 
@@ -142,14 +142,10 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     let row = scope.matrix.row(node)?;
     // What the others are to blame for is not told apart: it widens the errors.
     let others = |other: u16| -> f64 {
-        let rates = findings.found.iter().filter(|finding| match finding.culprit {
-            Culprit::Node(blamed) => blamed == other && blamed != node,
-            Culprit::Link(a, b) => (a, b) == (node.min(other), node.max(other)),
-            Culprit::Zones(a, b) => {
-                let zones = (scope.matrix.get(node).zone, scope.matrix.get(other).zone);
-                (a, b) == (zones.0.min(zones.1), zones.0.max(zones.1))
-            }
-        });
+        let pair = (node.min(other), node.max(other));
+        let zones = (scope.matrix.get(node).zone, scope.matrix.get(other).zone);
+        let rates = findings.touching(pair, zones).filter(|(_, finding)| finding.culprit != Culprit::Node(node));
+        let rates = rates.map(|(_, finding)| finding);
         rates.map(|finding| finding.rate).sum()
     };
     let mut discounted = vec![0.0; scope.matrix.node_count()];
@@ -200,6 +196,7 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
         Culprit::Node(blamed) if blamed != node && blamed != other => finding.rate * each,
         Culprit::Link(a, b) if (a == other || b == other) && a != node && b != node => finding.rate * each,
         Culprit::Zones(a, b) if a == zone || b == zone => finding.rate * count.sent,
+        Culprit::Zone(..) | Culprit::Partition | Culprit::Mesh | Culprit::Paths => finding.rate * count.sent,
         _ => 0.0,
     });
     rates.sum()
@@ -209,8 +206,8 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
 pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Ways> {
     let others = findings.found.iter().filter(|finding| finding.culprit != Culprit::Link(pair.a, pair.b));
     let spoilt = others.map(|finding| finding.culprit).any(|culprit| match culprit {
-        Culprit::Node(_) | Culprit::Zones(..) => true,
         Culprit::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
+        _ => true,
     });
     let lacking = |cell: &Cell| cell.lost() > 0 && [pair.a, pair.b].contains(&cell.peer());
     if spoilt || cells_of_starved(scope).any(lacking) {

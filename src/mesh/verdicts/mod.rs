@@ -1,21 +1,30 @@
 //! What a mesh says: which node, link or zones are bad, and which agents only seem so.
 //!
-//! A pure function over the [`Matrix`]: the same mesh has the same verdicts. What is lost is explained by the fewest
-//! culprits ([`loss`]), what is slow is compared with its like ([`slow`]), and the echo counters tell which way is lost
-//! ([`direction`]). What both networks lose for one reason is one verdict ([`networks`]). Two kinds of evidence are none: what a starved agent measured ([`agents`]), and what was measured of a
-//! node that is being removed. What was not measured is never held to be well. `docs/verdicts.md` has the method.
+//! A pure function over the [`Matrix`]: the same mesh has the same verdicts. What is lost is explained by what all links
+//! share and the fewest causes beyond it ([`loss`]), what is slow is compared with its like ([`slow`]), and the echo
+//! counters tell which way is lost ([`direction`]). What both networks lose for one reason is one verdict ([`networks`]).
+//! Losses that have no cause are told as such ([`headline`]). Two kinds of evidence are none: what a starved agent
+//! measured ([`agents`]), and what was measured of a node that is being removed. What was not measured is never held to
+//! be well. `docs/verdicts.md` has the method.
 
 mod agents;
+mod causes;
 mod details;
 mod direction;
+mod groups;
+mod headline;
 mod loss;
 mod networks;
 mod pairs;
 mod score;
+mod search;
 mod sentence;
+mod shared;
 mod slow;
+mod subject;
 
 pub use direction::Direction;
+pub use headline::{Headline, State, headline};
 
 use std::cmp::Reverse;
 
@@ -25,18 +34,26 @@ use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 use agents::Standing;
+use causes::{Culprit, Finding, Findings};
 use details::Detail;
-use loss::{Culprit, Findings};
 use networks::Found;
-use pairs::{Scope, Tally};
+use pairs::{Pair, Scope, Tally};
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// All links lose alike.
+    Mesh,
+    /// Groups of nodes that are healthy inside do not reach each other.
+    Partition,
+    /// Some of all links lose, spread over nodes: those on one of several parallel paths.
+    Paths,
     /// A node loses, or is slow, whoever is at the other end.
     Node,
-    /// The ways between two zones, or within one.
+    /// A zone is cut off from all others, or bad inside.
+    Zone,
+    /// The links between two zones.
     ZonePair,
     /// The way between two nodes.
     Link,
@@ -56,13 +73,53 @@ pub enum OfNetwork {
     Node,
 }
 
+/// How certain a verdict is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// Both ends agree, and chance does the like in less than one of 3,000 meshes beyond what a
+    /// verdict needs.
+    Certain,
+    /// The evidence is weaker, or one end alone gives it.
+    #[default]
+    Likely,
+}
+
+/// How much a verdict costs those who use the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// An agent's own trouble.
+    #[default]
+    Info,
+    /// Something is slow, or loses less than a tenth, or is a single link.
+    Warning,
+    /// More than a single link loses a tenth or more.
+    Critical,
+}
+
 /// A verdict, as `/api/v1/verdicts` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
+    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol, the same wherever it
+    /// is computed.
+    #[serde(default)]
+    pub id: String,
     /// What it is about.
     pub kind: Kind,
-    /// The node's name; `a->b` for a link or two zones. A link's is in the order of the way that loses where that is told.
+    /// The name of the node or zone; `a->b` for a link or two zones, a link's in the order of the way that loses if that
+    /// is known; `a|b` for a partition, with the smallest name of each group; `*` for `mesh` and `paths`. At most
+    /// 128 bytes: longer names are cut, and end in a hash.
     pub subject: String,
+    /// The names of the nodes of each group of a partition. At most 64 of a group are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Vec<String>>,
+    /// How certain it is.
+    #[serde(default)]
+    pub confidence: Confidence,
+    /// How much it costs those who use the network.
+    #[serde(default)]
+    pub severity: Severity,
     /// Which way loses; of a link `out` is the way from the first to the second.
     pub direction: Direction,
     /// In which network.
@@ -113,17 +170,11 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     // Losses first, then what is slow, then agents; of equals the first.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    for verdict in &mut verdicts {
+        verdict.id = subject::id(verdict);
+    }
     verdicts.truncate(MESH_VERDICTS_MAX);
     verdicts
-}
-
-/// One line over a mesh: the gravest verdict, and how many more there are.
-pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> String {
-    match verdicts {
-        [] => sentence::nothing_wrong(matrix),
-        [only] => only.summary.clone(),
-        [first, rest @ ..] => format!("{}, and {} more", first.summary, rest.len()),
-    }
 }
 
 /// The verdicts over what a network loses. `shared` gives the pods' network, and the place of the culprit in it, where it loses
@@ -151,6 +202,12 @@ fn of_losses<'a>(
                 sentence::node(scope, node, detail, ways, likewise)
             }
             Culprit::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
+            Culprit::Zone(zone, inside) => {
+                sentence::zone(scope, zone, inside, detail, found.findings.background, likewise)
+            }
+            Culprit::Partition => sentence::partition(scope, &found.findings, detail, likewise),
+            Culprit::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
+            Culprit::Paths => sentence::paths(scope, finding.rate, detail, likewise),
             Culprit::Link(..) => {
                 let Some(pair) = detail.pair else { continue };
                 let ways = pods.and_then(|(scope, found, place)| {
@@ -160,8 +217,35 @@ fn of_losses<'a>(
                 sentence::with_lone_ends(verdict, scope, &pair)
             }
         };
-        verdicts.push(Verdict { weight: finding.score, ..verdict });
+        let (confidence, severity) = (confidence(scope, finding, detail), severity(finding));
+        verdicts.push(Verdict { weight: finding.score, confidence, severity, ..verdict });
     }
+}
+
+/// From this many nats beyond its cost on, a cause is certain: chance does the like in one of e^8
+/// = 3,000 of the meshes in which it makes a verdict at all.
+const CERTAIN_NATS: f64 = 8.0;
+/// From this loss on, a cause that is wider than a link is critical.
+const CRITICAL_RATE: f64 = 0.1;
+
+fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
+    let is_one_sided = match finding.culprit {
+        Culprit::Link(..) => detail.pair.is_some_and(|pair| sentence::reporter(&pair).is_some()),
+        Culprit::Node(node) => is_contradicted(scope, node, detail),
+        _ => false,
+    };
+    if finding.score >= CERTAIN_NATS && !is_one_sided { Confidence::Certain } else { Confidence::Likely }
+}
+
+/// Whether what a node reports and what the others report of it are far apart.
+fn is_contradicted(scope: &Scope<'_>, node: u16, detail: &Detail) -> bool {
+    let pair = Pair::made(node, detail.by, detail.to);
+    scope.matrix.row(node).is_some() && sentence::reporter(&pair).is_some()
+}
+
+fn severity(finding: &Finding) -> Severity {
+    let is_wide = !matches!(finding.culprit, Culprit::Link(..));
+    if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
 }
 
 /// Agents whose rows are missing, where not the network is the reason.

@@ -4,8 +4,10 @@
 //! the pods' network loses, or far more of, is its own: the overlay's. The trap: a loss that is small is found on the one
 //! network and by chance not on the other, so what the other lost over the same pairs is looked at, found or not.
 
+use std::rc::Rc;
+
+use super::causes::{Culprit, Finding, Findings, is_of_zones};
 use super::details::{self, Detail};
-use super::loss::{Culprit, Finding, Findings};
 use super::pairs::{Scope, Tally};
 use super::score::{gain, likelihood};
 use super::slow::Slow;
@@ -65,6 +67,9 @@ pub fn join(
     }
     if !further.is_empty() {
         nodes.findings.found.extend(further);
+        if nodes.findings.groups.is_empty() {
+            nodes.findings.groups = Rc::clone(&pods.findings.groups);
+        }
         nodes = Found::of(scope, nodes.findings);
     }
     let mut shared = Vec::new();
@@ -84,11 +89,10 @@ pub fn join(
 
 /// Whether whatever `narrow` is to blame for, `wide` is.
 fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
-    match (wide, narrow) {
-        (Culprit::Node(node), Culprit::Link(a, b)) => node == a || node == b,
-        (Culprit::Zones(low, high), Culprit::Link(a, b)) => {
-            let (a, b) = (scope.matrix.get(a).zone, scope.matrix.get(b).zone);
-            (low, high) == (a.min(b), a.max(b))
+    let is_wide = is_of_zones(wide) || matches!(wide, Culprit::Node(_));
+    match narrow {
+        Culprit::Link(a, b) if is_wide => {
+            Findings::default().touches(wide, (a, b), (scope.matrix.get(a).zone, scope.matrix.get(b).zone))
         }
         _ => wide == narrow,
     }

@@ -43,6 +43,11 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Returns what `node` measured of all others and they of it, as if they were one.
+    pub const fn made(node: u16, by: Tally, to: Tally) -> Self {
+        Self { a: node, b: node, there: by, back: to, rtt_code: 0 }
+    }
+
     /// Both directions together: either loses what is lost on either way.
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)

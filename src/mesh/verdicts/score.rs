@@ -1,5 +1,7 @@
 //! How much better a culprit explains losses than background loss does.
 
+use super::pairs::Tally;
+
 /// The share of the losing pairs that are to be expected which must be there.
 const SPREAD: f64 = 0.6;
 
@@ -20,6 +22,12 @@ pub struct Sum {
     pub apart: f32,
     /// What the pairs gain that could each stand as a bad link.
     pub as_links: f32,
+    /// What the shared explanation gives these pairs without any cause beside it.
+    pub explained: f32,
+    /// Pairs whose loss only the other end reports, and this node's own report excludes.
+    pub denied: u16,
+    /// Pairs whose loss only this node reports, and the other end's report excludes.
+    pub alone: u16,
 }
 
 impl Sum {
@@ -30,10 +38,16 @@ impl Sum {
 
     /// Whether as many pairs lose as do where all lose alike: a few bad links are no bad node.
     pub fn is_spread(&self) -> bool {
-        let pairs = f64::from(self.pairs.max(1));
-        let lossless = (1.0 - self.rate()).powf(f64::from(self.probes) / pairs);
-        f64::from(self.losing) >= SPREAD * pairs * (1.0 - lossless)
+        is_spread(Tally { probes: self.probes, lost: self.lost }, [self.pairs, self.losing])
     }
+}
+
+/// Returns whether as many of these pairs, of which the second number loses, lose as do if all lose
+/// alike.
+pub fn is_spread(both: Tally, [pairs, losing]: [u32; 2]) -> bool {
+    let pairs = f64::from(pairs.max(1));
+    let lossless = (1.0 - both.rate()).powf(f64::from(both.probes) / pairs);
+    f64::from(losing) >= SPREAD * pairs * (1.0 - lossless)
 }
 
 /// The logarithm of how much likelier it is that `lost` of `probes` are lost at their own rate than at the rate

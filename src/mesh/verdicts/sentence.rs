@@ -2,19 +2,31 @@
 
 use std::fmt::Write as _;
 
+use super::causes::{Culprit, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Direction, Way, Ways};
-use super::loss::Culprit;
 use super::pairs::{Pair, Scope, Tally};
 use super::slow::Slow;
-use super::{Kind, OfNetwork, Verdict, agents};
+use super::subject;
+use super::{Confidence, Kind, OfNetwork, Severity, Verdict, agents, search};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 
+/// The subject of what concerns no node, zone or link in particular.
+const EVERYTHING: &str = "*";
+/// From this loss on, a zone is said to be cut off.
+const CUT_OFF: f64 = 0.9;
+/// Members of a group that are listed.
+const MEMBERS_MAX: usize = 64;
+
 fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
     Verdict {
+        id: String::new(),
         kind,
         subject,
+        members: Vec::new(),
+        confidence: Confidence::Likely,
+        severity: Severity::Info,
         direction: Direction::Both,
         network: if network == Network::Node { OfNetwork::Node } else { OfNetwork::Pod },
         evidence: String::new(),
@@ -98,23 +110,120 @@ pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, l
         format!("to {losing_targets} of {targets} nodes")
     };
     let summary = format!("{name} is losing packets {whom}{}{}", in_words(direction), where_to(scope.network));
-    Verdict { direction, evidence, summary, ..loss(Kind::Node, name.to_owned(), scope, detail) }
+    Verdict { direction, evidence, summary, ..loss(Kind::Node, subject::of_one(name), scope, detail) }
 }
 
-/// Two bad zones, or one.
+/// Two bad zones, or one that is bad inside.
 pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f64, likewise: Option<Tally>) -> Verdict {
     let (a, b) = zone_names(scope.matrix, zones);
-    let [pairs, losing] = detail.pairs;
     let between = if a == b { format!("within zone {a}") } else { format!("between zones {a} and {b}") };
-    let evidence = format!(
+    let evidence = of_wide(&between, detail, background, likewise);
+    let (between, kind, subject) = if a == b {
+        (format!("zone {a}"), Kind::Zone, subject::of_one(a))
+    } else {
+        (format!("zone {a} <-> zone {b}"), Kind::ZonePair, subject::of_two(a, b))
+    };
+    let summary = format!("{between} is losing packets{}", where_to(scope.network));
+    Verdict { evidence, summary, ..loss(kind, subject, scope, detail) }
+}
+
+/// A zone that loses to all others, and inside if that is said.
+pub fn zone(
+    scope: &Scope<'_>,
+    zone: u8,
+    inside: bool,
+    detail: &Detail,
+    background: f64,
+    likewise: Option<Tally>,
+) -> Verdict {
+    let name = scope.matrix.zone_name(zone);
+    let within = if inside { ", and within it," } else { "" };
+    let evidence = of_wide(&format!("between zone {name} and all others{within}"), detail, background, likewise);
+    let is_cut_off = !inside && detail.both.rate() >= CUT_OFF;
+    let finding = if is_cut_off { "is cut off from all other zones" } else { "is losing packets" };
+    let summary = format!("zone {name} {finding}{}", where_to(scope.network));
+    Verdict { evidence, summary, ..loss(Kind::Zone, subject::of_one(name), scope, detail) }
+}
+
+fn of_wide(between: &str, detail: &Detail, background: f64, likewise: Option<Tally>) -> String {
+    let [pairs, losing] = detail.pairs;
+    format!(
         "{} of the probes {between} are lost, on {losing} of {pairs} pairs of nodes; elsewhere {}{}",
         percent(detail.both.rate()),
         percent(background),
         of_pods(likewise)
+    )
+}
+
+/// Groups that do not reach each other.
+pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+    let count = findings.groups.iter().filter(|group| **group != NO_GROUP).max().map_or(0, |most| *most + 1);
+    let mut groups: Vec<Vec<&str>> = vec![Vec::new(); usize::from(count)];
+    for node in scope.matrix.numbers() {
+        let group = findings.groups.get(usize::from(node)).copied().unwrap_or(NO_GROUP);
+        if let Some(group) = groups.get_mut(usize::from(group)) {
+            group.push(scope.matrix.name(node));
+        }
+    }
+    for group in &mut groups {
+        group.sort_unstable();
+    }
+    groups.sort_unstable();
+    let sizes: Vec<String> = groups.iter().map(|group| group.len().to_string()).collect();
+    let firsts: Vec<&str> = groups.iter().filter_map(|group| group.first().copied()).collect();
+    let [pairs, losing] = detail.pairs;
+    let mut evidence = format!(
+        "{} of the probes between groups of {} nodes are lost, on {losing} of {pairs} pairs; the groups begin with {}",
+        percent(detail.both.rate()),
+        sizes.join(" and "),
+        firsts.join(" and ")
     );
-    let between = if a == b { format!("zone {a}") } else { format!("zone {a} <-> zone {b}") };
-    let summary = format!("{between} is losing packets{}", where_to(scope.network));
-    Verdict { evidence, summary, ..loss(Kind::ZonePair, format!("{a}->{b}"), scope, detail) }
+    let left_out = groups.iter().map(|group| group.len().saturating_sub(MEMBERS_MAX)).sum::<usize>();
+    if left_out > 0 {
+        let _ = write!(evidence, "; {left_out} members are not listed");
+    }
+    evidence += &of_pods(likewise);
+    let sizes = sizes.join(" | ");
+    let summary = format!("the mesh is split: {sizes} nodes do not reach each other{}", where_to(scope.network));
+    let named = |group: Vec<&str>| group.into_iter().take(MEMBERS_MAX).map(str::to_owned).collect();
+    let subject = subject::of_groups(&firsts);
+    let members = groups.into_iter().map(named).collect();
+    Verdict { members, evidence, summary, ..loss(Kind::Partition, subject, scope, detail) }
+}
+
+/// All links lose alike.
+pub fn mesh(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+    let [pairs, losing] = detail.pairs;
+    let evidence = format!(
+        "{} of the probes are lost on links that no other cause explains, and {losing} of {pairs} pairs of nodes lose: \
+         no node, zone or link stands out{}",
+        percent(rate),
+        of_pods(likewise)
+    );
+    let what = if rate >= CUT_OFF { "nearly all packets" } else { "packets alike" };
+    let summary = format!("all links are losing {what}{}", where_to(scope.network));
+    Verdict { evidence, summary, ..loss(Kind::Mesh, EVERYTHING.to_owned(), scope, detail) }
+}
+
+/// Links on one of several parallel paths.
+pub fn paths(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+    let [pairs, losing] = detail.pairs;
+    let evidence = format!(
+        "{losing} of {pairs} pairs of nodes lose, {} of the probes of those that do, and they are spread over nodes and \
+         zones as one of several parallel paths is{}",
+        percent(rate),
+        of_pods(likewise)
+    );
+    let summary = format!(
+        "one of several parallel paths is losing packets: {losing} of {pairs} links{}",
+        where_to(scope.network)
+    );
+    Verdict { evidence, summary, ..loss(Kind::Paths, EVERYTHING.to_owned(), scope, detail) }
+}
+
+/// Returns the end that alone reports a loss that the other end's report excludes.
+pub fn reporter(pair: &Pair) -> Option<u16> {
+    search::one_sided(pair, search::ONE_SIDED)
 }
 
 /// A bad link. Its subject is in the order of the way that loses, where that is told; else in that of the only one who
@@ -122,9 +231,11 @@ pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f6
 pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let direction = ways.map_or(Direction::Both, |ways| ways.direction);
     let measured = pair.there.probes > 0 && pair.back.probes > 0;
+    let reporter = reporter(pair);
     let turned = match direction {
         Direction::In => true,
         Direction::Out => false,
+        Direction::Both if reporter.is_some() => reporter == Some(pair.b),
         Direction::Both if measured && pair.there.lost == 0 => true,
         Direction::Both if measured && pair.back.lost == 0 => false,
         Direction::Both => scope.matrix.name(pair.b) < scope.matrix.name(pair.a),
@@ -141,6 +252,9 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>,
         side(names.0, names.1, pair.of(from)),
         side(names.1, names.0, pair.of(to))
     );
+    if reporter.is_some() {
+        let _ = write!(evidence, "; only {} reports the loss, and what {} reports excludes it", names.0, names.1);
+    }
     evidence += &of_pods(likewise);
     if let Some(ways) = ways.filter(|_| direction != Direction::Both) {
         let (lost, other) = if turned { (ways.inwards, ways.outwards) } else { (ways.outwards, ways.inwards) };
@@ -150,13 +264,13 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>,
     }
     let direction = if direction == Direction::Both { direction } else { Direction::Out };
     let summary = format!("{} -> {} is losing packets{}", names.0, names.1, where_to(scope.network));
-    Verdict { direction, evidence, summary, ..loss(Kind::Link, format!("{}->{}", names.0, names.1), scope, detail) }
+    Verdict { direction, evidence, summary, ..loss(Kind::Link, subject::of_two(names.0, names.1), scope, detail) }
 }
 
 /// Says of a link's nodes of which nothing else was measured that it may be them: where only some rows were asked for, most of
 /// what the others would have shown is not there.
 pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> Verdict {
-    for node in [pair.a, pair.b].into_iter().filter(|node| scope.matrix.get(*node).presence == Presence::Listed) {
+    for node in [pair.a, pair.b].into_iter().filter(|node| scope.matrix.row(*node).is_none()) {
         let mut pairs = 0;
         scope.each_pair(|pair| pairs += u32::from(pair.a == node || pair.b == node));
         if pairs == 1 {
@@ -180,7 +294,12 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
                 "round trips of {own} (median) to {} of {} nodes; usual between such zones are {usual}",
                 slow.pairs, slow.of
             );
-            (Kind::Node, name.to_owned(), evidence, format!("{name} is slow to {} of {} nodes", slow.pairs, slow.of))
+            (
+                Kind::Node,
+                subject::of_one(name),
+                evidence,
+                format!("{name} is slow to {} of {} nodes", slow.pairs, slow.of),
+            )
         }
         Culprit::Zones(a, b) => {
             let (a, b) = zone_names(scope.matrix, (a, b));
@@ -190,7 +309,9 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
                 slow.pairs
             );
             let who = if a == b { format!("zone {a} is slow") } else { format!("zone {a} <-> zone {b} is slow") };
-            (Kind::ZonePair, format!("{a}->{b}"), evidence, who)
+            let (kind, subject) =
+                if a == b { (Kind::Zone, subject::of_one(a)) } else { (Kind::ZonePair, subject::of_two(a, b)) };
+            (kind, subject, evidence, who)
         }
         Culprit::Link(a, b) => {
             let (a, b) = (scope.matrix.name(a), scope.matrix.name(b));
@@ -200,12 +321,14 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
                 None => format!("usual between such zones are {usual}"),
             };
             let evidence = format!("round trips of {own} (median); {usual}");
-            (Kind::Link, format!("{a}->{b}"), evidence, format!("{a} -> {b} is slow"))
+            (Kind::Link, subject::of_two(a, b), evidence, format!("{a} -> {b} is slow"))
         }
+        // Nothing else is compared.
+        _ => (Kind::Mesh, EVERYTHING.to_owned(), format!("round trips of {own} (median)"), "all is slow".to_owned()),
     };
     let summary = format!("{who}{}", where_to(scope.network));
-    let weight = f64::from(slow.rtt_us / slow.usual_us);
-    Verdict { evidence, summary, weight, ..verdict(kind, subject, scope.network) }
+    let (weight, severity) = (f64::from(slow.rtt_us / slow.usual_us), Severity::Warning);
+    Verdict { severity, evidence, summary, weight, ..verdict(kind, subject, scope.network) }
 }
 
 /// A starved agent.
@@ -214,7 +337,12 @@ pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
     let symptoms = matrix.row(node).map(|row| agents::symptoms(&row.facts)).unwrap_or_default();
     let evidence = format!("its agent lags, and what it measured is discounted: {symptoms}");
     let summary = format!("the agent on {name} is starved: {symptoms}");
-    Verdict { evidence, summary, ..verdict(Kind::AgentStarved, name.to_owned(), Network::Pod) }
+    Verdict {
+        evidence,
+        summary,
+        confidence: Confidence::Certain,
+        ..verdict(Kind::AgentStarved, subject::of_one(name), Network::Pod)
+    }
 }
 
 /// An agent that does not answer, on a node that does, or of which nobody knows.
@@ -232,39 +360,11 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     };
     let evidence = format!("its row is missing ({error}); {rest}");
     let summary = format!("the agent on {name} does not answer; {rest}");
-    Verdict { evidence, summary, ..verdict(Kind::AgentUnreachable, name.to_owned(), Network::Pod) }
-}
-
-/// What is said where there is no verdict: what was not measured is not well.
-pub fn nothing_wrong(matrix: &Matrix) -> String {
-    let mut measured = vec![false; matrix.node_count()];
-    for node in matrix.numbers().filter(|node| !matrix.get(*node).is_leaving()) {
-        for cell in matrix.cells(node).iter().filter(|cell| !matrix.get(cell.peer()).is_leaving()) {
-            measured[usize::from(node)] = true;
-            measured[usize::from(cell.peer())] = true;
-        }
-    }
-    if !measured.contains(&true) {
-        return "nothing measured yet".into();
-    }
-    let unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
-    let unknown: Vec<u16> = unknown.collect();
-    let (rows, cells) = (matrix.not_kept().rows, matrix.not_kept().cells);
-    let unnamed = matrix.members() - matrix.node_count();
-    match unknown[..] {
-        _ if unnamed > 0 => {
-            let nodes = unknown.len() + unnamed;
-            format!(
-                "all well as far as measured: nothing is known of {nodes} node{}",
-                if nodes == 1 { "" } else { "s" }
-            )
-        }
-        [] if rows + cells > 0 => format!("all well as far as kept: {rows} rows and {cells} cells are not"),
-        [] => "all well".into(),
-        [only] => format!("all well as far as measured: nothing is known of {}", matrix.name(only)),
-        [first, ref rest @ ..] => {
-            format!("all well as far as measured: nothing is known of {} and {} more", matrix.name(first), rest.len())
-        }
+    Verdict {
+        evidence,
+        summary,
+        confidence: Confidence::Certain,
+        ..verdict(Kind::AgentUnreachable, subject::of_one(name), Network::Pod)
     }
 }
 

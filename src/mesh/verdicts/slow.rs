@@ -4,7 +4,7 @@
 //! where the detour by a third one would be quicker by far, which no distance explains. Percentiles are interpolated in the
 //! canaries' buckets, which tells 1.1 ms from 2.4 ms hardly: what is reported is four times as much.
 
-use super::loss::Culprit;
+use super::causes::Culprit;
 use super::pairs::{Pair, Scope, zone_place};
 use crate::limits::MESH_CULPRITS_MAX;
 
@@ -187,7 +187,7 @@ fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
             *unexplained |= match slow.culprit {
                 Culprit::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
                 Culprit::Link(low, high) => (low, high) == (pair.a, pair.b),
-                Culprit::Node(_) => false,
+                _ => false,
             };
         }
     });

@@ -63,7 +63,7 @@ impl Mesh {
     }
 
     fn headline(&self) -> String {
-        headline(&self.verdicts(), &self.matrix)
+        headline(&self.verdicts(), &self.matrix).text
     }
 }
 
@@ -99,7 +99,7 @@ fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
     let verdicts = mesh.verdicts();
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
-    let expected = json!({"kind": "node", "subject": "c", "direction": "both", "network": "pod",
+    let expected = json!({"id": "8f583936bb919c28", "confidence": "certain", "severity": "critical", "kind": "node", "subject": "c", "direction": "both", "network": "pod",
         "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
         "since_unix_seconds": *BEGUN, "summary": "c is losing packets from 3 of 3 sources"});
     assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
@@ -289,7 +289,10 @@ fn what_a_starved_agent_lost_to_a_node_is_not_counted_as_lost_on_the_way_from_an
         (Kind::Link, "b->d", Direction::Both),
         "{verdicts:?}"
     );
-    assert_eq!(link.evidence, "loses 12.5 % of the round trips: 15 of 60 from b to d, 0 of 60 from d to b");
+    assert_eq!(
+        link.evidence,
+        "loses 12.5 % of the round trips: 15 of 60 from b to d, 0 of 60 from d to b; only b reports the loss, and what d reports excludes it"
+    );
 }
 
 #[test]
@@ -353,12 +356,60 @@ fn the_order_of_the_rows_does_not_matter() {
 }
 
 #[test]
-fn a_loss_everywhere_is_the_zones_and_not_a_dozen_nodes() {
+fn a_loss_everywhere_is_the_mesh_and_not_a_dozen_nodes() {
     let names: Vec<String> = (0..12).map(|node| format!("node-{node}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mesh = full(&names, |_, _| 3);
-    assert_eq!(mesh.subjects(), [(Kind::ZonePair, "z->z".into())]);
-    assert_eq!(mesh.headline(), "zone z is losing packets");
+    assert_eq!(mesh.subjects(), [(Kind::Mesh, "*".into())]);
+    assert_eq!(mesh.headline(), "all links are losing packets alike");
+}
+
+#[test]
+fn a_split_mesh_is_one_verdict_that_names_the_groups() {
+    let names = ["a", "b", "c", "d", "e"];
+    let group = |name: &str| name < "c";
+    let mesh = full(&names, |from, to| if group(from) == group(to) { 0 } else { 60 });
+    let verdicts = mesh.verdicts();
+    assert_eq!(mesh.subjects(), [(Kind::Partition, "a|c".into())]);
+    assert_eq!(verdicts[0].members, [vec!["a", "b"], vec!["c", "d", "e"]]);
+    assert_eq!(mesh.headline(), "the mesh is split: 2 | 3 nodes do not reach each other");
+    // Seen from inside one group, whose agents get no rows from the other one.
+    let seen = ["a", "b"].iter().fold(Mesh::new(), |mesh, from| {
+        let peers = names.iter().filter(|to| *to != from).map(|to| peer(to, if group(to) { 0 } else { 60 }));
+        mesh.row(&source(from, 60), &peers.collect::<Vec<_>>())
+    });
+    let seen = ["c", "d", "e"].iter().fold(seen, |mesh, name| mesh.missing(name));
+    assert_eq!(seen.subjects(), [(Kind::Partition, "a|c".into())]);
+}
+
+#[test]
+fn losses_without_a_cause_are_not_well() {
+    let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
+    // As if there were so many nodes that five losses might be chance.
+    let said = headline(&[], &mesh.matrix);
+    assert_eq!(said.state, State::Losses);
+    assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");
+    assert_eq!(headline(&[], &full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
+}
+
+#[test]
+fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_node() {
+    let of = |mesh: &Mesh| {
+        let verdicts = mesh.verdicts().into_iter();
+        verdicts.map(|it| (it.kind, it.subject, it.confidence)).collect::<Vec<_>>()
+    };
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let filter = full(&names, |from, to| if (from, to) == ("e", "b") { 60 } else { 0 });
+    assert_eq!(of(&filter), [(Kind::Link, "e->b".into(), Confidence::Likely)]);
+    let liar = full(&names, |from, _| if from == "e" { 60 } else { 0 });
+    assert_eq!(of(&liar), [(Kind::Node, "e".into(), Confidence::Likely)]);
+    // Two agents against one node name their links to it, and not the node.
+    let two = full(&names, |from, to| if to == "b" && (from == "e" || from == "f") { 60 } else { 0 });
+    let found = [(Kind::Link, "e->b".into(), Confidence::Likely), (Kind::Link, "f->b".into(), Confidence::Likely)];
+    assert_eq!(of(&two), found);
+    // A node that answers no requests, whatever it reports itself, is named if all others say so.
+    let mute = full(&names, |_, to| if to == "b" { 60 } else { 0 });
+    assert_eq!(of(&mute), [(Kind::Node, "b".into(), Confidence::Likely)]);
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! The causes that losses can have, and which links each of them touches.
+
+use std::rc::Rc;
+
+use super::pairs::{Pair, Scope};
+
+/// The group of a node that belongs to none.
+pub const NO_GROUP: u8 = u8::MAX;
+
+/// A cause of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Culprit {
+    /// A node, by its number.
+    Node(u16),
+    /// The links between two zones, or within one; the lower number first.
+    Zones(u8, u8),
+    /// The links of a zone to all other zones, and, if the flag is set, those within it.
+    Zone(u8, bool),
+    /// The links between groups of nodes that do not reach each other.
+    Partition,
+    /// The link between two nodes; the lower number first.
+    Link(u16, u16),
+    /// All links.
+    Mesh,
+    /// Some of all links: those that take one of several parallel paths.
+    Paths,
+}
+
+/// A cause, and how certain it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The cause.
+    pub culprit: Culprit,
+    /// Nats of likelihood beyond its cost.
+    pub score: f64,
+    /// The loss on pairs that it alone explains.
+    pub rate: f64,
+    /// Whether its pairs lose at a rate of each one's own, rather than alike.
+    pub is_uneven: bool,
+}
+
+/// An explanation of all losses of a network.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The causes, in the order in which they were found.
+    pub found: Vec<Finding>,
+    /// The loss rate that all links share.
+    pub background: f64,
+    /// The group of each node, if the mesh falls into groups; empty if not.
+    pub groups: Rc<[u8]>,
+}
+
+impl Findings {
+    /// Returns the causes of losses between these nodes, the lower number first, in these zones.
+    pub fn touching(&self, nodes: (u16, u16), zones: (u8, u8)) -> impl Iterator<Item = (usize, &Finding)> {
+        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(finding.culprit, nodes, zones))
+    }
+
+    /// Returns the causes of losses of this pair.
+    pub fn of_pair(&self, scope: &Scope<'_>, pair: &Pair) -> impl Iterator<Item = (usize, &Finding)> {
+        self.touching((pair.a, pair.b), (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone))
+    }
+
+    /// Returns whether a cause touches the link between these nodes, the lower number first, in
+    /// these zones.
+    pub fn touches(&self, culprit: Culprit, (a, b): (u16, u16), zones: (u8, u8)) -> bool {
+        match culprit {
+            Culprit::Node(node) => node == a || node == b,
+            Culprit::Zones(low, high) => (low, high) == (zones.0.min(zones.1), zones.0.max(zones.1)),
+            Culprit::Zone(zone, inside) if zones.0 == zones.1 => inside && zone == zones.0,
+            Culprit::Zone(zone, _) => zone == zones.0 || zone == zones.1,
+            Culprit::Partition => is_across(&self.groups, a, b),
+            Culprit::Link(low, high) => (low, high) == (a, b),
+            Culprit::Mesh | Culprit::Paths => true,
+        }
+    }
+
+    /// Returns whether this node itself is a cause.
+    pub fn blames_node(&self, node: u16) -> bool {
+        self.found.iter().any(|finding| finding.culprit == Culprit::Node(node))
+    }
+}
+
+/// Returns whether two nodes are in different groups.
+pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
+    let of = |node: u16| groups.get(usize::from(node)).copied().unwrap_or(NO_GROUP);
+    let (a, b) = (of(a), of(b));
+    a != NO_GROUP && b != NO_GROUP && a != b
+}
+
+/// Returns whether this cause is a zone or a pair of zones.
+pub const fn is_of_zones(culprit: Culprit) -> bool {
+    matches!(culprit, Culprit::Zones(..) | Culprit::Zone(..))
+}

@@ -1,0 +1,143 @@
+//! Groups of nodes that reach each other inside, and not across.
+//!
+//! Two nodes are connected if either of them gets answers from the other: one end's report of
+//! loss does not cut what the other end's report holds together. The trap: an agent inside one
+//! group gets no reports from the other one. Nodes that answer nothing and whose reports are
+//! missing are then one group, if they are many; a few such nodes are dead nodes.
+
+use std::rc::Rc;
+
+use super::causes::NO_GROUP;
+use super::pairs::{Pair, Scope, Tally};
+use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
+
+/// A link connects if it loses less. Far from both 90 %, which a partition loses at least, and
+/// what a lossy mesh loses: 30 probes are never on the wrong side by chance.
+const CONNECTED_BELOW: f64 = 0.5;
+/// Silent nodes make a group from this number on, and from this share of the nodes on.
+const SILENT_MIN: usize = 3;
+const SILENT_ONE_OF: usize = 4;
+/// A node that loses more than that joins the group to which it loses less than this.
+const LOSSY_BELOW: f64 = 0.85;
+/// Sums of such nodes and groups that are kept: 8 bytes each.
+const LOSSY_MAX: usize = 512;
+/// The share of its probes that a silent node does not answer.
+const SILENT_LOSS: f64 = 0.9;
+
+/// Returns the group of each node; nothing if the mesh does not fall into two groups at least.
+/// Takes 3 bytes per node, and 12 more per node without a report.
+pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
+    let mut parents: Vec<u16> = scope.matrix.numbers().collect();
+    scope.each_pair(|pair| {
+        if is_connected(pair) {
+            let (a, b) = (root(&mut parents, pair.a), root(&mut parents, pair.b));
+            parents[usize::from(a.max(b))] = a.min(b);
+        }
+    });
+    let mut roots: Vec<u16> = scope.matrix.numbers().map(|node| root(&mut parents, node)).collect();
+    // Groups of one node are nodes. A group is known by its lowest node, which is its root.
+    let mut known: Vec<u16> = Vec::new();
+    for node in scope.matrix.numbers() {
+        let of = roots[usize::from(node)];
+        if of != node && !known.contains(&of) && known.len() < usize::from(NO_GROUP) {
+            known.push(of);
+        }
+    }
+    known.sort_unstable();
+    if let Some(first) = silent(scope, &roots, &known) {
+        let alone = |node: u16, roots: &[u16]| roots[usize::from(node)] == node && !known.contains(&node);
+        for node in scope.matrix.numbers() {
+            if alone(node, &roots) && scope.matrix.row(node).is_none() {
+                roots[usize::from(node)] = first;
+            }
+        }
+        known.push(first);
+    }
+    if known.len() < 2 {
+        return Rc::default();
+    }
+    join_lossy(scope, &mut roots, &known);
+    if is_one_zone(scope, &roots, &known) {
+        return Rc::default();
+    }
+    let place = |root: u16| known.iter().position(|it| *it == root).and_then(|place| u8::try_from(place).ok());
+    roots.into_iter().map(|root| place(root).unwrap_or(NO_GROUP)).collect()
+}
+
+/// Returns whether one of two groups is a zone: that zone is then cut off, which is no partition.
+fn is_one_zone(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> bool {
+    let zone_of = |group: u16| {
+        let mut zones = scope.matrix.numbers().filter(|node| roots[usize::from(*node)] == group);
+        let first = scope.matrix.get(zones.next()?).zone;
+        let is_one = first != ZONE_UNKNOWN && zones.all(|node| scope.matrix.get(node).zone == first);
+        is_one.then_some(first)
+    };
+    let is_elsewhere = |group: u16, zone: u8| {
+        let others = |node: &u16| known.contains(&roots[usize::from(*node)]) && roots[usize::from(*node)] != group;
+        scope.matrix.numbers().filter(others).any(|node| scope.matrix.get(node).zone == zone)
+    };
+    known.len() == 2 && known.iter().any(|group| zone_of(*group).is_some_and(|zone| !is_elsewhere(*group, zone)))
+}
+
+/// Puts nodes that lose a lot inside their own group into the group to which they lose least.
+fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
+    let lossy: Vec<u16> = scope.matrix.numbers().filter(|node| !known.contains(&roots[usize::from(*node)])).collect();
+    if lossy.is_empty() || lossy.len() * known.len() > LOSSY_MAX {
+        return;
+    }
+    let mut lost = vec![Tally::default(); lossy.len() * known.len()];
+    scope.each_pair(|pair| {
+        for (node, other) in [(pair.a, pair.b), (pair.b, pair.a)] {
+            let place = lossy.binary_search(&node).ok();
+            let group = known.iter().position(|root| *root == roots[usize::from(other)]);
+            if let (Some(place), Some(group)) = (place, group) {
+                let sum = &mut lost[place * known.len() + group];
+                *sum = sum.plus(pair.both());
+            }
+        }
+    });
+    for (node, lost) in lossy.iter().zip(lost.chunks(known.len())) {
+        let measured = lost.iter().zip(known).filter(|(sum, _)| sum.probes > 0 && sum.rate() < LOSSY_BELOW);
+        if let Some((_, group)) = measured.reduce(|best, next| if next.0.rate() < best.0.rate() { next } else { best })
+        {
+            roots[usize::from(*node)] = *group;
+        }
+    }
+}
+
+/// Returns the first of the nodes that are silent, if they are a group.
+fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Option<u16> {
+    let is_alone = |node: &u16| {
+        roots[usize::from(*node)] == *node
+            && !known.contains(node)
+            && scope.matrix.row(*node).is_none()
+            && scope.matrix.get(*node).presence == Presence::Missing
+    };
+    let nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();
+    if nodes.len() < SILENT_MIN || nodes.len() * SILENT_ONE_OF < scope.matrix.node_count() || known.is_empty() {
+        return None;
+    }
+    let mut answers = Tally::default();
+    scope.each_pair(|pair| {
+        if nodes.binary_search(&pair.a).is_ok() || nodes.binary_search(&pair.b).is_ok() {
+            answers = answers.plus(pair.both());
+        }
+    });
+    (answers.rate() >= SILENT_LOSS).then(|| nodes[0])
+}
+
+/// Returns whether either end gets answers from the other.
+fn is_connected(pair: &Pair) -> bool {
+    [pair.there, pair.back].iter().any(|tally| tally.probes > 0 && tally.rate() < CONNECTED_BELOW)
+}
+
+/// Returns the lowest node of a node's group, and shortens the way there.
+fn root(parents: &mut [u16], node: u16) -> u16 {
+    let mut at = node;
+    while parents[usize::from(at)] != at {
+        let next = parents[usize::from(at)];
+        parents[usize::from(at)] = parents[usize::from(next)];
+        at = next;
+    }
+    at
+}

@@ -1,0 +1,410 @@
+//! The search for the causes that explain what is lost beyond what all links share.
+//!
+//! It begins with no cause and takes, again and again, the one that explains most of what is left:
+//! so many nats of likelihood, less what a cause of its kind costs. The cost pays for having so
+//! many candidates. A wide cause must explain more than the causes below it could, each for its
+//! own cost: two bad links of twelve do not make a bad node. In the end each cause must still be
+//! worth its cost beside all others. `docs/verdicts.md` has the formulas, thresholds and traps.
+
+use std::rc::Rc;
+
+use super::causes::{Culprit, Finding, Findings, is_across};
+use super::pairs::{Pair, Scope, Tally, zone_place};
+use super::score::{Sum, gain, likelihood};
+use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
+use crate::limits::MESH_CULPRITS_MAX;
+use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
+
+/// Nats that a cause must explain beyond the logarithm of the number of candidates: chance alone
+/// is blamed in at most one of e^9 = 8,100 meshes, for each kind of cause.
+const CERTAINTY: f64 = 9.0;
+/// What zones and groups cost more than a node: where both explain the same losses, one node is
+/// the simpler reason.
+const ZONE_EXTRA: f64 = 3.0;
+/// What it is worth that a node, which all others lose entirely, does not send its row either.
+const SILENT_AGENT_BONUS: f64 = 3.0;
+/// Pairs that must be hit for a rate of each one's own: three of four, and three.
+const OWN_RATE_PAIRS_MIN: u32 = 3;
+/// Nodes and zones that lose less beyond the shared rate are not reported.
+const RATE_MIN: f64 = 0.005;
+/// How often the search starts again with what it has learnt of the shared rate.
+const ROUNDS: usize = 4;
+/// A partition loses at least this share of the probes between its groups.
+const PARTITION_LOSS: f64 = 0.9;
+/// The ends of a pair contradict each other if one loses less than this share of what the other
+/// one does, and two rates explain them better than one by the cost of a link.
+const SIDES_SHARE: f64 = 0.25;
+/// Nats by which two rates must explain the ends of a single link better than one, once the link is
+/// known to be bad.
+pub const ONE_SIDED: f64 = CERTAINTY;
+/// Reporters that must agree on a node that denies it, and single-sided reports from which on the
+/// reporter itself is the cause.
+const REPORTERS_MIN: u16 = 3;
+
+/// What candidates cost.
+#[derive(Debug)]
+pub struct Costs {
+    node: f64,
+    zones: f64,
+    zone: f64,
+    partition: f64,
+    link: f64,
+}
+
+impl Costs {
+    /// Returns what the candidates of this mesh cost.
+    pub fn of_mesh(scope: &Scope<'_>, first: &Weighed) -> Self {
+        let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
+        let measured = |sums: &[Sum]| sums.iter().filter(|sum| sum.pairs > 0).count();
+        let nodes = measured(&first.nodes);
+        Self {
+            node: CERTAINTY + logarithm(nodes),
+            zones: CERTAINTY + logarithm(measured(&first.zones)) + ZONE_EXTRA,
+            // A zone is a candidate with and without what is inside it.
+            zone: CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA,
+            // Each node is in one group or another.
+            partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
+            link: CERTAINTY + logarithm(first.all.pairs as usize),
+        }
+    }
+
+    const fn none() -> Self {
+        Self { node: CERTAINTY, zones: CERTAINTY, zone: CERTAINTY, partition: CERTAINTY, link: CERTAINTY }
+    }
+
+    /// Returns what a cause costs.
+    pub const fn of(&self, culprit: Culprit) -> f64 {
+        match culprit {
+            Culprit::Node(_) => self.node,
+            Culprit::Zones(..) => self.zones,
+            Culprit::Zone(..) => self.zone,
+            Culprit::Partition => self.partition,
+            Culprit::Link(..) => self.link,
+            Culprit::Mesh | Culprit::Paths => 0.0,
+        }
+    }
+}
+
+/// What the search looks at.
+pub struct Search<'s, 'm> {
+    /// The cells.
+    pub scope: &'s Scope<'m>,
+    /// What candidates cost.
+    pub costs: &'s Costs,
+    /// The group of each node; empty if the mesh does not fall into groups.
+    pub groups: &'s Rc<[u8]>,
+    /// Pairs that were measured.
+    pub pairs: u32,
+}
+
+/// One walk over all pairs that no cause touches yet.
+pub struct Weighed {
+    /// All of them.
+    pub all: Sum,
+    /// By node.
+    pub nodes: Vec<Sum>,
+    zones: Vec<Sum>,
+    partition: Sum,
+    /// The best link.
+    link: Option<(f64, Pair)>,
+}
+
+/// Returns the sums before there is any cause.
+pub fn first(scope: &Scope<'_>) -> Weighed {
+    let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0 };
+    let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: 0 };
+    weigh(&search, &Findings::default(), shared)
+}
+
+/// Returns the causes beside what all links share, and what that is. What is banned is left aside.
+pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culprit) -> bool) -> (Findings, Shared) {
+    let mut shared = shared;
+    let mut findings = Findings { groups: Rc::clone(search.groups), ..Findings::default() };
+    for _ in 0..ROUNDS {
+        findings.found.clear();
+        while findings.found.len() < MESH_CULPRITS_MAX
+            && let Some(next) = next(search, &findings, shared, is_banned)
+        {
+            findings.found.push(next);
+        }
+        let learnt = shared.learnt(&prune(search, &mut findings, shared));
+        let is_steady =
+            (learnt.rate / shared.rate - 1.0).abs() < 0.1 && (learnt.path_share / shared.path_share - 1.0).abs() < 0.2;
+        // With less shared loss there was no cause: with more there is none.
+        let is_none = findings.found.is_empty() && learnt.rate >= shared.rate;
+        shared = learnt;
+        if is_steady || is_none {
+            break;
+        }
+    }
+    findings.background = shared.rate;
+    exceptions(search, &mut findings, shared);
+    (findings, shared)
+}
+
+/// Returns what a first guess of the shared rate is made of: what loses least once one node's
+/// pairs, one zone pair's or one link is taken out. In a mesh of three nodes a bad one is in two
+/// pairs of three, and all pairs together would hide it.
+pub fn without_the_worst(first: &Weighed) -> Tally {
+    let all = Tally { probes: first.all.probes, lost: first.all.lost };
+    let without = |probes: u32, lost: u32| Tally { probes: all.probes - probes, lost: all.lost - lost };
+    let sums = first.nodes.iter().chain(&first.zones).map(|sum| without(sum.probes, sum.lost));
+    let link = first.link.iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
+    let measured = sums.chain(link).filter(|rest| rest.probes > 0);
+    measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
+}
+
+fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighed {
+    let scope = search.scope;
+    let nodes = vec![Sum::default(); scope.matrix.node_count()];
+    let zones = vec![Sum::default(); scope.zone_places()];
+    let (all, partition) = (Sum::default(), Sum::default());
+    let mut weighed = Weighed { all, nodes, zones, partition, link: None };
+    scope.each_pair(|pair| {
+        if findings.of_pair(scope, pair).next().is_some() {
+            return;
+        }
+        let piece = Piece::of(search, shared, pair);
+        weighed.all.add(&piece);
+        weighed.nodes[usize::from(pair.a)].add(&piece);
+        weighed.nodes[usize::from(pair.b)].add(&piece);
+        weighed.zones[scope.zone_place(pair)].add(&piece);
+        if is_across(search.groups, pair.a, pair.b) {
+            weighed.partition.add(&piece);
+        }
+        if let Some(reporter) = piece.reporter {
+            let (reports, denies) = (usize::from(reporter), usize::from(pair.other(reporter)));
+            weighed.nodes[reports].alone = weighed.nodes[reports].alone.saturating_add(1);
+            weighed.nodes[denies].denied = weighed.nodes[denies].denied.saturating_add(1);
+        }
+        if piece.nats > weighed.link.map_or(0.0, |(best, _)| best) {
+            weighed.link = Some((piece.nats, *pair));
+        }
+    });
+    weighed
+}
+
+/// What a pair adds to its sums.
+struct Piece {
+    both: Tally,
+    /// What a rate of its own explains beyond what all links share.
+    nats: f64,
+    /// What the shared explanation gives it.
+    explained: f64,
+    /// What it could stand for as a bad link.
+    as_link: f64,
+    /// The end whose report of loss the other end's report excludes.
+    reporter: Option<u16>,
+}
+
+impl Piece {
+    fn of(search: &Search<'_, '_>, shared: Shared, pair: &Pair) -> Self {
+        let (both, explained) = (pair.both(), shared.explains(pair));
+        let nats = gain(both.lost, both.probes, shared.rate) - explained;
+        let reporter = if nats > OWN_RATE { one_sided(pair, search.costs.link) } else { None };
+        Self { both, nats, explained, as_link: (nats - search.costs.link).max(0.0), reporter }
+    }
+}
+
+/// Returns the end whose report of loss the other end's report excludes: a round trip takes both
+/// ways, whichever end begins it, so two true reports say about the same.
+pub fn one_sided(pair: &Pair, cost: f64) -> Option<u16> {
+    let (there, back) = (pair.there, pair.back);
+    if there.probes == 0 || back.probes == 0 {
+        return None;
+    }
+    let (reporter, more, less) = if there.rate() > back.rate() { (pair.a, there, back) } else { (pair.b, back, there) };
+    let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
+    let both = pair.both();
+    let apart = own(there) + own(back) - likelihood(both.lost, both.probes, both.rate());
+    (less.rate() < more.rate() * SIDES_SHARE && apart > cost).then_some(reporter)
+}
+
+impl Sum {
+    fn add(&mut self, piece: &Piece) {
+        self.probes += piece.both.probes;
+        self.lost += piece.both.lost;
+        self.pairs += 1;
+        self.losing += u32::from(piece.both.lost > 0);
+        #[expect(clippy::cast_possible_truncation, reason = "some thousands of nats")]
+        let (apart, as_link, explained) =
+            ((piece.nats - OWN_RATE) as f32, piece.as_link as f32, piece.explained as f32);
+        self.explained += explained;
+        if apart > 0.0 {
+            self.hit += 1;
+            self.apart += apart;
+            self.as_links += as_link;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.probes += other.probes;
+        self.lost += other.lost;
+        self.pairs += other.pairs;
+        self.losing += other.losing;
+        self.hit += other.hit;
+        self.apart += other.apart;
+        self.as_links += other.as_links;
+        self.explained += other.explained;
+    }
+
+    /// Returns what a wide cause with these sums is worth, and whether its pairs lose at a rate of
+    /// each one's own: a bad port of four takes all of some flows and nothing of others.
+    fn worth(&self, shared: Shared) -> (f64, bool) {
+        let alike = gain(self.lost, self.probes, shared.rate) - f64::from(self.explained);
+        let most = self.hit >= OWN_RATE_PAIRS_MIN && self.hit * 4 >= self.pairs * 3;
+        let apart = f64::from(self.apart);
+        if most && apart > alike { (apart, true) } else { (alike, false) }
+    }
+}
+
+/// Returns the best cause of what is left, if any is worth its cost.
+fn next(
+    search: &Search<'_, '_>,
+    findings: &Findings,
+    shared: Shared,
+    is_banned: &dyn Fn(Culprit) -> bool,
+) -> Option<Finding> {
+    let (scope, costs) = (search.scope, search.costs);
+    let weighed = weigh(search, findings, shared);
+    let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(sum, node)| {
+        let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
+        // A node that only one agent of several speaks of may be an invention of that agent.
+        let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
+        let finding = wide(search, shared, Culprit::Node(node), sum, silent);
+        finding.filter(|_| sum.pairs >= pairs_min)
+    });
+    let of_zones = zone_candidates(search, &weighed, shared).filter(|finding| !is_banned(finding.culprit));
+    let partition = wide(search, shared, Culprit::Partition, &weighed.partition, false)
+        .filter(|finding| finding.rate >= PARTITION_LOSS);
+    let link = weighed.link.and_then(|(gain, pair)| {
+        let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
+        (nats > 0.0).then(|| Finding { culprit, score: nats, rate: pair.both().rate(), is_uneven: false })
+    });
+    // Of equals the first: nodes before zones before groups before links.
+    let all = nodes.chain(of_zones).chain(partition).chain(link);
+    all.reduce(|best, next| if next.score > best.score { next } else { best })
+}
+
+/// Returns a node, zone or partition as a cause, if it is worth its cost.
+fn wide(search: &Search<'_, '_>, shared: Shared, culprit: Culprit, sum: &Sum, silent: bool) -> Option<Finding> {
+    let (worth, is_uneven) = sum.worth(shared);
+    let nats = worth - search.costs.of(culprit) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
+    let is_worth = nats > 0.0 && sum.rate() >= shared.rate + RATE_MIN;
+    let by_reports = (sum.denied > 0 || sum.alone > 0).then(|| by_reports(sum)).flatten();
+    let is_wide = sum.is_spread() && (silent || nats > sum.as_links.into());
+    (is_worth && by_reports.unwrap_or(is_wide)).then(|| Finding { culprit, score: nats, rate: sum.rate(), is_uneven })
+}
+
+/// Returns whether reports that the other ends exclude make a node a cause; none if such reports
+/// are not what decides. A node that denies a loss is named if three of four of all pairs, and
+/// three, accuse it; a node that reports alone what several others deny is named itself.
+fn by_reports(sum: &Sum) -> Option<bool> {
+    let (denied, alone) = (u32::from(sum.denied), u32::from(sum.alone));
+    if denied * 2 > sum.hit && denied >= alone {
+        let is_agreed = sum.denied >= REPORTERS_MIN && denied * 4 >= sum.pairs * 3;
+        return if is_agreed { None } else { Some(false) };
+    }
+    (sum.alone >= REPORTERS_MIN && alone * 2 > sum.hit).then_some(true)
+}
+
+/// Returns zones and pairs of zones that are worth their cost. Nodes without a zone have nothing
+/// in common, and what touches all pairs is the mesh.
+fn zone_candidates<'a>(
+    search: &'a Search<'_, '_>,
+    weighed: &'a Weighed,
+    shared: Shared,
+) -> impl Iterator<Item = Finding> + 'a {
+    let count = u8::try_from(search.scope.matrix.zone_count()).unwrap_or(u8::MAX);
+    let counts =
+        move |finding: Option<Finding>, sum: &Sum| finding.filter(|_| sum.pairs >= 2 && sum.pairs < search.pairs);
+    let known = ZONE_UNKNOWN + 1..count;
+    let pairs = known.clone().flat_map(|high| (ZONE_UNKNOWN + 1..=high).map(move |low| (low, high)));
+    let pairs = pairs.filter_map(move |(low, high)| {
+        let sum = &weighed.zones[zone_place(low, high)];
+        counts(wide(search, shared, Culprit::Zones(low, high), sum, false), sum)
+    });
+    let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
+        let mut sum = Sum::default();
+        let (mut below, mut parts) = (0.0, 0);
+        for other in (0..count).filter(|other| inside || *other != zone) {
+            let part = &weighed.zones[zone_place(zone, other)];
+            if part.pairs > 0 {
+                sum.merge(part);
+                parts += 1;
+                below += (part.worth(shared).0 - search.costs.zones).max(0.0);
+            }
+        }
+        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum, false), &sum);
+        // One pair of zones is that pair; and pairs of zones that lose each at its own rate are several.
+        finding.filter(|finding| parts >= 2 && finding.score > below)
+    });
+    pairs.chain(zones)
+}
+
+/// Takes out, the least worthy first, each cause that is not worth its cost beside all others.
+/// Returns what no cause touches.
+fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Rest {
+    let scope = search.scope;
+    loop {
+        let mut sums = vec![Sum::default(); findings.found.len()];
+        let mut rest = Rest::default();
+        scope.each_pair(|pair| {
+            let mut touching = findings.of_pair(scope, pair).map(|(index, _)| index);
+            match (touching.next(), touching.next()) {
+                (None, _) => {
+                    shared.add(&mut rest, pair);
+                }
+                (Some(only), None) => sums[only].add(&Piece::of(search, shared, pair)),
+                // More than one: no evidence for either.
+                _ => {}
+            }
+        });
+        for (finding, sum) in findings.found.iter_mut().zip(&sums) {
+            let (worth, is_uneven) = sum.worth(shared);
+            finding.score = worth - search.costs.of(finding.culprit);
+            (finding.rate, finding.is_uneven) = (sum.rate(), is_uneven);
+            if let Culprit::Node(node) = finding.culprit
+                && scope.matrix.get(node).presence == Presence::Missing
+            {
+                finding.score += SILENT_AGENT_BONUS;
+            }
+        }
+        let weakest = (0..findings.found.len()).min_by(|a, b| {
+            let nats = |index: usize| findings.found[index].score;
+            nats(*a).total_cmp(&nats(*b))
+        });
+        match weakest.filter(|index| findings.found[*index].score <= 0.0) {
+            Some(index) => findings.found.remove(index),
+            None => return rest,
+        };
+    }
+}
+
+/// Adds single links that lose far more than the node or the zones explain that they are below. If
+/// there are many, the cause itself is uneven, and they are none.
+fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) {
+    let (scope, costs) = (search.scope, search.costs);
+    let mut exceptions: Vec<(usize, Finding)> = Vec::new();
+    let mut pairs = vec![(0_u32, 0_u32); findings.found.len()];
+    scope.each_pair(|pair| {
+        let mut touching = findings.of_pair(scope, pair);
+        let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
+        let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.culprit == Culprit::Node(reporter));
+        if matches!(of.culprit, Culprit::Link(..)) || by_reporter {
+            return;
+        }
+        pairs[index].0 += 1;
+        let both = pair.both();
+        let nats = gain(both.lost, both.probes, of.rate.max(shared.rate)) - shared.explains(pair) - costs.link;
+        if nats > 0.0 {
+            pairs[index].1 += 1;
+            if exceptions.len() < MESH_CULPRITS_MAX {
+                let culprit = Culprit::Link(pair.a, pair.b);
+                exceptions.push((index, Finding { culprit, score: nats, rate: both.rate(), is_uneven: false }));
+            }
+        }
+    });
+    let few = |index: usize| pairs[index].1 <= (pairs[index].0 / 6).max(1) && pairs[index].0 > 2;
+    findings.found.extend(exceptions.into_iter().filter(|(index, _)| few(*index)).map(|(_, finding)| finding));
+}

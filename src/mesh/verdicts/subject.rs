@@ -1,0 +1,68 @@
+//! What a verdict is about, in at most 128 bytes, and its identity.
+
+use super::{OfNetwork, Verdict};
+
+/// Bytes of a subject: a label value that a time-series database takes, and a line of a table.
+const SUBJECT_BYTES_MAX: usize = 128;
+/// Digits of the hash at the end of a name that is cut.
+const CUT_DIGITS: usize = 8;
+/// The protocol of all probes: IPv4 and IPv6 of one network are judged together.
+const PROTOCOL: &str = "icmp";
+
+/// Returns the subject of a node or zone.
+pub fn of_one(name: &str) -> String {
+    cut(name, SUBJECT_BYTES_MAX)
+}
+
+/// Returns the subject of a link or of two zones.
+pub fn of_two(a: &str, b: &str) -> String {
+    let room = (SUBJECT_BYTES_MAX - "->".len()) / 2;
+    format!("{}->{}", cut(a, room), cut(b, room))
+}
+
+/// Returns the subject of groups, of which each gives its smallest name.
+pub fn of_groups(firsts: &[&str]) -> String {
+    cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
+}
+
+/// Returns the identity of a verdict: the same wherever it is computed.
+pub fn id(verdict: &Verdict) -> String {
+    let kind = serde_json::to_string(&verdict.kind).unwrap_or_default();
+    let network = match verdict.network {
+        OfNetwork::Pod => "pod",
+        OfNetwork::Node => "node",
+    };
+    format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, PROTOCOL]))
+}
+
+/// Cuts what is longer, and puts a hash of the whole in its place, so that two names that begin
+/// alike stay two.
+fn cut(name: &str, bytes: usize) -> String {
+    if name.len() <= bytes {
+        return name.to_owned();
+    }
+    let kept = &name[..name.floor_char_boundary(bytes - CUT_DIGITS - 1)];
+    let digits = format!("{:016x}", hash(&[name]));
+    format!("{kept}~{}", &digits[..CUT_DIGITS])
+}
+
+/// FNV-1a of 64 bits over the parts, each with a zero byte behind it. It has to be the same in
+/// every version, and any program can compute it; it is no defence against forged names.
+fn hash(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let names = ["a", "b"].map(|end| format!("{}{end}", "n".repeat(253)));
+        let [first, second] = names.each_ref().map(|name| of_one(name));
+        assert!(first.len() == SUBJECT_BYTES_MAX && second.len() == SUBJECT_BYTES_MAX && first != second);
+        assert!(of_two(&names[0], &names[1]).len() <= SUBJECT_BYTES_MAX);
+        assert_eq!(of_two("a", "b"), "a->b");
+    }
+}
