@@ -12,7 +12,8 @@ const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
-  node: 'Node', link: 'Link', zone_pair: 'Zone pair',
+  mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
+  link: 'Link',
   agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent',
 };
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
@@ -24,7 +25,7 @@ const mesh = {
   nodes: new Map(),
   // A name -> why its row did not come
   missing: new Map(),
-  layers: new Set(), verdicts: [], notGathered: 0, at: null,
+  layers: new Set(), verdicts: [], losses: '', notGathered: 0, at: null,
 };
 const shown = { measure: 'loss', layer: '', verdict: null, pair: null };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
@@ -167,7 +168,8 @@ function settle({ rows, unread, end }) {
     node(name);
     mesh.missing.set(name, error);
   }
-  Object.assign(mesh, { verdicts: end.verdicts, notGathered: end.not_gathered, at: new Date() });
+  const losses = end.state === 'losses' ? end.headline : '';
+  Object.assign(mesh, { verdicts: end.verdicts, losses, notGathered: end.not_gathered, at: new Date() });
 }
 
 async function gather() {
@@ -278,9 +280,9 @@ function headline() {
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
   if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
   const line = $('headline');
-  line.className = verdicts.length ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
+  line.className = verdicts.length || mesh.losses ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
   const [first, ...others] = verdicts;
-  line.textContent = first ? (first.summary ?? sentence(first)) + (others.length ? ` (and ${others.length} more)` : '')
+  line.textContent = mesh.losses ? mesh.losses : first ? (first.summary ?? sentence(first)) + (others.length ? ` (and ${others.length} more)` : '')
     : !pairs.length ? 'Nothing was measured in the last minute'
       : unknown.length ? `Nothing stands out, but ${unknown.join(' and ')}` : 'All well';
   document.title = `${first ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
