@@ -30,6 +30,11 @@ impl Frontier {
         Self { count: nodes.len(), waiting: nodes.into(), port, roster }
     }
 
+    /// Returns the agents that are still to be asked, the next first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Target> {
+        self.waiting.iter()
+    }
+
     /// Returns the agent to ask next.
     pub fn next(&mut self) -> Option<Target> {
         self.waiting.pop_front()

@@ -102,7 +102,7 @@ async fn walk(
     if let Err(error) = gathering.own(Arc::clone(view)).await {
         note(&mut gathering.matrix, &view.node, &error);
     }
-    for target in Targets::of(view, port).nodes {
+    for target in frontier.borrow().waiting() {
         gathering.matrix.seek(&target.node);
     }
     let until = Instant::now() + times.gathering;

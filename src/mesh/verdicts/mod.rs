@@ -170,10 +170,10 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     // Losses first, then what is slow, then agents; of equals the first.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    verdicts.truncate(MESH_VERDICTS_MAX);
     for verdict in &mut verdicts {
         verdict.id = subject::id(verdict);
     }
-    verdicts.truncate(MESH_VERDICTS_MAX);
     verdicts
 }
 
