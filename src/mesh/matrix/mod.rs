@@ -145,6 +145,12 @@ impl Node {
         self.is_gone() || leaving > present || leaving > 0 && leaving == present && first
     }
 
+    /// Returns whether one row alone lists the node, and its own row neither came nor was asked for.
+    const fn is_named_once(&self) -> bool {
+        let [present, leaving, left, long_left] = self.listed.rows;
+        matches!(self.presence, Presence::Listed) && present + leaving + left + long_left == 1
+    }
+
     /// Returns whether any row saw the node leave within the recent window.
     pub const fn is_leaving_for_some(&self) -> bool {
         self.listed.leaving() > 0
@@ -190,9 +196,11 @@ pub struct Facts {
     pub cells_seconds: f32,
     /// Probes that it sent in that time.
     pub sent: u32,
+    /// How many nodes the mesh has, as its source says; 0 where it does not say.
+    pub members: u32,
 }
 
-const _: () = assert!(size_of::<Row>() <= 80);
+const _: () = assert!(size_of::<Row>() <= 84);
 
 impl Row {
     const fn range(&self) -> Range<usize> {
@@ -217,6 +225,7 @@ impl Facts {
             run_delay_seconds: real(recent.run_delay_seconds),
             cells_seconds: 0.0,
             sent: 0,
+            members: source.members.map_or(0, |members| u32::try_from(members).unwrap_or(u32::MAX)),
         }
     }
 
@@ -584,6 +593,16 @@ impl Matrix {
     /// known here.
     pub fn members(&self) -> usize {
         usize::try_from(self.members).unwrap_or(usize::MAX).max(self.node_count())
+    }
+
+    /// Returns the nodes that one row may have invented: it alone names them, and most rows say
+    /// that the mesh has fewer nodes than are named.
+    pub fn invented(&self) -> impl Iterator<Item = u16> {
+        let mut said: Vec<u32> = self.rows.iter().map(|row| row.facts.members).filter(|members| *members > 0).collect();
+        said.sort_unstable();
+        let median = said.get(said.len().saturating_sub(1) / 2).map_or(usize::MAX, |members| *members as usize);
+        let are_too_many = self.node_count() > median;
+        self.numbers().filter(move |node| are_too_many && self.get(*node).is_named_once())
     }
 
     /// What did not fit.

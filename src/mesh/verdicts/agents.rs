@@ -59,6 +59,15 @@ pub enum Standing {
     Starved,
     /// It is being removed: neither.
     Leaving,
+    /// It may have been invented by the only row that names it: neither.
+    Invented,
+}
+
+impl Standing {
+    /// Returns whether what others measured of the node is evidence.
+    pub const fn is_evidence_of_others(self) -> bool {
+        matches!(self, Self::Sound | Self::Starved)
+    }
 }
 
 /// The standing of each node.
@@ -69,7 +78,9 @@ pub fn standings(matrix: &Matrix) -> Vec<Standing> {
         _ if starved(node) => Standing::Starved,
         _ => Standing::Sound,
     };
-    matrix.numbers().map(standing).collect()
+    let mut standings: Vec<Standing> = matrix.numbers().map(standing).collect();
+    matrix.invented().for_each(|node| standings[usize::from(node)] = Standing::Invented);
+    standings
 }
 
 #[cfg(test)]
@@ -87,6 +98,7 @@ mod tests {
         run_delay_seconds: None,
         cells_seconds: 60.0,
         sent: 600,
+        members: 0,
     };
 
     #[test]

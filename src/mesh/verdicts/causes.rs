@@ -37,6 +37,8 @@ pub struct Finding {
     pub rate: f64,
     /// Whether its pairs lose at a rate of each one's own, rather than alike.
     pub is_uneven: bool,
+    /// Whether a node is named for losses that it alone reports.
+    pub is_by_reports: bool,
 }
 
 /// An explanation of all losses of a network.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::causes::NO_GROUP;
 use super::pairs::{Pair, Scope, Tally};
-use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
+use crate::mesh::matrix::ZONE_UNKNOWN;
 
 /// A link connects if it loses less. Far from both 90 %, which a partition loses at least, and
 /// what a lossy mesh loses: 30 probes are never on the wrong side by chance.
@@ -44,14 +44,9 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
         }
     }
     known.sort_unstable();
-    if let Some(first) = silent(scope, &roots, &known) {
-        let alone = |node: u16, roots: &[u16]| roots[usize::from(node)] == node && !known.contains(&node);
-        for node in scope.matrix.numbers() {
-            if alone(node, &roots) && scope.matrix.row(node).is_none() {
-                roots[usize::from(node)] = first;
-            }
-        }
-        known.push(first);
+    if let [first, rest @ ..] = &silent(scope, &roots, &known)[..] {
+        rest.iter().for_each(|node| roots[usize::from(*node)] = *first);
+        known.push(*first);
     }
     if known.len() < 2 {
         return Rc::default();
@@ -105,25 +100,24 @@ fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
     }
 }
 
-/// Returns the first of the nodes that are silent, if they are a group.
-fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Option<u16> {
-    let is_alone = |node: &u16| {
-        roots[usize::from(*node)] == *node
-            && !known.contains(node)
-            && scope.matrix.row(*node).is_none()
-            && scope.matrix.get(*node).presence == Presence::Missing
-    };
-    let nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();
-    if nodes.len() < SILENT_MIN || nodes.len() * SILENT_ONE_OF < scope.matrix.node_count() || known.is_empty() {
-        return None;
-    }
-    let mut answers = Tally::default();
+/// Returns the nodes that answer nobody and whose reports are not there, if they are a group.
+fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
+    let is_alone =
+        |node: &u16| roots[usize::from(*node)] == *node && !known.contains(node) && scope.matrix.row(*node).is_none();
+    let mut nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();
+    let (mut measured, mut answers) = (vec![false; nodes.len()], Tally::default());
     scope.each_pair(|pair| {
-        if nodes.binary_search(&pair.a).is_ok() || nodes.binary_search(&pair.b).is_ok() {
+        let mut places = [pair.a, pair.b].into_iter().filter_map(|node| nodes.binary_search(&node).ok());
+        if let Some(place) = places.next() {
+            // Without a report of either, two silent nodes are no pair.
+            measured[place] = true;
             answers = answers.plus(pair.both());
         }
     });
-    (answers.rate() >= SILENT_LOSS).then(|| nodes[0])
+    let mut place = 0..;
+    nodes.retain(|_| place.next().is_some_and(|place: usize| measured[place]));
+    let is_group = nodes.len() >= SILENT_MIN && nodes.len() * SILENT_ONE_OF >= scope.matrix.node_count();
+    if is_group && !known.is_empty() && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }
 }
 
 /// Returns whether either end gets answers from the other.

@@ -55,7 +55,7 @@ fn losses(matrix: &Matrix) -> Option<String> {
     let mut worst: Option<(u16, &Cell)> = None;
     let rate = |cell: &Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
     for source in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
-        let is_evidence = |cell: &&Cell| standings[usize::from(cell.peer())] != Standing::Leaving;
+        let is_evidence = |cell: &&Cell| standings[usize::from(cell.peer())].is_evidence_of_others();
         for cell in matrix.cells(source).iter().filter(is_evidence) {
             links += 1;
             if cell.lost() >= TOLD_LOST && rate(cell) >= TOLD_RATE {

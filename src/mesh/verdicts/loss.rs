@@ -9,7 +9,7 @@
 use super::causes::{Culprit, Finding, Findings, is_of_zones};
 use super::groups;
 use super::pairs::{Pair, Scope, Tally};
-use super::score::{Sum, gain, is_spread, likelihood};
+use super::score::{NodeSum, gain, is_spread, likelihood};
 use super::search::{self, Costs, Search};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
 use crate::limits::MESH_JUDGED_BYTES_PER_NODE;
@@ -18,6 +18,9 @@ use crate::limits::MESH_JUDGED_BYTES_PER_NODE;
 /// nats that a node has to explain beyond a shared rate: with three nodes 3.5, which chance does
 /// in one of 70 meshes, as each node is a candidate.
 const MESH_COST: f64 = 6.6;
+/// Nats by which a shared rate must explain more than causes do before it is named: the first losses
+/// of a bad node of three are on most links, too.
+const MESH_LEAD: f64 = 3.0;
 /// What a bad path costs beyond what its cells do.
 const PATHS_COST: f64 = 12.0;
 /// Links that are on a bad path at least, and their share: one of eight paths takes a quarter of
@@ -30,7 +33,7 @@ const PATH_LINKS_OF_NODE: f64 = 0.5;
 const ZONE_TRIALS_MAX: usize = 4;
 
 // And 19 bytes: what is left of a row in a walk, whether it is evidence, and its group.
-const _: () = assert!(size_of::<Sum>() + 18 <= MESH_JUDGED_BYTES_PER_NODE);
+const _: () = assert!(size_of::<NodeSum>() + 18 <= MESH_JUDGED_BYTES_PER_NODE);
 
 /// An explanation, and what it is worth.
 struct Explanation {
@@ -50,7 +53,7 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     let all = Tally { probes: first.all.probes, lost: first.all.lost };
     let least = search::without_the_worst(&first);
     // If all links have a node in common, that node and the mesh cannot be told apart.
-    let is_star = first.nodes.iter().any(|sum| sum.pairs == first.all.pairs);
+    let is_star = first.nodes.iter().any(|node| node.sum.pairs == first.all.pairs);
     let pairs = first.all.pairs;
     drop(first);
     let groups = groups::find(scope);
@@ -58,14 +61,16 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         let search = Search { scope, costs: &costs, groups: &groups, pairs };
         explanation(&search, Shared::new(of, lost))
     };
+    let calm = with(Hypothesis::Calm, least);
+    let calm_credit = calm.credit;
     let mut best = if is_star || all.rate() <= CALM.1 {
-        with(Hypothesis::Calm, least)
+        calm
     } else {
         // From the rate of all links, which is too high if there are causes, the search finds that
         // there are none; from what is left without the worst, which is too low if there are none,
         // it finds them.
         let alike = better(with(Hypothesis::Alike, all), with(Hypothesis::Alike, least));
-        better(with(Hypothesis::Calm, least), alike)
+        better(calm, alike)
     };
     if !is_star && may_be_paths(scope, &best) {
         let paths = with(Hypothesis::Paths, least);
@@ -73,17 +78,26 @@ pub fn search(scope: &Scope<'_>) -> Findings {
             best = better(best, paths);
         }
     }
-    let Explanation { mut findings, shared, .. } = best;
+    let Explanation { mut findings, shared, credit } = best;
     let rest = rest(scope, &findings, shared);
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
-    if shared.rate > CALM.1 && nats > 0.0 && is_spread(rest.even, rest.pairs) {
-        let finding = Finding { culprit: Culprit::Mesh, score: nats, rate: shared.rate, is_uneven: false };
+    let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
+    if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
+        let finding =
+            Finding { culprit: Culprit::Mesh, score: nats, rate: shared.rate, is_uneven: false, is_by_reports: false };
         findings.found.push(finding);
     }
     if shared.of == Hypothesis::Paths {
-        let nats = gain(rest.on_path.lost, rest.on_path.probes, shared.rate) - PATHS_COST;
-        let rate = rest.on_path.rate();
-        findings.found.push(Finding { culprit: Culprit::Paths, score: nats, rate, is_uneven: true });
+        let on_path = rest.on_path();
+        let nats = gain(on_path.lost, on_path.probes, shared.rate) - PATHS_COST;
+        let rate = on_path.rate();
+        findings.found.push(Finding {
+            culprit: Culprit::Paths,
+            score: nats,
+            rate,
+            is_uneven: true,
+            is_by_reports: false,
+        });
     }
     findings
 }

@@ -37,7 +37,7 @@ use agents::Standing;
 use causes::{Culprit, Finding, Findings};
 use details::Detail;
 use networks::Found;
-use pairs::{Pair, Scope, Tally};
+use pairs::{Scope, Tally};
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ pub struct Verdict {
 
 /// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 56 bytes per node and 320 per zone pair at a time, and some walks over all cells.
+/// Takes 68 bytes per node and 320 per zone pair at a time, and some walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
@@ -230,17 +230,19 @@ const CRITICAL_RATE: f64 = 0.1;
 
 fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
     let is_one_sided = match finding.culprit {
-        Culprit::Link(..) => detail.pair.is_some_and(|pair| sentence::reporter(&pair).is_some()),
-        Culprit::Node(node) => is_contradicted(scope, node, detail),
+        Culprit::Link(..) => {
+            detail.pair.is_some_and(|pair| !pair.is_measured_twice() || sentence::reporter(&pair).is_some())
+        }
+        Culprit::Node(node) => scope.matrix.row(node).is_some() && is_contradicted(detail),
         _ => false,
     };
     if finding.score >= CERTAIN_NATS && !is_one_sided { Confidence::Certain } else { Confidence::Likely }
 }
 
 /// Whether what a node reports and what the others report of it are far apart.
-fn is_contradicted(scope: &Scope<'_>, node: u16, detail: &Detail) -> bool {
-    let pair = Pair::made(node, detail.by, detail.to);
-    scope.matrix.row(node).is_some() && sentence::reporter(&pair).is_some()
+fn is_contradicted(detail: &Detail) -> bool {
+    let (by, to) = (detail.by, detail.to);
+    search::is_excluded(by, to, search::ONE_SIDED) || search::is_excluded(to, by, search::ONE_SIDED)
 }
 
 fn severity(finding: &Finding) -> Severity {

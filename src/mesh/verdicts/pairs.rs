@@ -24,6 +24,12 @@ impl Tally {
     pub fn rate(self) -> f64 {
         if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
     }
+
+    /// What is left of it without a part.
+    #[must_use]
+    pub const fn without(self, part: Self) -> Self {
+        Self { probes: self.probes - part.probes, lost: self.lost - part.lost }
+    }
 }
 
 /// Two nodes, `a` with the lower number, and what they measured of each other.
@@ -43,14 +49,14 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns what `node` measured of all others and they of it, as if they were one.
-    pub const fn made(node: u16, by: Tally, to: Tally) -> Self {
-        Self { a: node, b: node, there: by, back: to, rtt_code: 0 }
-    }
-
     /// Both directions together: either loses what is lost on either way.
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)
+    }
+
+    /// Whether both nodes measured the other.
+    pub const fn is_measured_twice(&self) -> bool {
+        self.there.probes > 0 && self.back.probes > 0
     }
 
     /// Median round trip in microseconds; `None` where nothing was answered.
@@ -96,7 +102,7 @@ impl<'a> Scope<'a> {
                 let peer = first.peer();
                 let (there, further) = rest.split_at(run(rest, peer));
                 rest = further;
-                if self.standings[usize::from(peer)] == Standing::Leaving {
+                if !self.standings[usize::from(peer)].is_evidence_of_others() {
                     continue;
                 }
                 let theirs = &mut left[usize::from(peer)];

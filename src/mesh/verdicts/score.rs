@@ -24,6 +24,19 @@ pub struct Sum {
     pub as_links: f32,
     /// What the shared explanation gives these pairs without any cause beside it.
     pub explained: f32,
+}
+
+/// What a node is weighed by.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeSum {
+    /// What both ends of its pairs measured.
+    pub sum: Sum,
+    /// What the node itself measured.
+    pub own: Tally,
+    /// Nodes that it measured.
+    pub targets: u16,
+    /// Those to which it reports a loss.
+    pub losing_targets: u16,
     /// Pairs whose loss only the other end reports, and this node's own report excludes.
     pub denied: u16,
     /// Pairs whose loss only this node reports, and the other end's report excludes.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::causes::{Culprit, Finding, Findings, is_across};
 use super::pairs::{Pair, Scope, Tally, zone_place};
-use super::score::{Sum, gain, likelihood};
+use super::score::{NodeSum, Sum, gain, likelihood};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
 use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
@@ -55,11 +55,11 @@ impl Costs {
     /// Returns what the candidates of this mesh cost.
     pub fn of_mesh(scope: &Scope<'_>, first: &Weighed) -> Self {
         let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
-        let measured = |sums: &[Sum]| sums.iter().filter(|sum| sum.pairs > 0).count();
-        let nodes = measured(&first.nodes);
+        let nodes = first.nodes.iter().filter(|node| node.sum.pairs > 0).count();
+        let zones = first.zones.iter().filter(|sum| sum.pairs > 0).count();
         Self {
             node: CERTAINTY + logarithm(nodes),
-            zones: CERTAINTY + logarithm(measured(&first.zones)) + ZONE_EXTRA,
+            zones: CERTAINTY + logarithm(zones) + ZONE_EXTRA,
             // A zone is a candidate with and without what is inside it.
             zone: CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA,
             // Each node is in one group or another.
@@ -102,7 +102,7 @@ pub struct Weighed {
     /// All of them.
     pub all: Sum,
     /// By node.
-    pub nodes: Vec<Sum>,
+    pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
     partition: Sum,
     /// The best link.
@@ -111,7 +111,7 @@ pub struct Weighed {
 
 /// Returns the sums before there is any cause.
 pub fn first(scope: &Scope<'_>) -> Weighed {
-    let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0 };
+    let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
     let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: 0 };
     weigh(&search, &Findings::default(), shared)
 }
@@ -128,8 +128,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
             findings.found.push(next);
         }
         let learnt = shared.learnt(&prune(search, &mut findings, shared));
-        let is_steady =
-            (learnt.rate / shared.rate - 1.0).abs() < 0.1 && (learnt.path_share / shared.path_share - 1.0).abs() < 0.2;
+        let is_steady = shared.is_near(&learnt);
         // With less shared loss there was no cause: with more there is none.
         let is_none = findings.found.is_empty() && learnt.rate >= shared.rate;
         shared = learnt;
@@ -148,7 +147,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
 pub fn without_the_worst(first: &Weighed) -> Tally {
     let all = Tally { probes: first.all.probes, lost: first.all.lost };
     let without = |probes: u32, lost: u32| Tally { probes: all.probes - probes, lost: all.lost - lost };
-    let sums = first.nodes.iter().chain(&first.zones).map(|sum| without(sum.probes, sum.lost));
+    let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).map(|sum| without(sum.probes, sum.lost));
     let link = first.link.iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
     let measured = sums.chain(link).filter(|rest| rest.probes > 0);
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
@@ -156,7 +155,7 @@ pub fn without_the_worst(first: &Weighed) -> Tally {
 
 fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighed {
     let scope = search.scope;
-    let nodes = vec![Sum::default(); scope.matrix.node_count()];
+    let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
     let (all, partition) = (Sum::default(), Sum::default());
     let mut weighed = Weighed { all, nodes, zones, partition, link: None };
@@ -166,8 +165,8 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
         }
         let piece = Piece::of(search, shared, pair);
         weighed.all.add(&piece);
-        weighed.nodes[usize::from(pair.a)].add(&piece);
-        weighed.nodes[usize::from(pair.b)].add(&piece);
+        weighed.nodes[usize::from(pair.a)].add(&piece, pair.there);
+        weighed.nodes[usize::from(pair.b)].add(&piece, pair.back);
         weighed.zones[scope.zone_place(pair)].add(&piece);
         if is_across(search.groups, pair.a, pair.b) {
             weighed.partition.add(&piece);
@@ -206,18 +205,55 @@ impl Piece {
     }
 }
 
-/// Returns the end whose report of loss the other end's report excludes: a round trip takes both
-/// ways, whichever end begins it, so two true reports say about the same.
+/// Returns the end whose report of loss the other end's report excludes.
 pub fn one_sided(pair: &Pair, cost: f64) -> Option<u16> {
-    let (there, back) = (pair.there, pair.back);
-    if there.probes == 0 || back.probes == 0 {
-        return None;
+    let is_excluded = |more, less| is_excluded(more, less, cost);
+    if is_excluded(pair.there, pair.back) { Some(pair.a) } else { is_excluded(pair.back, pair.there).then_some(pair.b) }
+}
+
+/// Returns whether a report of loss is excluded by one of less: a round trip takes both ways,
+/// whichever end begins it, so two true reports of the same links say about the same.
+pub fn is_excluded(more: Tally, less: Tally, cost: f64) -> bool {
+    if more.probes == 0 || less.probes == 0 || less.rate() >= more.rate() * SIDES_SHARE {
+        return false;
     }
-    let (reporter, more, less) = if there.rate() > back.rate() { (pair.a, there, back) } else { (pair.b, back, there) };
     let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
-    let both = pair.both();
-    let apart = own(there) + own(back) - likelihood(both.lost, both.probes, both.rate());
-    (less.rate() < more.rate() * SIDES_SHARE && apart > cost).then_some(reporter)
+    let both = more.plus(less);
+    own(more) + own(less) - likelihood(both.lost, both.probes, both.rate()) > cost
+}
+
+impl NodeSum {
+    /// Adds a pair, and what the node measured of it.
+    fn add(&mut self, piece: &Piece, own: Tally) {
+        self.sum.add(piece);
+        self.own = self.own.plus(own);
+        self.targets = self.targets.saturating_add(u16::from(own.probes > 0));
+        self.losing_targets = self.losing_targets.saturating_add(u16::from(own.lost > 0));
+    }
+
+    /// Returns whether reports that contradict each other make the node a cause; none if such
+    /// reports are not what decides.
+    ///
+    /// A node that denies a loss is named if three of four of all pairs, and three, accuse it. A
+    /// node is named if it reports alone what several others deny, or reports of nearly all others
+    /// what nobody reports of it.
+    fn by_reports(&self, cost: f64) -> Option<bool> {
+        let (denied, alone) = (u32::from(self.denied), u32::from(self.alone));
+        if denied > 0 && denied * 2 > self.sum.hit && denied >= alone {
+            let is_agreed = self.denied >= REPORTERS_MIN && denied * 4 >= self.sum.pairs * 3;
+            return if is_agreed { None } else { Some(false) };
+        }
+        let is_alone = self.alone >= REPORTERS_MIN && alone * 2 > self.sum.hit;
+        (is_alone || self.reports_what_nobody_does(cost)).then_some(true)
+    }
+
+    /// Returns whether a node reports losses to three of four of all others, and the others'
+    /// reports of it exclude that.
+    fn reports_what_nobody_does(&self, cost: f64) -> bool {
+        let both = Tally { probes: self.sum.probes, lost: self.sum.lost };
+        let is_of_most = u32::from(self.losing_targets) * 4 >= u32::from(self.targets) * 3;
+        self.losing_targets >= REPORTERS_MIN && is_of_most && is_excluded(self.own, both.without(self.own), cost)
+    }
 }
 
 impl Sum {
@@ -267,19 +303,27 @@ fn next(
 ) -> Option<Finding> {
     let (scope, costs) = (search.scope, search.costs);
     let weighed = weigh(search, findings, shared);
-    let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(sum, node)| {
+    let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
+        let sum = &weighed.sum;
         let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
         // A node that only one agent of several speaks of may be an invention of that agent.
         let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
-        let finding = wide(search, shared, Culprit::Node(node), sum, silent);
+        let by_reports = weighed.by_reports(costs.link);
+        let finding = wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
     let of_zones = zone_candidates(search, &weighed, shared).filter(|finding| !is_banned(finding.culprit));
-    let partition = wide(search, shared, Culprit::Partition, &weighed.partition, false)
+    let partition = wide(search, shared, Culprit::Partition, &weighed.partition, false, None)
         .filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.link.and_then(|(gain, pair)| {
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
-        (nats > 0.0).then(|| Finding { culprit, score: nats, rate: pair.both().rate(), is_uneven: false })
+        (nats > 0.0).then(|| Finding {
+            culprit,
+            score: nats,
+            rate: pair.both().rate(),
+            is_uneven: false,
+            is_by_reports: false,
+        })
     });
     // Of equals the first: nodes before zones before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
@@ -287,25 +331,25 @@ fn next(
 }
 
 /// Returns a node, zone or partition as a cause, if it is worth its cost.
-fn wide(search: &Search<'_, '_>, shared: Shared, culprit: Culprit, sum: &Sum, silent: bool) -> Option<Finding> {
+fn wide(
+    search: &Search<'_, '_>,
+    shared: Shared,
+    culprit: Culprit,
+    sum: &Sum,
+    silent: bool,
+    by_reports: Option<bool>,
+) -> Option<Finding> {
     let (worth, is_uneven) = sum.worth(shared);
     let nats = worth - search.costs.of(culprit) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
     let is_worth = nats > 0.0 && sum.rate() >= shared.rate + RATE_MIN;
-    let by_reports = (sum.denied > 0 || sum.alone > 0).then(|| by_reports(sum)).flatten();
     let is_wide = sum.is_spread() && (silent || nats > sum.as_links.into());
-    (is_worth && by_reports.unwrap_or(is_wide)).then(|| Finding { culprit, score: nats, rate: sum.rate(), is_uneven })
-}
-
-/// Returns whether reports that the other ends exclude make a node a cause; none if such reports
-/// are not what decides. A node that denies a loss is named if three of four of all pairs, and
-/// three, accuse it; a node that reports alone what several others deny is named itself.
-fn by_reports(sum: &Sum) -> Option<bool> {
-    let (denied, alone) = (u32::from(sum.denied), u32::from(sum.alone));
-    if denied * 2 > sum.hit && denied >= alone {
-        let is_agreed = sum.denied >= REPORTERS_MIN && denied * 4 >= sum.pairs * 3;
-        return if is_agreed { None } else { Some(false) };
-    }
-    (sum.alone >= REPORTERS_MIN && alone * 2 > sum.hit).then_some(true)
+    (is_worth && by_reports.unwrap_or(is_wide)).then(|| Finding {
+        culprit,
+        score: nats,
+        rate: sum.rate(),
+        is_uneven,
+        is_by_reports: by_reports == Some(true),
+    })
 }
 
 /// Returns zones and pairs of zones that are worth their cost. Nodes without a zone have nothing
@@ -322,7 +366,7 @@ fn zone_candidates<'a>(
     let pairs = known.clone().flat_map(|high| (ZONE_UNKNOWN + 1..=high).map(move |low| (low, high)));
     let pairs = pairs.filter_map(move |(low, high)| {
         let sum = &weighed.zones[zone_place(low, high)];
-        counts(wide(search, shared, Culprit::Zones(low, high), sum, false), sum)
+        counts(wide(search, shared, Culprit::Zones(low, high), sum, false, None), sum)
     });
     let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
         let mut sum = Sum::default();
@@ -335,7 +379,7 @@ fn zone_candidates<'a>(
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
             }
         }
-        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum, false), &sum);
+        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum, false, None), &sum);
         // One pair of zones is that pair; and pairs of zones that lose each at its own rate are several.
         finding.filter(|finding| parts >= 2 && finding.score > below)
     });
@@ -391,7 +435,7 @@ fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) 
         let mut touching = findings.of_pair(scope, pair);
         let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
         let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.culprit == Culprit::Node(reporter));
-        if matches!(of.culprit, Culprit::Link(..)) || by_reporter {
+        if matches!(of.culprit, Culprit::Link(..)) || by_reporter || of.is_by_reports {
             return;
         }
         pairs[index].0 += 1;
@@ -401,7 +445,10 @@ fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) 
             pairs[index].1 += 1;
             if exceptions.len() < MESH_CULPRITS_MAX {
                 let culprit = Culprit::Link(pair.a, pair.b);
-                exceptions.push((index, Finding { culprit, score: nats, rate: both.rate(), is_uneven: false }));
+                exceptions.push((
+                    index,
+                    Finding { culprit, score: nats, rate: both.rate(), is_uneven: false, is_by_reports: false },
+                ));
             }
         }
     });

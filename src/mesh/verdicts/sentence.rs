@@ -230,7 +230,7 @@ pub fn reporter(pair: &Pair) -> Option<u16> {
 /// loses, which is a filter rather than a wire; else in that of names.
 pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let direction = ways.map_or(Direction::Both, |ways| ways.direction);
-    let measured = pair.there.probes > 0 && pair.back.probes > 0;
+    let measured = pair.is_measured_twice();
     let reporter = reporter(pair);
     let turned = match direction {
         Direction::In => true,

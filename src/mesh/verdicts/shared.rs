@@ -22,6 +22,12 @@ const PATH_LOST_MIN: u32 = 4;
 /// The share of cells that is thought to be on a bad path, before it is known and at most.
 const PATH_SHARE: (f64, f64) = (0.3, 0.6);
 
+/// What it costs at most, in nats, if a cell's loss rate is not that of the bad path, which loses of
+/// one of its flows or of both. Flows on one path may lose at different rates, but few do.
+const MISFIT_MAX: f64 = 4.0;
+/// Classes of loss rates, of which the one in the middle is the path's.
+const RATE_CLASSES: usize = 16;
+
 /// What all links share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hypothesis {
@@ -42,6 +48,8 @@ pub struct Shared {
     pub rate: f64,
     /// The share of cells on a bad path.
     pub path_share: f64,
+    /// The loss rate of a flow on the bad path, once it is known.
+    pub path_rate: Option<f64>,
 }
 
 /// What no cause touches.
@@ -49,8 +57,8 @@ pub struct Shared {
 pub struct Rest {
     /// Probes of cells at the shared rate.
     pub even: Tally,
-    /// Probes of cells on a bad path.
-    pub on_path: Tally,
+    /// Probes of cells on a bad path, by their loss rate.
+    on_path: [Tally; RATE_CLASSES],
     /// Cells, and how many of them are on a bad path.
     pub cells: [u32; 2],
     /// Pairs without a bad path, and how many of them lose.
@@ -61,7 +69,7 @@ impl Shared {
     /// Returns what is shared to begin with, if links lose this.
     pub fn new(of: Hypothesis, least: Tally) -> Self {
         let rate = if of == Hypothesis::Alike { plain(least) } else { calm(least).min(CALM.1) };
-        Self { of, rate, path_share: PATH_SHARE.0 }
+        Self { of, rate, path_share: PATH_SHARE.0, path_rate: None }
     }
 
     /// Returns what is shared, as far as the rest that no cause touches says.
@@ -73,12 +81,31 @@ impl Shared {
         };
         let [cells, on_path] = rest.cells.map(f64::from);
         let path_share = ((on_path + 1.0) / (cells + 2.0)).min(PATH_SHARE.1);
-        Self { rate, path_share, ..self }
+        let path_rate = if self.of == Hypothesis::Paths { rest.path_rate() } else { None };
+        Self { rate, path_share, path_rate, ..self }
+    }
+
+    /// Returns whether what was learnt is about what was thought.
+    pub fn is_near(&self, learnt: &Self) -> bool {
+        let is_path_near = match (self.path_rate, learnt.path_rate) {
+            (Some(before), Some(after)) => (before / after - 1.0).abs() < 0.1,
+            (before, after) => before == after,
+        };
+        let is_share_near = (learnt.path_share / self.path_share - 1.0).abs() < 0.2;
+        (learnt.rate / self.rate - 1.0).abs() < 0.1 && is_share_near && is_path_near
     }
 
     /// Returns what a cell on a bad path costs.
     fn path_cost(&self) -> f64 {
         OWN_RATE + ((1.0 - self.path_share) / self.path_share).ln()
+    }
+
+    /// Returns what it costs that a cell loses at another rate than a path that takes one of its
+    /// flows, or both.
+    fn misfit(&self, tally: Tally) -> f64 {
+        let Some(rate) = self.path_rate else { return 0.0 };
+        let at = |rate: f64| likelihood(tally.lost, tally.probes, rate);
+        (at(tally.rate()) - at(rate).max(at(rate * (2.0 - rate)))).clamp(0.0, MISFIT_MAX)
     }
 
     /// Returns the nats that a bad path explains of a cell; 0 if the cell is not on one.
@@ -87,12 +114,14 @@ impl Shared {
         if self.of != Hypothesis::Paths || !is_lossy {
             return 0.0;
         }
-        (gain(tally.lost, tally.probes, self.rate) - self.path_cost()).max(0.0)
+        (gain(tally.lost, tally.probes, self.rate) - self.path_cost() - self.misfit(tally)).max(0.0)
     }
 
-    /// Returns the nats that bad paths explain of a pair.
+    /// Returns the nats that bad paths explain of a pair: of both cells together, or of each by
+    /// itself. Both take the same two flows if a flow is an ordered pair of addresses, and then one
+    /// bad path is one coincidence. They take four if requests and replies are hashed apart.
     pub fn explains(&self, pair: &Pair) -> f64 {
-        if self.of == Hypothesis::Paths { self.by_path(pair.there) + self.by_path(pair.back) } else { 0.0 }
+        self.by_path(pair.both()).max(self.by_path(pair.there) + self.by_path(pair.back))
     }
 
     /// Returns the logarithm of how likely a pair's losses are if no cause touches it.
@@ -110,11 +139,13 @@ impl Shared {
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.
     pub fn add(&self, rest: &mut Rest, pair: &Pair) -> bool {
         let before = rest.cells[1];
+        let are_both = self.by_path(pair.both()) > self.by_path(pair.there) + self.by_path(pair.back);
         for tally in [pair.there, pair.back].into_iter().filter(|tally| tally.probes > 0) {
             rest.cells[0] += 1;
-            if self.by_path(tally) > 0.0 {
+            if are_both || self.by_path(tally) > 0.0 {
                 rest.cells[1] += 1;
-                rest.on_path = rest.on_path.plus(tally);
+                let class = &mut rest.on_path[rate_class(tally)];
+                *class = class.plus(tally);
             } else {
                 rest.even = rest.even.plus(tally);
             }
@@ -126,6 +157,30 @@ impl Shared {
         }
         is_on_path
     }
+}
+
+impl Rest {
+    /// Returns the probes of cells on a bad path.
+    pub fn on_path(&self) -> Tally {
+        self.on_path.iter().fold(Tally::default(), |sum, class| sum.plus(*class))
+    }
+
+    /// Returns the loss rate of the cells on a bad path: most of them have one flow on it, so it is
+    /// the rate in the middle.
+    fn path_rate(&self) -> Option<f64> {
+        let half = self.on_path().probes / 2;
+        let mut probes = 0;
+        let middle = self.on_path.iter().find(|class| {
+            probes += class.probes;
+            probes > half
+        });
+        middle.map(|class| class.rate())
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is 0 to 1")]
+fn rate_class(tally: Tally) -> usize {
+    ((tally.rate() * RATE_CLASSES as f64) as usize).min(RATE_CLASSES - 1)
 }
 
 /// Returns a rate as it was measured, if that is above the calm one.
