@@ -63,6 +63,12 @@ impl Findings {
         self.touching((pair.a, pair.b), (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone))
     }
 
+    /// Returns whether a cause touches this pair.
+    pub fn touches_pair(&self, scope: &Scope<'_>, culprit: Culprit, pair: &Pair) -> bool {
+        let zones = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
+        self.touches(culprit, (pair.a, pair.b), zones)
+    }
+
     /// Returns whether a cause touches the link between these nodes, the lower number first, in
     /// these zones.
     pub fn touches(&self, culprit: Culprit, (a, b): (u16, u16), zones: (u8, u8)) -> bool {

@@ -21,6 +21,9 @@ const MESH_COST: f64 = 6.6;
 /// Nats by which a shared rate must explain more than causes do before it is named: the first losses
 /// of a bad node of three are on most links, too.
 const MESH_LEAD: f64 = 3.0;
+/// From so many pairs on, only one search is made, from the rate of all links: no node is in so many
+/// pairs that it hides in that rate, and what a zone or partition loses stands out from it.
+const MANY_PAIRS: u32 = 4_000;
 /// What a bad path costs beyond what its cells do.
 const PATHS_COST: f64 = 12.0;
 /// Links that are on a bad path at least, and their share: one of eight paths takes a quarter of
@@ -61,16 +64,22 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         let search = Search { scope, costs: &costs, groups: &groups, pairs };
         explanation(&search, Shared::new(of, lost))
     };
-    let calm = with(Hypothesis::Calm, least);
-    let calm_credit = calm.credit;
-    let mut best = if is_star || all.rate() <= CALM.1 {
-        calm
+    let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
+        let calm = with(Hypothesis::Calm, least);
+        let credit = calm.credit;
+        (calm, credit)
     } else {
         // From the rate of all links, which is too high if there are causes, the search finds that
         // there are none; from what is left without the worst, which is too low if there are none,
         // it finds them.
-        let alike = better(with(Hypothesis::Alike, all), with(Hypothesis::Alike, least));
-        better(calm, alike)
+        let alike = with(Hypothesis::Alike, all);
+        if pairs >= MANY_PAIRS {
+            (alike, f64::NEG_INFINITY)
+        } else {
+            let calm = with(Hypothesis::Calm, least);
+            let credit = calm.credit;
+            (better(calm, better(alike, with(Hypothesis::Alike, least))), credit)
+        }
     };
     if !is_star && may_be_paths(scope, &best) {
         let paths = with(Hypothesis::Paths, least);

@@ -122,6 +122,30 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Calls `visit` with each pair of a node: a search in each node's row, not a walk over all cells.
+    pub fn each_pair_of(&self, node: u16, mut visit: impl FnMut(&Pair)) {
+        for other in self.matrix.numbers().filter(|other| *other != node) {
+            if let Some(pair) = self.pair_of(node, other) {
+                visit(&pair);
+            }
+        }
+    }
+
+    /// Returns the pair of two nodes, if it was measured.
+    pub fn pair_of(&self, node: u16, other: u16) -> Option<Pair> {
+        let is_evidence = |node: u16| self.standings[usize::from(node)].is_evidence_of_others();
+        let of = |source: u16, peer: u16| {
+            let cells = self.cells(source);
+            let behind = &cells[cells.partition_point(|cell| cell.peer() < peer)..];
+            &behind[..run(behind, peer)]
+        };
+        if is_evidence(node) && is_evidence(other) {
+            self.pair(node, other, of(node, other), of(other, node))
+        } else {
+            None
+        }
+    }
+
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
         let mut codes = [0_u16; 2];
         let mut tally = |cells: &[Cell]| {

@@ -97,7 +97,7 @@ pub struct Search<'s, 'm> {
     pub pairs: u32,
 }
 
-/// One walk over all pairs that no cause touches yet.
+/// The sums of all pairs that no cause touches yet.
 pub struct Weighed {
     /// All of them.
     pub all: Sum,
@@ -105,8 +105,10 @@ pub struct Weighed {
     pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
     partition: Sum,
-    /// The best link.
-    link: Option<(f64, Pair)>,
+    /// The best links, the best one first.
+    links: Vec<(f64, Pair)>,
+    /// Whether there were more than are kept.
+    are_more_links: bool,
 }
 
 /// Returns the sums before there is any cause.
@@ -122,11 +124,18 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
     let mut findings = Findings { groups: Rc::clone(search.groups), ..Findings::default() };
     for _ in 0..ROUNDS {
         findings.found.clear();
+        let mut weighed = weigh(search, &findings, shared);
         while findings.found.len() < MESH_CULPRITS_MAX
-            && let Some(next) = next(search, &findings, shared, is_banned)
+            && let Some(next) = next(search, &weighed, shared, is_banned)
         {
+            let is_taken_out = weighed.take_out(search, &findings, next.culprit, shared);
             findings.found.push(next);
+            if !is_taken_out {
+                drop(weighed);
+                weighed = weigh(search, &findings, shared);
+            }
         }
+        drop(weighed);
         let learnt = shared.learnt(&prune(search, &mut findings, shared));
         let is_steady = shared.is_near(&learnt);
         // With less shared loss there was no cause: with more there is none.
@@ -148,7 +157,7 @@ pub fn without_the_worst(first: &Weighed) -> Tally {
     let all = Tally { probes: first.all.probes, lost: first.all.lost };
     let without = |probes: u32, lost: u32| Tally { probes: all.probes - probes, lost: all.lost - lost };
     let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).map(|sum| without(sum.probes, sum.lost));
-    let link = first.link.iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
+    let link = first.links.first().into_iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
     let measured = sums.chain(link).filter(|rest| rest.probes > 0);
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
 }
@@ -158,29 +167,64 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
     let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
     let (all, partition) = (Sum::default(), Sum::default());
-    let mut weighed = Weighed { all, nodes, zones, partition, link: None };
+    let mut weighed = Weighed { all, nodes, zones, partition, links: Vec::new(), are_more_links: false };
     scope.each_pair(|pair| {
-        if findings.of_pair(scope, pair).next().is_some() {
-            return;
-        }
-        let piece = Piece::of(search, shared, pair);
-        weighed.all.add(&piece);
-        weighed.nodes[usize::from(pair.a)].add(&piece, pair.there);
-        weighed.nodes[usize::from(pair.b)].add(&piece, pair.back);
-        weighed.zones[scope.zone_place(pair)].add(&piece);
-        if is_across(search.groups, pair.a, pair.b) {
-            weighed.partition.add(&piece);
-        }
-        if let Some(reporter) = piece.reporter {
-            let (reports, denies) = (usize::from(reporter), usize::from(pair.other(reporter)));
-            weighed.nodes[reports].alone = weighed.nodes[reports].alone.saturating_add(1);
-            weighed.nodes[denies].denied = weighed.nodes[denies].denied.saturating_add(1);
-        }
-        if piece.nats > weighed.link.map_or(0.0, |(best, _)| best) {
-            weighed.link = Some((piece.nats, *pair));
+        if findings.of_pair(scope, pair).next().is_none() {
+            let piece = Piece::of(search, shared, pair);
+            weighed.change(search, pair, &piece, (Sum::add, NodeSum::add));
+            weighed.keep_link(piece.nats, pair);
         }
     });
     weighed
+}
+
+/// How a pair changes its sums: it is added, or taken out.
+type Change = (fn(&mut Sum, &Sum), fn(&mut NodeSum, &NodeSum));
+
+impl Weighed {
+    fn change(&mut self, search: &Search<'_, '_>, pair: &Pair, piece: &Piece, (of_all, of_node): Change) {
+        let sum = Sum::of(piece);
+        of_all(&mut self.all, &sum);
+        of_all(&mut self.zones[search.scope.zone_place(pair)], &sum);
+        if is_across(search.groups, pair.a, pair.b) {
+            of_all(&mut self.partition, &sum);
+        }
+        for node in [pair.a, pair.b] {
+            of_node(&mut self.nodes[usize::from(node)], &NodeSum::of(sum, pair, piece.reporter, node));
+        }
+    }
+
+    /// Keeps the best links: as many as causes are looked for.
+    fn keep_link(&mut self, nats: f64, pair: &Pair) {
+        let is_full = self.links.len() == MESH_CULPRITS_MAX;
+        if nats <= 0.0 || is_full && self.links.last().is_some_and(|(worst, _)| nats <= *worst) {
+            self.are_more_links |= nats > 0.0;
+            return;
+        }
+        if is_full {
+            self.links.pop();
+            self.are_more_links = true;
+        }
+        let place = self.links.partition_point(|(better, _)| *better >= nats);
+        self.links.insert(place, (nats, *pair));
+    }
+
+    /// Takes out the pairs that a new cause touches, and none of those before. Returns false if
+    /// that takes a walk over all pairs, and all sums have to be made anew.
+    fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Culprit, shared: Shared) -> bool {
+        let take = |pair: &Pair| {
+            if before.of_pair(search.scope, pair).next().is_none() {
+                self.change(search, pair, &Piece::of(search, shared, pair), (Sum::take, NodeSum::take));
+            }
+        };
+        match new {
+            Culprit::Node(node) => search.scope.each_pair_of(node, take),
+            Culprit::Link(a, b) => search.scope.pair_of(a, b).iter().for_each(take),
+            _ => return false,
+        }
+        self.links.retain(|(_, pair)| !before.touches_pair(search.scope, new, pair));
+        !self.links.is_empty() || !self.are_more_links
+    }
 }
 
 /// What a pair adds to its sums.
@@ -223,12 +267,35 @@ pub fn is_excluded(more: Tally, less: Tally, cost: f64) -> bool {
 }
 
 impl NodeSum {
-    /// Adds a pair, and what the node measured of it.
-    fn add(&mut self, piece: &Piece, own: Tally) {
-        self.sum.add(piece);
-        self.own = self.own.plus(own);
-        self.targets = self.targets.saturating_add(u16::from(own.probes > 0));
-        self.losing_targets = self.losing_targets.saturating_add(u16::from(own.lost > 0));
+    fn of(sum: Sum, pair: &Pair, reporter: Option<u16>, node: u16) -> Self {
+        let own = pair.of(node);
+        Self {
+            sum,
+            own,
+            targets: u16::from(own.probes > 0),
+            losing_targets: u16::from(own.lost > 0),
+            denied: u16::from(reporter.is_some_and(|reporter| reporter != node)),
+            alone: u16::from(reporter == Some(node)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sum.add(&other.sum);
+        self.own = self.own.plus(other.own);
+        // A node has fewer pairs than there are nodes, whose numbers have 16 bits.
+        self.targets += other.targets;
+        self.losing_targets += other.losing_targets;
+        self.denied += other.denied;
+        self.alone += other.alone;
+    }
+
+    fn take(&mut self, other: &Self) {
+        self.sum.take(&other.sum);
+        self.own = self.own.without(other.own);
+        self.targets -= other.targets;
+        self.losing_targets -= other.losing_targets;
+        self.denied -= other.denied;
+        self.alone -= other.alone;
     }
 
     /// Returns whether reports that contradict each other make the node a cause; none if such
@@ -257,23 +324,36 @@ impl NodeSum {
 }
 
 impl Sum {
-    fn add(&mut self, piece: &Piece) {
-        self.probes += piece.both.probes;
-        self.lost += piece.both.lost;
-        self.pairs += 1;
-        self.losing += u32::from(piece.both.lost > 0);
+    /// Returns what one pair adds.
+    fn of(piece: &Piece) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "some thousands of nats")]
-        let (apart, as_link, explained) =
+        let (apart, as_links, explained) =
             ((piece.nats - OWN_RATE) as f32, piece.as_link as f32, piece.explained as f32);
-        self.explained += explained;
-        if apart > 0.0 {
-            self.hit += 1;
-            self.apart += apart;
-            self.as_links += as_link;
+        let is_hit = apart > 0.0;
+        Self {
+            probes: piece.both.probes,
+            lost: piece.both.lost,
+            pairs: 1,
+            losing: u32::from(piece.both.lost > 0),
+            hit: u32::from(is_hit),
+            apart: if is_hit { apart } else { 0.0 },
+            as_links: if is_hit { as_links } else { 0.0 },
+            explained,
         }
     }
 
-    fn merge(&mut self, other: &Self) {
+    fn take(&mut self, other: &Self) {
+        self.probes -= other.probes;
+        self.lost -= other.lost;
+        self.pairs -= other.pairs;
+        self.losing -= other.losing;
+        self.hit -= other.hit;
+        self.apart -= other.apart;
+        self.as_links -= other.as_links;
+        self.explained -= other.explained;
+    }
+
+    fn add(&mut self, other: &Self) {
         self.probes += other.probes;
         self.lost += other.lost;
         self.pairs += other.pairs;
@@ -297,12 +377,11 @@ impl Sum {
 /// Returns the best cause of what is left, if any is worth its cost.
 fn next(
     search: &Search<'_, '_>,
-    findings: &Findings,
+    weighed: &Weighed,
     shared: Shared,
     is_banned: &dyn Fn(Culprit) -> bool,
 ) -> Option<Finding> {
     let (scope, costs) = (search.scope, search.costs);
-    let weighed = weigh(search, findings, shared);
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
         let sum = &weighed.sum;
         let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
@@ -312,10 +391,10 @@ fn next(
         let finding = wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
-    let of_zones = zone_candidates(search, &weighed, shared).filter(|finding| !is_banned(finding.culprit));
+    let of_zones = zone_candidates(search, weighed, shared).filter(|finding| !is_banned(finding.culprit));
     let partition = wide(search, shared, Culprit::Partition, &weighed.partition, false, None)
         .filter(|finding| finding.rate >= PARTITION_LOSS);
-    let link = weighed.link.and_then(|(gain, pair)| {
+    let link = weighed.links.first().and_then(|(gain, pair)| {
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
         (nats > 0.0).then(|| Finding {
             culprit,
@@ -374,7 +453,7 @@ fn zone_candidates<'a>(
         for other in (0..count).filter(|other| inside || *other != zone) {
             let part = &weighed.zones[zone_place(zone, other)];
             if part.pairs > 0 {
-                sum.merge(part);
+                sum.add(part);
                 parts += 1;
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
             }
@@ -399,7 +478,7 @@ fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Re
                 (None, _) => {
                     shared.add(&mut rest, pair);
                 }
-                (Some(only), None) => sums[only].add(&Piece::of(search, shared, pair)),
+                (Some(only), None) => sums[only].add(&Sum::of(&Piece::of(search, shared, pair))),
                 // More than one: no evidence for either.
                 _ => {}
             }

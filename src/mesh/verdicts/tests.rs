@@ -413,6 +413,46 @@ fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_nod
 }
 
 #[test]
+fn nodes_that_one_row_invents_are_no_evidence() {
+    let ghosts: Vec<Value> = (0..5).map(|ghost| peer(&format!("ghost{ghost}"), 60)).collect();
+    let named = |members: u32| {
+        let said = |node: &str| with(source(node, 0), "members", json!(members));
+        let honest = ["a", "b", "c"].into_iter().fold(Mesh::new(), |mesh, from| {
+            let peers: Vec<Value> =
+                ["a", "b", "c", "d"].iter().filter(|to| **to != from).map(|to| peer(to, 0)).collect();
+            mesh.row(&said(from), &peers)
+        });
+        let own = ["a", "b", "c"].map(|to| peer(to, 0));
+        honest.row(&said("d"), &[&own[..], &ghosts[..]].concat()).subjects()
+    };
+    assert_eq!(named(4), []);
+    // If the others know of as many members, the nodes may be real, and few rows were asked for.
+    assert_eq!(named(9).len(), 5);
+}
+
+#[test]
+fn who_alone_reports_losses_to_all_others_is_named_where_no_pair_is_measured_twice() {
+    // A ring: each node probes the next four of nine, and nobody probes back.
+    let nodes = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let mesh = nodes.iter().enumerate().fold(Mesh::new(), |mesh, (place, from)| {
+        let next = |step: usize| nodes[(place + step) % nodes.len()];
+        let peers: Vec<Value> = (1..=4).map(|step| peer(next(step), if *from == "d" { 60 } else { 0 })).collect();
+        mesh.row(&source(from, 240), &peers)
+    });
+    assert_eq!(mesh.subjects(), [(Kind::Node, "d".to_owned())]);
+    assert_eq!(mesh.verdicts()[0].confidence, Confidence::Likely);
+}
+
+#[test]
+fn the_first_losses_of_one_node_of_three_are_not_the_meshes() {
+    for lost in 1..=30 {
+        let mesh = full(&["a", "b", "c"], |from, to| if from == "c" || to == "c" { lost } else { 0 });
+        let named = mesh.subjects();
+        assert!(named.is_empty() || named == [(Kind::Node, "c".to_owned())], "{lost}: {named:?}");
+    }
+}
+
+#[test]
 fn members_of_whom_nobody_speaks_are_not_well() {
     let names = ["a", "b", "c"];
     let mesh = names.iter().fold(Mesh::new(), |mesh, from| {

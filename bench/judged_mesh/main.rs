@@ -1,0 +1,175 @@
+//! What judging a mesh costs: processor time and memory beside its cells.
+//!
+//! `judged_mesh NODES PEERS FAULT` makes the reports of NODES agents that each probe the next PEERS,
+//! adds a FAULT (`none`, `nodes`, `mesh`, `paths`, `zone`, `partition`), judges them 9 times, and
+//! prints a CSV line: nodes, peers, fault, verdicts, microseconds (median), most bytes allocated
+//! while judging, allocations, bytes of a cell.
+
+#[path = "../counted_allocations/counting.rs"]
+mod counting;
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
+use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::verdicts;
+
+#[global_allocator]
+static COUNTING: counting::Counting = counting::Counting;
+
+const PROBES: u32 = 60;
+const ZONES: usize = 6;
+const ROUNDS: usize = 9;
+const BYTES_MAX: usize = 64 << 20;
+
+/// The loss of every pair of nodes.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    Nodes,
+    Mesh,
+    Paths,
+    Zone,
+    Partition,
+}
+
+impl Fault {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "none" => Self::None,
+            "nodes" => Self::Nodes,
+            "mesh" => Self::Mesh,
+            "paths" => Self::Paths,
+            "zone" => Self::Zone,
+            "partition" => Self::Partition,
+            _ => return None,
+        })
+    }
+
+    /// The share of the probes between two nodes that is lost.
+    fn rate(self, a: usize, b: usize) -> f64 {
+        let is_either = |of: &dyn Fn(usize) -> bool| of(a) || of(b);
+        let is_across = |of: &dyn Fn(usize) -> bool| of(a) != of(b);
+        let (low, high) = (a.min(b), a.max(b));
+        match self {
+            Self::Nodes if is_either(&|node| node % 1_000 == 17) => 0.3,
+            Self::Mesh => 0.02,
+            Self::Paths if mixed(low as u64 * 65_536 + high as u64) % 8 < 2 => 0.6,
+            Self::Zone if is_across(&|node| node % ZONES == 1) => 0.2,
+            Self::Partition if is_across(&|node| mixed(node as u64) % 3 == 0) => 1.0,
+            _ => 0.000_2,
+        }
+    }
+}
+
+/// Mixes the bits of a number (the finalizer of SplitMix64).
+const fn mixed(number: u64) -> u64 {
+    let one = (number.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let two = (one ^ (one >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    two ^ (two >> 31)
+}
+
+/// Draws how many of the probes are lost.
+fn drawn(rate: f64, state: &mut u64) -> u32 {
+    let below = (rate * f64::from(u32::MAX)) as u64;
+    let mut lost = 0;
+    for _ in 0..PROBES {
+        *state = mixed(*state);
+        lost += u32::from(*state >> 32 < below);
+    }
+    lost
+}
+
+fn begin(matrix: &mut Matrix, node: &str, zone: &str, nodes: usize) {
+    matrix.begin_row(&Source {
+        node: Cow::Borrowed(node),
+        zone: Cow::Borrowed(zone),
+        version: Cow::Borrowed(""),
+        allocator: Cow::Borrowed(""),
+        narenas: None,
+        linkage: Cow::Borrowed(""),
+        rss_bytes: None,
+        cpus: None,
+        interval_seconds: Some(1.0),
+        hour_kept: Some(true),
+        echo_requests_received: 0,
+        echo_replies_sent: 0,
+        members: Some(nodes as u64),
+        watchers: None,
+        watchers_missing: None,
+        peer_list_age_seconds: Age::Seconds(1.0),
+        recent: RecentSource { seconds: Some(60.0), ..RecentSource::default() },
+    });
+}
+
+fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
+    let mut matrix = Matrix::within(Bounds { rows: nodes, nodes, bytes: BYTES_MAX });
+    let mut state = 20_261_122;
+    let zone = |node: usize| format!("zone-{}", node % ZONES);
+    for node in 0..nodes {
+        begin(&mut matrix, &format!("node-{node}"), &zone(node), nodes);
+        for step in 1..=peers {
+            // Peers are spread over the whole mesh, and each is probed as often as any other.
+            let peer = (node + step * step * 7 + step) % nodes;
+            if peer == node {
+                continue;
+            }
+            let lost = drawn(fault.rate(node, peer), &mut state);
+            let seconds = (lost < PROBES).then_some(0.000_3);
+            matrix.peer(&PeerRow {
+                node: Cow::Owned(format!("node-{peer}")),
+                zone: Cow::Owned(zone(peer)),
+                network: Network::Pod,
+                protocol: Protocol::Icmp,
+                state: State::Ready,
+                address: Cow::Borrowed(""),
+                since_unix_seconds: None,
+                recent: RecentPeer {
+                    seconds: 60.0,
+                    sent: PROBES,
+                    received: PROBES - lost,
+                    lost,
+                    rtt_p50_seconds: seconds,
+                    rtt_p99_seconds: seconds,
+                },
+            });
+        }
+        matrix.end_row();
+    }
+    matrix.finish();
+    matrix
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [nodes, peers, fault] = &arguments[..] else { usage() };
+    let (Ok(nodes @ 2..=20_000), Ok(peers @ 1..=300), Some(fault)) =
+        (nodes.parse(), peers.parse(), Fault::named(fault))
+    else {
+        usage()
+    };
+    let matrix = made(nodes, peers, fault);
+    let mut rounds = Vec::new();
+    let mut verdicts = 0;
+    for _ in 0..ROUNDS {
+        counting::begin();
+        let start = Instant::now();
+        verdicts = verdicts::judge(&matrix).len();
+        rounds.push((start.elapsed().as_micros(), counting::asked()));
+    }
+    rounds.sort_by_key(|(microseconds, _)| *microseconds);
+    let (microseconds, asked) = rounds[ROUNDS / 2];
+    println!(
+        "{nodes},{peers},{},{verdicts},{microseconds},{},{},{}",
+        arguments[2],
+        asked.peak,
+        asked.allocations,
+        size_of::<Cell>()
+    );
+}
+
+fn usage() -> ! {
+    eprintln!("usage: judged_mesh NODES PEERS none|nodes|mesh|paths|zone|partition");
+    std::process::exit(2)
+}
