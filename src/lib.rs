@@ -23,6 +23,7 @@
 //! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, where it is asked for |
 //! | [`logging`] | what the program says of itself |
+//! | [`files`] | the operator's files, which are read again when they change |
 //! | [`descriptors`] | how many files and sockets the process may have open |
 //! | [`priority`] | who gets a processor first |
 //! | [`region`] | memory that is planned once, touched as it is used, and given back |
@@ -38,6 +39,7 @@ pub mod descriptors;
 pub mod discovery;
 pub mod doctor;
 pub mod exposition;
+pub mod files;
 pub mod fleet;
 pub mod footprint;
 pub mod http;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Each stage, and what of the crate it may name. A longer path allows only what is below it.
 const STAGES: [(&str, &[&str]); 12] = [
-    ("discovery", &["discovery", "http::client", "http::lines", "units", "limits", "clock", "region"]),
+    ("discovery", &["discovery", "http::client", "http::lines", "files", "units", "limits", "clock", "region"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
     ("prober", &["peers", "prober", "units", "limits", "clock", "region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "clock", "proc", "region"]),
@@ -31,7 +31,7 @@ const STAGES: [(&str, &[&str]); 12] = [
             "proc",
         ],
     ),
-    ("mesh", &["exposition", "http", "peers", "mesh", "units", "limits", "clock", "region"]),
+    ("mesh", &["exposition", "http", "peers", "mesh", "files", "units", "limits", "clock", "region"]),
     ("http", &["http", "limits", "units", "priority", "descriptors"]),
     ("allocator", &["allocator", "limits", "units"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),

@@ -1,19 +1,17 @@
 //! Peers that the operator wrote down: `--peer NAME=ADDR[@ZONE]`, and a file with one of the same per line.
 //!
-//! The file is looked at once a second by one `stat`, not by inotify: a ConfigMap is swapped by renaming a symlink two
-//! levels up, which a watch on the file never sees. A file that has become bad keeps the last list.
+//! The file is looked at once a second. A file that has become bad keeps the last list.
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::address::of_a_host;
 use super::report::Reporter;
 use super::{PeerList, PeerSpec, Update, Updates};
+use crate::files::{self, Version};
 use crate::limits;
 
 /// Why a list of peers is refused: what, where, and what would be accepted.
@@ -43,7 +41,7 @@ pub enum PeerError {
         /// As given.
         path: PathBuf,
         /// The system's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// More than the program has slots for.
     #[error("{place}: more than {} peers", limits::PEER_SLOTS_MAX)]
@@ -146,7 +144,7 @@ impl StaticConfig {
             list.add(text.trim(), || Place::Flag)?;
         }
         if let Some(path) = &self.file {
-            text = read_bounded(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
+            text = read(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
             list.add_file(&text, path)?;
         }
         Ok(PeerList { peers: list.peers })
@@ -196,26 +194,9 @@ impl<'a> Collector<'a> {
     }
 }
 
-fn read_bounded(path: &Path) -> std::io::Result<String> {
-    // A FIFO would block the probe thread for ever.
-    if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
-    let mut text = String::new();
-    let read = fs::File::open(path)?.take(limits::PEERS_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if read as u64 > limits::PEERS_FILE_BYTES_MAX {
-        return Err(std::io::Error::other(format!("longer than {} bytes", limits::PEERS_FILE_BYTES_MAX)));
-    }
-    Ok(text)
-}
-
-/// What tells one version of a file from the next: the inode for a rename, the change time for a write or a chmod.
-/// None where there is no file.
-type Version = Option<(u64, u64, i64, i64, u64)>;
-
-fn version(path: &Path) -> Version {
-    let m = fs::metadata(path).ok()?;
-    Some((m.dev(), m.ino(), m.ctime(), m.ctime_nsec(), m.size()))
+fn read(path: &Path) -> io::Result<String> {
+    let bytes = files::read(path, limits::PEERS_FILE_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not valid UTF-8"))
 }
 
 /// What becomes of each look at the file. No I/O, no clock.
@@ -269,7 +250,7 @@ pub async fn run(config: StaticConfig, updates: Updates) {
     loop {
         tick.tick().await;
         // Taken before the content is read: an edit in between is seen as a change at the next tick.
-        let version = config.file.as_deref().and_then(version);
+        let version = config.file.as_deref().map(Version::of).unwrap_or_default();
         let update = look.at(version, || config.load());
         if updates.is_closed() {
             return;

@@ -1,4 +1,5 @@
 use super::*;
+use std::fs;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -143,9 +144,9 @@ async fn quiet(updates: &mut mpsc::Receiver<Update>) {
 
 #[test]
 fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_is_not() {
-    let unreadable = |source: std::io::Error| PeerError::File { path: "peers".into(), source };
-    let out_of_descriptors = || unreadable(std::io::Error::from_raw_os_error(libc::EMFILE));
-    let version = Some((1, 2, 3, 4, 5));
+    let unreadable = |source: io::Error| PeerError::File { path: "peers".into(), source };
+    let out_of_descriptors = || unreadable(io::Error::from_raw_os_error(libc::EMFILE));
+    let version = Version::of(Path::new("/"));
     let mut look = Look::new();
     assert!(look.at(version, || Err(out_of_descriptors())).is_none());
     assert!(look.at(version, || Err(out_of_descriptors())).is_none());
@@ -154,12 +155,12 @@ fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_i
     assert!(matches!(look.at(version, unasked), Some(Update::Confirmed)));
     for bad in [
         PeerError::TooMany { place: Place::Flag },
-        unreadable(std::io::Error::other("not a regular file")),
+        unreadable(io::Error::other("not a regular file")),
         unreadable(ErrorKind::InvalidData.into()),
     ] {
         // Another version, which is bad: it is not read again, and the list before is not confirmed.
-        assert!(look.at(None, || Err(bad)).is_none());
-        assert!(look.at(None, unasked).is_none());
+        assert!(look.at(Version::default(), || Err(bad)).is_none());
+        assert!(look.at(Version::default(), unasked).is_none());
         assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));
     }
 }
