@@ -394,6 +394,16 @@ pub const MESH_NODES_MAX: usize = 5_000;
 /// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep 320
 /// bytes of sums for each two of them.
 pub const MESH_ZONES_MAX: usize = 17;
+/// Failure domains that `--domains-file` may name: as many as fit a byte, with values to spare.
+/// Verdicts keep 72 bytes of sums for each.
+pub const DOMAINS_MAX: usize = 250;
+/// Bytes of a domains file: what a ConfigMap holds at most.
+pub const DOMAINS_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Its lines with a domain: one for each node of twice the largest supported Kubernetes cluster.
+pub const DOMAIN_LINES_MAX: usize = 10_000;
+/// Those of them with a wildcard, two for each domain. They are compared with a node's name one
+/// after the other; plain names are looked up.
+pub const DOMAIN_PATTERNS_MAX: usize = 500;
 /// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
 /// others take 780 KB, of which their cells are 718.
 pub const MESH_BYTES_MAX: usize = 900_000;

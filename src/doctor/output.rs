@@ -265,6 +265,7 @@ pub fn finding(verdict: &Verdict) -> String {
         Kind::Partition => format!("partition {subject}, {network}"),
         Kind::Paths => format!("one of several parallel paths, {network}"),
         Kind::Zone => format!("zone {subject}, {network}"),
+        Kind::Domain => format!("domain {subject}, {network}"),
         Kind::ZonePair => format!("zones {subject}{}, {network}", way("that way", "the way back")),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),

@@ -3,6 +3,7 @@
 //! Any canary answers for the mesh: it gathers the others' rows when it is asked (`gather`), keeps of each what the verdicts
 //! need (`matrix`), and judges (`verdicts`). Nothing of it runs, or takes memory, while nobody asks.
 
+pub mod domains;
 mod frontier;
 mod gather;
 pub mod matrix;

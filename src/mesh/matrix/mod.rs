@@ -9,6 +9,7 @@
 
 mod bounds;
 mod cell;
+mod domains;
 mod names;
 
 pub use bounds::{Bounds, NotKept};
@@ -255,6 +256,7 @@ pub struct Matrix {
     /// Nodes of the mesh, as the first row says.
     members: u64,
     not_kept: NotKept,
+    domains: domains::OfNodes,
     bounds: Bounds,
 }
 
@@ -288,6 +290,7 @@ impl Matrix {
             networks: [false; 2],
             members: 0,
             not_kept: NotKept::default(),
+            domains: domains::OfNodes::default(),
             bounds,
         }
     }

@@ -1,7 +1,9 @@
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::*;
 use crate::limits::{MESH_BYTES_MAX, MESH_ROWS_MAX};
+use crate::mesh::domains::Domains;
 
 fn source(node: &str) -> Source<'_> {
     let any: Source<'static> = serde_json::from_str(r#"{"node":"any","zone":"z"}"#).expect("a source");
@@ -241,4 +243,23 @@ fn zones_beyond_the_limit_are_unknown_and_ones_own_word_counts() {
     let zone = |node| matrix.zone_name(matrix.get(number(&matrix, node)).zone);
     assert_eq!((zone("b"), zone("node-0")), ("z", "zone-0"));
     assert_eq!(zone(&format!("node-{}", MESH_ZONES_MAX - 1)), UNKNOWN);
+}
+
+#[test]
+fn a_domain_counts_unless_it_is_a_node_a_zone_or_all_nodes() {
+    let mut matrix = Matrix::new();
+    for (node, zone) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("e", "")] {
+        matrix.member(node, zone);
+    }
+    let mut numbers = |file: &str| {
+        matrix.set_domains(&Arc::new(Domains::parse(file.as_bytes()).expect("a domains file")));
+        (matrix.domains().to_vec(), matrix.domain_count())
+    };
+    assert_eq!(numbers("a r\nc r\n"), (vec![1, 0, 1, 0, 0], 2));
+    assert_eq!(numbers("a q\nc r\nd r\ne r\n"), (vec![0, 0, 2, 2, 2], 3));
+    for nothing in ["a r\n", "a r\nb r\n", "* r\n", "f r\ng r\n", ""] {
+        assert_eq!(numbers(nothing), (vec![], 0), "{nothing}");
+    }
+    numbers("* all\n");
+    assert_eq!((matrix.domain(0), matrix.domain_name(1)), (0, ""));
 }

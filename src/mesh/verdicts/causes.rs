@@ -1,8 +1,10 @@
 //! The causes that losses can have, and which links each of them touches.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::pairs::{Pair, Scope};
+use crate::mesh::domains::DOMAIN_NONE;
 
 /// The group of a node that belongs to none.
 pub const NO_GROUP: u8 = u8::MAX;
@@ -16,6 +18,8 @@ pub enum Culprit {
     Zones(u8, u8),
     /// The links of a zone to all other zones, and, if the flag is set, those within it.
     Zone(u8, bool),
+    /// Links of a failure domain, by its number.
+    Domain(u8, Extent),
     /// The links between groups of nodes that do not reach each other.
     Partition,
     /// The link between two nodes; the lower number first.
@@ -24,6 +28,17 @@ pub enum Culprit {
     Mesh,
     /// Some of all links: those that take one of several parallel paths.
     Paths,
+}
+
+/// Which links of a failure domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Those to all other nodes.
+    Outside,
+    /// Those within it.
+    Inside,
+    /// All of them.
+    Both,
 }
 
 /// A cause, and how certain it is.
@@ -50,6 +65,8 @@ pub struct Findings {
     pub background: f64,
     /// The group of each node, if the mesh falls into groups; empty if not.
     pub groups: Rc<[u8]>,
+    /// The failure domain of each node; empty if there are none.
+    pub domains: Arc<[u8]>,
 }
 
 impl Findings {
@@ -77,10 +94,19 @@ impl Findings {
             Culprit::Zones(low, high) => (low, high) == (zones.0.min(zones.1), zones.0.max(zones.1)),
             Culprit::Zone(zone, inside) if zones.0 == zones.1 => inside && zone == zones.0,
             Culprit::Zone(zone, _) => zone == zones.0 || zone == zones.1,
+            Culprit::Domain(domain, extent) => match self.domains_of(a, b) {
+                (one, other) if one == other => domain == one && extent != Extent::Outside,
+                (one, other) => (domain == one || domain == other) && extent != Extent::Inside,
+            },
             Culprit::Partition => is_across(&self.groups, a, b),
             Culprit::Link(low, high) => (low, high) == (a, b),
             Culprit::Mesh | Culprit::Paths => true,
         }
+    }
+
+    fn domains_of(&self, a: u16, b: u16) -> (u8, u8) {
+        let of = |node: u16| self.domains.get(usize::from(node)).copied().unwrap_or(DOMAIN_NONE);
+        (of(a), of(b))
     }
 
     /// Returns whether this node itself is a cause.
@@ -96,7 +122,7 @@ pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
     a != NO_GROUP && b != NO_GROUP && a != b
 }
 
-/// Returns whether this cause is a zone or a pair of zones.
+/// Returns whether this cause is a zone, a pair of zones or a failure domain.
 pub const fn is_of_zones(culprit: Culprit) -> bool {
-    matches!(culprit, Culprit::Zones(..) | Culprit::Zone(..))
+    matches!(culprit, Culprit::Zones(..) | Culprit::Zone(..) | Culprit::Domain(..))
 }

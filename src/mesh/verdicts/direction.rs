@@ -196,7 +196,9 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
         Culprit::Node(blamed) if blamed != node && blamed != other => finding.rate * each,
         Culprit::Link(a, b) if (a == other || b == other) && a != node && b != node => finding.rate * each,
         Culprit::Zones(a, b) if a == zone || b == zone => finding.rate * count.sent,
-        Culprit::Zone(..) | Culprit::Partition | Culprit::Mesh | Culprit::Paths => finding.rate * count.sent,
+        Culprit::Zone(..) | Culprit::Domain(..) | Culprit::Partition | Culprit::Mesh | Culprit::Paths => {
+            finding.rate * count.sent
+        }
         _ => 0.0,
     });
     rates.sum()

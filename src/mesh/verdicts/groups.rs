@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::causes::NO_GROUP;
 use super::pairs::{Pair, Scope, Tally};
+use crate::mesh::domains::DOMAIN_NONE;
 use crate::mesh::matrix::ZONE_UNKNOWN;
 
 /// A link connects if it loses less. Far from both 90 %, which a partition loses at least, and
@@ -52,26 +53,29 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
         return Rc::default();
     }
     join_lossy(scope, &mut roots, &known);
-    if is_one_zone(scope, &roots, &known) {
+    let is_one = |of: &dyn Fn(u16) -> u8| is_one_part(scope, &roots, &known, of);
+    if is_one(&|node| scope.matrix.get(node).zone) || is_one(&|node| scope.matrix.domain(node)) {
         return Rc::default();
     }
     let place = |root: u16| known.iter().position(|it| *it == root).and_then(|place| u8::try_from(place).ok());
     roots.into_iter().map(|root| place(root).unwrap_or(NO_GROUP)).collect()
 }
 
-/// Returns whether one of two groups is a zone: that zone is then cut off, which is no partition.
-fn is_one_zone(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> bool {
-    let zone_of = |group: u16| {
-        let mut zones = scope.matrix.numbers().filter(|node| roots[usize::from(*node)] == group);
-        let first = scope.matrix.get(zones.next()?).zone;
-        let is_one = first != ZONE_UNKNOWN && zones.all(|node| scope.matrix.get(node).zone == first);
+/// Returns whether one of two groups is a zone, or a domain: that is then cut off, which is no
+/// partition. `of` gives a node's zone or domain, 0 if it has none.
+fn is_one_part(scope: &Scope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16) -> u8) -> bool {
+    const _: () = assert!(ZONE_UNKNOWN == 0 && DOMAIN_NONE == 0);
+    let part_of = |group: u16| {
+        let mut nodes = scope.matrix.numbers().filter(|node| roots[usize::from(*node)] == group);
+        let first = of(nodes.next()?);
+        let is_one = first != 0 && nodes.all(|node| of(node) == first);
         is_one.then_some(first)
     };
-    let is_elsewhere = |group: u16, zone: u8| {
+    let is_elsewhere = |group: u16, part: u8| {
         let others = |node: &u16| known.contains(&roots[usize::from(*node)]) && roots[usize::from(*node)] != group;
-        scope.matrix.numbers().filter(others).any(|node| scope.matrix.get(node).zone == zone)
+        scope.matrix.numbers().filter(others).any(|node| of(node) == part)
     };
-    known.len() == 2 && known.iter().any(|group| zone_of(*group).is_some_and(|zone| !is_elsewhere(*group, zone)))
+    known.len() == 2 && known.iter().any(|group| part_of(*group).is_some_and(|part| !is_elsewhere(*group, part)))
 }
 
 /// Puts nodes that lose a lot inside their own group into the group to which they lose least.

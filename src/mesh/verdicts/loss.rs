@@ -32,11 +32,11 @@ const PATH_LINKS_MIN: u32 = 5;
 const PATH_SHARE_MIN: f64 = 0.04;
 /// The share of them that one node may have: if it has more, it is that node's.
 const PATH_LINKS_OF_NODE: f64 = 0.5;
-/// How many causes that are zones are explained once more without.
+/// How many causes that are zones or domains are explained once more without.
 const ZONE_TRIALS_MAX: usize = 4;
 
-// And 19 bytes: what is left of a row in a walk, whether it is evidence, and its group.
-const _: () = assert!(size_of::<NodeSum>() + 18 <= MESH_JUDGED_BYTES_PER_NODE);
+// And 20 bytes: what is left of a row in a walk, whether it is evidence, its group and its domain.
+const _: () = assert!(size_of::<NodeSum>() + 19 <= MESH_JUDGED_BYTES_PER_NODE);
 
 /// An explanation, and what it is worth.
 struct Explanation {
@@ -45,7 +45,7 @@ struct Explanation {
     credit: f64,
 }
 
-/// Finds the causes of what a network loses. Takes 40 bytes per node and zone pair, and a walk
+/// Finds the causes of what a network loses. Takes 40 bytes per node and zone pair, 72 per domain, and a walk
 /// over all cells for each cause of each hypothesis.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let first = search::first(scope);
@@ -117,9 +117,9 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 
 /// Returns the best explanation of a hypothesis.
 ///
-/// Two bad nodes of six, or of a zone, are in most pairs. One cause would explain them passably,
-/// and is found first though the two explain more. So whatever was explained by zones is explained
-/// once more without.
+/// Two bad nodes of six, or of a zone or domain, are in most pairs. One cause would explain them passably,
+/// and is found first though the two explain more. So whatever was explained by zones or
+/// domains is explained once more without.
 fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut banned: Vec<Culprit> = Vec::new();
     let explain = |is_banned: &dyn Fn(Culprit) -> bool| {
@@ -128,6 +128,14 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
         Explanation { findings, shared, credit }
     };
     let mut best = explain(&|_| false);
+    // A domain that is taken early and dropped later can lead the search astray. Those that stay
+    // are tried below.
+    let is_domain = |culprit: Culprit| matches!(culprit, Culprit::Domain(..));
+    let found = &best.findings.found;
+    let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.culprit));
+    if may_be_astray && !search.scope.matrix.domains().is_empty() {
+        best = better(best, explain(&is_domain));
+    }
     if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit)) {
         let other = explain(&is_of_zones);
         if other.credit > best.credit {

@@ -1,4 +1,4 @@
-//! What a mesh says: which node, link or zones are bad, and which agents only seem so.
+//! What a mesh says: which node, link, zones or domain are bad, and which agents only seem so.
 //!
 //! A pure function over the [`Matrix`]: the same mesh has the same verdicts. What is lost is explained by what all links
 //! share and the fewest causes beyond it ([`loss`]), what is slow is compared with its like ([`slow`]), and the echo
@@ -11,6 +11,7 @@ mod agents;
 mod causes;
 mod details;
 mod direction;
+mod domains;
 mod groups;
 mod headline;
 mod loss;
@@ -53,6 +54,8 @@ pub enum Kind {
     Node,
     /// A zone is cut off from all others, or bad inside.
     Zone,
+    /// A failure domain of the operator's is cut off from all other nodes, or bad inside.
+    Domain,
     /// The links between two zones.
     ZonePair,
     /// The way between two nodes.
@@ -107,7 +110,7 @@ pub struct Verdict {
     pub id: String,
     /// What it is about.
     pub kind: Kind,
-    /// The name of the node or zone; `a->b` for a link or two zones, a link's in the order of the way that loses if that
+    /// The name of the node, zone or domain; `a->b` for a link or two zones, a link's in the order of the way that loses if that
     /// is known; `a|b` for a partition, with the smallest name of each group; `*` for `mesh` and `paths`. At most
     /// 128 bytes: longer names are cut, and end in a hash.
     pub subject: String,
@@ -141,7 +144,7 @@ pub struct Verdict {
 
 /// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 68 bytes per node and 320 per zone pair at a time, and some walks over all cells.
+/// Takes 68 bytes per node, 320 per zone pair and 72 per domain at a time, and some walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
@@ -159,6 +162,7 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
         Some((pods, &of_pods, shared.pod))
     });
     of_losses(pods, &of_pods, &mut verdicts, |_| None);
+    domains::join_extents(&mut verdicts);
     let [slow_pods, slow_nodes] =
         scopes.each_ref().map(|scope| if matrix.is_measured(scope.network) { slow::search(scope) } else { Vec::new() });
     let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
@@ -204,6 +208,9 @@ fn of_losses<'a>(
             Culprit::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
             Culprit::Zone(zone, inside) => {
                 sentence::zone(scope, zone, inside, detail, found.findings.background, likewise)
+            }
+            Culprit::Domain(domain, extent) => {
+                sentence::domain(scope, (domain, extent), detail, found.findings.background, likewise)
             }
             Culprit::Partition => sentence::partition(scope, &found.findings, detail, likewise),
             Culprit::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),

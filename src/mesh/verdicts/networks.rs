@@ -5,6 +5,7 @@
 //! network and by chance not on the other, so what the other lost over the same pairs is looked at, found or not.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::causes::{Culprit, Finding, Findings, is_of_zones};
 use super::details::{self, Detail};
@@ -92,7 +93,8 @@ fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
     let is_wide = is_of_zones(wide) || matches!(wide, Culprit::Node(_));
     match narrow {
         Culprit::Link(a, b) if is_wide => {
-            Findings::default().touches(wide, (a, b), (scope.matrix.get(a).zone, scope.matrix.get(b).zone))
+            let findings = Findings { domains: Arc::clone(scope.matrix.domains()), ..Findings::default() };
+            findings.touches(wide, (a, b), (scope.matrix.get(a).zone, scope.matrix.get(b).zone))
         }
         _ => wide == narrow,
     }

@@ -7,8 +7,10 @@
 //! worth its cost beside all others. `docs/verdicts.md` has the formulas, thresholds and traps.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::causes::{Culprit, Finding, Findings, is_across};
+use super::domains;
 use super::pairs::{Pair, Scope, Tally, zone_place};
 use super::score::{NodeSum, Sum, gain, likelihood};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
@@ -47,6 +49,7 @@ pub struct Costs {
     node: f64,
     zones: f64,
     zone: f64,
+    domain: f64,
     partition: f64,
     link: f64,
 }
@@ -57,11 +60,15 @@ impl Costs {
         let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
         let nodes = first.nodes.iter().filter(|node| node.sum.pairs > 0).count();
         let zones = first.zones.iter().filter(|sum| sum.pairs > 0).count();
+        // A zone is a candidate with and without what is inside it.
+        let zone = CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA;
+        let domains = domains::candidate_count(&first.domains);
         Self {
             node: CERTAINTY + logarithm(nodes),
             zones: CERTAINTY + logarithm(zones) + ZONE_EXTRA,
-            // A zone is a candidate with and without what is inside it.
-            zone: CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA,
+            zone,
+            // Of a zone and a domain that explain the same, the zone is named.
+            domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
             // Each node is in one group or another.
             partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
             link: CERTAINTY + logarithm(first.all.pairs as usize),
@@ -69,7 +76,8 @@ impl Costs {
     }
 
     const fn none() -> Self {
-        Self { node: CERTAINTY, zones: CERTAINTY, zone: CERTAINTY, partition: CERTAINTY, link: CERTAINTY }
+        let [node, zones, zone, domain, partition, link] = [CERTAINTY; 6];
+        Self { node, zones, zone, domain, partition, link }
     }
 
     /// Returns what a cause costs.
@@ -78,6 +86,7 @@ impl Costs {
             Culprit::Node(_) => self.node,
             Culprit::Zones(..) => self.zones,
             Culprit::Zone(..) => self.zone,
+            Culprit::Domain(..) => self.domain,
             Culprit::Partition => self.partition,
             Culprit::Link(..) => self.link,
             Culprit::Mesh | Culprit::Paths => 0.0,
@@ -104,6 +113,8 @@ pub struct Weighed {
     /// By node.
     pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
+    /// By failure domain; empty if there are none.
+    pub domains: Vec<domains::Sums>,
     partition: Sum,
     /// The best links, the best one first.
     links: Vec<(f64, Pair)>,
@@ -121,7 +132,8 @@ pub fn first(scope: &Scope<'_>) -> Weighed {
 /// Returns the causes beside what all links share, and what that is. What is banned is left aside.
 pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culprit) -> bool) -> (Findings, Shared) {
     let mut shared = shared;
-    let mut findings = Findings { groups: Rc::clone(search.groups), ..Findings::default() };
+    let domains = Arc::clone(search.scope.matrix.domains());
+    let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
     for _ in 0..ROUNDS {
         findings.found.clear();
         let mut weighed = weigh(search, &findings, shared);
@@ -151,12 +163,15 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
 }
 
 /// Returns what a first guess of the shared rate is made of: what loses least once one node's
-/// pairs, one zone pair's or one link is taken out. In a mesh of three nodes a bad one is in two
+/// pairs, one zone pair's, one domain's or one link is taken out. In a mesh of three nodes a bad one is in two
 /// pairs of three, and all pairs together would hide it.
 pub fn without_the_worst(first: &Weighed) -> Tally {
     let all = Tally { probes: first.all.probes, lost: first.all.lost };
     let without = |probes: u32, lost: u32| Tally { probes: all.probes - probes, lost: all.lost - lost };
-    let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).map(|sum| without(sum.probes, sum.lost));
+    // The first sums are of nodes in no domain.
+    let of_domains = first.domains.iter().skip(1).flat_map(|sums| [&sums.outside, &sums.inside]);
+    let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).chain(of_domains);
+    let sums = sums.map(|sum| without(sum.probes, sum.lost));
     let link = first.links.first().into_iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
     let measured = sums.chain(link).filter(|rest| rest.probes > 0);
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
@@ -167,7 +182,9 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
     let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
     let (all, partition) = (Sum::default(), Sum::default());
-    let mut weighed = Weighed { all, nodes, zones, partition, links: Vec::new(), are_more_links: false };
+    let domains = vec![domains::Sums::default(); scope.matrix.domain_count()];
+    let links = Vec::new();
+    let mut weighed = Weighed { all, nodes, zones, domains, partition, links, are_more_links: false };
     scope.each_pair(|pair| {
         if findings.of_pair(scope, pair).next().is_none() {
             let piece = Piece::of(search, shared, pair);
@@ -186,6 +203,7 @@ impl Weighed {
         let sum = Sum::of(piece);
         of_all(&mut self.all, &sum);
         of_all(&mut self.zones[search.scope.zone_place(pair)], &sum);
+        domains::of_pair(&mut self.domains, search.scope, pair, |of_domain| of_all(of_domain, &sum));
         if is_across(search.groups, pair.a, pair.b) {
             of_all(&mut self.partition, &sum);
         }
@@ -353,7 +371,8 @@ impl Sum {
         self.explained -= other.explained;
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds what another sum has.
+    pub fn add(&mut self, other: &Self) {
         self.probes += other.probes;
         self.lost += other.lost;
         self.pairs += other.pairs;
@@ -366,7 +385,7 @@ impl Sum {
 
     /// Returns what a wide cause with these sums is worth, and whether its pairs lose at a rate of
     /// each one's own: a bad port of four takes all of some flows and nothing of others.
-    fn worth(&self, shared: Shared) -> (f64, bool) {
+    pub fn worth(&self, shared: Shared) -> (f64, bool) {
         let alike = gain(self.lost, self.probes, shared.rate) - f64::from(self.explained);
         let most = self.hit >= OWN_RATE_PAIRS_MIN && self.hit * 4 >= self.pairs * 3;
         let apart = f64::from(self.apart);
@@ -388,11 +407,12 @@ fn next(
         // A node that only one agent of several speaks of may be an invention of that agent.
         let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
         let by_reports = weighed.by_reports(costs.link);
-        let finding = wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
+        let finding = node_or_wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
-    let of_zones = zone_candidates(search, weighed, shared).filter(|finding| !is_banned(finding.culprit));
-    let partition = wide(search, shared, Culprit::Partition, &weighed.partition, false, None)
+    let of_zones = zone_candidates(search, weighed, shared).chain(domains::candidates(search, &weighed.domains, shared));
+    let of_zones = of_zones.filter(|finding| !is_banned(finding.culprit));
+    let partition = wide(search, shared, Culprit::Partition, &weighed.partition)
         .filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.links.first().and_then(|(gain, pair)| {
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
@@ -404,13 +424,18 @@ fn next(
             is_by_reports: false,
         })
     });
-    // Of equals the first: nodes before zones before groups before links.
+    // Of equals the first: nodes before zones before domains before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
     all.reduce(|best, next| if next.score > best.score { next } else { best })
 }
 
-/// Returns a node, zone or partition as a cause, if it is worth its cost.
-fn wide(
+/// Returns a zone, domain or partition as a cause, if it is worth its cost.
+pub fn wide(search: &Search<'_, '_>, shared: Shared, culprit: Culprit, sum: &Sum) -> Option<Finding> {
+    node_or_wide(search, shared, culprit, sum, false, None)
+}
+
+/// Returns a node, or what is wider, as a cause, if it is worth its cost.
+fn node_or_wide(
     search: &Search<'_, '_>,
     shared: Shared,
     culprit: Culprit,
@@ -445,7 +470,7 @@ fn zone_candidates<'a>(
     let pairs = known.clone().flat_map(|high| (ZONE_UNKNOWN + 1..=high).map(move |low| (low, high)));
     let pairs = pairs.filter_map(move |(low, high)| {
         let sum = &weighed.zones[zone_place(low, high)];
-        counts(wide(search, shared, Culprit::Zones(low, high), sum, false, None), sum)
+        counts(wide(search, shared, Culprit::Zones(low, high), sum), sum)
     });
     let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
         let mut sum = Sum::default();
@@ -458,7 +483,7 @@ fn zone_candidates<'a>(
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
             }
         }
-        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum, false, None), &sum);
+        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum), &sum);
         // One pair of zones is that pair; and pairs of zones that lose each at its own rate are several.
         finding.filter(|finding| parts >= 2 && finding.score > below)
     });

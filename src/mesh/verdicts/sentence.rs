@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::causes::{Culprit, Findings, NO_GROUP};
+use super::causes::{Culprit, Extent, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Direction, Way, Ways};
 use super::pairs::{Pair, Scope, Tally};
@@ -14,7 +14,7 @@ use crate::mesh::row::Network;
 
 /// The subject of what concerns no node, zone or link in particular.
 const EVERYTHING: &str = "*";
-/// From this loss on, a zone is said to be cut off.
+/// From this loss on, a zone or domain is said to be cut off.
 const CUT_OFF: f64 = 0.9;
 /// Members of a group that are listed.
 const MEMBERS_MAX: usize = 64;
@@ -143,6 +143,27 @@ pub fn zone(
     let finding = if is_cut_off { "is cut off from all other zones" } else { "is losing packets" };
     let summary = format!("zone {name} {finding}{}", where_to(scope.network));
     Verdict { evidence, summary, ..loss(Kind::Zone, subject::of_one(name), scope, detail) }
+}
+
+/// A failure domain that loses to all other nodes, or inside, or both.
+pub fn domain(
+    scope: &Scope<'_>,
+    (domain, extent): (u8, Extent),
+    detail: &Detail,
+    background: f64,
+    likewise: Option<Tally>,
+) -> Verdict {
+    let name = scope.matrix.domain_name(domain);
+    let between = match extent {
+        Extent::Outside => format!("between domain {name} and all other nodes"),
+        Extent::Inside => format!("within domain {name}"),
+        Extent::Both => format!("between domain {name} and all other nodes, and within it,"),
+    };
+    let evidence = of_wide(&between, detail, background, likewise);
+    let is_cut_off = extent == Extent::Outside && detail.both.rate() >= CUT_OFF;
+    let finding = if is_cut_off { "is cut off from all other nodes" } else { "is losing packets" };
+    let summary = format!("domain {name} {finding}{}", where_to(scope.network));
+    Verdict { evidence, summary, ..loss(Kind::Domain, subject::of_one(name), scope, detail) }
 }
 
 fn of_wide(between: &str, detail: &Detail, background: f64, likewise: Option<Tally>) -> String {

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::clock;
+use crate::mesh::domains::Domains;
 use crate::mesh::row::{PeerRow, Source};
 use serde_json::{Value, json};
 
@@ -380,6 +381,26 @@ fn a_split_mesh_is_one_verdict_that_names_the_groups() {
     });
     let seen = ["c", "d", "e"].iter().fold(seen, |mesh, name| mesh.missing(name));
     assert_eq!(seen.subjects(), [(Kind::Partition, "a|c".into())]);
+}
+
+#[test]
+fn a_domain_that_is_cut_off_is_no_partition_and_one_verdict_whatever_it_loses_inside() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let in_rack = |name: &str| name < "d";
+    for (inside, parts) in [(0, 1), (20, 2)] {
+        let mut mesh = full(&names, |from, to| match (in_rack(from), in_rack(to)) {
+            (true, true) => inside,
+            (false, false) => 0,
+            _ => 60,
+        });
+        let domains = Domains::parse(b"a rack\nb rack\nc rack\n").expect("a domains file");
+        mesh.matrix.set_domains(&Arc::new(domains));
+        let verdicts = mesh.verdicts();
+        assert_eq!(mesh.subjects(), [(Kind::Domain, "rack".into())], "{verdicts:?}");
+        assert_eq!(mesh.headline(), "domain rack is cut off from all other nodes");
+        assert_eq!(verdicts[0].evidence.matches("of the probes").count(), parts, "{}", verdicts[0].evidence);
+        assert_eq!((verdicts[0].severity, verdicts[0].confidence), (Severity::Critical, Confidence::Certain));
+    }
 }
 
 #[test]

@@ -1,0 +1,263 @@
+//! The failure domains of an operator: racks or power feeds, for example.
+//!
+//! A file has a pattern of node names and the name of their domain per line. It is the only source of
+//! domains: no report can claim one. It is read when a judgement is made, if it has changed since
+//! the judgement before. If it has become bad, the last good domains stay.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::files::{self, Version};
+use crate::limits::{DOMAIN_LINES_MAX, DOMAIN_PATTERNS_MAX, DOMAINS_FILE_BYTES_MAX, DOMAINS_MAX, NAME_BYTES_MAX};
+
+/// The number of no domain.
+pub const DOMAIN_NONE: u8 = 0;
+/// What stands for any characters in a pattern.
+const ANY: char = '*';
+/// Characters of a bad line that its error shows.
+const SHOWN_MAX: usize = 80;
+
+const _: () = assert!(DOMAINS_MAX < u8::MAX as usize);
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(DOMAIN_LINES_MAX <= u16::MAX as usize && DOMAINS_FILE_BYTES_MAX <= u32::MAX as u64);
+
+/// Why a domains file is refused: where, what, and what would be accepted.
+#[derive(Debug, thiserror::Error)]
+#[error("--domains-file {}{place}: {reason}; accepted: NODE-NAME-PATTERN DOMAIN, such as rack-a-* rack-a", path.display())]
+pub struct DomainsError {
+    path: PathBuf,
+    place: Place,
+    reason: String,
+}
+
+/// A line, counted from 1; none if it is the file as a whole.
+#[derive(Debug)]
+struct Place(Option<usize>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |line| write!(out, ":{line}"))
+    }
+}
+
+/// A line that is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// Its number, from 1 on.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Where a name stands in [`Domains::text`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    begin: u32,
+    len: u8,
+}
+
+/// A name or pattern of nodes, and the number of their domain: 12 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    nodes: Span,
+    /// Its place among all lines.
+    order: u16,
+    domain: u8,
+}
+
+/// Domains, and which nodes are in them. Takes 12 bytes per line, and the names.
+#[derive(Debug, Default)]
+pub struct Domains {
+    text: String,
+    /// The domains' names, sorted. The number of a domain is its place here plus 1.
+    names: Vec<Span>,
+    /// Lines without a wildcard, sorted by name and order.
+    nodes: Vec<Line>,
+    /// Lines with a wildcard, in their order.
+    patterns: Vec<Line>,
+}
+
+impl Domains {
+    /// Reads a file of at most [`DOMAINS_FILE_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// [`DomainsError`]: the file cannot be read, or a line is bad.
+    pub fn read(path: &Path) -> Result<Self, DomainsError> {
+        let error = |line, reason| DomainsError { path: path.to_owned(), place: Place(line), reason };
+        let text = files::read(path, DOMAINS_FILE_BYTES_MAX).map_err(|system| error(None, system.to_string()))?;
+        Self::parse(&text).map_err(|bad| error(Some(bad.line), bad.reason))
+    }
+
+    /// Reads the text of a file. A line has a pattern and a domain with white space between them; `#`
+    /// begins a comment. The first line that matches a node is that node's.
+    ///
+    /// # Errors
+    /// [`BadLine`]: the first one.
+    pub fn parse(text: &[u8]) -> Result<Self, BadLine> {
+        let text = str::from_utf8(text).map_err(|error| {
+            let line = text[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+            BadLine { line, reason: "not valid UTF-8".to_owned() }
+        })?;
+        let (mut entries, mut names): (Vec<(&str, &str)>, Vec<&str>) = (Vec::new(), Vec::new());
+        let mut patterns = 0;
+        for (index, line) in text.lines().enumerate() {
+            let bad = |reason: String| BadLine { line: index + 1, reason };
+            let mut fields = line.split('#').next().unwrap_or_default().split_whitespace();
+            let Some(nodes) = fields.next() else { continue };
+            let (Some(domain), None) = (fields.next(), fields.next()) else {
+                let shown: String = line.chars().take(SHOWN_MAX).collect();
+                return Err(bad(format!("{shown:?} is not a pattern and a domain")));
+            };
+            check(nodes, "pattern").and_then(|()| check(domain, "domain")).map_err(bad)?;
+            if domain.contains(ANY) {
+                return Err(bad(format!("the domain has a {ANY}, which only a pattern may have")));
+            }
+            patterns += usize::from(nodes.contains(ANY));
+            if patterns > DOMAIN_PATTERNS_MAX {
+                return Err(bad(format!("more than {DOMAIN_PATTERNS_MAX} patterns with a {ANY}")));
+            }
+            if entries.len() == DOMAIN_LINES_MAX {
+                return Err(bad(format!("more than {DOMAIN_LINES_MAX} lines with a domain")));
+            }
+            if let Err(place) = names.binary_search(&domain) {
+                if names.len() == DOMAINS_MAX {
+                    return Err(bad(format!("more than {DOMAINS_MAX} domains")));
+                }
+                names.insert(place, domain);
+            }
+            entries.push((nodes, domain));
+        }
+        Ok(Self::of(&entries, &names, patterns))
+    }
+
+    fn of(entries: &[(&str, &str)], names: &[&str], patterns: usize) -> Self {
+        let bytes = entries.iter().map(|(nodes, _)| nodes).chain(names).map(|name| name.len()).sum();
+        let mut it = Self {
+            text: String::with_capacity(bytes),
+            names: Vec::with_capacity(names.len()),
+            nodes: Vec::with_capacity(entries.len() - patterns),
+            patterns: Vec::with_capacity(patterns),
+        };
+        for name in names {
+            let span = it.add(name);
+            it.names.push(span);
+        }
+        for (order, (nodes, domain)) in (0..).zip(entries) {
+            let place = names.binary_search(domain).unwrap_or_default();
+            let domain = u8::try_from(place + 1).unwrap_or(DOMAIN_NONE);
+            let line = Line { nodes: it.add(nodes), order, domain };
+            if nodes.contains(ANY) { &mut it.patterns } else { &mut it.nodes }.push(line);
+        }
+        let Self { text, nodes, .. } = &mut it;
+        nodes.sort_unstable_by_key(|line| (get(text, line.nodes), line.order));
+        it
+    }
+
+    /// Adds a name whose length was checked.
+    fn add(&mut self, name: &str) -> Span {
+        let begin = u32::try_from(self.text.len()).unwrap_or_default();
+        self.text.push_str(name);
+        Span { begin, len: u8::try_from(name.len()).unwrap_or_default() }
+    }
+
+    /// Returns the number of a node's domain, or [`DOMAIN_NONE`].
+    pub fn domain_of(&self, node: &str) -> u8 {
+        let first = self.nodes.partition_point(|line| get(&self.text, line.nodes) < node);
+        let exact = self.nodes.get(first).filter(|line| get(&self.text, line.nodes) == node);
+        let before = exact.map_or(u16::MAX, |line| line.order);
+        let mut patterns = self.patterns.iter().take_while(|line| line.order < before);
+        let line = patterns.find(|line| is_match(get(&self.text, line.nodes), node)).or(exact);
+        line.map_or(DOMAIN_NONE, |line| line.domain)
+    }
+
+    /// Returns the name of a domain; empty if there is no such domain.
+    pub fn name(&self, domain: u8) -> &str {
+        let place = usize::from(domain).checked_sub(1);
+        place.and_then(|place| self.names.get(place)).map_or("", |span| get(&self.text, *span))
+    }
+
+    /// Returns how many domains there are.
+    pub const fn count(&self) -> usize {
+        self.names.len()
+    }
+}
+
+fn get(text: &str, span: Span) -> &str {
+    let begin = span.begin as usize;
+    text.get(begin..begin + usize::from(span.len)).unwrap_or_default()
+}
+
+fn check(name: &str, what: &str) -> Result<(), String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("the {what} is longer than {NAME_BYTES_MAX} bytes"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("the {what} holds a control character"));
+    }
+    Ok(())
+}
+
+/// Returns whether a pattern is this name, in time proportional to both.
+fn is_match(pattern: &str, name: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once(ANY) else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(begin) else { return false };
+    let (middle, end) = rest.rsplit_once(ANY).unwrap_or(("", rest));
+    for part in middle.split(ANY) {
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(end)
+}
+
+/// A domains file, and what was last read of it. Nothing is read before the first judgement.
+#[derive(Debug)]
+pub struct DomainsFile {
+    path: PathBuf,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    /// None before the first look.
+    version: Option<Version>,
+    domains: Arc<Domains>,
+    /// Why the present version is not in force.
+    error: Option<String>,
+}
+
+impl DomainsFile {
+    /// Returns the file at this path.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, last: Mutex::default() }
+    }
+
+    /// Returns the domains as the file has them, or the last good ones if it is bad. Calls `say` once
+    /// for each version that is read, and once for each error.
+    pub fn current(&self, say: impl FnOnce(log::Level, &str)) -> Arc<Domains> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken before the content is read: an edit in between is a change at the next judgement.
+        let version = Some(Version::of(&self.path));
+        if version != last.version || last.error.is_some() {
+            last.version = version;
+            match Domains::read(&self.path) {
+                Ok(domains) => {
+                    let (path, count) = (self.path.display(), domains.count());
+                    say(log::Level::Info, &format!("--domains-file {path}: {count} domains"));
+                    (last.domains, last.error) = (Arc::new(domains), None);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    if last.error.as_ref() != Some(&error) {
+                        say(log::Level::Warn, &format!("{error}; the domains read last stay"));
+                        last.error = Some(error);
+                    }
+                }
+            }
+        }
+        Arc::clone(&last.domains)
+    }
+}
+
+#[cfg(test)]
+mod tests;
