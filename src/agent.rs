@@ -16,6 +16,7 @@ use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns
 use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, LIST_RETRY, PROBES_FINISH_TIME};
+use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Own};
 use crate::prober::socket::{SocketError, Sockets};
@@ -106,7 +107,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let http_port = bound.local_addr().port();
-    let routes = MeshRoutes::new(app, http_port, Times::default());
+    let domains = settings.domains_file.clone().map(DomainsFile::new);
+    let routes = MeshRoutes::new(app, http_port, Times::default(), domains);
     let bound = bound.only_for(hosts(settings));
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use super::UsageError;
 use super::canaries::Canaries;
-use super::run::duration_between;
+use super::run::{domains_file, duration_between};
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
 /// What it does.
-pub const ABOUT: &str = "Which node, link or pair of zones is bad, as the canaries see it.";
+pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the canaries see it.";
 /// What stands below the flags.
 pub const AFTER: &str = "
 Each --url is asked for its whole mesh (/api/v1/mesh): one canary is enough, and several see past each other's blind spots.
 Without --url, every canary of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
+A canary's own failure domains are not asked for: --domains-file names them here as well.
 
 Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but a canary or a report could not be asked
 or read, nothing was measured, or a failure. With --watch: that of the last look.
@@ -29,6 +30,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 pub struct DoctorSettings {
     /// Where the reports come from.
     pub reports: Reports,
+    /// The operator's failure domains.
+    pub domains_file: Option<PathBuf>,
     /// One object rather than sentences.
     pub json: bool,
     /// Again and again, so often.
@@ -76,7 +79,8 @@ impl DoctorSettings {
             Some(file) => Reports::Read(file),
             None => Reports::Asked(Canaries::resolve(typed)?),
         };
-        Ok(Self { reports, json: typed.switch("json"), watch: watch.then(|| interval.unwrap_or(INTERVAL)) })
+        let watch = watch.then(|| interval.unwrap_or(INTERVAL));
+        Ok(Self { reports, domains_file: domains_file(typed)?, json: typed.switch("json"), watch })
     }
 }
 
@@ -118,7 +122,7 @@ mod tests {
         let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
         let reports = Reports::Asked(Canaries::Service { name, port: 9_877 });
-        assert_eq!(service, DoctorSettings { reports, json: false, watch: None });
+        assert_eq!(service, DoctorSettings { reports, domains_file: None, json: false, watch: None });
         assert!(settings("doctor --url a").unwrap_err().0.contains("http://HOST"));
     }
 
@@ -144,6 +148,7 @@ mod tests {
             ("--rows=", ["--rows \"\"", "standard input"]),
             ("--rows - --watch", ["--rows -", "--watch"]),
             ("--interval 2s", ["--interval", "--watch"]),
+            ("--rows a --domains-file /nonexistent/domains", ["--domains-file", "/nonexistent/domains"]),
             ("--watch --interval 1ms", ["--interval", "1s"]),
         ] {
             let error = settings(&format!("doctor {line}")).unwrap_err().0;

@@ -26,6 +26,15 @@ const fn flag(
     Flag { name, value: Some(value), env: Some(env), default, help }
 }
 
+/// The same flag for `run` and `doctor`.
+const DOMAINS_FILE: Flag = flag(
+    "domains-file",
+    "FILE",
+    "KUBE_CANARY_DOMAINS_FILE",
+    "",
+    "Failure domains, such as racks: a file with a NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes",
+);
+
 /// The flags of `kube-canary run`.
 #[rustfmt::skip]
 pub const RUN: &[Flag] = &[
@@ -49,6 +58,7 @@ pub const RUN: &[Flag] = &[
         "static: a peer; may be given again (in the environment: separated by commas)"),
     flag("peers-file", "FILE", "KUBE_CANARY_PEERS_FILE", "",
         "static: a file with one NAME=ADDR[@ZONE] per line, # comments; read again when it changes"),
+    DOMAINS_FILE,
     flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s",
         "One probe per peer and interval, 10ms to 300s; the sends are spread over it"),
     flag("timeout", "DURATION", "KUBE_CANARY_TIMEOUT", "1s",
@@ -150,6 +160,7 @@ pub const DOCTOR: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
     Flag { name: "rows", value: Some("FILE"), env: None, default: "",
         help: "Judge these reports instead, off line: what /api/v1/mesh answers, or a report of /api/v1/peers per line; -: standard input" },
+    DOMAINS_FILE,
     Flag { name: "watch", value: None, env: None, default: "",
         help: "Again and again, until Ctrl-C; prints what has changed, with the time" },
     Flag { name: "interval", value: Some("DURATION"), env: None, default: "10s", help: "With --watch: how often, 1s to 300s" },

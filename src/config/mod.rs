@@ -72,7 +72,7 @@ Commands:
   ping       Probe some targets, a line per reply and a summary
   demo       A mesh of real canaries on this machine, with a live table
   fleet      What every canary costs and measures: a row per node
-  doctor     Which node, link or pair of zones is bad
+  doctor     Which node, link, zone or domain is bad
   footprint  What the memory of a process is for, and what programs take
   version    Which build this is, and which allocator runs
 

@@ -14,6 +14,7 @@ use crate::limits::{
     MAX_PEERS_DEFAULT, MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT,
     SERIES_BUDGET_MAX, SERIES_BUDGET_MIN, SLOT_KEPT_SLACK,
 };
+use crate::mesh::domains::Domains;
 use crate::statistics::Bounds;
 use crate::units::parse_duration;
 
@@ -32,6 +33,8 @@ pub struct RunSettings {
     pub allow_hosts: Vec<String>,
     /// Where peers come from.
     pub discovery: Source,
+    /// The operator's failure domains.
+    pub domains_file: Option<PathBuf>,
     /// One probe per peer and interval.
     pub interval: Duration,
     /// Unanswered for longer is lost.
@@ -78,6 +81,7 @@ impl RunSettings {
             listen,
             allow_hosts: allow_hosts(typed)?,
             discovery: discovery(typed, env, listen.port())?,
+            domains_file: domains_file(typed)?,
             interval,
             timeout,
             payload_bytes,
@@ -192,6 +196,13 @@ fn heap_profile(text: &str) -> Result<PathBuf, String> {
     } else {
         Err("a build that takes heap profiles, with --features jemalloc-profiling".to_owned())
     }
+}
+
+/// Reads the file once, so that a bad one stops the start.
+pub(super) fn domains_file(typed: &Typed) -> Result<Option<PathBuf>, UsageError> {
+    let Some(path) = typed.text("domains-file").map(PathBuf::from) else { return Ok(None) };
+    Domains::read(&path).map_err(|error| UsageError(error.to_string()))?;
+    Ok(Some(path))
 }
 
 fn log_level(text: &str) -> Result<log::LevelFilter, String> {
@@ -334,6 +345,7 @@ mod tests {
             ("--peer b=127.0.0.300", ["--peer", "127.0.0.300", "address"]),
             ("--peer a=127.0.0.9", ["--peer", "'a'", "one IPv4"]),
             ("--peer b=0.0.0.0", ["--peer", "0.0.0.0", ""]),
+            ("--domains-file /nonexistent/domains", ["--domains-file", "/nonexistent/domains", "NODE-NAME-PATTERN"]),
             ("--peers-file /nonexistent/peers", ["--peers-file", "/nonexistent/peers", ""]),
             ("--dns x.local", ["--dns", "dns", "static"]),
             ("--allow-host canary.example:9877", ["--allow-host", "canary.example:9877", "DNS names"]),

@@ -1,5 +1,6 @@
 //! The reports of canaries that are asked over HTTP.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -13,6 +14,7 @@ use crate::fleet::FleetError;
 use crate::fleet::ask::{self, AskError, Connection, More, within};
 use crate::http::client::GetError;
 use crate::limits::{CANARY_TIME, MESH_DOCUMENT_BYTES_MAX, MESH_TIME, ROW_BYTES_MAX};
+use crate::mesh::domains::Domains;
 
 const MESH: &str = "/api/v1/mesh";
 const ROW: &str = "/api/v1/peers";
@@ -23,7 +25,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`DoctorError`]: no canary could be asked, or none has answered.
-pub async fn examine(canaries: &Canaries) -> Result<Report, DoctorError> {
+pub async fn examine(canaries: &Canaries, domains: Option<Arc<Domains>>) -> Result<Report, DoctorError> {
     let canary_urls = ask::whom(canaries).await.map_err(FleetError::from)?;
     let mut reading = Reading::default();
     let mut failed: Vec<(usize, AskError)> = Vec::new();
@@ -53,7 +55,7 @@ pub async fn examine(canaries: &Canaries) -> Result<Report, DoctorError> {
         .iter()
         .map(|(at, error)| Unanswered { url: canary_urls[*at].to_string(), error: error.to_string() })
         .collect();
-    let report = Report::judged(reading).with_unanswered(unanswered);
+    let report = Report::judged(reading.with_domains(domains)).with_unanswered(unanswered);
     if report.rows == 0 { Err(DoctorError::Silent(report.unanswered)) } else { Ok(report) }
 }
 

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -21,6 +22,7 @@ use super::output::{Report, Unread};
 use super::reading::{Fields, Missing, NoFields, NoRow, Reading, WholeRow};
 use crate::config::RowsFile;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, ROW_BYTES_MAX, ROWS_BYTES_MAX, ROWS_UNREAD_NAMED_MAX};
+use crate::mesh::domains::Domains;
 use crate::mesh::row::{PeerRow, Source};
 
 /// All reports of a file are of one document.
@@ -83,14 +85,14 @@ enum NoLine {
 ///
 /// # Errors
 /// [`FileError`]: no report could be read.
-pub fn examine(file: &RowsFile) -> Result<Report, FileError> {
+pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Report, FileError> {
     let failed = |reason: Reason| FileError { file: file.to_string(), reason };
     let read = match file {
         RowsFile::StandardInput => read(&mut io::stdin().lock()),
         RowsFile::Path(path) => File::open(path).and_then(|file| read(&mut BufReader::with_capacity(1 << 16, file))),
     };
     let (reading, unread) = read.map_err(Into::into).and_then(|read| read).map_err(failed)?;
-    let report = Report::judged(reading);
+    let report = Report::judged(reading.with_domains(domains));
     let unread = unread.into_iter().chain(report.is_cut().then(Unread::too_much)).collect();
     let report = report.with_unread(unread);
     if report.rows == 0 {

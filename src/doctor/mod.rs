@@ -1,4 +1,4 @@
-//! `kube-canary doctor`: which node, link or pair of zones is bad, judged here by the same function as in the agent.
+//! `kube-canary doctor`: which node, link, zone or domain is bad, judged here by the same function as in the agent.
 //!
 //! ```text
 //! --url:      /api/v1/mesh of each, one after the other ─┐
@@ -20,6 +20,7 @@ mod watch;
 use crate::config::{DoctorSettings, Reports};
 use crate::console;
 use crate::fleet::{FleetError, on_event_loop, system};
+use crate::mesh::domains::DomainsFile;
 use file::FileError;
 use output::{Report, Unanswered};
 
@@ -67,15 +68,16 @@ pub enum DoctorError {
 #[inline(never)]
 pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
     on_event_loop(async {
+        let domains = settings.domains_file.clone().map(DomainsFile::new);
         match settings.watch {
-            None => once(settings).await,
-            Some(interval) => watch::run(settings, interval).await,
+            None => once(settings, domains.as_ref()).await,
+            Some(interval) => watch::run(settings, domains.as_ref(), interval).await,
         }
     })
 }
 
-async fn once(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
-    let examined = examine(&settings.reports).await;
+async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Result<Outcome, DoctorError> {
+    let examined = examine(&settings.reports, domains).await;
     match &examined {
         Ok(Report { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
@@ -94,9 +96,15 @@ async fn once(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
 }
 
 /// Judges all reports that there are now.
-async fn examine(reports: &Reports) -> Result<Report, DoctorError> {
+async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Report, DoctorError> {
+    let warn = |level: log::Level, text: &str| {
+        if level <= log::Level::Warn {
+            eprintln!("kube-canary: {}", console::printable(text));
+        }
+    };
+    let domains = domains.map(|domains| domains.current(warn));
     match reports {
-        Reports::Asked(canaries) => asked::examine(canaries).await,
-        Reports::Read(file) => Ok(file::examine(file)?),
+        Reports::Asked(canaries) => asked::examine(canaries, domains).await,
+        Reports::Read(file) => Ok(file::examine(file, domains)?),
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -16,6 +17,7 @@ use serde::de::IgnoredAny;
 use crate::limits::{
     CANARIES_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX, ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX,
 };
+use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
@@ -70,6 +72,8 @@ pub struct Reading {
     /// Node and reason, from which document.
     missing: Vec<(usize, Missing)>,
     told: Told,
+    /// The operator's failure domains.
+    domains: Option<Arc<Domains>>,
 }
 
 /// What sources say of the mesh, and of their lists.
@@ -152,6 +156,11 @@ impl Reading {
         Self::within(bounds, ROWS_NODES_MAX)
     }
 
+    /// The same, judged with these failure domains.
+    pub fn with_domains(self, domains: Option<Arc<Domains>>) -> Self {
+        Self { domains, ..self }
+    }
+
     fn within(bounds: Bounds, rows_max: usize) -> Self {
         Self {
             matrix: Matrix::within(bounds),
@@ -160,6 +169,7 @@ impl Reading {
             owners: HashMap::new(),
             missing: Vec::new(),
             told: Told::default(),
+            domains: None,
         }
     }
 
@@ -301,6 +311,9 @@ impl Reading {
             }
         }
         self.matrix.finish();
+        if let Some(domains) = &self.domains {
+            self.matrix.set_domains(domains);
+        }
         self.told.old_lists.sort_by(|a, b| a.node.cmp(&b.node));
         (self.matrix, missing, self.taken.len(), self.told)
     }

@@ -17,6 +17,7 @@ use crate::config::{DoctorSettings, Reports};
 use crate::console::{self, Reader, printable};
 use crate::fleet::{FleetError, system};
 use crate::limits::{PING_OUTPUT_RETRY, PING_WRITE_BYTES, WATCH_READER_TIME};
+use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::Verdict;
 use crate::stop::Stop;
 use crate::{allocator, clock};
@@ -25,7 +26,11 @@ use crate::{allocator, clock};
 ///
 /// # Errors
 /// A signal handler, standard output, or a file that cannot be read again.
-pub async fn run(settings: &DoctorSettings, interval: Duration) -> Result<Outcome, DoctorError> {
+pub async fn run(
+    settings: &DoctorSettings,
+    domains: Option<&DomainsFile>,
+    interval: Duration,
+) -> Result<Outcome, DoctorError> {
     let mut stop = Stop::new().map_err(system("handle signals"))?;
     allocator::mark_baseline();
     if let Reports::Read(file) = &settings.reports {
@@ -35,7 +40,7 @@ pub async fn run(settings: &DoctorSettings, interval: Duration) -> Result<Outcom
     loop {
         let next = Instant::now() + interval;
         let look = tokio::select! {
-            look = examine(&settings.reports) => look,
+            look = examine(&settings.reports, domains) => look,
             () = stop.asked() => return Ok(outcome),
         };
         outcome = look.as_ref().map_or(Outcome::Unknown, Report::outcome);

@@ -18,6 +18,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::domains::DomainsFile;
 use super::gather::{Gathered, gather};
 use super::page;
 use super::pipe::{Pipe, Piped};
@@ -48,6 +49,7 @@ struct Mesh {
     /// Requests that wait for a turn.
     waiting: AtomicUsize,
     judged: Mutex<Option<Judged>>,
+    domains: Option<DomainsFile>,
 }
 
 /// What is kept of a gathering.
@@ -74,11 +76,11 @@ struct Fields<'a> {
 }
 
 impl MeshRoutes {
-    /// Around the agent's own; `port` is that of its server.
-    pub fn new(app: App, port: u16, times: Times) -> Self {
+    /// Around the agent's own; `port` is that of its server, `domains` the operator's failure domains.
+    pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>) -> Self {
         let (turn, waiting, judged) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0), Mutex::new(None));
         let pause_until = Mutex::new(None);
-        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged }))
+        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged, domains }))
     }
 }
 
@@ -157,8 +159,11 @@ impl Mesh {
 
     /// Gathers, judges, keeps the verdicts, and returns what stands behind the rows, as a JSON object.
     async fn gather_and_judge(&self, rows: Pipe) -> String {
-        let Gathered { matrix, missing, further } =
+        let Gathered { mut matrix, missing, further } =
             gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
+        if let Some(domains) = &self.domains {
+            matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
+        }
         let verdicts = verdicts::judge(&matrix);
         let headline = verdicts::headline(&verdicts, &matrix);
         let fields = Fields {

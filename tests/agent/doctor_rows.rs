@@ -219,6 +219,57 @@ fn more_reports_than_an_agent_may_keep_are_judged_and_a_limit_is_named() {
     assert!(judged["unread"].to_string().contains("more than 50000"), "{}", judged["unread"]);
 }
 
+/// What n1 and n2 lose to the others.
+fn cut_off(source: &str, peer: &str) -> u64 {
+    let in_rack = |node: &str| node < "n3";
+    if in_rack(source) == in_rack(peer) { 0 } else { 30 }
+}
+
+#[test]
+fn a_domain_of_the_operator_s_file_is_named_and_a_bad_line_is_2() {
+    let reports = Reports::of(lines(cut_off));
+    let domains = Reports::of("# racks\nn1 rack-a\nn2* rack-a # a pattern\nn9 rack-b\n");
+    let flags = ["doctor", "--rows", reports.path(), "--json"];
+    let judged = |(code, text, log): (Option<i32>, String, String)| {
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{log}"));
+        let found = report["verdicts"].as_array().expect("a list").iter();
+        let found = found.map(|it| format!("{} {}", it["kind"], it["subject"]).replace('"', ""));
+        (code, found.collect::<Vec<_>>(), log)
+    };
+    let named = judged(Run::of(&[&flags[..], &["--domains-file", domains.path()]].concat()));
+    assert_eq!(named, (Some(1), vec!["domain rack-a".into()], String::new()));
+    let (_, unnamed, _) = judged(Run::of(&flags));
+    assert!(!unnamed.iter().any(|verdict| verdict.starts_with("domain")), "{unnamed:?}");
+    let mut command = Command::new(PLAIN);
+    command.args(&flags[..3]).env("KUBE_CANARY_DOMAINS_FILE", domains.path());
+    let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), directory());
+    let (_input, output) = process.pipes();
+    let text = std::io::read_to_string(output).expect("text");
+    assert_eq!(process.end().code(), Some(1), "{text}");
+    assert!(text.contains("\ndomain rack-a, pod network, since 20"), "{text}");
+
+    domains.become_("n1 rack-a\n\nn2 rack a\n");
+    let (code, text, log) = Run::of(&[&flags[..], &["--domains-file", domains.path()]].concat());
+    assert_eq!((code, text.as_str(), log.lines().count()), (Some(2), "", 1), "{log}");
+    let expected = format!("--domains-file {}:3: \"n2 rack a\" is not a pattern and a domain", domains.path());
+    assert!(log.contains(&expected) && log.contains("NODE-NAME-PATTERN DOMAIN"), "{log}");
+}
+
+#[test]
+fn a_watch_reads_the_domains_again_and_keeps_them_while_the_file_is_bad() {
+    let (reports, domains) = (Reports::of(lines(cut_off)), Reports::of("n1 rack-a\nn2 rack-a\n"));
+    let mut watching = watch(&reports, &["--domains-file", domains.path()]);
+    until_so("it names the rack", || watching.text().contains("  + domain rack-a, pod network"));
+    domains.become_("n1\n");
+    until_so("it says what is wrong", || watching.process.log().contains("the domains read last stay"));
+    domains.become_("n1 rack-b\nn2 rack-b\n");
+    until_so("it names the rack anew", || watching.text().contains("  + domain rack-b, pod network"));
+    watching.process.signal(libc::SIGTERM);
+    assert_eq!(watching.process.end().code(), Some(1));
+    assert_eq!(watching.process.log().lines().count(), 1, "{}", watching.process.log());
+    assert_eq!(watching.text().matches("  - domain rack-a").count(), 1, "{}", watching.text());
+}
+
 /// A watch of a file, whose output grows in another.
 fn watch(reports: &Reports, flags: &[&str]) -> Run {
     Run::start(&[&["doctor", "--rows", reports.path(), "--watch", "--interval", "1s"], flags].concat())

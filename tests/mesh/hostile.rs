@@ -69,6 +69,7 @@ fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
         peers: vec![spec_of(16, 0, port)],
         roster: (0..4).map(|node| (format!("n{node}"), address_of(16, node))).collect(),
         facts: MeshFacts { members: 5, ..MeshFacts::default() },
+        ..Discovered::default()
     });
     let (_, document) = mesh.document();
     let mut found = nodes(&document);

@@ -1,6 +1,7 @@
 //! A canary gathers the rows of others: whole ones, and what may come instead. The gathering is the real one, behind the real
 //! server; the others are servers that answer as each test has them answer.
 
+mod domains;
 mod hostile;
 #[path = "../http_support/mod.rs"]
 mod http_support;
@@ -22,6 +23,7 @@ use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Roster};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
+use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Bounds, Statistics};
@@ -134,6 +136,7 @@ struct Discovered {
     peers: Vec<PeerSpec>,
     roster: Vec<(String, IpAddr)>,
     facts: MeshFacts,
+    domains: Option<DomainsFile>,
 }
 
 /// The routes of a canary, whichever thread they are called on.
@@ -181,6 +184,7 @@ impl Mesh {
             peers: (0..nodes.min(2)).map(|node| spec_of(net, node, port)).collect(),
             roster: roster.clone(),
             facts: MeshFacts { members, ..MeshFacts::default() },
+            ..Discovered::default()
         })
     }
 
@@ -215,7 +219,7 @@ impl Mesh {
             walks: Walks::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
-        let Discovered { peers, roster, facts } = discovered;
+        let Discovered { peers, roster, facts, domains } = discovered;
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
@@ -226,7 +230,7 @@ impl Mesh {
         let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
-        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times), no_leaks.number());
+        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
         let Counters { asked, hours } = counters;
         Self { me, _others: servers, asked, hours, stats: served, _no_leaks: no_leaks }
@@ -557,6 +561,7 @@ fn a_row_names_more_than_are_asked() {
             peers: vec![spec_of(13, 0, port)],
             roster: roster.clone(),
             facts: MeshFacts { members: 502, ..MeshFacts::default() },
+            ..Discovered::default()
         },
     );
     let (_, document) = mesh.document();
@@ -586,6 +591,7 @@ fn the_hour_of_a_far_source_is_found_in_a_dual_stack_mesh_too() {
             peers: (0..7).flat_map(both).collect(),
             roster: vec![("n9".to_owned(), address_of(15, 9))],
             facts: MeshFacts { members: 13, ..MeshFacts::default() },
+            ..Discovered::default()
         }
     });
     let answer = get(mesh.address(), "/api/v1/hour/n9/c").expect("an answer");

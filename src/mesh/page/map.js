@@ -68,7 +68,7 @@ function layout() {
   map.style.height = Math.min(high + (width > map.clientWidth ? 18 : 0), innerHeight * 0.85) + 'px';
 }
 
-// What of the map a verdict is about: ranges of rows and of columns. A mesh, a partition or a path has no place.
+// What of the map a verdict is about: ranges of rows and of columns. A mesh, a partition, a domain or a path has no place.
 // Whichever way a packet was lost, its probe shows as lost in the row of who sent it.
 function places({ kind, subject }) {
   const { rows, columns } = view, [a, b] = subject.split('->'), found = [];
@@ -78,7 +78,7 @@ function places({ kind, subject }) {
   if (kind === 'link') found.push([one(rows, a), one(columns, b)], [one(rows, b), one(columns, a)]);
   else if (kind === 'zone_pair') found.push([zone(rows, a), zone(columns, b)], [zone(rows, b), zone(columns, a)]);
   else if (kind === 'zone') found.push([zone(rows, subject), all(columns)], [all(rows), zone(columns, subject)]);
-  else if (!['mesh', 'partition', 'paths'].includes(kind)) {
+  else if (!['mesh', 'partition', 'domain', 'paths'].includes(kind)) {
     if (kind === 'node') found.push([all(rows), one(columns, subject)]);
     found.push([one(rows, subject), all(columns)]);
   }

@@ -13,7 +13,7 @@ const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_se
 const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
   mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
-  link: 'Link',
+  domain: 'Domain', link: 'Link',
   agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent',
 };
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
