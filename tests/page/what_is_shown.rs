@@ -70,6 +70,7 @@ fn every_kind_of_verdict_is_told_and_placed() {
         verdict("node", "node-2", "both", "loses 10 % of its probes"),
         verdict("link", "node-1->node-3", "out", "loses 30 % of the round trips"),
         verdict("zone_pair", "zone-a->zone-b", "both", "round trips of 9 ms"),
+        verdict("domain", "node-2", "both", "a rack with the name of a node"),
         verdict("agent_starved", "node-2", "both", "its agent lags"),
         verdict("agent_unreachable", "node-9", "both", "connection refused"),
         verdict("of_a_later_version", "node-1", "both", "something"),
@@ -77,13 +78,14 @@ fn every_kind_of_verdict_is_told_and_placed() {
     mesh.verdicts[0]["summary"] = json!("node-2 is losing packets from 2 of 2 sources");
     let canary = Canary::of(&mesh);
     let browser = opened(&canary, false);
-    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources (and 5 more)");
+    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources (and 6 more)");
     let told = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
     assert_eq!(
         told,
         "Nodenode-2: loses 10 % of its probes either direction, pod network|\
          Linknode-1 → node-3: loses 30 % of the round trips outbound, pod network|\
          Zone pairzone-a → zone-b: round trips of 9 ms either direction, pod network|\
+         Domainnode-2: a rack with the name of a node either direction, pod network|\
          Starved agentnode-2: its agent lags |Unreachable agentnode-9: connection refused |\
          of_a_later_versionnode-1: something either direction, pod network"
     );
@@ -91,8 +93,9 @@ fn every_kind_of_verdict_is_told_and_placed() {
     assert_eq!(places(0), json!([[[0, 3], [1, 2]], [[1, 2], [0, 3]]]));
     assert_eq!(places(1), json!([[[0, 1], [2, 3]], [[2, 3], [0, 1]]]));
     assert_eq!(places(2), json!([[[0, 1], [1, 2]], [[1, 2], [0, 1]]]));
-    assert_eq!(places(3), json!([[[1, 2], [0, 3]]]));
-    assert_eq!(places(4), json!([]), "a node that is not on the map");
+    assert_eq!(places(3), json!([]), "the page does not know the nodes of a domain");
+    assert_eq!(places(4), json!([[[1, 2], [0, 3]]]));
+    assert_eq!(places(5), json!([]), "a node that is not on the map");
     // Nor does a press on it fail.
     browser.run("document.querySelectorAll('#verdicts button').forEach((button) => button.click())");
     browser.until("!view.frame");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdict};
 
-use super::mesh::{Fault, Plan, Reach, group, name, zone_name};
+use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
 
 /// From which loss on a fault must be found: of all round trips over a node, and over a link.
 pub const NODE_MUST: f64 = 0.05;
@@ -119,6 +119,9 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         Fault::CutOff { zone, .. } | Fault::Inside { zone, .. } => {
             kind == Kind::Zone && loss && subject == zone_name(zone)
         }
+        Fault::DomainCut { domain, .. } | Fault::DomainInside { domain, .. } => {
+            kind == Kind::Domain && loss && subject == domain_name(domain)
+        }
         Fault::Liar { node, .. } => {
             kind == Kind::Node && subject == name(node)
                 || kind == Kind::Link
@@ -205,9 +208,11 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
             round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= enough
         }
         Fault::Link { a, b, there, back } => round_trip(there, back) >= LINK_MUST && (measures(a, b) || measures(b, a)),
-        Fault::Zones { rate, .. } | Fault::CutOff { rate, .. } | Fault::Inside { rate, .. } => {
-            round_trip(rate, rate) >= NODE_MUST
-        }
+        Fault::Zones { rate, .. }
+        | Fault::CutOff { rate, .. }
+        | Fault::Inside { rate, .. }
+        | Fault::DomainCut { rate, .. }
+        | Fault::DomainInside { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
         // Its node may be what is wrong.
         Fault::NoRow { node } => {
             let dead = plan.faults.iter().any(|fault| matches!(fault, Fault::Node { node: bad, .. } if *bad == node));

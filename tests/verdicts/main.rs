@@ -10,6 +10,7 @@ macro_rules! say {
     ($($words:tt)*) => { kube_canary::allocator::finder::unfollowed(|| println!($($words)*)) };
 }
 
+mod domains;
 mod judged;
 mod mesh;
 mod shapes;

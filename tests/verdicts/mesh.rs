@@ -4,10 +4,12 @@
 //! agent has them, and begin where they do, so counts of different agents disagree by a probe as real ones do.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube_canary::clock;
 use kube_canary::discovery::{MemberId, Members, Scheme};
+use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 
@@ -102,6 +104,16 @@ pub enum Fault {
         zone: usize,
         rate: f64,
     },
+    /// A domain loses to all other nodes, either way.
+    DomainCut {
+        domain: usize,
+        rate: f64,
+    },
+    /// A domain loses inside, either way.
+    DomainInside {
+        domain: usize,
+        rate: f64,
+    },
     /// One of so many paths loses, and the cells of a pair take different ones.
     Path {
         of: u64,
@@ -160,6 +172,8 @@ pub enum Reach {
 pub struct Plan {
     pub nodes: usize,
     pub zones: usize,
+    /// Failure domains of the operator's; 0: there is no file.
+    pub domains: usize,
     /// Seconds of a window, at least and at most.
     pub window: (f64, f64),
     /// Background loss of each way.
@@ -184,13 +198,18 @@ pub struct Plan {
 impl Plan {
     pub fn new(nodes: usize) -> Self {
         let (window, faults) = ((60.0, 60.0), Vec::new());
-        let (background, zones) = (0.000_5, 1);
+        let (background, zones, domains) = (0.000_5, 1, 0);
         let (degree, selected, rows, dual, reach, foreign, shared) = (None, None, None, false, None, None, false);
-        Self { nodes, zones, window, background, degree, selected, rows, dual, reach, foreign, shared, faults }
+        Self { nodes, zones, domains, window, background, degree, selected, rows, dual, reach, foreign, shared, faults }
     }
 
     pub fn zone_of(&self, node: usize) -> usize {
         node % self.zones
+    }
+
+    /// Nodes in a row, whichever zones they are in. Without domains a node is in one that is no fault's.
+    pub fn domain_of(&self, node: usize) -> usize {
+        node * self.domains / self.nodes
     }
 
     /// Whether the faults lose there.
@@ -207,6 +226,7 @@ impl Plan {
             return self.background;
         }
         let (from_zone, to_zone) = (self.zone_of(from), self.zone_of(to));
+        let (from_domain, to_domain) = (self.domain_of(from), self.domain_of(to));
         let passes = self.faults.iter().map(|fault| match *fault {
             Fault::Node { node, outwards, .. } if node == from => 1.0 - outwards,
             Fault::Node { node, inwards, .. } if node == to => 1.0 - inwards,
@@ -219,6 +239,8 @@ impl Plan {
             Fault::Split { bounds, rate } if group(bounds, from) != group(bounds, to) => 1.0 - rate,
             Fault::CutOff { zone, rate } if (zone == from_zone) != (zone == to_zone) => 1.0 - rate,
             Fault::Inside { zone, rate } if zone == from_zone && zone == to_zone => 1.0 - rate,
+            Fault::DomainCut { domain, rate } if (domain == from_domain) != (domain == to_domain) => 1.0 - rate,
+            Fault::DomainInside { domain, rate } if domain == from_domain && domain == to_domain => 1.0 - rate,
             _ => 1.0,
         });
         1.0 - passes.product::<f64>() * (1.0 - self.background)
@@ -307,6 +329,10 @@ pub fn zone_name(zone: usize) -> String {
     format!("zone-{zone}")
 }
 
+pub fn domain_name(domain: usize) -> String {
+    format!("rack-{domain}")
+}
+
 /// The middle of the histogram's bucket, which is what an interpolated median of equal round trips is.
 fn bucketed(us: f64) -> f64 {
     let bounds = [10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6];
@@ -382,6 +408,11 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
         }
     }
     matrix.finish();
+    if plan.domains > 0 {
+        let line = |node: usize| format!("{} {}\n", name(node), domain_name(plan.domain_of(node)));
+        let file: String = (0..plan.nodes).map(line).collect();
+        matrix.set_domains(&Arc::new(Domains::parse(file.as_bytes()).expect("a domains file")));
+    }
     (matrix, probed)
 }
 

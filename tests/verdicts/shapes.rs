@@ -8,12 +8,12 @@ use super::mesh::{Fault, Plan, Random};
 use super::{rate, run, two};
 
 /// A rate of each way that makes this one of the round trip.
-fn each_way(rate: f64) -> f64 {
+pub fn each_way(rate: f64) -> f64 {
     1.0 - (1.0 - rate).sqrt()
 }
 
 /// A mesh of this size with zones, full or with 24 peers each.
-fn sized(random: &mut Random, nodes: usize, zones: &[usize]) -> Plan {
+pub fn sized(random: &mut Random, nodes: usize, zones: &[usize]) -> Plan {
     let mut plan = Plan::new(nodes);
     let zones: Vec<usize> = zones.iter().copied().filter(|zones| *zones <= nodes).collect();
     plan.zones = zones[random.below(zones.len())];
@@ -22,16 +22,16 @@ fn sized(random: &mut Random, nodes: usize, zones: &[usize]) -> Plan {
     plan
 }
 
-fn seed(first: u64) -> u64 {
+pub fn seed(first: u64) -> u64 {
     first + std::env::var("KUBE_CANARY_TEST_SEED").map_or(0, |seed| seed.parse::<u64>().expect("a number"))
 }
 
-fn some<T: Copy>(random: &mut Random, all: &[T]) -> T {
+pub fn some<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len())]
 }
 
 /// Meshes in which anything but this was said.
-fn wrong(score: &Score) -> f64 {
+pub fn wrong(score: &Score) -> f64 {
     f64::from(score.verdicts - score.true_verdicts) / f64::from(score.meshes)
 }
 
