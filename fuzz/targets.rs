@@ -10,7 +10,7 @@ use kube_canary::discovery;
 use kube_canary::exposition::{self, Format};
 use kube_canary::footprint;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::mesh::split::{Object, Splitter};
 use kube_canary::mesh::verdicts;
 use kube_canary::prober::packet::{Codec, Decoded};
@@ -166,6 +166,11 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     rtt_p50_seconds: figure(peer[6]),
                     rtt_p99_seconds: figure(peer[7]),
                 },
+                ten_minutes: (peer[6] % 2 == 1).then(|| TenMinutes {
+                    seconds: figure(peer[2]).unwrap_or(600.0),
+                    sent: u32::from(peer[3]) << (peer[7] % 25),
+                    lost: u32::from(peer[5]) << (peer[6] % 25),
+                }),
             });
         }
         match head[0] >> 6 {

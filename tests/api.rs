@@ -190,6 +190,15 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
             assert!(seconds.is_some_and(|seconds| seconds.abs_diff(expected) <= 1), "{seconds:?} {expected}");
         };
         assert_eq!((since(0), since(3)), (None, None), "nothing lost, nothing sent");
+        // The first minute may be a part of one.
+        let ten = |peer: usize| {
+            let of = &row["peers"][peer]["ten_minutes"];
+            let [seconds, sent, lost] = ["seconds", "sent", "lost"].map(|field| of[field].as_u64());
+            Some((seconds?, sent? > 0 && sent == lost, lost?))
+        };
+        assert_eq!(ten(0), Some((120, false, 0)));
+        assert!(ten(1).is_some_and(|(seconds, all, _)| seconds == 120 && all), "{:?}", ten(1));
+        assert_eq!((ten(3), ten(usize::from(peers) - 1).is_some()), (None, kept), "nothing sent; no hour");
         near(since(1), 0);
         near(since(2), 1);
         assert_eq!(since(usize::from(peers) - 1).is_some(), kept, "no hour, no since");

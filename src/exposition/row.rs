@@ -142,6 +142,8 @@ pub struct PeerRow<'a> {
     rtt_p99_seconds: Option<Short>,
     since_unix_seconds: Option<u64>,
     recent: RecentRow,
+    /// None where no whole minute is measured, and where the hour is not kept.
+    ten_minutes: Option<TenMinutesRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,6 +154,13 @@ struct RecentRow {
     lost: u32,
     rtt_p50_seconds: Option<Short>,
     rtt_p99_seconds: Option<Short>,
+}
+
+#[derive(Debug, Serialize)]
+struct TenMinutesRow {
+    seconds: u32,
+    sent: u32,
+    lost: u32,
 }
 
 impl<'a> PeerRow<'a> {
@@ -183,6 +192,11 @@ impl<'a> PeerRow<'a> {
                 rtt_p50_seconds: bounds.quantile(0.5, &recent.buckets).map(Short),
                 rtt_p99_seconds: bounds.quantile(0.99, &recent.buckets).map(Short),
             },
+            ten_minutes: statistics.ten_minutes(slot).map(|it| TenMinutesRow {
+                seconds: it.seconds,
+                sent: it.sent,
+                lost: it.lost,
+            }),
         })
     }
 }
@@ -239,6 +253,7 @@ mod tests {
                 rtt_p50_seconds: LONGEST,
                 rtt_p99_seconds: LONGEST,
             },
+            ten_minutes: Some(TenMinutesRow { seconds: u32::MAX, sent: u32::MAX, lost: u32::MAX }),
         };
         let source = Source {
             node: &name,

@@ -118,6 +118,20 @@ pub struct PeerRow<'a> {
     /// The last minute.
     #[serde(default)]
     pub recent: RecentPeer,
+    /// The last ten whole minutes; `None` if the source does not say, or has measured none of them.
+    pub ten_minutes: Option<TenMinutes>,
+}
+
+/// What a source saw of a peer over the last ten whole minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TenMinutes {
+    /// How much of them was measured, in seconds.
+    pub seconds: f64,
+    /// Probes answered or lost.
+    pub sent: u32,
+    /// Probes lost.
+    pub lost: u32,
 }
 
 /// What a source saw of a peer over the last 30 to 60 s.
@@ -243,6 +257,21 @@ mod tests {
         assert!(matches!(peer.node, Cow::Borrowed("b")) && matches!(peer.address, Cow::Borrowed("fd00::1")));
         assert_eq!((peer.network, peer.protocol, peer.state), (Network::Node, Protocol::Icmpv6, State::Unready));
         assert_eq!((peer.since_unix_seconds, peer.recent.sent, peer.recent.lost), (Some(60), 5, 1));
+        assert_eq!(peer.ten_minutes, None, "an older agent does not say");
+    }
+
+    #[test]
+    fn ten_minutes_are_read_and_what_cannot_be_counts_is_an_error() {
+        let read = |text: &str| {
+            let text = format!(r#"{{"node":"b","ten_minutes":{text}}}"#);
+            serde_json::from_str::<PeerRow>(&text).map(|peer| peer.ten_minutes).map_err(|_| ())
+        };
+        let told = TenMinutes { seconds: 600.0, sent: 600, lost: 12 };
+        assert_eq!(read(r#"{"seconds":600,"sent":600,"lost":12,"new":[]}"#), Ok(Some(told)));
+        assert_eq!((read("null"), read("{}")), (Ok(None), Ok(Some(TenMinutes::default()))));
+        for text in [r#"{"lost":-1}"#, r#"{"sent":4294967296}"#, r#"{"sent":0.5}"#, "7"] {
+            assert_eq!(read(text), Err(()), "{text}");
+        }
     }
 
     #[test]

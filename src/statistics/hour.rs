@@ -67,6 +67,18 @@ pub struct HourStep {
     pub rtt_p99_seconds: Option<f64>,
 }
 
+/// What became of the probes to a peer in the last ten whole minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenMinutes {
+    /// How much time is measured: 60 for each of the ten minutes that counts.
+    pub seconds: u32,
+    /// Probes answered or given up: as many as the interval has in that time.
+    pub sent: u32,
+    /// Probes lost. Exact up to about 60 probes per minute; above that as exact as
+    /// [`Minute::loss`].
+    pub lost: u32,
+}
+
 /// A peer's hour as read at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct HourReading<'a> {
@@ -75,6 +87,9 @@ pub struct HourReading<'a> {
     /// When the last step ended, on the monotonic clock.
     pub end: Nanos,
 }
+
+/// Minutes that [`TenMinutes`] covers.
+const TEN: usize = 10;
 
 /// The minutes of an hour, the oldest first.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +114,27 @@ impl HourReading<'_> {
 impl Minutes {
     fn as_slice(&self) -> &[Minute] {
         &self.all[..self.count]
+    }
+
+    /// Returns the sum of the last ten minutes at `probes` per minute, or none if no minute counts.
+    ///
+    /// A minute keeps the share that was lost, and not of how many. So only a whole minute counts:
+    /// one beside a minute without measurement may have had a few probes, as when a peer joins.
+    pub(super) fn last_ten(&self, probes: u32) -> Option<TenMinutes> {
+        let minutes = self.as_slice();
+        let is_measured = |minute: Option<&Minute>| minute.is_some_and(|minute| *minute != Minute::NOT_MEASURED);
+        let mut sum = TenMinutes::default();
+        for at in minutes.len().saturating_sub(TEN).max(1)..minutes.len() {
+            let is_last = at + 1 == minutes.len();
+            let is_whole = is_measured(minutes.get(at - 1)) && (is_last || is_measured(minutes.get(at + 1)));
+            let Some(loss) = minutes[at].loss().filter(|_| is_whole) else { continue };
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to the number of probes")]
+            let count = (loss * f64::from(probes)).round() as u32;
+            sum.seconds += 60;
+            sum.sent += probes;
+            sum.lost += count;
+        }
+        (sum.seconds > 0).then_some(sum)
     }
 }
 

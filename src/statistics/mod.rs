@@ -21,7 +21,7 @@ mod zones;
 
 pub use echo::EchoCounters;
 pub use histogram::{Bounds, HISTOGRAM_BUCKETS, Histogram, HistogramReading};
-pub use hour::{HourReading, HourStep};
+pub use hour::{HourReading, HourStep, TenMinutes};
 pub use lag::SendLag;
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
@@ -265,6 +265,14 @@ impl Statistics {
     pub fn hour(&self, slot: SlotId) -> Option<HourReading<'_>> {
         let minutes = self.hours.read(slot)?;
         Some(HourReading { bounds: &self.bounds, minutes, end: self.halves.minute_begin(minutes.ended) })
+    }
+
+    /// Returns what became of the probes to a slot in the last ten whole minutes. None if its hour
+    /// is not kept, or if no whole minute is measured, as at intervals of more than a minute.
+    pub fn ten_minutes(&self, slot: SlotId) -> Option<TenMinutes> {
+        let (minute, interval) = (Nanos::from(HOUR_STEP).0, self.interval.0.max(1));
+        let probes = u32::try_from((minute + interval / 2) / interval).unwrap_or(u32::MAX).max(1);
+        self.hours.read(slot)?.last_ten(probes)
     }
 
     /// When the minute began, on the monotonic clock, in which the present run of losing minutes did. None where nothing was

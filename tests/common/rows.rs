@@ -86,13 +86,15 @@ pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpList
     let text = String::from_utf8(output.stdout).expect("text");
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let found = all_in(&report["verdicts"]);
-    assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{text}");
+    // Without a verdict it may still say that links have lost over ten minutes.
+    assert_eq!(output.status.code(), Some(i32::from(report["state"] != "well")), "{text}");
+    assert!(found.is_empty() || report["state"] != "well", "{text}");
     assert_eq!(found, all_in(&judge(&rows, &[])), "{text}");
     losses_in(&report["verdicts"])
 }
 
 /// The row as an agent writes it that does not record its own lag.
-fn without_lag(row: &Value) -> Value {
+pub fn without_lag(row: &Value) -> Value {
     let mut row = row.clone();
     let recent = row["source"]["recent"].as_object_mut().expect("a row says what is recent");
     for field in LAG {
@@ -102,12 +104,12 @@ fn without_lag(row: &Value) -> Value {
 }
 
 /// One line, the source before the peers: a canary writes its row so, and readers rely on it.
-fn line(row: &Value) -> String {
+pub fn line(row: &Value) -> String {
     format!("{{\"source\":{},\"peers\":{}}}", row["source"], row["peers"])
 }
 
 /// The verdicts as JSON.
-fn judge(rows: &[Value], missing: &[Value]) -> Value {
+pub fn judge(rows: &[Value], missing: &[Value]) -> Value {
     let mut matrix = Matrix::new();
     for row in rows {
         let (source, peers) = (row["source"].to_string(), row["peers"].as_array().expect("a list of peers"));

@@ -200,6 +200,25 @@ fn nothing_measured_is_not_well() {
 }
 
 #[test]
+fn losses_over_ten_minutes_are_told_in_the_document_s_words_and_are_not_well() {
+    // Nothing was lost in the last minute.
+    let mesh = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
+    let words = "1 of 6 links has lost 2 % and more over ten minutes: 3.0 % from node-1 to node-2; no cause stands out";
+    let fields = json!({"headline": words, "state": "losses"}).to_string();
+    let losses = mesh.answer().replace("],\"missing\"", &format!("],{},\"missing\"", &fields[1..fields.len() - 1]));
+    let ten_minutes = "\"ten_minutes\":{\"seconds\":600,\"sent\":600,\"lost\":18},\"state\"";
+    let losses = losses.replacen("\"state\"", ten_minutes, 1);
+    let canary = Canary::serve(&mesh.layers, move || crate::canary::Gathering::Whole(losses.clone().into()));
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text("$('headline').textContent"), words);
+    assert_eq!(browser.text("$('headline').className"), "bad");
+    let said = browser.text("describe('node-1', 'node-2')");
+    assert!(said.contains("0 % lost (0 of 58 in 58 s)") && said.contains("3 % lost over ten minutes"), "{said}");
+    assert!(!browser.text("describe('node-2', 'node-1')").contains("ten minutes"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
 fn names_are_text_whatever_they_contain() {
     let mut mesh = three();
     let names = ["<img src=x onerror=window.hit=1>", "<script>window.hit=2</script>", "a\"b'&amp;\u{202e}<b>bold</b>"];

@@ -467,6 +467,7 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },
+            ten_minutes: None,
         });
     }
     matrix.end_row();

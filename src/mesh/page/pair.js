@@ -21,8 +21,9 @@ function describe(source, peer) {
 
 function figures(cell) {
   if (!cell) return 'not probed';
-  const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell);
+  const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell), ten = cell.ten_minutes;
   if (cell.since_unix_seconds != null && !leaving) more.push(`losing ${since(cell.since_unix_seconds)}`);
+  if (ten?.lost && !leaving) more.push(`${percent(Math.min(1, ten.lost / ten.sent))} lost over ten minutes`);
   if (leaving) more.push(`${cell.node} ${DRAINING[cell.state] ?? DRAINING[leaving]}: probes to it are not counted`);
   return [measured(cell)
     ? `${percent(loss(recent))} lost (${recent.lost} of ${recent.lost + recent.received} in ${time}), RTT `

@@ -36,8 +36,12 @@ pub struct Headline {
 /// Returns one line over a mesh: the gravest verdict and how many more there are, or links that
 /// lose without a cause, or that nothing is wrong.
 pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> Headline {
+    headline_by(verdicts, matrix, &standings(matrix))
+}
+
+pub(super) fn headline_by(verdicts: &[Verdict], matrix: &Matrix, standings: &[Standing]) -> Headline {
     let lost = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
-    if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix)).flatten() {
+    if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix, standings)).flatten() {
         return Headline { state: State::Losses, text };
     }
     let (state, text) = match verdicts {
@@ -48,15 +52,16 @@ pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> Headline {
     Headline { state, text }
 }
 
-/// Returns how many links lose, and the worst; none if no link does.
-fn losses(matrix: &Matrix) -> Option<String> {
-    let standings = standings(matrix);
+/// Returns how many links lose, and the worst: of the recent window, or else over ten minutes. None
+/// if no link does.
+fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
+    let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
+    let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
     let mut worst: Option<(u16, &Cell)> = None;
     let rate = |cell: &Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
-    for source in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
-        let is_evidence = |cell: &&Cell| standings[usize::from(cell.peer())].is_evidence_of_others();
-        for cell in matrix.cells(source).iter().filter(is_evidence) {
+    for source in sources() {
+        for cell in matrix.cells(source).iter().filter(|cell| is_evidence(cell.peer())) {
             links += 1;
             if cell.lost() >= TOLD_LOST && rate(cell) >= TOLD_RATE {
                 losing += 1;
@@ -66,18 +71,57 @@ fn losses(matrix: &Matrix) -> Option<String> {
             }
         }
     }
-    let (source, cell) = worst?;
+    let Some((source, cell)) = worst else {
+        return over_ten_minutes(matrix, links, sources(), is_evidence);
+    };
     let since = cell.since().map(|since| matrix.moment(since)).map_or_else(String::new, |since| {
         format!(" since {:02}:{:02} UTC", since % 86_400 / 3_600, since % 3_600 / 60)
     });
-    let network = if cell.network() == Network::Node { " (node network)" } else { "" };
     Some(format!(
-        "{losing} of {links} links lose{}: {:.1} % from {} to {}{since}{network}; no cause stands out",
+        "{losing} of {links} links lose{}: {}{since}{}; no cause stands out",
         if losing == 1 { "s" } else { "" },
-        rate(cell) * 100.0,
-        matrix.name(source),
-        matrix.name(cell.peer())
+        from_to(matrix, rate(cell), source, cell.peer()),
+        in_network(cell.network()),
     ))
+}
+
+/// Returns how many of so many links have lost too much over ten minutes, and the worst that is
+/// evidence. A link to a node that leaves does not count if it is the worst of its source: only if
+/// several nodes leave in the same minute, some still count.
+fn over_ten_minutes(
+    matrix: &Matrix,
+    links: u32,
+    sources: impl Iterator<Item = u16>,
+    is_evidence: impl Fn(u16) -> bool,
+) -> Option<String> {
+    let (mut losing, mut worst) = (0, None);
+    for source in sources {
+        let Some(lasting) = matrix.row(source).map(|row| row.lasting) else { continue };
+        let Some((peer, network, rate)) = lasting.worst() else { continue };
+        losing += u32::from(lasting.links()) - u32::from(!is_evidence(peer));
+        let is_worse = worst.is_none_or(|(_, _, _, other)| rate > other);
+        if is_worse && is_evidence(peer) {
+            worst = Some((source, peer, network, rate));
+        }
+    }
+    let worst = worst.map_or_else(String::new, |(source, peer, network, rate)| {
+        format!(": {}{}", from_to(matrix, rate, source, peer), in_network(network))
+    });
+    let have = if losing == 1 { "has" } else { "have" };
+    (losing > 0).then(|| {
+        format!("{losing} of {links} links {have} lost 2 % and more over ten minutes{worst}; no cause stands out")
+    })
+}
+
+fn from_to(matrix: &Matrix, rate: f64, source: u16, peer: u16) -> String {
+    format!("{:.1} % from {} to {}", rate * 100.0, matrix.name(source), matrix.name(peer))
+}
+
+const fn in_network(network: Network) -> &'static str {
+    match network {
+        Network::Node => " (node network)",
+        _ => "",
+    }
 }
 
 /// What is said where there is no verdict: what was not measured is not well.

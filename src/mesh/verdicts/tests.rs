@@ -413,6 +413,106 @@ fn losses_without_a_cause_are_not_well() {
     assert_eq!(headline(&[], &full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
 }
 
+/// What a report says of ten minutes in which `lost` of 600 probes were lost.
+fn over_ten_minutes(peer: Value, lost: u32) -> Value {
+    with(peer, "ten_minutes", json!({"seconds": 600, "sent": 600, "lost": lost}))
+}
+
+/// A full mesh in which nothing was lost lately; over ten minutes, each loses what `lost` says.
+fn calm_now(names: &[&str], source: impl Fn(&str) -> Value, lost: impl Fn(&str, &str) -> Option<Value>) -> Mesh {
+    names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let peers = others.map(|to| lost(from, to).unwrap_or_else(|| over_ten_minutes(peer(to, 0), 0)));
+        mesh.row(&source(from), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn losses_over_ten_minutes_are_not_well() {
+    let names = ["a", "b", "c"];
+    let told = |lost: &dyn Fn(&str, &str) -> Option<Value>| {
+        let mesh = calm_now(&names, |from| source(from, 120), lost);
+        assert_eq!(mesh.verdicts(), [], "a calm minute has no cause");
+        let Headline { state, text } = headline(&[], &mesh.matrix);
+        (state, text)
+    };
+    let well = (State::Well, "all well".to_owned());
+    assert_eq!(told(&|_, _| None), well);
+    let one =
+        |lost: u32| told(&move |from, to| ((from, to) == ("a", "b")).then(|| over_ten_minutes(peer(to, 0), lost)));
+    assert_eq!(one(11), well);
+    let text = "1 of 6 links has lost 2 % and more over ten minutes: 2.0 % from a to b; no cause stands out";
+    assert_eq!(one(12), (State::Losses, text.to_owned()));
+    let two = told(&|from, to| match (from, to) {
+        ("c", "b") => Some(over_ten_minutes(peer(to, 0), 18)),
+        ("b", "a") => Some(with(over_ten_minutes(peer(to, 1), 60), "network", json!("node"))),
+        _ => None,
+    });
+    let text = "2 of 6 links have lost 2 % and more over ten minutes: 10.0 % from b to a (node network); \
+                no cause stands out";
+    assert_eq!(two, (State::Losses, text.to_owned()));
+    // What loses now goes before.
+    let now = told(&|from, to| match (from, to) {
+        ("a", "b") => Some(over_ten_minutes(peer(to, 3), 60)),
+        _ => None,
+    });
+    assert!(now.1.contains("over ten minutes"), "three losses of a minute may be chance: {now:?}");
+    let mesh = full(&names, |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
+    assert!(headline(&[], &mesh.matrix).text.starts_with("1 of 6 links loses: 8.3 %"));
+}
+
+#[test]
+fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
+    let names = ["a", "b", "c", "d"];
+    let starved = |from: &str| {
+        let lag = if from == "a" { 0.5 } else { 0.0 };
+        let mut source = source(from, 180);
+        source["recent"]["send_lag_p99_seconds"] = json!(lag);
+        source
+    };
+    let from_a = |from: &str, to: &str| (from == "a").then(|| over_ten_minutes(peer(to, 0), 300));
+    let mesh = calm_now(&names, starved, from_a);
+    assert_eq!(headline(&[], &mesh.matrix).state, State::Well);
+    assert_eq!(headline(&[], &calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
+
+    // All others know that d is being removed; a does not yet.
+    let leaving = |also: u32| {
+        let mesh = calm_now(
+            &names,
+            |from| source(from, 180),
+            |from, to| match (from, to) {
+                ("a", "d") => Some(over_ten_minutes(peer(to, 0), 300)),
+                ("a", "c") => Some(over_ten_minutes(peer(to, 0), also)),
+                (_, "d") => Some(with(peer(to, 0), "state", json!("terminating"))),
+                _ => None,
+            },
+        );
+        headline(&[], &mesh.matrix)
+    };
+    assert_eq!(leaving(0).state, State::Well);
+    let said = leaving(30);
+    // Of a row only the worst link has a name.
+    let text = "1 of 6 links has lost 2 % and more over ten minutes; no cause stands out";
+    assert_eq!((said.state, said.text.as_str()), (State::Losses, text));
+}
+
+#[test]
+fn whatever_a_report_says_of_ten_minutes_only_its_own_link_is_told() {
+    for said in [
+        json!({"seconds": 600, "sent": 600, "lost": 4_294_967_295_u32}),
+        json!({"seconds": 1e300, "sent": 4_294_967_295_u32, "lost": 4_294_967_295_u32}),
+    ] {
+        let mesh = calm_now(
+            &["a", "b", "c"],
+            |from| source(from, 120),
+            |from, to| ((from, to) == ("a", "b")).then(|| with(peer(to, 0), "ten_minutes", said.clone())),
+        );
+        assert_eq!(mesh.verdicts(), []);
+        let text = "1 of 6 links has lost 2 % and more over ten minutes: 100.0 % from a to b; no cause stands out";
+        assert_eq!(mesh.headline(), text);
+    }
+}
+
 #[test]
 fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_node() {
     let of = |mesh: &Mesh| {

@@ -127,3 +127,66 @@ fn a_run_as_old_as_the_hour_begins_with_its_first_minute() {
     (0..90).for_each(|minute| hours.turn(minute, minute + 1, |_| (Outcomes { answered: 0, lost: minute + 1 }, None)));
     assert_eq!(hours.losing_since(SLOT, 1, || 91), Some(30));
 }
+
+/// The last ten minutes of a peer with 60 probes per minute: `minutes` says how many of them were
+/// lost; none for a minute without a tick.
+fn ten_minutes(minutes: &[Option<u32>]) -> Option<TenMinutes> {
+    let hours = hours();
+    let mut total = Outcomes::default();
+    for (minute, lost) in (0..).zip(minutes) {
+        if let Some(lost) = lost {
+            (total.answered, total.lost) = (total.answered + 60 - lost, total.lost + lost);
+        }
+        hours.turn(minute, minute + 1, |_| (total, None));
+    }
+    hours.read(SLOT).expect("an hour").last_ten(60)
+}
+
+#[test]
+fn ten_minutes_count_every_loss_of_whole_minutes() {
+    let sum = |seconds, lost| Some(TenMinutes { seconds, sent: seconds, lost });
+    assert_eq!(ten_minutes(&[]), None);
+    assert_eq!(ten_minutes(&[Some(60)]), None, "the agent's first minute may be a part of one");
+    assert_eq!(ten_minutes(&[Some(60), Some(1)]), sum(60, 1));
+    for lost in 0..=60 {
+        assert_eq!(ten_minutes(&[Some(lost); 30]), sum(600, 10 * lost), "{lost} of 60 in each");
+    }
+    let burst: Vec<_> = (0..30).map(|minute| Some(if minute == 20 { 12 } else { 0 })).collect();
+    assert_eq!((ten_minutes(&burst), ten_minutes(&burst[..20])), (sum(600, 12), sum(600, 0)));
+    assert_eq!((ten_minutes(&burst[1..]), ten_minutes(&burst[..21])), (sum(600, 12), sum(600, 12)));
+    assert_eq!(ten_minutes(&[Some(12); 60].map(|_| Some(0))), sum(600, 0), "what is older is over");
+}
+
+#[test]
+fn a_minute_beside_one_without_measurement_does_not_count() {
+    // A peer joins in a minute, of which it loses most: its few probes would count as 60.
+    let hours = hours();
+    for minute in 0..20 {
+        if minute == 15 {
+            hours.join(SLOT);
+        }
+        let (answered, lost) = if minute < 15 { (60 * minute, 0) } else { (2 + 60 * (minute - 15), 4) };
+        hours.turn(minute, minute + 1, |_| (Outcomes { answered, lost }, None));
+    }
+    let sum = |hours: &Hours| hours.read(SLOT).expect("an hour").last_ten(60);
+    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 240, sent: 240, lost: 0 }));
+    // It leaves in the next. That this minute was cut is known once the one after it is over.
+    let left = Outcomes { answered: 2 + 60 * 4 + 3, lost: 4 + 3 };
+    hours.turn(20, 21, |_| (left, None));
+    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 300, sent: 300, lost: 30 }));
+    hours.turn(21, 22, |_| (left, None));
+    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 240, sent: 240, lost: 0 }));
+}
+
+#[test]
+fn at_short_intervals_a_single_loss_of_ten_minutes_is_not_none() {
+    let hours = hours();
+    for minute in 0..20 {
+        let outcomes = Outcomes { answered: 6_000 * (minute + 1) - 1, lost: u32::from(minute >= 15) };
+        hours.turn(minute, minute + 1, |_| (outcomes, None));
+    }
+    // The error of so small a loss: `Minute::loss`.
+    let told = hours.read(SLOT).expect("an hour").last_ten(6_000).expect("ten minutes");
+    assert!((told.seconds, told.sent) == (600, 60_000) && (1..=2).contains(&told.lost), "{told:?}");
+    assert_eq!(Hours::new().read(SLOT).expect("an hour").last_ten(1), None);
+}
