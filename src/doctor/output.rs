@@ -89,7 +89,7 @@ impl Report {
     /// Judges what was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, told) = reading.finish();
-        let verdicts = verdicts::judge(&matrix);
+        let (verdicts, headline) = verdicts::judge_with_headline(&matrix);
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
@@ -97,7 +97,6 @@ impl Report {
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
         // A mesh may know of nodes that none of its rows names.
         let not_gathered = not_gathered.max(told.not_gathered);
-        let headline = verdicts::headline(&verdicts, &matrix);
         Self {
             headline: headline.text,
             state: headline.state,

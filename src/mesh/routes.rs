@@ -164,8 +164,7 @@ impl Mesh {
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let verdicts = verdicts::judge(&matrix);
-        let headline = verdicts::headline(&verdicts, &matrix);
+        let (verdicts, headline) = verdicts::judge_with_headline(&matrix);
         let fields = Fields {
             missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
             not_gathered: further,

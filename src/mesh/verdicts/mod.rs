@@ -148,9 +148,20 @@ pub struct Verdict {
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
+    judge_by(matrix, &agents::standings(matrix))
+}
+
+/// Returns what [`judge`] and [`headline`] do, for less work.
+pub fn judge_with_headline(matrix: &Matrix) -> (Vec<Verdict>, Headline) {
     let standings = agents::standings(matrix);
+    let verdicts = judge_by(matrix, &standings);
+    let headline = headline::headline_by(&verdicts, matrix, &standings);
+    (verdicts, headline)
+}
+
+fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings: &standings });
+    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings });
     let [pods, nodes] = &scopes;
     let [of_pods, of_nodes] = scopes.each_ref().map(|scope| {
         let findings = if matrix.is_measured(scope.network) { loss::search(scope) } else { Findings::default() };
