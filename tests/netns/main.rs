@@ -40,3 +40,4 @@ mod rows;
 mod service;
 mod sockets;
 mod stop;
+mod verdicts;

@@ -1,5 +1,6 @@
-//! Three nodes a, b and c, each a network namespace with `eth0`, on a bridge in a fourth namespace, the hub, whose ports
-//! are `to-a`, `to-b` and `to-c`; and the canaries on them.
+//! Nodes (a, b and c unless a test names others), each a network namespace with `eth0`, on a bridge
+//! in a namespace of its own, the hub, whose ports are `to-a`, `to-b` and `to-c`; and the canaries
+//! on them.
 //!
 //! Neighbours are permanent: a cut link is silence to the others, as behind a router, and not their own kernel's "host
 //! unreachable" once an ARP entry has run out.
@@ -89,7 +90,7 @@ impl Node {
         format!("{}={address}@{}\n", self.name, self.zone())
     }
 
-    fn mac(&self) -> String {
+    pub fn mac(&self) -> String {
         format!("02:00:00:00:00:{:02x}", 11 + self.index)
     }
 }
@@ -102,10 +103,15 @@ fn prefix() -> String {
 
 impl Mesh {
     pub fn new() -> Self {
+        Self::of(&NODES)
+    }
+
+    /// A mesh of nodes with these names, at most 100.
+    pub fn of(names: &[&'static str]) -> Self {
         let prefix = prefix();
         let hub = Namespace::new(format!("{prefix}-hub"));
         let node = |(index, name)| Node { name, index, namespace: Namespace::new(format!("{prefix}-{name}")) };
-        let nodes: Vec<Node> = NODES.into_iter().enumerate().map(node).collect();
+        let nodes: Vec<Node> = names.iter().copied().enumerate().map(node).collect();
         let mut lines = String::from("link add bridge type bridge\nlink set bridge up\n");
         for node in &nodes {
             let _ = write!(
