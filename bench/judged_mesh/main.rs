@@ -57,7 +57,7 @@ impl Fault {
             Self::Mesh => 0.02,
             Self::Paths if mixed(low as u64 * 65_536 + high as u64) % 8 < 2 => 0.6,
             Self::Zone if is_across(&|node| node % ZONES == 1) => 0.2,
-            Self::Partition if is_across(&|node| mixed(node as u64) % 3 == 0) => 1.0,
+            Self::Partition if is_across(&|node| mixed(node as u64).is_multiple_of(3)) => 1.0,
             _ => 0.000_2,
         }
     }
@@ -72,6 +72,7 @@ const fn mixed(number: u64) -> u64 {
 
 /// Draws how many of the probes are lost.
 fn drawn(rate: f64, state: &mut u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is 0 to 1")]
     let below = (rate * f64::from(u32::MAX)) as u64;
     let mut lost = 0;
     for _ in 0..PROBES {
@@ -125,6 +126,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                 state: State::Ready,
                 address: Cow::Borrowed(""),
                 since_unix_seconds: None,
+                ten_minutes: None,
                 recent: RecentPeer {
                     seconds: 60.0,
                     sent: PROBES,

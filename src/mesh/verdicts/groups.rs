@@ -46,7 +46,9 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     }
     known.sort_unstable();
     if let [first, rest @ ..] = &silent(scope, &roots, &known)[..] {
-        rest.iter().for_each(|node| roots[usize::from(*node)] = *first);
+        for node in rest {
+            roots[usize::from(*node)] = *first;
+        }
         known.push(*first);
     }
     if known.len() < 2 {

@@ -410,10 +410,11 @@ fn next(
         let finding = node_or_wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
-    let of_zones = zone_candidates(search, weighed, shared).chain(domains::candidates(search, &weighed.domains, shared));
+    let of_zones =
+        zone_candidates(search, weighed, shared).chain(domains::candidates(search, &weighed.domains, shared));
     let of_zones = of_zones.filter(|finding| !is_banned(finding.culprit));
-    let partition = wide(search, shared, Culprit::Partition, &weighed.partition)
-        .filter(|finding| finding.rate >= PARTITION_LOSS);
+    let partition =
+        wide(search, shared, Culprit::Partition, &weighed.partition).filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.links.first().and_then(|(gain, pair)| {
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
         (nats > 0.0).then(|| Finding {

@@ -1,0 +1,220 @@
+//! Shapes of faults, losses without a cause, and reports that contradict each other.
+
+use super::*;
+
+#[test]
+fn a_loss_everywhere_is_the_mesh_and_not_a_dozen_nodes() {
+    let names: Vec<String> = (0..12).map(|node| format!("node-{node}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mesh = full(&names, |_, _| 3);
+    assert_eq!(mesh.subjects(), [(Kind::Mesh, "*".into())]);
+    assert_eq!(mesh.headline(), "all links are losing packets alike");
+}
+
+#[test]
+fn a_split_mesh_is_one_verdict_that_names_the_groups() {
+    let names = ["a", "b", "c", "d", "e"];
+    let group = |name: &str| name < "c";
+    let mesh = full(&names, |from, to| if group(from) == group(to) { 0 } else { 60 });
+    let verdicts = mesh.verdicts();
+    assert_eq!(mesh.subjects(), [(Kind::Partition, "a|c".into())]);
+    assert_eq!(verdicts[0].members, [vec!["a", "b"], vec!["c", "d", "e"]]);
+    assert_eq!(mesh.headline(), "the mesh is split: 2 | 3 nodes do not reach each other");
+    // Seen from inside one group, whose agents get no rows from the other one.
+    let seen = ["a", "b"].iter().fold(Mesh::new(), |mesh, from| {
+        let peers = names.iter().filter(|to| *to != from).map(|to| peer(to, if group(to) { 0 } else { 60 }));
+        mesh.row(&source(from, 60), &peers.collect::<Vec<_>>())
+    });
+    let seen = ["c", "d", "e"].iter().fold(seen, |mesh, name| mesh.missing(name));
+    assert_eq!(seen.subjects(), [(Kind::Partition, "a|c".into())]);
+}
+
+#[test]
+fn a_domain_that_is_cut_off_is_no_partition_and_one_verdict_whatever_it_loses_inside() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let in_rack = |name: &str| name < "d";
+    for (inside, parts) in [(0, 1), (20, 2)] {
+        let mut mesh = full(&names, |from, to| match (in_rack(from), in_rack(to)) {
+            (true, true) => inside,
+            (false, false) => 0,
+            _ => 60,
+        });
+        let domains = Domains::parse(b"a rack\nb rack\nc rack\n").expect("a domains file");
+        mesh.matrix.set_domains(&Arc::new(domains));
+        let verdicts = mesh.verdicts();
+        assert_eq!(mesh.subjects(), [(Kind::Domain, "rack".into())], "{verdicts:?}");
+        assert_eq!(mesh.headline(), "domain rack is cut off from all other nodes");
+        assert_eq!(verdicts[0].evidence.matches("of the probes").count(), parts, "{}", verdicts[0].evidence);
+        assert_eq!((verdicts[0].severity, verdicts[0].confidence), (Severity::Critical, Confidence::Certain));
+    }
+}
+
+#[test]
+fn losses_without_a_cause_are_not_well() {
+    let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
+    // As if there were so many nodes that five losses might be chance.
+    let said = headline(&[], &mesh.matrix);
+    assert_eq!(said.state, State::Losses);
+    assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");
+    assert_eq!(headline(&[], &full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
+}
+
+/// What a report says of ten minutes in which `lost` of 600 probes were lost.
+fn over_ten_minutes(peer: Value, lost: u32) -> Value {
+    with(peer, "ten_minutes", json!({"seconds": 600, "sent": 600, "lost": lost}))
+}
+
+/// A full mesh in which nothing was lost lately; over ten minutes, each loses what `lost` says.
+fn calm_now(names: &[&str], source: impl Fn(&str) -> Value, lost: impl Fn(&str, &str) -> Option<Value>) -> Mesh {
+    names.iter().fold(Mesh::new(), |mesh, from| {
+        let others = names.iter().filter(|to| *to != from);
+        let peers = others.map(|to| lost(from, to).unwrap_or_else(|| over_ten_minutes(peer(to, 0), 0)));
+        mesh.row(&source(from), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn losses_over_ten_minutes_are_not_well() {
+    let names = ["a", "b", "c"];
+    let told = |lost: &dyn Fn(&str, &str) -> Option<Value>| {
+        let mesh = calm_now(&names, |from| source(from, 120), lost);
+        assert_eq!(mesh.verdicts(), [], "a calm minute has no cause");
+        let Headline { state, text } = headline(&[], &mesh.matrix);
+        (state, text)
+    };
+    let well = (State::Well, "all well".to_owned());
+    assert_eq!(told(&|_, _| None), well);
+    let one =
+        |lost: u32| told(&move |from, to| ((from, to) == ("a", "b")).then(|| over_ten_minutes(peer(to, 0), lost)));
+    assert_eq!(one(11), well);
+    let text = "1 of 6 links has lost 2 % and more over ten minutes: 2.0 % from a to b; no cause stands out";
+    assert_eq!(one(12), (State::Losses, text.to_owned()));
+    let two = told(&|from, to| match (from, to) {
+        ("c", "b") => Some(over_ten_minutes(peer(to, 0), 18)),
+        ("b", "a") => Some(with(over_ten_minutes(peer(to, 1), 60), "network", json!("node"))),
+        _ => None,
+    });
+    let text = "2 of 6 links have lost 2 % and more over ten minutes: 10.0 % from b to a (node network); \
+                no cause stands out";
+    assert_eq!(two, (State::Losses, text.to_owned()));
+    // What loses now goes before.
+    let now = told(&|from, to| match (from, to) {
+        ("a", "b") => Some(over_ten_minutes(peer(to, 3), 60)),
+        _ => None,
+    });
+    assert!(now.1.contains("over ten minutes"), "three losses of a minute may be chance: {now:?}");
+    let mesh = full(&names, |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
+    assert!(headline(&[], &mesh.matrix).text.starts_with("1 of 6 links loses: 8.3 %"));
+}
+
+#[test]
+fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
+    let names = ["a", "b", "c", "d"];
+    let starved = |from: &str| {
+        let lag = if from == "a" { 0.5 } else { 0.0 };
+        let mut source = source(from, 180);
+        source["recent"]["send_lag_p99_seconds"] = json!(lag);
+        source
+    };
+    let from_a = |from: &str, to: &str| (from == "a").then(|| over_ten_minutes(peer(to, 0), 300));
+    let mesh = calm_now(&names, starved, from_a);
+    assert_eq!(headline(&[], &mesh.matrix).state, State::Well);
+    assert_eq!(headline(&[], &calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
+
+    // All others know that d is being removed; a does not yet.
+    let leaving = |also: u32| {
+        let mesh = calm_now(
+            &names,
+            |from| source(from, 180),
+            |from, to| match (from, to) {
+                ("a", "d") => Some(over_ten_minutes(peer(to, 0), 300)),
+                ("a", "c") => Some(over_ten_minutes(peer(to, 0), also)),
+                (_, "d") => Some(with(peer(to, 0), "state", json!("terminating"))),
+                _ => None,
+            },
+        );
+        headline(&[], &mesh.matrix)
+    };
+    assert_eq!(leaving(0).state, State::Well);
+    let said = leaving(30);
+    // Of a row only the worst link has a name.
+    let text = "1 of 6 links has lost 2 % and more over ten minutes; no cause stands out";
+    assert_eq!((said.state, said.text.as_str()), (State::Losses, text));
+}
+
+#[test]
+fn whatever_a_report_says_of_ten_minutes_only_its_own_link_is_told() {
+    for said in [
+        json!({"seconds": 600, "sent": 600, "lost": 4_294_967_295_u32}),
+        json!({"seconds": 1e300, "sent": 4_294_967_295_u32, "lost": 4_294_967_295_u32}),
+    ] {
+        let mesh = calm_now(
+            &["a", "b", "c"],
+            |from| source(from, 120),
+            |from, to| ((from, to) == ("a", "b")).then(|| with(peer(to, 0), "ten_minutes", said.clone())),
+        );
+        assert_eq!(mesh.verdicts(), []);
+        let text = "1 of 6 links has lost 2 % and more over ten minutes: 100.0 % from a to b; no cause stands out";
+        assert_eq!(mesh.headline(), text);
+    }
+}
+
+#[test]
+fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_node() {
+    let of = |mesh: &Mesh| {
+        let verdicts = mesh.verdicts().into_iter();
+        verdicts.map(|it| (it.kind, it.subject, it.confidence)).collect::<Vec<_>>()
+    };
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let filter = full(&names, |from, to| if (from, to) == ("e", "b") { 60 } else { 0 });
+    assert_eq!(of(&filter), [(Kind::Link, "e->b".into(), Confidence::Likely)]);
+    let liar = full(&names, |from, _| if from == "e" { 60 } else { 0 });
+    assert_eq!(of(&liar), [(Kind::Node, "e".into(), Confidence::Likely)]);
+    // Two agents against one node name their links to it, and not the node.
+    let two = full(&names, |from, to| if to == "b" && (from == "e" || from == "f") { 60 } else { 0 });
+    let found = [(Kind::Link, "e->b".into(), Confidence::Likely), (Kind::Link, "f->b".into(), Confidence::Likely)];
+    assert_eq!(of(&two), found);
+    // A node that answers no requests, whatever it reports itself, is named if all others say so.
+    let mute = full(&names, |_, to| if to == "b" { 60 } else { 0 });
+    assert_eq!(of(&mute), [(Kind::Node, "b".into(), Confidence::Likely)]);
+}
+
+#[test]
+fn nodes_that_one_row_invents_are_no_evidence() {
+    let ghosts: Vec<Value> = (0..5).map(|ghost| peer(&format!("ghost{ghost}"), 60)).collect();
+    let named = |members: u32| {
+        let said = |node: &str| with(source(node, 0), "members", json!(members));
+        let honest = ["a", "b", "c"].into_iter().fold(Mesh::new(), |mesh, from| {
+            let peers: Vec<Value> =
+                ["a", "b", "c", "d"].iter().filter(|to| **to != from).map(|to| peer(to, 0)).collect();
+            mesh.row(&said(from), &peers)
+        });
+        let own = ["a", "b", "c"].map(|to| peer(to, 0));
+        honest.row(&said("d"), &[&own[..], &ghosts[..]].concat()).subjects()
+    };
+    assert_eq!(named(4), []);
+    // If the others know of as many members, the nodes may be real, and few rows were asked for.
+    assert_ne!(named(9), []);
+}
+
+#[test]
+fn who_alone_reports_losses_to_all_others_is_named_where_no_pair_is_measured_twice() {
+    // A ring: each node probes the next four of nine, and nobody probes back.
+    let nodes = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let mesh = nodes.iter().enumerate().fold(Mesh::new(), |mesh, (place, from)| {
+        let next = |step: usize| nodes[(place + step) % nodes.len()];
+        let peers: Vec<Value> = (1..=4).map(|step| peer(next(step), if *from == "d" { 60 } else { 0 })).collect();
+        mesh.row(&source(from, 240), &peers)
+    });
+    assert_eq!(mesh.subjects(), [(Kind::Node, "d".to_owned())]);
+    assert_eq!(mesh.verdicts()[0].confidence, Confidence::Likely);
+}
+
+#[test]
+fn the_first_losses_of_one_node_of_three_are_not_the_meshes() {
+    for lost in 1..=30 {
+        let mesh = full(&["a", "b", "c"], |from, to| if from == "c" || to == "c" { lost } else { 0 });
+        let named = mesh.subjects();
+        assert!(named.is_empty() || named == [(Kind::Node, "c".to_owned())], "{lost}: {named:?}");
+    }
+}
