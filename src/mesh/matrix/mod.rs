@@ -248,7 +248,7 @@ impl Matrix {
 
     /// A row comes. One that was under way and has not ended has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>) {
-        self.current = None;
+        self.finish();
         let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < self.bounds.rows);
         let number = place.and_then(|_| self.node(&source.node, &source.zone, true));
         let (Some(place), Some(number)) = (place, number) else {
@@ -360,9 +360,7 @@ impl Matrix {
 
     /// A node's row did not come, or broke off, for this reason.
     pub fn missing(&mut self, node: &str, error: &str) {
-        if self.current.take().is_some() {
-            self.sort_last_row();
-        }
+        self.finish();
         let Some(number) = self.node(node, "", false) else {
             self.not_kept.rows += 1;
             return;
