@@ -1,17 +1,20 @@
 //! `kube-canary demo`: the mesh of processes and its table.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::canary::directory;
 use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
 use crate::shim::PLAIN;
 
-/// Demos have the same addresses: one at a time, so that a port that is free stays so.
+/// Demos have the same addresses: one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Demo {
@@ -20,11 +23,13 @@ struct Demo {
 }
 
 impl Demo {
-    fn start(port: u16, seconds: &str) -> Self {
+    fn start(port: &Port, seconds: &str) -> Self {
         let output = unique(directory(), "out");
         let mut command = Command::new(PLAIN);
         command.args(["demo", "--nodes", "3", "--interval", "100ms", "--seconds", seconds]);
-        command.args(["--port", &port.to_string()]).stdout(File::create(&output).expect("our directory is writable"));
+        command
+            .args(["--port", &port.number.to_string()])
+            .stdout(File::create(&output).expect("our directory is writable"));
         Self { process: Process::start(&mut command, directory()), output }
     }
 
@@ -73,15 +78,33 @@ impl Seen {
     }
 }
 
-/// A port that is free on the addresses of a demo of three.
-fn free_port() -> u16 {
-    until("a port that is free on three addresses", || {
-        let bind = |last, port| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port)).map_err(|e| e.to_string());
-        let first = bind(2, 0)?;
-        let port = first.local_addr().map_err(|error| error.to_string())?.port();
-        let _rest = (bind(3, port)?, bind(4, port)?);
-        Ok(port)
-    })
+/// A port that is free on the addresses of a demo of three, and stays so.
+struct Port {
+    number: u16,
+    _held: [Socket; 3],
+}
+
+impl Port {
+    /// Its sockets are bound and never listen, so that a canary can bind the port as well. Listeners
+    /// that are closed again would not do: a child that another test has just forked keeps copies of
+    /// them until it runs its program.
+    fn free() -> Self {
+        until("a port that is free on three addresses", || {
+            let first = bound(2, 0).map_err(|error| error.to_string())?;
+            let address = first.local_addr().map_err(|error| error.to_string())?.as_socket();
+            let number = address.expect("an address of IPv4").port();
+            let [second, third] = [3, 4].map(|last| bound(last, number).map_err(|error| error.to_string()));
+            Ok(Self { number, _held: [first, second?, third?] })
+        })
+    }
+}
+
+fn bound(last: u8, port: u16) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // The agent's listener sets it, too; without it on both, only one could be bound.
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::from(([127, 0, 0, last], port)).into())?;
+    Ok(socket)
 }
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -91,7 +114,8 @@ fn alone() -> MutexGuard<'static, ()> {
 #[test]
 fn it_shows_a_row_per_node_without_loss() {
     let _alone = alone();
-    let mut demo = Demo::start(free_port(), "3600");
+    let port = Port::free();
+    let mut demo = Demo::start(&port, "3600");
     let rows = demo.rows();
     assert_eq!(rows.len(), 3, "{rows:?}");
     for (index, row) in rows.iter().enumerate() {
@@ -108,11 +132,11 @@ fn it_shows_a_row_per_node_without_loss() {
 #[test]
 fn it_ends_when_its_time_is_over() {
     let _alone = alone();
-    let port = free_port();
-    let mut demo = Demo::start(port, "1");
+    let port = Port::free();
+    let mut demo = Demo::start(&port, "1");
     assert_eq!(demo.process.end().code(), Some(0), "{}", demo.process.log());
     until_so("its canaries are gone: their ports are free", || {
-        [2, 3, 4].map(|last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port))).iter().all(Result::is_ok)
+        [2, 3, 4].map(|last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port.number))).iter().all(Result::is_ok)
     });
 }
 
@@ -120,7 +144,8 @@ fn it_ends_when_its_time_is_over() {
 fn a_signal_ends_it_and_its_canaries_and_so_does_its_own_death() {
     let _alone = alone();
     for (signal, code) in [(libc::SIGINT, Some(0)), (libc::SIGTERM, Some(0)), (libc::SIGKILL, None)] {
-        let mut demo = Demo::start(free_port(), "3600");
+        let port = Port::free();
+        let mut demo = Demo::start(&port, "3600");
         assert_eq!(demo.rows().len(), 3);
         let canaries = demo.children();
         assert_eq!(canaries.len(), 3, "{canaries:?}");
@@ -133,10 +158,10 @@ fn a_signal_ends_it_and_its_canaries_and_so_does_its_own_death() {
 #[test]
 fn a_port_in_use_is_1_and_names_the_port_and_the_way_out() {
     let _alone = alone();
-    let port = free_port();
-    let _taken = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 3), port)).expect("it was free");
-    let mut demo = Demo::start(port, "3600");
+    let port = Port::free();
+    let _taken = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 3), port.number)).expect("it was free");
+    let mut demo = Demo::start(&port, "3600");
     assert_eq!(demo.process.end().code(), Some(1), "{}", demo.process.log());
     let log = demo.process.log();
-    assert!(log.contains(&format!("port {port}")) && log.contains("--port"), "{log}");
+    assert!(log.contains(&format!("port {}", port.number)) && log.contains("--port"), "{log}");
 }
