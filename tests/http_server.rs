@@ -233,7 +233,9 @@ fn a_scraper_that_leaves_in_the_middle_frees_its_place_and_harms_nobody() {
 
 #[test]
 fn shutdown_frees_the_port_and_ends_what_does_not_end_by_itself() {
-    let canary = serve(3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
+    // At an address of its own: a port of 127.0.0.1 that is free again may be given to another test.
+    let bound = Server::bind("127.7.7.7:0".parse().expect("an address")).expect("a socket");
+    let canary = serve_on(bound, 3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
     let mut idle = connect(canary.address);
     let mut stuck = connect(canary.address);
     stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");

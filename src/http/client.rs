@@ -408,10 +408,10 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_listening_is_a_connect_error() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        let got = get(address, "/", 9, Duration::from_secs(30)).await;
+        // Bound, so that nobody else is given the port, and not listening.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let got = get(socket.local_addr().unwrap(), "/", 9, Duration::from_secs(30)).await;
         assert!(matches!(got, Err(GetError::Connect(_))), "{got:?}");
     }
 }

@@ -11,6 +11,7 @@ use kube_canary::discovery::kubernetes::{KubernetesConfig, Server, Timing, run};
 use kube_canary::discovery::{Ourselves, PeerSpec, Update};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
+use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -249,6 +250,8 @@ pub enum Next {
 /// The server and a client that follows it.
 pub struct Api {
     pub address: SocketAddr,
+    /// Holds the port while nothing listens there, so that no other test is given it.
+    _port: Socket,
     pub account: Account,
     authority: Arc<Authority>,
     requests: mpsc::UnboundedReceiver<Exchange>,
@@ -280,8 +283,12 @@ impl Api {
         super::logged::start();
         let authority = Arc::new(Authority::new());
         let account = Account::new(setup.other_ca.unwrap_or(&authority.pem), "token-1\n");
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        // A listener may be bound to the same port: it sets this option, too.
+        port.set_reuse_address(true).unwrap();
+        port.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = port.local_addr().unwrap().as_socket().unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
         let connections = watch::Sender::new(0);
         let server = tokio::spawn(serve(listener, authority.clone(), sender.clone(), connections.clone()));
@@ -295,7 +302,19 @@ impl Api {
         let (updates_sender, updates) = mpsc::channel(1);
         let (questions, asked) = mpsc::channel(4);
         let client = tokio::spawn(run(config, setup.ourselves, asked, updates_sender));
-        Self { address, account, authority, requests, sender, updates, questions, connections, server, client }
+        Self {
+            address,
+            _port: port,
+            account,
+            authority,
+            requests,
+            sender,
+            updates,
+            questions,
+            connections,
+            server,
+            client,
+        }
     }
 
     pub fn authority_pem(&self) -> &str {
