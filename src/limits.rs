@@ -419,6 +419,9 @@ pub const MESH_ERROR_BYTES_MAX: usize = 80;
 pub const MESH_CULPRITS_MAX: usize = 24;
 /// Verdicts that are given, the gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;
+/// Nodes being removed that are listed by name beside the verdicts; the rest is counted. As many as
+/// reports are collected, so that names of 253 bytes take at most 76 KB.
+pub const MESH_LEAVING_MAX: usize = MESH_ROWS_MAX;
 /// Bytes of one object of a row: two names of 253 bytes, each escaped to six times its length, and the figures.
 pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
 /// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 35 KB.

@@ -10,7 +10,7 @@ use crate::console::printable;
 use crate::limits::{ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX};
 use crate::mesh::matrix::Presence;
 use crate::mesh::row::Network;
-use crate::mesh::verdicts::{self, Direction, Kind, OfNetwork, State, Verdict};
+use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
 
 /// The result of an examination.
 #[derive(Debug, Serialize)]
@@ -89,7 +89,7 @@ impl Report {
     /// Judges what was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, told) = reading.finish();
-        let (verdicts, headline) = verdicts::judge_with_headline(&matrix);
+        let Judgement { verdicts, headline, .. } = verdicts::judge_whole(&matrix);
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];

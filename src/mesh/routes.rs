@@ -24,7 +24,7 @@ use super::page;
 use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
 use super::times::Times;
-use super::verdicts::{self, Verdict};
+use super::verdicts::{self, Judgement, Verdict};
 use crate::clock;
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
@@ -57,7 +57,7 @@ struct Judged {
     at: Nanos,
     nodes: usize,
     /// The fields behind the rows, as JSON.
-    fields: String,
+    fields: Arc<str>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +73,9 @@ struct Fields<'a> {
     headline: String,
     state: verdicts::State,
     verdicts: Vec<Verdict>,
+    starved: Vec<&'a str>,
+    leaving: Vec<&'a str>,
+    leaving_not_listed: usize,
 }
 
 impl MeshRoutes {
@@ -158,23 +161,26 @@ impl Mesh {
     }
 
     /// Gathers, judges, keeps the verdicts, and returns what stands behind the rows, as a JSON object.
-    async fn gather_and_judge(&self, rows: Pipe) -> String {
+    async fn gather_and_judge(&self, rows: Pipe) -> Arc<str> {
         let Gathered { mut matrix, missing, further } =
             gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let (verdicts, headline) = verdicts::judge_with_headline(&matrix);
+        let Judgement { verdicts, headline, starved, leaving, leaving_not_listed } = verdicts::judge_whole(&matrix);
         let fields = Fields {
             missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
             not_gathered: further,
             headline: headline.text,
             state: headline.state,
             verdicts,
+            starved,
+            leaving,
+            leaving_not_listed,
         };
         // Serializing these cannot fail.
-        let fields = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned());
-        let judged = Judged { at: clock::monotonic(), nodes: matrix.node_count(), fields: fields.clone() };
+        let fields: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
+        let judged = Judged { at: clock::monotonic(), nodes: matrix.node_count(), fields: Arc::clone(&fields) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
         fields
     }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -30,4 +32,5 @@ fn an_agent_names_the_domain_of_its_file_and_none_that_a_report_claims() {
     let found = document["verdicts"].as_array().expect("a list").iter();
     let found: Vec<_> = found.map(|verdict| (verdict["kind"].as_str(), verdict["subject"].as_str())).collect();
     assert_eq!(found, [(Some("domain"), Some("rack-a"))], "{}", document["verdicts"]);
+    assert_eq!(document["verdicts"][0]["members"], json!([["n1", "n2"]]));
 }

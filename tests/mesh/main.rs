@@ -5,6 +5,7 @@ mod domains;
 mod hostile;
 #[path = "../http_support/mod.rs"]
 mod http_support;
+mod lists;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::pin::Pin;

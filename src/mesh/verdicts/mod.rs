@@ -31,7 +31,7 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::MESH_VERDICTS_MAX;
+use crate::limits::{MESH_LEAVING_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 use agents::Standing;
@@ -114,7 +114,8 @@ pub struct Verdict {
     /// is known; `a|b` for a partition, with the smallest name of each group; `*` for `mesh` and `paths`. At most
     /// 128 bytes: longer names are cut, and end in a hash.
     pub subject: String,
-    /// The names of the nodes of each group of a partition. At most 64 of a group are named.
+    /// The names of the nodes of each group of a partition, or of a domain as one group. At most 64
+    /// of a group are named; `evidence` has the number of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Vec<String>>,
     /// How certain it is.
@@ -151,12 +152,36 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     judge_by(matrix, &agents::standings(matrix))
 }
 
-/// Returns what [`judge`] and [`headline`] do, for less work.
-pub fn judge_with_headline(matrix: &Matrix) -> (Vec<Verdict>, Headline) {
+/// All that is said of a mesh.
+#[derive(Debug)]
+pub struct Judgement<'a> {
+    /// What [`judge`] returns.
+    pub verdicts: Vec<Verdict>,
+    /// What [`headline`] returns.
+    pub headline: Headline,
+    /// The nodes whose agents are starved: what they measured does not count.
+    pub starved: Vec<&'a str>,
+    /// The first [`MESH_LEAVING_MAX`] nodes that are being removed: neither what they measured nor
+    /// what was measured of them counts.
+    pub leaving: Vec<&'a str>,
+    /// How many further nodes are being removed.
+    pub leaving_not_listed: usize,
+}
+
+/// Returns what [`judge`] and [`headline`] do, and the nodes whose evidence they left out, from one
+/// look at each node.
+pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
     let verdicts = judge_by(matrix, &standings);
     let headline = headline::headline_by(&verdicts, matrix, &standings);
-    (verdicts, headline)
+    let names = |standing: Standing| {
+        let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
+        are.map(|(node, _)| matrix.name(node))
+    };
+    let starved = names(Standing::Starved).collect();
+    let leaving: Vec<&str> = names(Standing::Leaving).take(MESH_LEAVING_MAX).collect();
+    let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
+    Judgement { verdicts, headline, starved, leaving, leaving_not_listed }
 }
 
 fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {

@@ -159,11 +159,17 @@ pub fn domain(
         Extent::Inside => format!("within domain {name}"),
         Extent::Both => format!("between domain {name} and all other nodes, and within it,"),
     };
-    let evidence = of_wide(&between, detail, background, likewise);
+    let mut evidence = of_wide(&between, detail, background, likewise);
     let is_cut_off = extent == Extent::Outside && detail.both.rate() >= CUT_OFF;
     let finding = if is_cut_off { "is cut off from all other nodes" } else { "is losing packets" };
     let summary = format!("domain {name} {finding}{}", where_to(scope.network));
-    Verdict { evidence, summary, ..loss(Kind::Domain, subject::of_one(name), scope, detail) }
+    let is_member = |node: &u16| {
+        scope.matrix.domain(*node) == domain && scope.standings[usize::from(*node)].is_evidence_of_others()
+    };
+    let mut group: Vec<&str> = scope.matrix.numbers().filter(is_member).map(|node| scope.matrix.name(node)).collect();
+    group.sort_unstable();
+    let members = members(vec![group], &mut evidence);
+    Verdict { members, evidence, summary, ..loss(Kind::Domain, subject::of_one(name), scope, detail) }
 }
 
 fn of_wide(between: &str, detail: &Detail, background: f64, likewise: Option<Tally>) -> String {
@@ -174,6 +180,18 @@ fn of_wide(between: &str, detail: &Detail, background: f64, likewise: Option<Tal
         percent(background),
         of_pods(likewise)
     )
+}
+
+/// Returns the first [`MEMBERS_MAX`] names of each group, and adds the number of the others to
+/// `evidence`.
+fn members(groups: Vec<Vec<&str>>, evidence: &mut String) -> Vec<Vec<String>> {
+    let left_out = groups.iter().map(|group| group.len().saturating_sub(MEMBERS_MAX)).sum::<usize>();
+    if left_out > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(evidence, "; {left_out} members are not listed");
+    }
+    let named = |group: Vec<&str>| group.into_iter().take(MEMBERS_MAX).map(str::to_owned).collect();
+    groups.into_iter().map(named).collect()
 }
 
 /// Groups that do not reach each other.
@@ -199,16 +217,11 @@ pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewi
         sizes.join(" and "),
         firsts.join(" and ")
     );
-    let left_out = groups.iter().map(|group| group.len().saturating_sub(MEMBERS_MAX)).sum::<usize>();
-    if left_out > 0 {
-        let _ = write!(evidence, "; {left_out} members are not listed");
-    }
+    let subject = subject::of_groups(&firsts);
+    let members = members(groups, &mut evidence);
     evidence += &of_pods(likewise);
     let sizes = sizes.join(" | ");
     let summary = format!("the mesh is split: {sizes} nodes do not reach each other{}", where_to(scope.network));
-    let named = |group: Vec<&str>| group.into_iter().take(MEMBERS_MAX).map(str::to_owned).collect();
-    let subject = subject::of_groups(&firsts);
-    let members = groups.into_iter().map(named).collect();
     Verdict { members, evidence, summary, ..loss(Kind::Partition, subject, scope, detail) }
 }
 

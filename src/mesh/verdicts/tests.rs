@@ -170,6 +170,28 @@ fn a_node_that_is_being_removed_is_no_evidence() {
     assert_eq!(mesh.missing("x").headline(), "all well", "half of them know it");
 }
 
+#[test]
+fn the_nodes_whose_evidence_does_not_count_are_listed() {
+    let symptoms = json!({"seconds": 60.0, "receive_queue_drops": 40});
+    let gone = (0..MESH_LEAVING_MAX + 2).map(|n| with(peer(&format!("gone{n}"), 60), "state", json!("terminating")));
+    let peers = [peer("a", 0), peer("b", 0), peer("c", 0)].into_iter().chain(gone).collect::<Vec<_>>();
+    let mesh = ["a", "b", "c"].iter().fold(Mesh::new(), |mesh, from| {
+        let is_starved = *from != "a";
+        mesh.row(&if is_starved { with(source(from, 0), "recent", symptoms.clone()) } else { source(from, 0) }, &peers)
+    });
+    let judgement = judge_whole(&mesh.matrix);
+    assert_eq!(judgement.starved, ["b", "c"]);
+    assert_eq!((judgement.leaving.len(), judgement.leaving_not_listed), (MESH_LEAVING_MAX, 2));
+    assert_eq!(judgement.leaving[..2], ["gone0", "gone1"]);
+    assert_eq!((judgement.verdicts, judgement.headline), (mesh.verdicts(), headline(&mesh.verdicts(), &mesh.matrix)));
+    // A starved agent of a node that is being removed is on one list only.
+    let mesh = mesh.row(&with(source("gone0", 0), "recent", symptoms), &[]);
+    assert_eq!((judge_whole(&mesh.matrix).starved, judge_whole(&mesh.matrix).leaving[0]), (vec!["b", "c"], "gone0"));
+    let well = full(&["a", "b"], |_, _| 0);
+    let judgement = judge_whole(&well.matrix);
+    assert!(judgement.starved.is_empty() && judgement.leaving.is_empty() && judgement.leaving_not_listed == 0);
+}
+
 /// In a mesh that grows, most who probed the first nodes probe others from then on, and remember them as left.
 #[test]
 fn a_node_that_most_have_ceased_to_probe_is_judged_by_those_who_do() {

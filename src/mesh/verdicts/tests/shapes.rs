@@ -46,7 +46,26 @@ fn a_domain_that_is_cut_off_is_no_partition_and_one_verdict_whatever_it_loses_in
         assert_eq!(mesh.headline(), "domain rack is cut off from all other nodes");
         assert_eq!(verdicts[0].evidence.matches("of the probes").count(), parts, "{}", verdicts[0].evidence);
         assert_eq!((verdicts[0].severity, verdicts[0].confidence), (Severity::Critical, Confidence::Certain));
+        assert_eq!(verdicts[0].members, [["a", "b", "c"]]);
     }
+}
+
+#[test]
+fn the_members_of_a_domain_are_the_nodes_that_stay_and_those_beyond_the_limit_are_counted() {
+    let names: Vec<String> = (0..70).map(|n| format!("{}{n:02}", if n < 67 { "in" } else { "out" })).collect();
+    let in_rack = |name: &str| name.starts_with("in");
+    let mut mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let peers = names.iter().filter(|to| *to != from).map(|to| {
+            let peer = peer(to, if in_rack(from) == in_rack(to) { 0 } else { 60 });
+            if to == "in00" { with(peer, "state", json!("terminating")) } else { peer }
+        });
+        mesh.row(&source(from, 0), &peers.collect::<Vec<_>>())
+    });
+    mesh.matrix.set_domains(&Arc::new(Domains::parse(b"in* rack\n").expect("a domains file")));
+    let verdicts = mesh.verdicts();
+    assert_eq!(mesh.subjects(), [(Kind::Domain, "rack".into())], "{verdicts:?}");
+    assert_eq!(verdicts[0].members, [&names[1..65]]);
+    assert!(verdicts[0].evidence.ends_with("; 2 members are not listed"), "{}", verdicts[0].evidence);
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! What the end of the document says of nodes, by name.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_document_and_the_verdicts_list_the_nodes_whose_evidence_does_not_count() {
+    let drops = r#""recent":{"receive_queue_drops":40,"#;
+    let leaving = peer("d\\\"x", 50).replace("ready", "terminating");
+    let says = |node: &str| row(node, &[peer("me", 0), leaving.clone()]);
+    let mesh = Mesh::of(&[
+        ("a", Says::Text(says("a"))),
+        ("b", Says::Text(says("b").replacen(r#""recent":{"#, drops, 1))),
+        ("c", Says::Text(says("c"))),
+        ("d\"x", Says::Text(row("d\\\"x", &[]))),
+    ]);
+    let (_, document) = mesh.document();
+    let verdicts = get(mesh.address(), "/api/v1/verdicts").expect("an answer").body;
+    let verdicts: Value = serde_json::from_str(&verdicts).expect("JSON");
+    for of in [document, verdicts] {
+        assert_eq!((&of["starved"], &of["leaving"]), (&json!(["b"]), &json!(["d\"x"])), "{of}");
+        assert_eq!(of["leaving_not_listed"], 0);
+    }
+}
