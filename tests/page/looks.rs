@@ -1,6 +1,6 @@
 //! Light and dark, sharp, narrow, and legible to those who do not tell colours apart.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::canary::Canary;
 use crate::made_up::{Mesh, Pair, losing, well};
@@ -12,6 +12,9 @@ fn three() -> Mesh {
         Some(if peer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
     });
     mesh.verdicts.push(losing("node-2", 2));
+    mesh.verdicts.push(json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod",
+        "evidence": "its agent lags, and what it measured is discounted: it sends 120 ms late (99th percentile)"}));
+    mesh.starved = vec![1];
     mesh
 }
 

@@ -25,6 +25,11 @@ pub struct Mesh {
     /// Nodes whose row did not come, and why.
     pub missing: Vec<(usize, &'static str)>,
     pub not_gathered: usize,
+    /// Nodes that the end of the answer lists.
+    pub starved: Vec<usize>,
+    pub leaving: Vec<usize>,
+    /// State and headline where there is no verdict.
+    pub says: [&'static str; 2],
     pub verdicts: Vec<Value>,
     /// What else a source says of itself.
     pub about: fn(usize) -> Value,
@@ -46,7 +51,8 @@ fn begun() -> u64 {
 /// A verdict of a node that loses what is sent to it.
 pub fn losing(node: &str, sources: usize) -> Value {
     json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": begun(),
-        "evidence": format!("{node} is losing packets from {sources} of {sources} sources")})
+        "evidence": format!("loses 10.0 % of the probes from {sources} of {sources} sources"),
+        "summary": format!("{node} is losing packets from {sources} of {sources} sources")})
 }
 
 impl Mesh {
@@ -61,6 +67,9 @@ impl Mesh {
             pair,
             missing: Vec::new(),
             not_gathered: 0,
+            starved: Vec::new(),
+            leaving: Vec::new(),
+            says: ["well", "all well"],
             verdicts: Vec::new(),
             about: |_| json!({}),
         }
@@ -79,14 +88,31 @@ impl Mesh {
         let missing = self.missing.iter().map(|(i, error)| json!({"node": self.nodes[*i].0, "error": error}));
         let missing: Value = missing.collect();
         let verdicts: Value = self.verdicts.iter().cloned().collect();
-        writeln!(out, "],\"missing\":{missing},\"not_gathered\":{},\"verdicts\":{verdicts}}}", self.not_gathered)
-            .expect("a string takes it");
+        let names = |nodes: &[usize]| nodes.iter().map(|i| json!(self.nodes[*i].0)).collect::<Value>();
+        let (starved, leaving) = (names(&self.starved), names(&self.leaving));
+        let [state, headline] = self.says.map(str::to_owned);
+        let [state, headline] = match &self.verdicts[..] {
+            [] => [state, headline],
+            [first, rest @ ..] => {
+                let summary = first["summary"].as_str().expect("a text");
+                let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+                ["cause".to_owned(), format!("{summary}{more}")]
+            }
+        };
+        let headline = json!(headline);
+        writeln!(
+            out,
+            "],\"missing\":{missing},\"not_gathered\":{},\"verdicts\":{verdicts},\
+             \"state\":\"{state}\",\"headline\":{headline},\"starved\":{starved},\"leaving\":{leaving},\"leaving_not_listed\":0}}",
+            self.not_gathered
+        )
+        .expect("a string takes it");
         out
     }
 
     fn row(&self, source: usize, out: &mut String) {
         let (node, zone) = &self.nodes[source];
-        // The second of them sends late.
+        // The second of them sends late: whether it is starved, the end of the answer says.
         let lag = if source == 1 { 0.12 } else { 0.0001 };
         let (allocator, narenas) = if source.is_multiple_of(2) { ("musl", None) } else { ("jemalloc", Some(1)) };
         let mut about = json!({"node": node, "zone": zone, "version": "0.1.0",

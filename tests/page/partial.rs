@@ -1,4 +1,4 @@
-//! Meshes of which each node probes a part, who drains, and lists that are old.
+//! Meshes of which each node probes a part, nodes that leave, and lists that are old.
 
 use serde_json::json;
 
@@ -105,9 +105,9 @@ fn a_full_mesh_has_no_strips() {
 }
 
 #[test]
-fn who_drains_is_marked_and_its_losses_have_no_colour() {
-    // The fourth drains: two of four know; one says it has lost all. The fifth: one of four knows, for it comes too early.
-    let mesh = Mesh::new(5, |source, peer, _| {
+fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
+    // The fourth leaves: two of four know, and all have lost all. Of the fifth one of four says so.
+    let mut mesh = Mesh::new(5, |source, peer, _| {
         let state = match (source, peer) {
             (0 | 1, 3) | (0, 4) => "terminating",
             _ => "ready",
@@ -115,6 +115,7 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
         let lost = if peer == 3 { 58 } else { 0 };
         Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
     });
+    mesh.leaving = vec![3];
     let canary = Canary::of(&mesh);
     let browser = opened(&canary, false);
     let shows = |source: usize, peer: usize, name: &str| {
@@ -127,15 +128,15 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
     assert!(shows(1, 5, "leaving") && shows(2, 5, "loss0"), "one of four says so of the fifth");
     assert_eq!(
         browser.text("title(mesh.nodes.get('node-4')) + title(mesh.nodes.get('node-5'))"),
-        "node-4 (draining)node-5"
+        "node-4 (leaving)node-5"
     );
     assert_eq!(
         browser.text("$('summary').textContent"),
         "15 pairs measured in the last minute, 0 of them with loss; 5 known pairs not measured"
     );
-    assert!(browser.text("$('legend').innerText").contains("draining or gone"));
+    assert!(browser.text("$('legend').innerText").contains("leaving"));
     let says = browser.text("describe('node-3', 'node-4')");
-    assert!(says.ends_with("not measured in the last 58 s; node-4 draining: probes to it are not counted"), "{says}");
+    assert!(says.ends_with("not measured in the last 58 s; node-4 is leaving: probes to it are not counted"), "{says}");
     browser.run("map.focus()");
     browser.press(&["n"]);
     assert_eq!(browser.run("return view.cursor"), json!([0, 0]), "there is no loss to go to");
@@ -143,41 +144,13 @@ fn who_drains_is_marked_and_its_losses_have_no_colour() {
 }
 
 #[test]
-fn of_two_sources_that_contradict_each_other_the_canary_s_own_row_decides() {
-    const fn state(source: usize, peer: usize, says_so: usize) -> &'static str {
-        if source == says_so && peer == 2 { "terminating" } else { "ready" }
-    }
-    let first = Mesh::new(3, |source, peer, _| Some(Pair { state: state(source, peer, 0), ..well(source, peer, 3) }));
-    let second = Mesh::new(3, |source, peer, _| Some(Pair { state: state(source, peer, 1), ..well(source, peer, 3) }));
-    for (mesh, title) in [(first, "node-3 (draining)"), (second, "node-3")] {
-        let canary = Canary::of(&mesh);
-        let browser = opened(&canary, false);
-        assert_eq!(browser.text("title(mesh.nodes.get('node-3'))"), title);
-        // What a later version may measure is no layer of this page.
-        let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },
-            { node: 'y', network: 'pod', protocol: 'udp' }] }; addRow(row, 9); return [...mesh.layers]";
-        assert_eq!(browser.run(layers), json!(["pod icmp"]));
-        assert_eq!(browser.console(), [""; 0]);
-    }
-}
-
-#[test]
-fn a_node_that_most_have_ceased_to_probe_is_not_draining() {
-    let mesh = Mesh::new(5, |source, peer, _| {
-        Some(match (source, peer) {
-            (0..=2, 4) => Pair { lost: 0, received: 0, rtt_seconds: 0.0, state: "left" },
-            (3, 4) => Pair { lost: 58, received: 0, rtt_seconds: 0.0, state: "ready" },
-            _ => well(source, peer, 3),
-        })
-    });
-    let canary = Canary::of(&mesh);
+fn what_a_later_version_may_measure_is_no_layer_of_this_page() {
+    let canary = Canary::of(&Mesh::new(3, |source, peer, _| Some(well(source, peer, 3))));
     let browser = opened(&canary, false);
-    assert_eq!(browser.text("title(mesh.nodes.get('node-5'))"), "node-5");
-    assert_eq!(browser.run("return colors(rowOf('node-4'), columnOf('node-5')).includes(tone('loss5'))"), json!(true));
-    assert_eq!(
-        browser.text("$('summary').textContent"),
-        "17 pairs measured in the last minute, 1 of them with loss; 3 known pairs not measured"
-    );
+    let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },
+        { node: 'y', network: 'pod', protocol: 'udp' }] }; addRow(row); return [...mesh.layers]";
+    assert_eq!(browser.run(layers), json!(["pod icmp"]));
+    assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn three() -> Mesh {
     });
     mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
     mesh.verdicts.push(losing("node-2", 2));
+    mesh.starved = vec![1];
     mesh
 }
 
@@ -34,16 +35,10 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
     assert!(has(0, 0, "self") && !has(0, 0, "loss0"), "itself is in neither");
 
     let agents = browser.text("$('agents').innerText");
-    for part in ["0.1.0", "musl", "jemalloc, narenas 1", "1.02 MiB", "sends late"] {
+    for part in ["0.1.0", "musl", "jemalloc, narenas 1", "1.02 MiB", "120 ms", "starved"] {
         assert!(agents.contains(part), "{part}: {agents}");
     }
     assert_eq!(browser.run("return document.querySelectorAll('#agents tbody tr').length"), 3);
-    // Two turns of sixty are one stall, three are a lack of time: as the verdicts have it.
-    let lacks = |skipped: u32, sent: u32| {
-        let source = format!("{{ interval_seconds: 1, recent: {{ seconds: 60, probes_skipped: {skipped} }} }}");
-        browser.run(&format!("return lag({source}, [{{ recent: {{ sent: {sent} }} }}])"))
-    };
-    assert_eq!([lacks(4, 116), lacks(6, 114)], [json!([]), json!(["skips probes"])]);
     assert_eq!(browser.console(), [""; 0]);
 }
 
@@ -71,14 +66,16 @@ fn every_kind_of_verdict_is_told_and_placed() {
         verdict("link", "node-1->node-3", "out", "loses 30 % of the round trips"),
         verdict("zone_pair", "zone-a->zone-b", "both", "round trips of 9 ms"),
         verdict("domain", "node-2", "both", "a rack with the name of a node"),
+        verdict("zone", "zone-b", "both", "loses 20 %"),
         verdict("agent_starved", "node-2", "both", "its agent lags"),
         verdict("agent_unreachable", "node-9", "both", "connection refused"),
         verdict("of_a_later_version", "node-1", "both", "something"),
     ];
+    mesh.verdicts[3]["members"] = json!([["node-1", "node-3"]]);
     mesh.verdicts[0]["summary"] = json!("node-2 is losing packets from 2 of 2 sources");
     let canary = Canary::of(&mesh);
     let browser = opened(&canary, false);
-    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources (and 6 more)");
+    assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources, and 7 more");
     let told = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
     assert_eq!(
         told,
@@ -86,6 +83,7 @@ fn every_kind_of_verdict_is_told_and_placed() {
          Linknode-1 → node-3: loses 30 % of the round trips outbound, pod network|\
          Zone pairzone-a → zone-b: round trips of 9 ms either direction, pod network|\
          Domainnode-2: a rack with the name of a node either direction, pod network|\
+         Zonezone-b: loses 20 % either direction, pod network|\
          Starved agentnode-2: its agent lags |Unreachable agentnode-9: connection refused |\
          of_a_later_versionnode-1: something either direction, pod network"
     );
@@ -93,12 +91,58 @@ fn every_kind_of_verdict_is_told_and_placed() {
     assert_eq!(places(0), json!([[[0, 3], [1, 2]], [[1, 2], [0, 3]]]));
     assert_eq!(places(1), json!([[[0, 1], [2, 3]], [[2, 3], [0, 1]]]));
     assert_eq!(places(2), json!([[[0, 1], [1, 2]], [[1, 2], [0, 1]]]));
-    assert_eq!(places(3), json!([]), "the page does not know the nodes of a domain");
-    assert_eq!(places(4), json!([[[1, 2], [0, 3]]]));
-    assert_eq!(places(5), json!([]), "a node that is not on the map");
+    let domain = json!([[[0, 3], [0, 1]], [[0, 3], [2, 3]], [[0, 1], [0, 3]], [[2, 3], [0, 3]]]);
+    assert_eq!(places(3), domain, "its members, whatever its name");
+    assert_eq!(places(4), places(0), "a zone of one node");
+    assert_eq!(places(5), json!([[[1, 2], [0, 3]]]));
+    assert_eq!(places(6), json!([]), "a node that is not on the map");
+    // Members that stand side by side have one outline.
+    let beside = "places({ kind: 'domain', subject: 'rack', members: [['node-2', 'node-1', 'node-9']] })";
+    assert_eq!(browser.run(&format!("return {beside}")), json!([[[0, 3], [0, 2]], [[0, 2], [0, 3]]]));
     // Nor does a press on it fail.
     browser.run("document.querySelectorAll('#verdicts button').forEach((button) => button.click())");
     browser.until("!view.frame");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_reason() {
+    // The second source says that it sends late, and all others call the third terminating.
+    let rows = || {
+        Mesh::new(5, |source, peer, _| {
+            let state = if peer == 2 { "terminating" } else { "ready" };
+            let lost = if peer == 4 { 58 } else { 0 };
+            Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
+        })
+    };
+    let titles = "[...mesh.nodes.values()].map(title).sort().join()";
+    let canary = Canary::of(&rows());
+    let browser = opened(&canary, false);
+    assert_eq!(browser.text(titles), "node-1,node-2,node-3,node-4,node-5");
+    assert!(!browser.text("$('agents').textContent").contains("starved"));
+    assert!(!browser.text("describe('node-2', 'node-1')").contains("starved"));
+    let has = |source: usize, peer: usize, name: &str| {
+        browser.run(&format!("return colors(rowOf('node-{source}'), columnOf('node-{peer}')).includes(tone('{name}'))"))
+            == json!(true)
+    };
+    assert!(has(1, 5, "loss5") && has(1, 3, "leaving"), "a pair is what its source says");
+
+    let mut listed = rows();
+    (listed.starved, listed.leaving) = (vec![0], vec![4]);
+    let answer = listed.answer().replace("\"leaving_not_listed\":0", "\"leaving_not_listed\":7");
+    canary.next(crate::canary::Gathering::Whole(answer.into()));
+    browser.run("$('again').click()");
+    browser.until("mesh.standings.size === 2 && !turns.running && !view.stale && !view.frame");
+    assert_eq!(browser.text(titles), "node-1 (starved),node-2,node-3,node-4,node-5 (leaving)");
+    assert!(has(1, 5, "leaving") && !has(1, 5, "loss5"));
+    let says = browser.text("describe('node-1', 'node-5')");
+    assert!(
+        says.contains("; node-5 is leaving: probes to it are not counted; the agent on node-1 is starved"),
+        "{says}"
+    );
+    let standing = "[...document.querySelectorAll('#agents tbody tr')].map((row) => row.lastChild.textContent).join()";
+    assert_eq!(browser.text(standing), "starved,,,,leaving");
+    assert!(browser.text("$('summary').textContent").ends_with("; 7 further nodes leaving"));
     assert_eq!(browser.console(), [""; 0]);
 }
 
@@ -143,6 +187,7 @@ fn not_probed_is_never_coloured_as_well() {
         _ => Some(well(source, peer, 3)),
     });
     mesh.missing.push((4, "connection refused"));
+    (mesh.starved, mesh.leaving) = (vec![1], vec![3]);
     let canary = Canary::of(&mesh);
     let browser = opened(&canary, false);
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
@@ -173,24 +218,26 @@ fn not_probed_is_never_coloured_as_well() {
     let say = |source: usize, peer: usize| browser.text(&format!("describe('node-{source}', 'node-{peer}')"));
     assert_eq!(say(1, 4), "node-1 (zone-a) → node-4 (zone-a): not probed, pod network, IPv4; 2 others probe node-4");
     assert!(say(5, 1).ends_with("node-5 did not answer (connection refused)"), "{}", say(5, 1));
-    assert!(say(2, 4).contains("not measured in the last 58 s; node-4 draining"), "{}", say(2, 4));
+    assert!(say(2, 4).contains("not measured in the last 58 s; node-4 is leaving"), "{}", say(2, 4));
     assert!(say(2, 3).contains("100 % lost (58 of 58 in 58 s), RTT p50 -"), "{}", say(2, 3));
-    assert!(say(2, 3).ends_with("node-2 itself sends late"), "{}", say(2, 3));
+    assert!(say(2, 3).ends_with("; the agent on node-2 is starved"), "{}", say(2, 3));
     assert!(browser.text("$('agents').innerText").contains("did not answer: connection refused"));
-    assert!(browser.text("title(mesh.nodes.get('node-4'))").ends_with("(draining)"));
+    assert!(browser.text("title(mesh.nodes.get('node-4'))").ends_with("(leaving)"));
     assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]
 fn nothing_measured_is_not_well() {
-    let canary = Canary::of(&Mesh::new(2, |_, _, _| None));
+    let mut mesh = Mesh::new(2, |_, _, _| None);
+    mesh.says[1] = "nothing measured yet";
+    let canary = Canary::of(&mesh);
     let browser = opened(&canary, false);
-    assert_eq!(browser.text("$('headline').textContent"), "Nothing was measured in the last minute");
+    assert_eq!(browser.text("$('headline').textContent"), "nothing measured yet");
     assert_eq!(browser.text("$('headline').className"), "");
     let mut mesh = Mesh::new(2, |source, peer, _| Some(well(source, peer, 3)));
     canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
-    browser.until("$('headline').textContent === 'All well' && $('headline').className === 'well'");
+    browser.until("$('headline').textContent === 'all well' && $('headline').className === 'well'");
     told(&browser);
     mesh.not_gathered = 40;
     canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
@@ -202,12 +249,11 @@ fn nothing_measured_is_not_well() {
 #[test]
 fn losses_over_ten_minutes_are_told_in_the_document_s_words_and_are_not_well() {
     // Nothing was lost in the last minute.
-    let mesh = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
+    let mut mesh = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
     let words = "1 of 6 links has lost 2 % and more over ten minutes: 3.0 % from node-1 to node-2; no cause stands out";
-    let fields = json!({"headline": words, "state": "losses"}).to_string();
-    let losses = mesh.answer().replace("],\"missing\"", &format!("],{},\"missing\"", &fields[1..fields.len() - 1]));
+    mesh.says = ["losses", words];
     let ten_minutes = "\"ten_minutes\":{\"seconds\":600,\"sent\":600,\"lost\":18},\"state\"";
-    let losses = losses.replacen("\"state\"", ten_minutes, 1);
+    let losses = mesh.answer().replacen("\"state\"", ten_minutes, 1);
     let canary = Canary::serve(&mesh.layers, move || crate::canary::Gathering::Whole(losses.clone().into()));
     let browser = opened(&canary, false);
     assert_eq!(browser.text("$('headline').textContent"), words);

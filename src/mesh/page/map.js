@@ -37,13 +37,13 @@ function axis(nodes, size, gap) {
 const indexAt = ({ starts, size }, at) => starts.findIndex((start) => at >= start && at < start + size);
 const visible = ({ starts, size }, from, length) =>
   [...starts.keys()].filter((i) => starts[i] + size > from && starts[i] < from + length);
-const title = ({ name, state, lag }) => name + (state ? ` (${DRAINING[state]})` : '') + (lag.length ? ' (lags)' : '');
+const title = ({ name }) => name + (mesh.standings.has(name) ? ` (${mesh.standings.get(name)})` : '');
 
 function layout() {
   const known = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name));
   // Those who leave, and those beyond what is gathered, have no row to wait for.
-  const sources = known.filter(({ name, state }) =>
-    mesh.rows.has(name) || mesh.missing.has(name) || !(state || mesh.notGathered));
+  const sources = known.filter(({ name }) =>
+    mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notGathered));
   const n = Math.max(1, known.length), zones = new Set(known.map(({ zone }) => zone)).size, wide = map.clientWidth * d;
   pen.font = view.font = `${12 * d}px system-ui, sans-serif`;
   const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));
@@ -68,21 +68,26 @@ function layout() {
   map.style.height = Math.min(high + (width > map.clientWidth ? 18 : 0), innerHeight * 0.85) + 'px';
 }
 
-// What of the map a verdict is about: ranges of rows and of columns. A mesh, a partition, a domain or a path has no place.
+// What of the map a verdict is about: ranges of rows and of columns. A mesh, a partition or a path
+// has no place.
 // Whichever way a packet was lost, its probe shows as lost in the row of who sent it.
-function places({ kind, subject }) {
-  const { rows, columns } = view, [a, b] = subject.split('->'), found = [];
-  const all = ({ nodes }) => [0, nodes.length];
-  const one = ({ nodes }, name) => [nodes.findIndex((node) => node.name === name)].map((i) => [i, i + 1])[0];
-  const zone = ({ zones }, name) => [zones.find((each) => each.name === name)].map((z) => [z?.from ?? -1, z?.to])[0];
-  if (kind === 'link') found.push([one(rows, a), one(columns, b)], [one(rows, b), one(columns, a)]);
-  else if (kind === 'zone_pair') found.push([zone(rows, a), zone(columns, b)], [zone(rows, b), zone(columns, a)]);
-  else if (kind === 'zone') found.push([zone(rows, subject), all(columns)], [all(rows), zone(columns, subject)]);
-  else if (!['mesh', 'partition', 'domain', 'paths'].includes(kind)) {
-    if (kind === 'node') found.push([all(rows), one(columns, subject)]);
-    found.push([one(rows, subject), all(columns)]);
+function places({ kind, subject, members }) {
+  if (['mesh', 'partition', 'paths'].includes(kind)) return [];
+  const any = () => true, called = (name) => (node) => (kind.startsWith('zone') ? node.zone : node.name) === name;
+  const ranges = ({ nodes }, are) => nodes.reduce((found, node, i) => {
+    if (!are(node)) return found;
+    if (found.at(-1)?.[1] === i) found.at(-1)[1] += 1;
+    else found.push([i, i + 1]);
+    return found;
+  }, []);
+  const pairs = (sources, peers) => ranges(view.rows, sources).flatMap((row) =>
+    ranges(view.columns, peers).map((column) => [row, column]));
+  if (kind === 'link' || kind === 'zone_pair') {
+    const [a, b] = subject.split('->').map(called);
+    return [...pairs(a, b), ...pairs(b, a)];
   }
-  return found.filter(([row, column]) => row[0] >= 0 && column[0] >= 0);
+  const are = kind === 'domain' ? ({ name }) => members?.[0].includes(name) : called(subject);
+  return [...(['node', 'zone', 'domain'].includes(kind) ? pairs(any, are) : []), ...pairs(are, any)];
 }
 
 // ---- colours ------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ function total(peers) {
   for (const peer of known) {
     for (const key in recent) recent[key] += (peer.recent[key] ?? 0) / (key.startsWith('rtt') ? answered : 1);
   }
-  return { state: '', recent };
+  return { state: 'ready', recent };
 }
 
 function legend() {
@@ -126,7 +131,7 @@ function legend() {
     : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
   $('legend').replaceChildren(...[
     ...paletteNames().map((name, i) => [words[i], '', name]),
-    ['not probed', '', 'face'], ['no data', 'unprobed'], ['draining or gone', '', 'leaving'], ['no row of the source', 'silent'],
+    ['not probed', '', 'face'], ['no data', 'unprobed'], ['leaving', '', 'leaving'], ['no row of the source', 'silent'],
     ['itself', '', 'self'],
   ].map(([text, className, name]) => {
     const swatch = make('i', { className });
@@ -283,8 +288,9 @@ function outline([[r0, r1], [c0, c1]], { x, y }, style, thick) {
 function nameTag(node, strong, back, x, y, width, height) {
   inside(x, y, width, height, () => {
     fill(strong ? color('mark') : back, x, y, width, height);
-    if (node.state) pen.font = 'italic ' + view.font;
-    const style = strong ? back : color(node.state || node.lag.length ? 'dim' : 'text');
+    const doubtful = mesh.standings.has(node.name);
+    if (doubtful) pen.font = 'italic ' + view.font;
+    const style = strong ? back : color(doubtful ? 'dim' : 'text');
     if (height <= width) {
       const [end, align] = x < view.left ? [x + width - 6 * d, 'right'] : [x + width / 2, 'center'];
       return write(title(node), style, end, y + height / 2, width - 8 * d, align);
@@ -302,9 +308,8 @@ function drawSources({ y, back, down, here }) {
     nameTag(rows.nodes[i], strong, back, band, y + rows.starts[i] - (high - rows.size) / 2, left - band, high);
   if (edge) for (const i of down) fill(tones[view.sums[0][i]] ?? back, left + 2 * d, y + rows.starts[i], edge - 4 * d, rows.size);
   for (const i of down) {
-    const { lag: flags, state } = rows.nodes[i];
     if (named) tag(i, rows.size, here?.[0] === i);
-    else if (flags.length || state) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
+    else if (mesh.standings.has(rows.nodes[i].name)) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
   }
   if (here && !named) tag(here[0], 18 * d, true);
 }
@@ -314,7 +319,7 @@ function drawPeers({ x, width, back, across, here }) {
   for (const i of across) {
     if (edge) fill(tones[view.sums[1][i]] ?? back, x + columns.starts[i], top + 2 * d, columns.size, edge - 4 * d);
     if (named) nameTag(columns.nodes[i], here?.[1] === i, back, x + columns.starts[i], band, columns.size, top - band);
-    else if (columns.nodes[i].state) fill(color('dim'), x + columns.starts[i], top - 5 * d, columns.size, 4 * d);
+    else if (mesh.standings.has(columns.nodes[i].name)) fill(color('dim'), x + columns.starts[i], top - 5 * d, columns.size, 4 * d);
   }
   if (!here || named) return;
   const node = columns.nodes[here[1]], wide = pen.measureText(title(node)).width + 12 * d;

@@ -10,7 +10,6 @@ const PATIENCE = 60e3;
 // Older lists of peers are told, in seconds (src/limits.rs).
 const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
-const DRAINING = { terminating: 'draining', left: 'has left' };
 const KINDS = {
   mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
   domain: 'Domain', link: 'Link',
@@ -21,11 +20,13 @@ const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
 const mesh = {
   // A source's name -> { source, layers: { 'pod icmp': a peer's name -> its object of the row } }
   rows: new Map(),
-  // A name -> { name, zone, state, lag: [why its own figures are doubtful] }
+  // A name -> { name, zone }
   nodes: new Map(),
+  // A name -> 'starved' or 'leaving', as the end of the document lists them
+  standings: new Map(),
   // A name -> why its row did not come
   missing: new Map(),
-  layers: new Set(), verdicts: [], losses: '', notGathered: 0, at: null,
+  layers: new Set(), verdicts: [], headline: '', state: '', notGathered: 0, notListed: 0, at: null,
 };
 const shown = { measure: 'loss', layer: '', verdict: null, pair: null };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
@@ -67,8 +68,8 @@ const layerName = (layer) =>
 
 // Among probes whose fate is known: those under way are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
-// What goes away answers or not: that is no loss.
-const leaves = ({ node, state }) => DRAINING[state] || mesh.nodes.get(node)?.state;
+// The state is the word of one source, the standing that of the document.
+const leaves = ({ node, state }) => (state !== 'ready' && state !== 'unready') || mesh.standings.get(node) === 'leaving';
 const measured = (peer) => peer.recent.lost + peer.recent.received > 0 && !leaves(peer);
 // Both networks side by side, or one.
 const layersShown = () => {
@@ -80,57 +81,29 @@ const find = (source, peer) => findAll(source, peer).find(Boolean);
 
 const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 
-// Why an agent's figures may be its own: with the bounds of the verdicts, in src/mesh/verdicts/agents.rs.
-function lag({ interval_seconds: interval = 1, recent }, peers) {
-  const late = Math.max(0.05, 0.1 * interval), sent = peers.reduce((sum, peer) => sum + (peer.recent.sent ?? 0), 0);
-  const { probes_skipped: skipped, receive_queue_drops: drops } = recent;
-  const turn = ((sent + skipped) * interval) / Math.max(recent.seconds, interval);
-  return [
-    [recent.send_lag_p99_seconds >= late, 'sends late'],
-    [recent.read_delay_p99_seconds >= Math.max(0.3, late), 'reads late'],
-    [recent.run_delay_seconds >= 0.1 * recent.seconds, 'waits for a processor'],
-    [skipped > 0.01 * (sent + skipped) && skipped >= 3 * turn, 'skips probes'],
-    [drops >= 3 && drops > 0.005 * sent, 'drops replies'],
-  ].flatMap(([so, words]) => (so ? [words] : []));
-}
-
 // ---- gathering ----------------------------------------------------------------------------------
 
 function node(name, zone) {
   let known = mesh.nodes.get(name);
-  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown', state: '', lag: [], stays: [0, 0, 0, 0] }));
+  if (!known) mesh.nodes.set(name, (known = { name, zone: 'unknown' }));
   if (zone && known.zone === 'unknown') known.zone = zone;
   return known;
 }
 
-// How present a node is to a source: it stays, it is being removed, it left lately, it left long ago.
-const stay = ({ state, recent }) => (state !== 'left' ? +(state !== 'ready' && state !== 'unready') : recent.sent ? 2 : 3);
-
-function addRow({ source, peers }, place) {
-  const layers = {}, says = new Map();
+function addRow({ source, peers }) {
+  const layers = {};
   // An agent of another version may lack a part.
   source.recent ??= {};
   for (const peer of peers) {
     peer.recent ??= {};
     // What this page does not know how to show.
     if (!NETWORKS.includes(peer.network) || !(peer.protocol in FAMILIES)) continue;
-    const layer = `${peer.network} ${peer.protocol}`, known = node(peer.node, peer.zone);
+    const layer = `${peer.network} ${peer.protocol}`;
+    node(peer.node, peer.zone);
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
-    if (peer.state in DRAINING) known.how = peer.state;
-    says.set(known, Math.min(says.get(known) ?? 3, stay(peer)));
   }
-  // The rule of the verdicts (src/mesh/matrix/mod.rs): a row counts once, more than half decide, and the first where they
-  // are divided evenly.
-  for (const [known, now] of says) {
-    known.stays[now] += 1;
-    if (place === 0) known.first = now;
-    const [present, leaving, left, long] = known.stays, going = leaving + left;
-    const isGone = left + long > 0 && present + leaving === 0;
-    const isLeaving = going > present || (going > 0 && going === present && (known.first === 1 || known.first === 2));
-    known.state = isGone || isLeaving ? known.how ?? '' : '';
-  }
-  node(source.node, source.zone).lag = lag(source, peers);
+  node(source.node, source.zone);
   mesh.rows.set(source.node, { source, layers });
   shown.layer ||= layersInOrder()[0] ?? '';
 }
@@ -140,8 +113,8 @@ function addRow({ source, peers }, place) {
 function takeLine(line, came) {
   if (came.begun && !came.end && line.startsWith('],')) {
     came.end = JSON.parse('{"rows":[' + line);
-    const { missing, verdicts, not_gathered: left } = came.end;
-    if (Array.isArray(missing) && Array.isArray(verdicts) && left >= 0) return;
+    const { missing, verdicts, starved, leaving, headline: said, state, not_gathered: left } = came.end;
+    if ([missing, verdicts, starved, leaving].every(Array.isArray) && said && state && left >= 0) return;
   }
   if (came.end || came.begun === (line === '{"rows":[')) {
     throw new Error(`the answer cannot be read after ${count(came.rows.length, 'row')}`);
@@ -152,7 +125,7 @@ function takeLine(line, came) {
   }
   try {
     const row = JSON.parse(line.replace(/^,/, ''));
-    addRow(row, came.rows.length);
+    addRow(row);
     came.rows.push(row);
   } catch {
     // One agent that speaks another language does not hide the others.
@@ -164,12 +137,13 @@ function takeLine(line, came) {
 function settle({ rows, unread, end }) {
   for (const known of [mesh.rows, mesh.nodes, mesh.missing, mesh.layers]) known.clear();
   rows.forEach(addRow);
+  mesh.standings = new Map(['starved', 'leaving'].flatMap((is) => end[is].map((name) => [name, is])));
   for (const { node: name, error } of [...end.missing, ...unread]) {
     node(name);
     mesh.missing.set(name, error);
   }
-  const losses = end.state === 'losses' ? end.headline : '';
-  Object.assign(mesh, { verdicts: end.verdicts, losses, notGathered: end.not_gathered, at: new Date() });
+  const { verdicts, headline: said, state, not_gathered: notGathered, leaving_not_listed: notListed } = end;
+  Object.assign(mesh, { verdicts, headline: said, state, notGathered, notListed, at: new Date() });
 }
 
 async function gather() {
@@ -273,24 +247,23 @@ function tellTrouble({ message }, wait) {
 }
 
 function headline() {
-  const { verdicts, missing, notGathered } = mesh, unknown = [];
+  const { verdicts, missing, notGathered, state } = mesh, unknown = [];
   const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers))
     .flatMap((layer) => [...layer.values()]);
   const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
   if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
-  const line = $('headline');
-  line.className = verdicts.length || mesh.losses ? 'bad' : pairs.length && !unknown.length ? 'well' : '';
-  const [first, ...others] = verdicts;
-  line.textContent = mesh.losses ? mesh.losses : first ? (first.summary ?? sentence(first)) + (others.length ? ` (and ${others.length} more)` : '')
-    : !pairs.length ? 'Nothing was measured in the last minute'
-      : unknown.length ? `Nothing stands out, but ${unknown.join(' and ')}` : 'All well';
-  document.title = `${first ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
+  // The document's headline is about the rows that were judged. It lists the missing ones apart.
+  const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
+  line.className = state !== 'well' ? 'bad' : pairs.length && isWhole ? 'well' : '';
+  line.textContent = isWhole ? mesh.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
+  document.title = `${verdicts.length ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
   const silent = peers.length - pairs.length;
   const facts = [`${count(pairs.length, 'pair')} measured in the last minute, ${number(lossy)} of them with loss`];
   if (silent) facts.push(`${count(silent, 'known pair')} not measured`);
+  if (mesh.notListed) facts.push(`${count(mesh.notListed, 'further node')} leaving`);
   facts.push(...ofMembers());
-  $('summary').textContent = facts.concat(first ? unknown : []).join('; ');
+  $('summary').textContent = facts.concat(isWhole ? unknown : []).join('; ');
   const held = shown.verdict, same = (each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key]);
   shown.verdict = held && (verdicts.find(same) ?? null);
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
@@ -403,7 +376,7 @@ const COLUMNS = [
     (s) => s.peer_list_age_seconds ?? Infinity],
   ['Probed by', (s) => number(s.watchers) + (s.watchers_missing ? ` (${s.watchers_missing} too few)` : ''), (s) => s.watchers],
   ['Drops', (s) => number(s.recent.receive_queue_drops), (s) => s.recent.receive_queue_drops],
-  ['Own lag', (s) => mesh.nodes.get(s.node).lag.join(', ')],
+  ['Standing', (s) => mesh.standings.get(s.node) ?? ''],
 ];
 
 function agents() {
@@ -422,7 +395,7 @@ function agents() {
     : `Versions: ${kinds((source) => source.version ?? '-')}. Allocators: ${kinds(builtWith)}. ${memory}.`;
   const heads = COLUMNS.map(([title, , numeric], by) => {
     const onclick = () => {
-      Object.assign(sorting, { by, down: sorting.by === by ? !sorting.down : Boolean(numeric) || title === 'Own lag' });
+      Object.assign(sorting, { by, down: sorting.by === by ? !sorting.down : Boolean(numeric) || title === 'Standing' });
       agents();
       $('agents').querySelectorAll('th button')[by].focus();
     };
@@ -435,7 +408,7 @@ function agents() {
   const silent = [...mesh.missing].map(([name, error]) =>
     make('tr', {}, make('td', {}, name), note(`did not answer: ${error}`)));
   const rows = sources.map((source) => make('tr', {}, ...COLUMNS.map(([title, of, numeric]) =>
-    make('td', { className: title === 'Own lag' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
+    make('td', { className: title === 'Standing' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
   if (mesh.notGathered) rows.push(make('tr', {}, note(`${count(mesh.notGathered, 'further agent')} not gathered`)));
   $('agents').querySelector('thead').replaceChildren(make('tr', {}, ...heads));
   $('agents').querySelector('tbody').replaceChildren(...silent, ...rows);

@@ -14,7 +14,7 @@ function describe(source, peer) {
     const rest = silent ? `the row broke off (${silent})` : `${count(others, 'other')} probe${others === 1 ? 's' : ''} ${peer}`;
     return `${pair}not probed, ${layerName(shown.layer)}; ${rest}`;
   }
-  const own = mesh.nodes.get(source).lag, more = own.length ? [`${source} itself ${own.join(', ')}`] : [];
+  const more = mesh.standings.get(source) === 'starved' ? [`the agent on ${source} is starved`] : [];
   const told = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
   return pair + [...told, ...more].join('; ');
 }
@@ -24,7 +24,7 @@ function figures(cell) {
   const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell), ten = cell.ten_minutes;
   if (cell.since_unix_seconds != null && !leaving) more.push(`losing ${since(cell.since_unix_seconds)}`);
   if (ten?.lost && !leaving) more.push(`${percent(Math.min(1, ten.lost / ten.sent))} lost over ten minutes`);
-  if (leaving) more.push(`${cell.node} ${DRAINING[cell.state] ?? DRAINING[leaving]}: probes to it are not counted`);
+  if (leaving) more.push(`${cell.node} is leaving: probes to it are not counted`);
   return [measured(cell)
     ? `${percent(loss(recent))} lost (${recent.lost} of ${recent.lost + recent.received} in ${time}), RTT `
       + `p50 ${seconds(recent.rtt_p50_seconds)}, p99 ${seconds(recent.rtt_p99_seconds)}`
