@@ -157,10 +157,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     let (mut to_it, mut by_it) = (super::pairs::Tally::default(), super::pairs::Tally::default());
     let (mut variance, mut spoilt_in, mut spoilt_out) = (0.0_f64, 0.0_f64, 0.0_f64);
     let blamed_elsewhere = findings.found.iter().any(|finding| finding.culprit != Culprit::Node(node));
-    scope.each_pair(|pair| {
-        if pair.a != node && pair.b != node {
-            return;
-        }
+    scope.each_pair_of(node, |pair| {
         let other = pair.other(node);
         (to_it, by_it) = (to_it.plus(pair.of(other)), by_it.plus(pair.of(node)));
         let spoilt = others(other);

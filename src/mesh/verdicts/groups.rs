@@ -111,6 +111,11 @@ fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     let is_alone =
         |node: &u16| roots[usize::from(*node)] == *node && !known.contains(node) && scope.matrix.row(*node).is_none();
     let mut nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();
+    let are_enough =
+        |nodes: &[u16]| nodes.len() >= SILENT_MIN && nodes.len() * SILENT_ONE_OF >= scope.matrix.node_count();
+    if known.is_empty() || !are_enough(&nodes) {
+        return Vec::new();
+    }
     let (mut measured, mut answers) = (vec![false; nodes.len()], Tally::default());
     scope.each_pair(|pair| {
         let mut places = [pair.a, pair.b].into_iter().filter_map(|node| nodes.binary_search(&node).ok());
@@ -122,8 +127,7 @@ fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     });
     let mut place = 0..;
     nodes.retain(|_| place.next().is_some_and(|place: usize| measured[place]));
-    let is_group = nodes.len() >= SILENT_MIN && nodes.len() * SILENT_ONE_OF >= scope.matrix.node_count();
-    if is_group && !known.is_empty() && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }
+    if are_enough(&nodes) && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }
 }
 
 /// Returns whether either end gets answers from the other.

@@ -6,6 +6,8 @@
 //! explanation with the highest likelihood less its cost stays. So a rate that all links share is
 //! never blamed on a node, and a node is blamed for what it loses beyond that rate.
 
+use std::iter;
+
 use super::causes::{Culprit, Finding, Findings, is_of_zones};
 use super::groups;
 use super::pairs::{Pair, Scope, Tally};
@@ -60,10 +62,8 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     let pairs = first.all.pairs;
     drop(first);
     let groups = groups::find(scope);
-    let with = |of: Hypothesis, lost: Tally| {
-        let search = Search { scope, costs: &costs, groups: &groups, pairs };
-        explanation(&search, Shared::new(of, lost))
-    };
+    let search = Search { scope, costs: &costs, groups: &groups, pairs };
+    let with = |of: Hypothesis, lost: Tally| explanation(&search, Shared::new(of, lost));
     let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
         let calm = with(Hypothesis::Calm, least);
         let credit = calm.credit;
@@ -72,22 +72,25 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         // From the rate of all links, which is too high if there are causes, the search finds that
         // there are none; from what is left without the worst, which is too low if there are none,
         // it finds them.
-        let alike = with(Hypothesis::Alike, all);
+        let alike = with(Hypothesis::Alike, least);
         if pairs >= MANY_PAIRS {
             (alike, f64::NEG_INFINITY)
         } else {
             let calm = with(Hypothesis::Calm, least);
             let credit = calm.credit;
-            (better(calm, better(alike, with(Hypothesis::Alike, least))), credit)
+            (better(calm, better(with(Hypothesis::Alike, all), alike)), credit)
         }
     };
-    if !is_star && may_be_paths(scope, &best) {
+    if !is_star && may_be_paths(&search, &best) {
         let paths = with(Hypothesis::Paths, least);
         if is_path(scope, &paths) {
             best = better(best, paths);
         }
     }
     let Explanation { mut findings, shared, credit } = best;
+    if shared.rate <= CALM.1 && shared.of != Hypothesis::Paths {
+        return findings;
+    }
     let rest = rest(scope, &findings, shared);
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
     let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
@@ -122,25 +125,31 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 /// domains is explained once more without.
 fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut banned: Vec<Culprit> = Vec::new();
-    let explain = |is_banned: &dyn Fn(Culprit) -> bool| {
+    let explain = |shared: Shared, is_banned: &dyn Fn(Culprit) -> bool| {
         let (findings, shared) = search::explain(search, shared, is_banned);
         let credit = credit(search, &findings, shared);
         Explanation { findings, shared, credit }
     };
-    let mut best = explain(&|_| false);
+    let mut best = explain(shared, &|_| false);
+    // Each trial begins with what is known of the shared rate.
+    let trial = |best: &Explanation, is_banned: &dyn Fn(Culprit) -> bool| {
+        Some(explain(best.shared, is_banned)).filter(|trial| trial.credit > best.credit)
+    };
     // A domain that is taken early and dropped later can lead the search astray. Those that stay
     // are tried below.
     let is_domain = |culprit: Culprit| matches!(culprit, Culprit::Domain(..));
     let found = &best.findings.found;
     let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.culprit));
-    if may_be_astray && !search.scope.matrix.domains().is_empty() {
-        best = better(best, explain(&is_domain));
+    if may_be_astray
+        && !search.scope.matrix.domains().is_empty()
+        && let Some(other) = trial(&best, &is_domain)
+    {
+        best = other;
     }
-    if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit)) {
-        let other = explain(&is_of_zones);
-        if other.credit > best.credit {
-            return other;
-        }
+    if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit))
+        && let Some(other) = trial(&best, &is_of_zones)
+    {
+        return other;
     }
     let mut tried = 0;
     while tried < ZONE_TRIALS_MAX
@@ -148,8 +157,7 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     {
         tried += 1;
         banned.push(zones);
-        let other = explain(&|culprit| banned.contains(&culprit));
-        if other.credit > best.credit {
+        if let Some(other) = trial(&best, &|culprit| banned.contains(&culprit)) {
             (best, tried) = (other, tried - 1);
         } else {
             banned.pop();
@@ -164,24 +172,25 @@ fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
     credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
     search.scope.each_pair(|pair| {
-        let both = pair.both();
-        let own = || likelihood(both.lost, both.probes, both.rate()) - OWN_RATE;
-        let (mut passes, mut is_touched, mut may_be_own) = (1.0 - shared.rate, false, false);
-        for (_, finding) in findings.of_pair(search.scope, pair) {
-            is_touched = true;
-            may_be_own |= finding.is_uneven || matches!(finding.culprit, Culprit::Link(..));
-            // Rates were measured with the shared loss in them.
-            passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
-        }
-        credit += if is_touched {
-            let lost = (1.0 - passes).max(shared.rate);
-            let alike = likelihood(both.lost, both.probes, lost);
-            if may_be_own { alike.max(own()) } else { alike }
-        } else {
-            shared.likelihood(pair)
-        };
+        let mut touching = findings.of_pair(search.scope, pair).map(|(_, finding)| finding).peekable();
+        credit +=
+            if touching.peek().is_some() { likelihood_below(touching, shared, pair) } else { shared.likelihood(pair) };
     });
     credit
+}
+
+/// Returns the logarithm of how likely a pair's losses are if these causes touch it.
+fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Shared, pair: &Pair) -> f64 {
+    let both = pair.both();
+    let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
+    for finding in causes {
+        may_be_own |= finding.is_uneven || matches!(finding.culprit, Culprit::Link(..));
+        // Rates were measured with the shared loss in them.
+        passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
+    }
+    let alike = likelihood(both.lost, both.probes, (1.0 - passes).max(shared.rate));
+    let own = || likelihood(both.lost, both.probes, both.rate()) - OWN_RATE;
+    if may_be_own { alike.max(own()) } else { alike }
 }
 
 /// Returns what no cause touches.
@@ -195,11 +204,28 @@ fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> Rest {
     rest
 }
 
-/// Returns whether as many links lose a lot as there are on a bad path.
-fn may_be_paths(scope: &Scope<'_>, best: &Explanation) -> bool {
-    let if_paths = Shared { of: Hypothesis::Paths, ..best.shared };
-    let (mut rest, mut links) = (Rest::default(), 0);
-    scope.each_pair(|pair| links += u32::from(if_paths.add(&mut rest, pair)));
+/// Returns whether as many links may be on a bad path as must be. Those of a cause that explains
+/// them better than a path does, each for its cost, are not.
+fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
+    let found = &best.findings.found;
+    let if_paths = best.shared.with_most_paths();
+    let mut links = 0;
+    let mut of_causes = vec![(0.0, 0_u32); found.len()];
+    search.scope.each_pair(|pair| {
+        let mut touching = best.findings.of_pair(search.scope, pair);
+        let is_on_path = if_paths.explains(pair) > 0.0;
+        match (touching.next(), touching.next()) {
+            (Some((place, finding)), None) => {
+                let (nats, of_cause) = &mut of_causes[place];
+                *nats += if_paths.likelihood_on_path(pair) - likelihood_below(iter::once(finding), best.shared, pair);
+                *of_cause += u32::from(is_on_path);
+            }
+            _ => links += u32::from(is_on_path),
+        }
+    });
+    let better =
+        found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.culprit) > 0.0);
+    links += better.map(|(_, (_, links))| links).sum::<u32>();
     links >= PATH_LINKS_MIN
 }
 

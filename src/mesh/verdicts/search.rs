@@ -134,7 +134,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
     let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         findings.found.clear();
         let mut weighed = weigh(search, &findings, shared);
         while findings.found.len() < MESH_CULPRITS_MAX
@@ -158,7 +158,9 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
         }
     }
     findings.background = shared.rate;
-    exceptions(search, &mut findings, shared);
+    if !findings.found.is_empty() {
+        exceptions(search, &mut findings, shared);
+    }
     (findings, shared)
 }
 

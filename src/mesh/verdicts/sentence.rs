@@ -306,7 +306,7 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>,
 pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> Verdict {
     for node in [pair.a, pair.b].into_iter().filter(|node| scope.matrix.row(*node).is_none()) {
         let mut pairs = 0;
-        scope.each_pair(|pair| pairs += u32::from(pair.a == node || pair.b == node));
+        scope.each_pair_of(node, |_| pairs += 1);
         if pairs == 1 {
             let _ = write!(
                 verdict.evidence,

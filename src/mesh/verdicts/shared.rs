@@ -72,6 +72,11 @@ impl Shared {
         Self { of, rate, path_share: PATH_SHARE.0, path_rate: None }
     }
 
+    /// Returns the same if as many cells are on a bad path as may be, at whatever rate.
+    pub fn with_most_paths(self) -> Self {
+        Self { of: Hypothesis::Paths, path_share: PATH_SHARE.1, path_rate: None, ..self }
+    }
+
     /// Returns what is shared, as far as the rest that no cause touches says.
     pub fn learnt(self, rest: &Rest) -> Self {
         let rate = match self.of {
@@ -126,14 +131,19 @@ impl Shared {
 
     /// Returns the logarithm of how likely a pair's losses are if no cause touches it.
     pub fn likelihood(&self, pair: &Pair) -> f64 {
-        let both = pair.both();
-        let even = likelihood(both.lost, both.probes, self.rate) + self.explains(pair);
+        let even = self.likelihood_on_path(pair);
         if self.of == Hypothesis::Paths {
             let cells = u8::from(pair.there.probes > 0) + u8::from(pair.back.probes > 0);
             even + f64::from(cells) * (1.0 - self.path_share).ln()
         } else {
             even
         }
+    }
+
+    /// Returns the same without what it costs a cell that others are on a bad path.
+    pub fn likelihood_on_path(&self, pair: &Pair) -> f64 {
+        let both = pair.both();
+        likelihood(both.lost, both.probes, self.rate) + self.explains(pair)
     }
 
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.

@@ -98,9 +98,9 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     }
     let mut found = zones(scope, &classes);
     name_single_links(scope, &mut found);
-    let nodes = nodes(scope, &classes);
+    let (nodes, are_others) = nodes(scope, &classes);
     drop_explained(scope, &mut found, &nodes);
-    let links = links(scope, &classes, &nodes);
+    let links = if are_others { links(scope, &classes, &nodes) } else { Vec::new() };
     found.extend(nodes);
     found.extend(links);
     found.sort_by(|a, b| (b.rtt_us / b.usual_us).total_cmp(&(a.rtt_us / a.usual_us)));
@@ -126,9 +126,11 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
     slow.collect()
 }
 
-/// Nodes that are slow to most others, each compared with the median of its zone pair.
-fn nodes(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
+/// Returns nodes that are slow to most others, each compared with the median of its zone pair, and
+/// whether there may be slow pairs besides.
+fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
     let mut found: Vec<Slow> = Vec::new();
+    let mut are_others = true;
     while found.len() < MESH_CULPRITS_MAX {
         // Slow pairs, all pairs, and the logarithms of how much slower these are, of those that no slow node explains.
         let mut sums = vec![(0_u32, 0_u32, 0.0_f32); scope.matrix.node_count()];
@@ -149,6 +151,7 @@ fn nodes(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
         let candidates = sums.iter().zip(scope.matrix.numbers()).filter(|(sum, _)| most(sum));
         // Of equals the first.
         let worst = candidates.reduce(|worst, next| if next.0.2 > worst.0.2 { next } else { worst });
+        are_others = sums.iter().any(|sum| sum.0 > 0);
         let Some((sum, node)) = worst else { break };
         let times = (sum.2 / sum.0 as f32).exp();
         let usual_us = usual_of(scope, classes, node);
@@ -156,16 +159,14 @@ fn nodes(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
         let rtt_us = usual_us * times;
         found.push(Slow { culprit: Culprit::Node(node), rtt_us, usual_us, pairs, of, by: None });
     }
-    found
+    (found, are_others)
 }
 
 /// The geometric mean of what a node's pairs are compared with.
 fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
     let (mut sum, mut pairs) = (0.0_f32, 0_u32);
-    scope.each_pair(|pair| {
-        if (pair.a == node || pair.b == node)
-            && let Some((_, usual)) = compared(scope, classes, pair)
-        {
+    scope.each_pair_of(node, |pair| {
+        if let Some((_, usual)) = compared(scope, classes, pair) {
             (sum, pairs) = (sum + usual.ln(), pairs + 1);
         }
     });
