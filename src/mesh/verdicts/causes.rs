@@ -56,6 +56,13 @@ pub struct Finding {
     pub is_by_reports: bool,
 }
 
+impl Finding {
+    /// Returns a cause whose pairs lose alike, as both ends report.
+    pub const fn alike(culprit: Culprit, score: f64, rate: f64) -> Self {
+        Self { culprit, score, rate, is_uneven: false, is_by_reports: false }
+    }
+}
+
 /// An explanation of all losses of a network.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {

@@ -23,8 +23,9 @@ const MESH_COST: f64 = 6.6;
 /// Nats by which a shared rate must explain more than causes do before it is named: the first losses
 /// of a bad node of three are on most links, too.
 const MESH_LEAD: f64 = 3.0;
-/// From so many pairs on, only one search is made, from the rate of all links: no node is in so many
-/// pairs that it hides in that rate, and what a zone or partition loses stands out from it.
+/// From so many pairs on, only one search is made, from the rate of what is left without the worst
+/// candidate: that is no lower than all links share, for no candidate's chance losses are much of so
+/// many pairs.
 const MANY_PAIRS: u32 = 4_000;
 /// What a bad path costs beyond what its cells do.
 const PATHS_COST: f64 = 12.0;
@@ -55,7 +56,7 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         return Findings::default();
     }
     let costs = Costs::of_mesh(scope, &first);
-    let all = Tally { probes: first.all.probes, lost: first.all.lost };
+    let all = first.all.tally();
     let least = search::without_the_worst(&first);
     // If all links have a node in common, that node and the mesh cannot be told apart.
     let is_star = first.nodes.iter().any(|node| node.sum.pairs == first.all.pairs);
@@ -69,9 +70,9 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         let credit = calm.credit;
         (calm, credit)
     } else {
-        // From the rate of all links, which is too high if there are causes, the search finds that
-        // there are none; from what is left without the worst, which is too low if there are none,
-        // it finds them.
+        // From what is left without the worst, which may be too low if there are no causes, the
+        // search finds them; from the rate of all links, which is too high if there are, it finds
+        // that there are none.
         let alike = with(Hypothesis::Alike, least);
         if pairs >= MANY_PAIRS {
             (alike, f64::NEG_INFINITY)
@@ -95,21 +96,13 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
     let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
     if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
-        let finding =
-            Finding { culprit: Culprit::Mesh, score: nats, rate: shared.rate, is_uneven: false, is_by_reports: false };
-        findings.found.push(finding);
+        findings.found.push(Finding::alike(Culprit::Mesh, nats, shared.rate));
     }
     if shared.of == Hypothesis::Paths {
         let on_path = rest.on_path();
         let nats = gain(on_path.lost, on_path.probes, shared.rate) - PATHS_COST;
-        let rate = on_path.rate();
-        findings.found.push(Finding {
-            culprit: Culprit::Paths,
-            score: nats,
-            rate,
-            is_uneven: true,
-            is_by_reports: false,
-        });
+        let paths = Finding::alike(Culprit::Paths, nats, on_path.rate());
+        findings.found.push(Finding { is_uneven: true, ..paths });
     }
     findings
 }

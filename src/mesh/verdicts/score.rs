@@ -44,14 +44,19 @@ pub struct NodeSum {
 }
 
 impl Sum {
+    /// Probes and losses over all pairs.
+    pub const fn tally(&self) -> Tally {
+        Tally { probes: self.probes, lost: self.lost }
+    }
+
     /// The share of probes that was lost.
     pub fn rate(&self) -> f64 {
-        if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
+        self.tally().rate()
     }
 
     /// Whether as many pairs lose as do where all lose alike: a few bad links are no bad node.
     pub fn is_spread(&self) -> bool {
-        is_spread(Tally { probes: self.probes, lost: self.lost }, [self.pairs, self.losing])
+        is_spread(self.tally(), [self.pairs, self.losing])
     }
 }
 

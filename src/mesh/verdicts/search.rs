@@ -134,7 +134,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
     let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         findings.found.clear();
         let mut weighed = weigh(search, &findings, shared);
         while findings.found.len() < MESH_CULPRITS_MAX
@@ -168,14 +168,12 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
 /// pairs, one zone pair's, one domain's or one link is taken out. In a mesh of three nodes a bad one is in two
 /// pairs of three, and all pairs together would hide it.
 pub fn without_the_worst(first: &Weighed) -> Tally {
-    let all = Tally { probes: first.all.probes, lost: first.all.lost };
-    let without = |probes: u32, lost: u32| Tally { probes: all.probes - probes, lost: all.lost - lost };
+    let all = first.all.tally();
     // The first sums are of nodes in no domain.
     let of_domains = first.domains.iter().skip(1).flat_map(|sums| [&sums.outside, &sums.inside]);
     let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).chain(of_domains);
-    let sums = sums.map(|sum| without(sum.probes, sum.lost));
-    let link = first.links.first().into_iter().map(|(_, pair)| without(pair.both().probes, pair.both().lost));
-    let measured = sums.chain(link).filter(|rest| rest.probes > 0);
+    let link = first.links.first().map(|(_, pair)| pair.both());
+    let measured = sums.map(Sum::tally).chain(link).map(|part| all.without(part)).filter(|rest| rest.probes > 0);
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
 }
 
@@ -337,7 +335,7 @@ impl NodeSum {
     /// Returns whether a node reports losses to three of four of all others, and the others'
     /// reports of it exclude that.
     fn reports_what_nobody_does(&self, cost: f64) -> bool {
-        let both = Tally { probes: self.sum.probes, lost: self.sum.lost };
+        let both = self.sum.tally();
         let is_of_most = u32::from(self.losing_targets) * 4 >= u32::from(self.targets) * 3;
         self.losing_targets >= REPORTERS_MIN && is_of_most && is_excluded(self.own, both.without(self.own), cost)
     }
@@ -419,13 +417,7 @@ fn next(
         wide(search, shared, Culprit::Partition, &weighed.partition).filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.links.first().and_then(|(gain, pair)| {
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
-        (nats > 0.0).then(|| Finding {
-            culprit,
-            score: nats,
-            rate: pair.both().rate(),
-            is_uneven: false,
-            is_by_reports: false,
-        })
+        (nats > 0.0).then(|| Finding::alike(culprit, nats, pair.both().rate()))
     });
     // Of equals the first: nodes before zones before domains before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
@@ -552,10 +544,7 @@ fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) 
             pairs[index].1 += 1;
             if exceptions.len() < MESH_CULPRITS_MAX {
                 let culprit = Culprit::Link(pair.a, pair.b);
-                exceptions.push((
-                    index,
-                    Finding { culprit, score: nats, rate: both.rate(), is_uneven: false, is_by_reports: false },
-                ));
+                exceptions.push((index, Finding::alike(culprit, nats, both.rate())));
             }
         }
     });
