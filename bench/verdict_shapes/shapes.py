@@ -279,9 +279,9 @@ def policy(rng, size, zones, partial, where):
 
 
 class Shape:
-    def __init__(self, title, draw, cases, exact=0.98, is_listed=True, per_case=10, kinds=()):
+    def __init__(self, title, draw, cases, exact=0.98, per_case=10, kinds=()):
         self.title, self.draw, self.cases, self.exact = title, draw, list(cases), exact
-        self.is_listed, self.per_case, self.needs_domains = is_listed, per_case, "domains" in kinds
+        self.per_case, self.needs_domains = per_case, "domains" in kinds
 
 
 def cases(sizes=SIZES, zones=(1, 3), partial=(False, True), **lists):
@@ -340,31 +340,31 @@ SHAPES = {
     "policy-egress": Shape("a policy drops all requests of one source", policy, cases(zones=(1, 3), where=("egress",))),
     "policy-ingress": Shape("a policy drops the requests of one source at one node", policy,
                             cases(zones=(1, 3), where=("ingress",))),
-    # What issue 16 does not list.
+    # Further shapes.
     "uneven-loss": Shape("every way loses 2 %, give or take a third", uniform,
-                         cases(zones=(1, 3), loss=(0.02,), spread=(0.33,)), is_listed=False),
+                         cases(zones=(1, 3), loss=(0.02,), spread=(0.33,))),
     "partition-one-way": Shape("a group does not reach the other, which does", partition,
-                               cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), one_sided=(True,)), is_listed=False),
+                               cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), one_sided=(True,))),
     "partition-one-side": Shape("two groups; only the reports of one can be had", partition,
-                                cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), is_seen_whole=(False,)), is_listed=False),
+                                cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), is_seen_whole=(False,))),
     "zone-one-side": Shape("a zone that is cut off, without its reports", zone_cut,
-                           cases(zones=(3, 6), loss=(1.0,), is_seen_whole=(False,)), is_listed=False),
+                           cases(zones=(3, 6), loss=(1.0,), is_seen_whole=(False,))),
     "partition-leaky": Shape("95 % lost between two groups", partition,
-                             cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), loss=(0.95,)), is_listed=False),
+                             cases(zones=(1, 3), shares=((0.5, 0.5), (0.3, 0.7)), loss=(0.95,))),
     "zones-uneven": Shape("a zone of another size than the others loses 30 or 100 % to them", zone_cut,
-                          cases(zones=(3, 6), loss=(0.3, 1.0), even=(False,)), is_listed=False),
-    "paths-of-16": Shape("one of 16 paths loses everything", paths, cases(BIG, count=(16,), loss=(1.0,)), is_listed=False),
+                          cases(zones=(3, 6), loss=(0.3, 1.0), even=(False,))),
+    "paths-of-16": Shape("one of 16 paths loses everything", paths, cases(BIG, count=(16,), loss=(1.0,))),
     "paths-by-type": Shape("one of 4 paths loses 75 %; requests and replies of a link may take different ones", paths,
-                           cases(BIG, count=(4,), loss=(0.75,), by_kind=(True,)), is_listed=False),
-    "nodes-three": Shape("three nodes lose 20 %", nodes, cases((12, 30, 100), count=(3,), loss=(0.2,)), is_listed=False),
-    "node-and-link": Shape("a node and a link elsewhere", two, cases(BIG, (1, 3), which=(("node", "link"),)), is_listed=False),
+                           cases(BIG, count=(4,), loss=(0.75,), by_kind=(True,))),
+    "nodes-three": Shape("three nodes lose 20 %", nodes, cases((12, 30, 100), count=(3,), loss=(0.2,))),
+    "node-and-link": Shape("a node and a link elsewhere", two, cases(BIG, (1, 3), which=(("node", "link"),))),
     "partition-and-node": Shape("a partition, and a node that is bad in its group", two,
-                                cases(BIG, (1, 3), which=(("partition", "node"),)), is_listed=False),
+                                cases(BIG, (1, 3), which=(("partition", "node"),))),
     "starved": Shape("a starved agent loses 15 % of its replies itself", starved,
-                     cases(zones=(1, 3), loss=(0.15,)), is_listed=False),
+                     cases(zones=(1, 3), loss=(0.15,))),
     "liars-two": Shape("two agents say that they lose everything to one node", liar,
-                       cases(zones=(1, 3), says=("it is this one",), count=(2,)), is_listed=False),
-    "liars-three": Shape("three agents do", liar, cases((30, 100), (1, 3), says=("it is this one",), count=(3,)), is_listed=False),
+                       cases(zones=(1, 3), says=("it is this one",), count=(2,))),
+    "liars-three": Shape("three agents do", liar, cases((30, 100), (1, 3), says=("it is this one",), count=(3,))),
     "liar-counter": Shape("an agent says that no request has reached it", liar,
-                          cases(zones=(1, 3), says=("counted nothing",)), is_listed=False),
+                          cases(zones=(1, 3), says=("counted nothing",))),
 }

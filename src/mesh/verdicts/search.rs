@@ -158,7 +158,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
         }
     }
     findings.background = shared.rate;
-    if !findings.found.is_empty() {
+    if findings.found.iter().any(|finding| !matches!(finding.culprit, Culprit::Link(..))) {
         exceptions(search, &mut findings, shared);
     }
     (findings, shared)

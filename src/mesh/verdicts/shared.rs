@@ -126,7 +126,12 @@ impl Shared {
     /// itself. Both take the same two flows if a flow is an ordered pair of addresses, and then one
     /// bad path is one coincidence. They take four if requests and replies are hashed apart.
     pub fn explains(&self, pair: &Pair) -> f64 {
-        self.by_path(pair.both()).max(self.by_path(pair.there) + self.by_path(pair.back))
+        let together = self.by_path(pair.both());
+        if pair.is_measured_twice() {
+            together.max(self.by_path(pair.there) + self.by_path(pair.back))
+        } else {
+            together
+        }
     }
 
     /// Returns the logarithm of how likely a pair's losses are if no cause touches it.
@@ -149,10 +154,11 @@ impl Shared {
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.
     pub fn add(&self, rest: &mut Rest, pair: &Pair) -> bool {
         let before = rest.cells[1];
-        let are_both = self.by_path(pair.both()) > self.by_path(pair.there) + self.by_path(pair.back);
-        for tally in [pair.there, pair.back].into_iter().filter(|tally| tally.probes > 0) {
+        let cells = [pair.there, pair.back].map(|tally| (tally, self.by_path(tally)));
+        let are_both = pair.is_measured_twice() && self.by_path(pair.both()) > cells[0].1 + cells[1].1;
+        for (tally, nats) in cells.into_iter().filter(|(tally, _)| tally.probes > 0) {
             rest.cells[0] += 1;
-            if are_both || self.by_path(tally) > 0.0 {
+            if are_both || nats > 0.0 {
                 rest.cells[1] += 1;
                 let class = &mut rest.on_path[rate_class(tally)];
                 *class = class.plus(tally);
