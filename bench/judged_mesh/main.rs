@@ -1,16 +1,19 @@
 //! What judging a mesh costs: processor time and memory beside its cells.
 //!
 //! `judged_mesh NODES PEERS FAULT` makes the reports of NODES agents that each probe the next PEERS,
-//! adds a FAULT (`none`, `nodes`, `mesh`, `paths`, `zone`, `partition`), judges them 9 times, and
-//! prints a CSV line: nodes, peers, fault, verdicts, microseconds (median), most bytes allocated
+//! adds a FAULT (`none`, `nodes`, `mesh`, `paths`, `zone`, `partition`, or `domain`: one of 200
+//! failure domains, which no other fault has), judges them 9 times, and
+//! prints a CSV line: nodes, peers, fault, verdicts, microseconds of processor time (median), most bytes allocated
 //! while judging, allocations, bytes of a cell.
 
 #[path = "../counted_allocations/counting.rs"]
 mod counting;
 
 use std::borrow::Cow;
-use std::time::Instant;
+use std::sync::Arc;
 
+use kube_canary::clock;
+use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
 use kube_canary::mesh::verdicts;
@@ -20,6 +23,7 @@ static COUNTING: counting::Counting = counting::Counting;
 
 const PROBES: u32 = 60;
 const ZONES: usize = 6;
+const DOMAINS: usize = 200;
 const ROUNDS: usize = 9;
 const BYTES_MAX: usize = 64 << 20;
 
@@ -32,6 +36,7 @@ enum Fault {
     Paths,
     Zone,
     Partition,
+    Domain,
 }
 
 impl Fault {
@@ -43,6 +48,7 @@ impl Fault {
             "paths" => Self::Paths,
             "zone" => Self::Zone,
             "partition" => Self::Partition,
+            "domain" => Self::Domain,
             _ => return None,
         })
     }
@@ -58,9 +64,15 @@ impl Fault {
             Self::Paths if mixed(low as u64 * 65_536 + high as u64) % 8 < 2 => 0.6,
             Self::Zone if is_across(&|node| node % ZONES == 1) => 0.2,
             Self::Partition if is_across(&|node| mixed(node as u64).is_multiple_of(3)) => 1.0,
+            Self::Domain if is_across(&|node| domain(node) == 7) => 0.2,
             _ => 0.000_2,
         }
     }
+}
+
+/// The number of a node's failure domain.
+const fn domain(node: usize) -> usize {
+    node / ZONES % DOMAINS
 }
 
 /// Mixes the bits of a number (the finalizer of SplitMix64).
@@ -151,14 +163,19 @@ fn main() {
     else {
         usage()
     };
-    let matrix = made(nodes, peers, fault);
+    let mut matrix = made(nodes, peers, fault);
+    if matches!(fault, Fault::Domain) {
+        let lines: Vec<String> = (0..nodes).map(|node| format!("node-{node} rack-{}", domain(node))).collect();
+        let domains = Domains::parse(lines.join("\n").as_bytes()).expect("lines of a node and a domain");
+        matrix.set_domains(&Arc::new(domains));
+    }
     let mut rounds = Vec::new();
     let mut verdicts = 0;
     for _ in 0..ROUNDS {
         counting::begin();
-        let start = Instant::now();
+        let start = clock::process_cpu();
         verdicts = verdicts::judge(&matrix).len();
-        rounds.push((start.elapsed().as_micros(), counting::asked()));
+        rounds.push((clock::process_cpu().since(start).0 / 1_000, counting::asked()));
     }
     rounds.sort_by_key(|(microseconds, _)| *microseconds);
     let (microseconds, asked) = rounds[ROUNDS / 2];
@@ -172,6 +189,6 @@ fn main() {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: judged_mesh NODES PEERS none|nodes|mesh|paths|zone|partition");
+    eprintln!("usage: judged_mesh NODES PEERS none|nodes|mesh|paths|zone|partition|domain");
     std::process::exit(2)
 }
