@@ -95,7 +95,8 @@ fn every_probe_has_its_line_and_the_summary_adds_them_up() {
 
 #[test]
 fn what_the_kernel_does_not_send_is_an_error_with_a_reason_and_no_loss() {
-    let mut ping = Ping::start(&["127.0.0.1", REFUSED, "--count", "3", "--interval", "10ms", "--json"]);
+    let mut ping =
+        Ping::start(&["127.0.0.1", REFUSED, "--count", "3", "--interval", "50ms", "--timeout", "3s", "--json"]);
     assert_eq!(ping.end(), Some(1), "one did not answer");
     let objects = ping.objects();
     let (errors, summary) = of(&objects, REFUSED);
