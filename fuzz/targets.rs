@@ -158,6 +158,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     [usize::from(peer[1] >> 4) % 6],
                 address: Cow::Borrowed(if peer[1] == 255 { "127.0.0.1" } else { "10.0.0.1" }),
                 since_unix_seconds: (peer[7] % 2 == 1).then(|| u64::from(peer[7]) << (peer[6] % 57)),
+                usual_rtt_p50_seconds: figure(peer[3]),
                 recent: RecentPeer {
                     seconds: figure(peer[2]).unwrap_or(60.0),
                     sent: u32::from(peer[3]) << (peer[6] % 25),

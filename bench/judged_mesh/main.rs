@@ -15,7 +15,7 @@ use std::sync::Arc;
 use kube_canary::clock;
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
-use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::mesh::row::{Age, PeerRow, RecentPeer, RecentSource, Source};
 use kube_canary::mesh::verdicts;
 
 #[global_allocator]
@@ -133,12 +133,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
             matrix.peer(&PeerRow {
                 node: Cow::Owned(format!("node-{peer}")),
                 zone: Cow::Owned(zone(peer)),
-                network: Network::Pod,
-                protocol: Protocol::Icmp,
-                state: State::Ready,
-                address: Cow::Borrowed(""),
-                since_unix_seconds: None,
-                ten_minutes: None,
+                usual_rtt_p50_seconds: Some(0.000_25),
                 recent: RecentPeer {
                     seconds: 60.0,
                     sent: PROBES,
@@ -147,6 +142,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                     rtt_p50_seconds: seconds,
                     rtt_p99_seconds: seconds,
                 },
+                ..PeerRow::default()
             });
         }
         matrix.end_row();

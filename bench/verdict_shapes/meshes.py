@@ -15,6 +15,8 @@ STARVED = {"send_lag_p99_seconds": 0.4, "read_delay_p99_seconds": 0.5, "run_dela
            "receive_queue_drops": 0}
 HEALTHY = {"send_lag_p99_seconds": 0.001, "read_delay_p99_seconds": 0.001, "run_delay_seconds": 0.05,
            "probes_skipped": 0, "receive_queue_drops": 0}
+# Upper bounds of an agent's histogram, in seconds, around the round trips without a fault.
+BUCKETS = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5)
 
 _cumulated = {}
 
@@ -108,6 +110,7 @@ class Mesh:
         self.filters = []  # what a policy drops of requests: no fault
         self.late = {}  # starved agents: the share of their replies that they lose themselves
         self.slow = []  # functions of two nodes: by what a round trip is longer
+        self.usual = {}  # what the quickest minute of a report's last hour had, by source and destination
         self.absent = set()  # nodes whose report is not there
         self.lies = []  # functions that change what was measured
         self.cells, self.received, self.ghosts = {}, {}, {}
@@ -139,6 +142,7 @@ class Mesh:
                 own = self.seconds[b]
                 arrivals[b] += arrived if own == sent else own - binomial(rng, own, there)
                 rtt = (0.000_2 if self.zone[a] == self.zone[b] else 0.000_9) * rng.uniform(0.9, 1.1)
+                self.usual[a, b] = min(bound for bound in BUCKETS if bound >= rtt)
                 for longer in self.slow:
                     rtt += longer(a, b)
                 self.cells[a, b] = sent, sent - answered, rtt
@@ -155,9 +159,9 @@ class Mesh:
         source = (f'{{"node":"{a}","zone":"{self.zone[a]}","version":"0","interval_seconds":1.0,"hour_kept":true,'
                   f'"echo_requests_received":{count},"echo_replies_sent":{count},"members":{len(self.nodes)},'
                   f'"watchers":{watchers[a]},"watchers_missing":0,"peer_list_age_seconds":5.0,"recent":{{{text}}}}}')
-        peers = [(b, self.zone[b], *self.cells[a, b]) for b in self.peers[a]]
-        peers += self.ghosts.get(a, [])
-        return f'{{"source":{source},"peers":[{",".join(map(peer_object, peers))}]}}\n'
+        peers = [peer_object(b, self.zone[b], *self.cells[a, b], self.usual[a, b]) for b in self.peers[a]]
+        peers += [peer_object(*ghost) for ghost in self.ghosts.get(a, [])]
+        return f'{{"source":{source},"peers":[{",".join(peers)}]}}\n'
 
     def reports(self):
         """All reports, a line each."""
@@ -171,11 +175,12 @@ class Mesh:
         return "".join(f"{node} {domain}\n" for node, domain in self.domain.items())
 
 
-def peer_object(peer):
-    node, zone, sent, lost, rtt = peer
+def peer_object(node, zone, sent, lost, rtt, usual=None):
     got = sent - lost
     p50, p99 = (f"{rtt:.6f}", f"{rtt * 1.5:.6f}") if got else ("null", "null")
     since = FAULT_BEGAN if lost else "null"
+    hour = f"{usual:.6f}" if usual else "null"
     return (f'{{"node":"{node}","zone":"{zone}","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.1",'
-            f'"sent":{sent},"received":{got},"lost":{lost},"late":0,"since_unix_seconds":{since},"recent":{{"seconds":'
+            f'"sent":{sent},"received":{got},"lost":{lost},"late":0,"since_unix_seconds":{since},'
+            f'"usual_rtt_p50_seconds":{hour},"recent":{{"seconds":'
             f'{sent}.0,"sent":{sent},"received":{got},"lost":{lost},"rtt_p50_seconds":{p50},"rtt_p99_seconds":{p99}}}}}')

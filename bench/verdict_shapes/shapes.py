@@ -184,6 +184,15 @@ def slow_node(rng, size, zones, partial, factor):
     return mesh, Expected([Claim("node", [bad])], guilty=[bad])
 
 
+def slow_mesh(rng, size, zones, partial, factor, age):
+    """All round trips take longer by so many milliseconds; one in five agents may have just started."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    mesh.slow.append(lambda a, b: factor * 0.001)
+    young = set(rng.sample(mesh.nodes, size // 5)) if age == "mixed" else set()
+    mesh.lies.append(lambda it: it.usual.update({pair: None for pair in it.usual if pair[0] in young}))
+    return mesh, Expected([Claim("mesh")])
+
+
 def starved(rng, size, zones, partial, loss):
     mesh = quiet(Mesh(rng, size, zones, partial))
     mesh.late[rng.choice(mesh.nodes)] = loss
@@ -330,6 +339,8 @@ SHAPES = {
     "link": Shape("a link loses 30 to 100 %", link, cases((6, 12, 30, 100), loss=(0.3, 1.0), direction=("both", "out"))),
     "zone-pair": Shape("a pair of three or more zones loses 20 or 100 %", zone_pair, cases(zones=(3, 4), loss=(0.2, 1.0))),
     "slow": Shape("a node is slow by 3 or 10 ms", slow_node, cases(zones=(1, 3), factor=(3, 10))),
+    "slow-mesh": Shape("all links are slow by 12 or 50 ms", slow_mesh,
+                       cases((3, 6, 12, 30, 100), (1, 3), factor=(12, 50), age=("old", "mixed"))),
     "liar-all": Shape("an agent says that it loses everything", liar, cases(zones=(1, 3), says=("all lost",))),
     "liar-nothing": Shape("an agent says that it loses nothing, beside a node that loses 30 %", liar,
                           cases(zones=(1, 3), says=("nothing lost",))),

@@ -141,6 +141,9 @@ pub struct PeerRow<'a> {
     rtt_p50_seconds: Option<Short>,
     rtt_p99_seconds: Option<Short>,
     since_unix_seconds: Option<u64>,
+    /// The median of the quickest minute of the last hour. None where fewer than five minutes had an
+    /// answer, and where the hour is not kept.
+    usual_rtt_p50_seconds: Option<Short>,
     recent: RecentRow,
     /// None where no whole minute is measured, and where the hour is not kept.
     ten_minutes: Option<TenMinutesRow>,
@@ -184,6 +187,7 @@ impl<'a> PeerRow<'a> {
             rtt_p50_seconds: bounds.quantile(0.5, &total.rtt.buckets).map(Short),
             rtt_p99_seconds: bounds.quantile(0.99, &total.rtt.buckets).map(Short),
             since_unix_seconds: statistics.losing_since(slot, now).map(clock::realtime_of).map(Nanos::as_secs),
+            usual_rtt_p50_seconds: statistics.hour(slot).and_then(|it| it.usual_rtt_p50_seconds()).map(Short),
             recent: RecentRow {
                 seconds: Short(recent.seconds),
                 sent: recent.sent,
@@ -245,6 +249,7 @@ mod tests {
             rtt_p50_seconds: LONGEST,
             rtt_p99_seconds: LONGEST,
             since_unix_seconds: Some(u64::MAX),
+            usual_rtt_p50_seconds: LONGEST,
             recent: RecentRow {
                 seconds: Short(0.000_012_34),
                 sent: u32::MAX,

@@ -93,7 +93,7 @@ pub struct RecentSource {
 }
 
 /// An object of a row's `peers`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct PeerRow<'a> {
     /// The node's name.
     #[serde(borrow)]
@@ -115,6 +115,9 @@ pub struct PeerRow<'a> {
     pub address: Cow<'a, str>,
     /// Since when it loses; `None` where it loses nothing now, and where its hour is not kept.
     pub since_unix_seconds: Option<u64>,
+    /// The median round trip of the quickest minute of the last hour; `None` if the source does not
+    /// say, or has measured fewer than five minutes.
+    pub usual_rtt_p50_seconds: Option<f64>,
     /// The last minute.
     #[serde(default)]
     pub recent: RecentPeer,

@@ -90,6 +90,8 @@ pub struct HourReading<'a> {
 
 /// Minutes that [`TenMinutes`] covers.
 const TEN: usize = 10;
+/// Minutes that an hour must have measured before its quickest one says what is usual.
+const USUAL_MINUTES_MIN: usize = 5;
 
 /// The minutes of an hour, the oldest first.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,21 @@ impl Minutes {
             sum.lost += count;
         }
         (sum.seconds > 0).then_some(sum)
+    }
+
+    /// Returns the bucket of the lowest median of all minutes, or none if fewer than
+    /// [`USUAL_MINUTES_MIN`] had an answer.
+    fn quickest(&self) -> Option<usize> {
+        let medians = || self.as_slice().iter().filter_map(|minute| minute.times()).map(|[p50, _]| p50);
+        medians().min().filter(|_| medians().count() >= USUAL_MINUTES_MIN)
+    }
+}
+
+impl HourReading<'_> {
+    /// Returns the median round trip of the quickest minute, in seconds: the upper bound of its
+    /// bucket. None if fewer than five minutes had an answer.
+    pub fn usual_rtt_p50_seconds(&self) -> Option<f64> {
+        Some(self.bounds.upper(self.minutes.quickest()?))
     }
 }
 

@@ -105,6 +105,17 @@ fn times_are_the_upper_bounds_of_their_buckets() {
 }
 
 #[test]
+fn the_quickest_minute_stays_usual_until_an_hour_after_a_path_became_slow() {
+    let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 600 { 400 } else { 30_000 }));
+    let mut usual_after = |minutes: u64| {
+        world.run(Nanos(minutes * MINUTE.0));
+        world.statistics.hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
+    };
+    assert_eq!([usual_after(4), usual_after(2), usual_after(54)], [None, Some(0.0005), Some(0.0005)]);
+    assert_eq!([usual_after(8), usual_after(4)], [Some(0.0005), Some(0.05)]);
+}
+
+#[test]
 fn at_intervals_beyond_a_minute_the_minutes_between_are_not_measured() {
     let minutes = |n: u64| Nanos(n * MINUTE.0);
     let plan = Plan { interval: minutes(3), timeout: Nanos(100 * SECOND.0), ..Plan::default() };

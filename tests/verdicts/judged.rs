@@ -138,6 +138,8 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         Fault::SlowZones { a, b, .. } => {
             kind == Kind::ZonePair && !loss && is_pair(subject, &zone_name(a), &zone_name(b))
         }
+        Fault::SlowMesh { .. } => kind == Kind::Mesh && !loss && subject == "*",
+        Fault::SaysSlow { .. } | Fault::Young { .. } => false,
         Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
         Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
     }
@@ -220,7 +222,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
         }
         Fault::Starved { node, .. } => plan.has_row(node),
         Fault::Mesh { rate } => plan.nodes >= 12 && round_trip(rate, rate) >= 0.01,
-        Fault::Liar { .. } => false,
+        Fault::Liar { .. } | Fault::SaysSlow { .. } | Fault::Young { .. } => false,
         _ => true,
     }
 }

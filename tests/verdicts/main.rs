@@ -232,6 +232,37 @@ fn what_is_slow_is_told_from_what_is_far() {
 }
 
 #[test]
+fn what_is_slow_alike_is_the_mesh_and_one_liar_changes_nothing() {
+    let slow = |random: &mut Random| {
+        let mut plan = base(random, 4, (30.0, 60.0));
+        let is_slow = random.below(3) > 0;
+        if is_slow {
+            // Four times the longest way, and its bucket's width.
+            plan.faults.push(Fault::SlowMesh { extra_us: 20_000.0 * 20_f64.powf(random.unit()) });
+        }
+        let (node, other) = two(random, plan.nodes);
+        let label = match random.below(4) {
+            0 => {
+                plan.faults.push(Fault::SaysSlow { node });
+                "a liar"
+            }
+            1 => {
+                plan.faults.push(Fault::Young { node });
+                "a young agent"
+            }
+            2 if plan.nodes >= 6 => {
+                plan.faults.push(Fault::Node { node: other, inwards: 0.5, outwards: 0.5 });
+                "a lossy node"
+            }
+            _ => "no other",
+        };
+        (format!("{}, {label}", if is_slow { "all slow" } else { "none slow" }), plan)
+    };
+    let all = judged::print("slow alike", &run(300, 420_000, slow));
+    assert!(all.precision() >= 0.99 && all.recall() >= 0.99, "{all:?}");
+}
+
+#[test]
 fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
     let draw = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));

@@ -145,6 +145,18 @@ pub enum Fault {
         b: usize,
         extra_us: f64,
     },
+    /// All links.
+    SlowMesh {
+        extra_us: f64,
+    },
+    /// An agent that says that all its round trips were far shorter until now.
+    SaysSlow {
+        node: usize,
+    },
+    /// An agent without an hour to compare with.
+    Young {
+        node: usize,
+    },
     /// The agent loses this share of the answers itself, and says that it is late.
     Starved {
         node: usize,
@@ -269,9 +281,23 @@ impl Plan {
             Fault::SlowNode { node, extra_us } if node == a || node == b => extra_us,
             Fault::SlowLink { a: x, b: y, extra_us } if same((x, y), (a, b)) => extra_us,
             Fault::SlowZones { a: x, b: y, extra_us } if same((x, y), zones) => extra_us,
+            Fault::SlowMesh { extra_us } => extra_us,
             _ => 0.0,
         });
         extras.sum()
+    }
+
+    /// What an agent says of the quickest minute of its hour.
+    fn usual_seconds(&self, node: usize, seconds: f64) -> Option<f64> {
+        match self
+            .faults
+            .iter()
+            .find(|fault| matches!(fault, Fault::SaysSlow { node: x } | Fault::Young { node: x } if *x == node))
+        {
+            Some(Fault::SaysSlow { .. }) => Some(1e-9),
+            Some(_) => None,
+            None => Some(seconds),
+        }
     }
 
     /// How often the agent itself loses an answer.
@@ -333,11 +359,11 @@ pub fn domain_name(domain: usize) -> String {
     format!("rack-{domain}")
 }
 
-/// The middle of the histogram's bucket, which is what an interpolated median of equal round trips is.
-fn bucketed(us: f64) -> f64 {
+/// The bounds of the histogram's bucket, in seconds.
+fn bucket(us: f64) -> (f64, f64) {
     let bounds = [10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6];
     let at = bounds.iter().position(|bound| us <= *bound).unwrap_or(bounds.len() - 1);
-    f64::midpoint(bounds[at], if at == 0 { 0.0 } else { bounds[at - 1] }) / 1e6
+    (if at == 0 { 0.0 } else { bounds[at - 1] / 1e6 }, bounds[at] / 1e6)
 }
 
 struct Made {
@@ -346,7 +372,10 @@ struct Made {
     over_ipv6: bool,
     sent: u32,
     lost: u32,
+    /// The middle of its bucket, which is what an interpolated median of equal round trips is.
     rtt_seconds: f64,
+    /// The upper bound of the bucket that it had in the quickest minute of the hour.
+    usual_rtt_seconds: Option<f64>,
 }
 
 /// Makes the mesh of a plan, and says who probed whom.
@@ -379,14 +408,16 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                     if plan.zone_of(from) == plan.zone_of(*to) { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
                 // The same for both directions, whoever is drawn first.
                 let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
-                let rtt = (60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair)) + plan.extra_us(from, *to);
+                let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
+                let (least, most) = bucket(usual + plan.extra_us(from, *to));
                 row.push(Made {
                     to: *to,
                     network,
                     over_ipv6,
                     sent: window.count_ones(),
                     lost: ((there | back | unread) & window).count_ones(),
-                    rtt_seconds: bucketed(rtt),
+                    rtt_seconds: f64::midpoint(least, most),
+                    usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
                 });
             }
         }
@@ -467,7 +498,8 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },
-            ten_minutes: None,
+            usual_rtt_p50_seconds: cell.usual_rtt_seconds,
+            ..PeerRow::default()
         });
     }
     matrix.end_row();

@@ -1,5 +1,6 @@
 //! What is kept of one source's view of one peer: 8 bytes.
 
+use super::pace::Pace;
 use crate::mesh::row::Network;
 
 /// The largest number of probes that a cell counts. A canary's recent window holds at most 510.
@@ -9,16 +10,19 @@ const RTT_CODES: f32 = 1_023.0;
 const RTT_MIN_US: f32 = 1.0;
 /// ln(100 s / 1 µs).
 const RTT_SPAN: f32 = 18.420_681;
-/// No losing minute.
-const NO_SINCE: i16 = i16::MIN;
+/// Bits of the pace, below those of the moment.
+const PACE_BITS: u32 = 2;
+/// Moments are told in 14 bits: seconds up to this many before and after the matrix's epoch. The lowest is none.
+const SINCE_MAX: i16 = i16::MAX >> PACE_BITS;
+const NO_SINCE: i16 = -SINCE_MAX - 1;
 
 /// A cell. `bits` holds, from the lowest: 10 bits of probes, 10 of losses, 10 of the round trip's code, the network, the
-/// protocol.
+/// protocol. `moment` holds the pace, and since when it loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     bits: u32,
     peer: u16,
-    since: i16,
+    moment: i16,
 }
 
 const _: () = assert!(size_of::<Cell>() == 8);
@@ -38,7 +42,9 @@ pub struct Contents {
     pub lost: u32,
     /// Their median round trip.
     pub rtt_p50_seconds: Option<f64>,
-    /// Since when it loses, in seconds after the matrix's own epoch. An hour is told; what lies more than nine from it is of
+    /// That of the quickest minute of the last hour.
+    pub usual_rtt_p50_seconds: Option<f64>,
+    /// Since when it loses, in seconds after the matrix's own epoch. An hour is told; what lies more than two from it is of
     /// a clock that is wrong, and not kept.
     pub since: Option<i64>,
 }
@@ -53,8 +59,11 @@ impl Cell {
         }
         let network = u32::from(contents.network == Network::Node);
         let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | network << 30;
-        let since = contents.since.and_then(|since| i16::try_from(since).ok()).unwrap_or(NO_SINCE);
-        Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, since }
+        let since = contents.since.and_then(|since| i16::try_from(since).ok());
+        let since = since.filter(|since| (-SINCE_MAX..=SINCE_MAX).contains(since)).unwrap_or(NO_SINCE);
+        let pace = Pace::of(contents.rtt_p50_seconds, contents.usual_rtt_p50_seconds);
+        let moment = since << PACE_BITS | pace as i16;
+        Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, moment }
     }
 
     /// By which a row is sorted, and what it may hold once.
@@ -94,7 +103,17 @@ impl Cell {
 
     /// Since when it loses, in seconds after the matrix's own epoch.
     pub const fn since(self) -> Option<i16> {
-        if self.since == NO_SINCE { None } else { Some(self.since) }
+        let since = self.moment >> PACE_BITS;
+        if since == NO_SINCE { None } else { Some(since) }
+    }
+
+    /// How its round trips compare with those of its last hour.
+    pub const fn pace(self) -> Pace {
+        match self.moment & ((1 << PACE_BITS) - 1) {
+            1 => Pace::Slow,
+            2 => Pace::Usual,
+            _ => Pace::Unknown,
+        }
     }
 }
 
@@ -124,6 +143,7 @@ mod tests {
             received: 59,
             lost: 1,
             rtt_p50_seconds: Some(40e-6),
+            usual_rtt_p50_seconds: Some(50e-6),
             since: Some(-60),
         }
     }
@@ -137,6 +157,13 @@ mod tests {
         assert!((rtt / 40.0 - 1.0).abs() < 0.01, "{rtt}");
         let plain = Cell::new(&Contents { network: Network::Pod, over_ipv6: false, since: None, ..contents() });
         assert_eq!((plain.network(), plain.is_over_ipv6(), plain.since()), (Network::Pod, false, None));
+        for (usual_rtt_p50_seconds, pace) in
+            [(None, Pace::Unknown), (Some(30e-6), Pace::Usual), (Some(1e-9), Pace::Slow)]
+        {
+            let rtt_p50_seconds = Some(0.002).filter(|_| pace == Pace::Slow).or(contents().rtt_p50_seconds);
+            let cell = Cell::new(&Contents { rtt_p50_seconds, usual_rtt_p50_seconds, ..contents() });
+            assert_eq!((cell.pace(), cell.since()), (pace, Some(-60)));
+        }
     }
 
     #[test]
@@ -158,7 +185,7 @@ mod tests {
     #[test]
     fn a_moment_that_only_a_wrong_clock_can_tell_is_none() {
         let since = |since| Cell::new(&Contents { since: Some(since), ..contents() }).since();
-        assert_eq!([i64::MIN, -32_768, 32_768, i64::MAX].map(since), [None; 4]);
-        assert_eq!((since(-32_767), since(32_767)), (Some(-32_767), Some(32_767)));
+        assert_eq!([i64::MIN, -32_768, -8_192, 8_192, 32_768, i64::MAX].map(since), [None; 6]);
+        assert_eq!((since(-8_191), since(8_191)), (Some(-8_191), Some(8_191)));
     }
 }

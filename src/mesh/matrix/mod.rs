@@ -13,11 +13,13 @@ mod domains;
 mod facts;
 mod lasting;
 mod names;
+mod pace;
 
 pub use bounds::{Bounds, NotKept};
 pub use cell::{Cell, rtt_us};
 pub use facts::Facts;
 pub use lasting::Lasting;
+pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
 use std::ops::Range;
 
@@ -306,6 +308,7 @@ impl Matrix {
             received: recent.received,
             lost: recent.lost,
             rtt_p50_seconds: recent.rtt_p50_seconds,
+            usual_rtt_p50_seconds: peer.usual_rtt_p50_seconds,
             since: peer.since_unix_seconds.map(|since| since.cast_signed().saturating_sub(self.epoch.cast_signed())),
         });
         if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > self.bounds.bytes || !self.cells.push(cell)) {

@@ -14,13 +14,9 @@ fn peer(node: &str) -> PeerRow<'_> {
     PeerRow {
         node: Cow::Borrowed(node),
         zone: Cow::Borrowed("z"),
-        network: Network::Pod,
-        protocol: Protocol::Icmp,
-        state: State::Ready,
         address: Cow::Borrowed("10.0.0.1"),
-        since_unix_seconds: None,
         recent: RecentPeer { seconds: 60.0, sent: 60, received: 59, lost: 1, ..RecentPeer::default() },
-        ten_minutes: None,
+        ..PeerRow::default()
     }
 }
 

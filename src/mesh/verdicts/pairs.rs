@@ -1,7 +1,7 @@
 //! Both cells of a pair together, for every pair of a network that was measured, in one walk over the cells.
 
 use super::agents::Standing;
-use crate::mesh::matrix::{Cell, Matrix, rtt_us};
+use crate::mesh::matrix::{Cell, Matrix, Pace, rtt_us};
 use crate::mesh::row::Network;
 
 /// Probes and losses.
@@ -32,6 +32,9 @@ impl Tally {
     }
 }
 
+const SLOW: u8 = Pace::Slow as u8;
+const USUAL: u8 = Pace::Usual as u8;
+
 /// Two nodes, `a` with the lower number, and what they measured of each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
@@ -46,6 +49,8 @@ pub struct Pair {
     /// The code of the median round trip: the lower of both directions, the higher of both protocols; 0 where nothing was
     /// answered. Most walks have no use for the time itself.
     rtt_code: u16,
+    /// The bits of all paces that its cells say.
+    paces: u8,
 }
 
 impl Pair {
@@ -62,6 +67,16 @@ impl Pair {
     /// Median round trip in microseconds; `None` where nothing was answered.
     pub fn rtt_us(&self) -> Option<f32> {
         rtt_us(self.rtt_code)
+    }
+
+    /// Whether round trips are slow by what is usual for this pair; `None` where no cell knows, or
+    /// one contradicts another.
+    pub const fn is_slow(&self) -> Option<bool> {
+        match self.paces {
+            SLOW => Some(true),
+            USUAL => Some(false),
+            _ => None,
+        }
     }
 
     /// What `node` measured of the other.
@@ -147,7 +162,7 @@ impl<'a> Scope<'a> {
     }
 
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
-        let mut codes = [0_u16; 2];
+        let (mut codes, mut paces) = ([0_u16; 2], 0);
         let mut tally = |cells: &[Cell]| {
             let mut sum = Tally::default();
             for cell in cells.iter().filter(|cell| cell.network() == self.network) {
@@ -155,15 +170,16 @@ impl<'a> Scope<'a> {
                 let held = &mut codes[usize::from(cell.is_over_ipv6())];
                 // 0 is none, and so the largest.
                 *held = held.wrapping_sub(1).min(cell.rtt_code().wrapping_sub(1)).wrapping_add(1);
+                paces |= cell.pace() as u8;
             }
             sum
         };
         let (there, back) = (tally(there), tally(back));
         let rtt_code = codes[0].max(codes[1]);
         let pair = if node < peer {
-            Pair { a: node, b: peer, there, back, rtt_code }
+            Pair { a: node, b: peer, there, back, rtt_code, paces }
         } else {
-            Pair { a: peer, b: node, there: back, back: there, rtt_code }
+            Pair { a: peer, b: node, there: back, back: there, rtt_code, paces }
         };
         (pair.both().probes > 0).then_some(pair)
     }

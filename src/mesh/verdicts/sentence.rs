@@ -358,7 +358,16 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
             (Kind::Link, subject::of_two(a, b), evidence, format!("{a} -> {b} is slow"))
         }
         // Nothing else is compared.
-        _ => (Kind::Mesh, EVERYTHING.to_owned(), format!("round trips of {own} (median)"), "all is slow".to_owned()),
+        _ => {
+            let evidence = format!(
+                "round trips of {own} (median); on {} of {} pairs of nodes they take at least {:.0} times as long as \
+                 in the quickest minute of the last hour: no node, zone or link stands out",
+                slow.pairs,
+                slow.of,
+                slow.rtt_us / slow.usual_us
+            );
+            (Kind::Mesh, EVERYTHING.to_owned(), evidence, "all links are slow".to_owned())
+        }
     };
     let summary = format!("{who}{}", where_to(scope.network));
     let (weight, severity) = (f64::from(slow.rtt_us / slow.usual_us), Severity::Warning);

@@ -1,19 +1,19 @@
 //! What takes far longer than what is comparable.
 //!
 //! Comparable are pairs of the same two zones: their median. Between zones distance is no fault, so two zones are slow only
-//! where the detour by a third one would be quicker by far, which no distance explains. Percentiles are interpolated in the
-//! canaries' buckets, which tells 1.1 ms from 2.4 ms hardly: what is reported is four times as much.
+//! where the detour by a third one would be quicker by far, which no distance explains. If all links are slow alike, there
+//! is no other to compare with: each link is compared with its own quickest minute of the last hour.
 
 use super::causes::Culprit;
 use super::pairs::{Pair, Scope, zone_place};
 use crate::limits::MESH_CULPRITS_MAX;
+use crate::mesh::matrix::{SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
-/// A pair is slow from so many times the median of its class.
-const TIMES: f32 = 4.0;
-/// Two zones, from so many times the detour.
+/// Two zones are slow from so many times the detour.
 const DETOUR_TIMES: f32 = 2.5;
-/// And from so much above either: racks, bridges and hypervisors differ by less.
-const EXTRA_US: f32 = 1_000.0;
+/// The share of the links within zones, and of those between zones, that is slow if all are: as
+/// nine of ten. Half of the nodes are in three quarters of the links.
+const ALIKE: (u32, u32) = (9, 10);
 /// Cells of a class's medians: 1 µs to 10 s.
 const CELLS: usize = 140;
 /// How many of them make a factor of e.
@@ -47,24 +47,45 @@ pub struct Slow {
 struct Class {
     counts: [u16; CELLS],
     pairs: u32,
+    /// Pairs of which it is known whether they are slow by what is usual for each, and those that are.
+    known: u32,
+    slow: u32,
     /// Their median, once all are in.
     usual_us: Option<f32>,
 }
 
 impl Class {
     const fn new() -> Self {
-        Self { counts: [0; CELLS], pairs: 0, usual_us: None }
+        Self { counts: [0; CELLS], pairs: 0, known: 0, slow: 0, usual_us: None }
     }
 
-    fn add(&mut self, rtt_us: f32) {
+    fn add(&mut self, rtt_us: f32, is_slow: Option<bool>) {
         self.pairs += 1;
+        self.known += u32::from(is_slow.is_some());
+        self.slow += u32::from(is_slow == Some(true));
         let count = &mut self.counts[cell(rtt_us)];
         *count = count.saturating_add(1);
     }
 
+    fn add_all(&mut self, other: &Self) {
+        (self.pairs, self.known, self.slow) =
+            (self.pairs + other.pairs, self.known + other.known, self.slow + other.slow);
+        for (sum, of_other) in self.counts.iter_mut().zip(other.counts) {
+            *sum = sum.saturating_add(of_other);
+        }
+    }
+
+    /// Returns whether all its pairs are slow by what is usual for each: nearly all of those of which
+    /// it is known, which must be at least half.
+    const fn is_slow_alike(&self) -> bool {
+        self.known * 2 >= self.pairs && self.slow * ALIKE.1 >= self.known * ALIKE.0
+    }
+
     /// The lower median; of three the least, since a bad one of three nodes is in two pairs of three.
     fn median_us(&self) -> Option<f32> {
-        let rank = if self.pairs == 3 { 0 } else { self.pairs.checked_sub(1)? / 2 };
+        // Counts that are full say less than there are pairs.
+        let counted: u32 = self.counts.iter().map(|count| u32::from(*count)).sum();
+        let rank = if counted == 3 { 0 } else { counted.checked_sub(1)? / 2 };
         let mut below = 0_u32;
         let place = self.counts.iter().position(|count| {
             below += u32::from(*count);
@@ -81,16 +102,12 @@ fn cell(rtt_us: f32) -> usize {
     cell
 }
 
-fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
-    rtt_us >= usual_us * TIMES && rtt_us >= usual_us + EXTRA_US
-}
-
-/// Finds what is slow, the worst first. Takes 292 bytes per zone pair and 12 per node.
+/// Finds what is slow, the worst first. Takes 300 bytes per zone pair and 12 per node.
 pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
     scope.each_pair(|pair| {
         if let Some(rtt) = pair.rtt_us() {
-            classes[scope.zone_place(pair)].add(rtt);
+            classes[scope.zone_place(pair)].add(rtt, pair.is_slow());
         }
     });
     for class in &mut classes {
@@ -103,9 +120,35 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let links = if are_others { links(scope, &classes, &nodes) } else { Vec::new() };
     found.extend(nodes);
     found.extend(links);
+    found.extend(mesh(scope, &classes));
     found.sort_by(|a, b| (b.rtt_us / b.usual_us).total_cmp(&(a.rtt_us / a.usual_us)));
     found.truncate(MESH_CULPRITS_MAX);
     found
+}
+
+/// Returns the mesh if all links are slow alike: those within zones as well as those between zones.
+fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
+    let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
+    let [mut within, mut between] = [Class::new(), Class::new()];
+    for (a, b) in (0..count).flat_map(|high| (0..=high).map(move |low| (low, high))) {
+        if a == b { &mut within } else { &mut between }.add_all(&classes[zone_place(a, b)]);
+    }
+    if !within.is_slow_alike() || !between.is_slow_alike() {
+        return None;
+    }
+    within.add_all(&between);
+    let mut of_node = vec![0_u32; scope.matrix.node_count()];
+    scope.each_pair(|pair| {
+        if pair.is_slow() == Some(true) {
+            of_node[usize::from(pair.a)] += 1;
+            of_node[usize::from(pair.b)] += 1;
+        }
+    });
+    // If all links have a node in common, that node and the mesh cannot be told apart.
+    let most = of_node.into_iter().max().unwrap_or_default();
+    let rtt_us = within.median_us().filter(|_| most < within.slow)?;
+    let (usual_us, pairs, of) = (rtt_us / SLOW_TIMES, within.slow, within.pairs);
+    Some(Slow { culprit: Culprit::Mesh, rtt_us, usual_us, pairs, of, by: None })
 }
 
 /// Two zones between which it takes longer than by way of a third, or a zone within which it takes longer than out and back.
@@ -121,7 +164,7 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
         let (usual_us, by) = detours.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let pairs = classes[zone_place(low, high)].pairs;
         let slow = Slow { culprit: Culprit::Zones(low, high), rtt_us, usual_us, pairs, of: pairs, by: Some(by) };
-        (rtt_us >= usual_us * DETOUR_TIMES && rtt_us >= usual_us + EXTRA_US).then_some(slow)
+        (rtt_us >= usual_us * DETOUR_TIMES && rtt_us >= usual_us + SLOW_EXTRA_US).then_some(slow)
     });
     slow.collect()
 }

@@ -441,3 +441,48 @@ fn what_is_slow_is_a_zone_pair_a_node_or_a_link() {
     // Within its zone there is nothing to compare it with.
     assert_eq!(node.headline(), "c2 is slow to 4 of 5 nodes");
 }
+
+/// Three zones in which each agent, by its name, says what was usual, in milliseconds.
+fn with_an_hour(rtt_ms: f64, usual_ms: impl Fn(&str, &str) -> Option<f64>) -> Mesh {
+    let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c"), ("c2", "c")];
+    nodes.iter().fold(Mesh::new(), |mesh, (from, zone)| {
+        let peers = nodes.iter().filter(|(to, _)| to != from).map(|(to, zone)| {
+            let usual = usual_ms(from, to).map(|usual_ms| usual_ms / 1e3);
+            with(far(to, zone, rtt_ms), "usual_rtt_p50_seconds", json!(usual))
+        });
+        mesh.row(&with(source(from, 300), "zone", json!(zone)), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn what_is_slow_by_its_own_last_hour_is_the_mesh_if_all_links_are() {
+    let mesh = with_an_hour(9.0, |_, _| Some(1.0));
+    assert_eq!(mesh.subjects(), [(Kind::Mesh, "*".into())]);
+    assert_eq!(mesh.headline(), "all links are slow");
+    let verdicts = mesh.verdicts();
+    let evidence = &verdicts[0].evidence;
+    assert!(evidence.contains("on 15 of 15 pairs of nodes they take at least 4 times as long"), "{evidence}");
+    let calm = |usual: &dyn Fn(&str, &str) -> Option<f64>| with_an_hour(9.0, usual).headline();
+    assert_eq!(calm(&|_, _| Some(3.0)), "all well", "three times is not far slower");
+    assert_eq!(calm(&|_, _| None), "all well", "nobody knows what was usual");
+    let within = |from: &str, to: &str| from[..1] == to[..1];
+    assert_eq!(
+        calm(&|from, to| Some(if within(from, to) { 9.0 } else { 1.0 })),
+        "all well",
+        "within zones all is as usual"
+    );
+    assert_eq!(calm(&|from, to| Some(if within(from, to) { 1.0 } else { 9.0 })), "all well", "between zones it is");
+    assert_eq!(
+        calm(&|from, to| Some(if from == "a1" || to == "a1" { 1.0 } else { 9.0 })),
+        "all well",
+        "one node's are slow"
+    );
+}
+
+#[test]
+fn who_says_that_all_is_slow_or_as_usual_is_one_of_two_who_know() {
+    let of = |one: Option<f64>, others: f64| with_an_hour(9.0, |from, _| if from == "b2" { one } else { Some(others) });
+    assert_eq!(of(Some(1.0), 9.0).headline(), "all well");
+    assert_eq!(of(Some(9.0), 1.0).headline(), "all links are slow");
+    assert_eq!(of(None, 1.0).headline(), "all links are slow", "an agent that has just started");
+}

@@ -190,3 +190,23 @@ fn at_short_intervals_a_single_loss_of_ten_minutes_is_not_none() {
     assert!((told.seconds, told.sent) == (600, 60_000) && (1..=2).contains(&told.lost), "{told:?}");
     assert_eq!(Hours::new().read(SLOT).expect("an hour").last_ten(1), None);
 }
+
+#[test]
+fn the_quickest_of_five_minutes_or_more_is_usual() {
+    let hours = hours();
+    let quickest = |hours: &Hours| hours.read(SLOT).expect("an hour").quickest();
+    let mut minute = 0;
+    let mut end = |p50: Option<usize>| {
+        let outcomes = Outcomes { answered: 60 * (minute + 1), lost: 0 };
+        hours.turn(minute, minute + 1, |_| (outcomes, p50.map(|p50| [p50, p50 + 1])));
+        minute += 1;
+        quickest(&hours)
+    };
+    assert_eq!([5, 4, 7, 7].map(|p50| end(Some(p50))), [None; 4]);
+    assert_eq!(end(None), None, "a minute without an answer has no median");
+    assert_eq!([end(Some(6)), end(Some(3)), end(Some(9))], [Some(4), Some(3), Some(3)]);
+    for _ in 0..57 {
+        end(Some(9));
+    }
+    assert_eq!([end(Some(9)), end(Some(9))], [Some(3), Some(9)], "an hour later it is forgotten");
+}

@@ -1,0 +1,54 @@
+//! How a link's round trips compare with those of its own last hour.
+
+/// What is slow takes so many times what is usual. Percentiles are interpolated in the agents'
+/// buckets, which hardly tells 1.1 ms from 2.4 ms.
+pub const SLOW_TIMES: f32 = 4.0;
+/// And so much more than what is usual: racks, bridges and hypervisors differ by less.
+pub const SLOW_EXTRA_US: f32 = 1_000.0;
+
+/// Returns whether a round trip is far longer than what is usual.
+pub fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
+    rtt_us >= usual_us * SLOW_TIMES && rtt_us >= usual_us + SLOW_EXTRA_US
+}
+
+/// How a link's round trips compare with its quickest minute of the last hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Nothing was answered, or what is usual is not known.
+    Unknown = 0,
+    /// They are slow.
+    Slow = 1,
+    /// They are not.
+    Usual = 2,
+}
+
+impl Pace {
+    /// Returns the pace of a median round trip, in seconds as reports have it.
+    pub fn of(rtt_seconds: Option<f64>, usual_seconds: Option<f64>) -> Self {
+        let known = |seconds: Option<f64>| seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
+        let (Some(rtt), Some(usual)) = (known(rtt_seconds), known(usual_seconds)) else { return Self::Unknown };
+        #[expect(clippy::cast_possible_truncation, reason = "bounded by the minimum")]
+        let us = |seconds: f64| (seconds * 1e6).min(f64::from(f32::MAX)) as f32;
+        if is_slow(us(rtt), us(usual)) { Self::Slow } else { Self::Usual }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_slow_from_four_times_and_a_millisecond_more_than_its_quickest_minute() {
+        let pace = |rtt_ms: f64, usual_ms: f64| Pace::of(Some(rtt_ms / 1e3), Some(usual_ms / 1e3));
+        assert_eq!([pace(1.09, 0.1), pace(1.11, 0.1)], [Pace::Usual, Pace::Slow]);
+        assert_eq!([pace(3.9, 1.0), pace(4.1, 1.0), pace(0.1, 1.0)], [Pace::Usual, Pace::Slow, Pace::Usual]);
+    }
+
+    #[test]
+    fn what_is_no_time_says_nothing() {
+        for no_time in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
+            assert_eq!([Pace::of(no_time, Some(1.0)), Pace::of(Some(1.0), no_time)], [Pace::Unknown; 2], "{no_time:?}");
+        }
+        assert_eq!(Pace::of(Some(1e300), Some(1e300)), Pace::Usual);
+    }
+}
