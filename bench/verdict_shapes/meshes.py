@@ -112,8 +112,12 @@ class Mesh:
         self.slow = []  # functions of two nodes: by what a round trip is longer
         self.usual = {}  # what the quickest minute of a report's last hour had, by source and destination
         self.absent = set()  # nodes whose report is not there
+        self.is_missing_told = False  # whether the reports are one document that names those nodes
+        self.faulty = None  # the networks that faults lose packets of; None if the pods' is the only one
         self.lies = []  # functions that change what was measured
+        self.drops = {}  # what agents say of packets that their sockets dropped
         self.cells, self.received, self.ghosts = {}, {}, {}
+        self.node_cells = {}  # of the nodes' network
 
     def of_zone(self, zone):
         return [n for n in self.nodes if self.zone[n] == zone]
@@ -125,17 +129,21 @@ class Mesh:
         """What faults alone lose on a way, of either type of packets."""
         return lost(a, b, self.ways, self.requests, self.replies)
 
+    def losses(self, a, b, network):
+        """What the requests from a to b lose in a network, and their replies."""
+        has_faults = not self.faulty or network in self.faulty
+        there = lost(a, b, [self.base], *([self.ways, self.requests, self.filters] if has_faults else []))
+        back = lost(b, a, [self.base], *([self.ways, self.replies] if has_faults else []))
+        return there, 1 - (1 - back) * (1 - self.late[a]) if a in self.late else back
+
     def measure(self):
         """Draws all probes."""
         rng = self.rng
         arrivals = dict.fromkeys(self.nodes, 0)
         for a in self.nodes:
-            sent, late = self.seconds[a], self.late.get(a, 0.0)
+            sent = self.seconds[a]
             for b in self.peers[a]:
-                there = lost(a, b, [self.base], self.ways, self.requests, self.filters)
-                back = lost(b, a, [self.base], self.ways, self.replies)
-                if late:
-                    back = 1 - (1 - back) * (1 - late)
+                there, back = self.losses(a, b, "pod")
                 arrived = sent - binomial(rng, sent, there)
                 answered = arrived - binomial(rng, arrived, back)
                 # The destination counts in a window of its own.
@@ -146,6 +154,9 @@ class Mesh:
                 for longer in self.slow:
                     rtt += longer(a, b)
                 self.cells[a, b] = sent, sent - answered, rtt
+                if self.faulty:
+                    there, back = self.losses(a, b, "node")
+                    self.node_cells[a, b] = sent, binomial(rng, sent, 1 - (1 - there) * (1 - back)), rtt
         self.received = arrivals
         for lie in self.lies:
             lie(self)
@@ -154,12 +165,14 @@ class Mesh:
     def report(self, a, watchers):
         seconds, count = self.seconds[a], self.received[a]
         recent = {"seconds": float(seconds), "echo_requests_received": count, "echo_replies_sent": count,
-                  **(STARVED if a in self.late else HEALTHY)}
+                  **(self.drops.get(a, STARVED) if a in self.late else HEALTHY)}
         text = ",".join(f'"{key}":{value}' for key, value in recent.items())
         source = (f'{{"node":"{a}","zone":"{self.zone[a]}","version":"0","interval_seconds":1.0,"hour_kept":true,'
                   f'"echo_requests_received":{count},"echo_replies_sent":{count},"members":{len(self.nodes)},'
                   f'"watchers":{watchers[a]},"watchers_missing":0,"peer_list_age_seconds":5.0,"recent":{{{text}}}}}')
         peers = [peer_object(b, self.zone[b], *self.cells[a, b], self.usual[a, b]) for b in self.peers[a]]
+        peers += [peer_object(b, self.zone[b], *self.node_cells[a, b], self.usual[a, b], "node")
+                  for b in self.peers[a] if self.node_cells]
         peers += [peer_object(*ghost) for ghost in self.ghosts.get(a, [])]
         return f'{{"source":{source},"peers":[{",".join(peers)}]}}\n'
 
@@ -169,18 +182,22 @@ class Mesh:
         for peers in self.peers.values():
             for b in peers:
                 watchers[b] += 1
-        return "".join(self.report(a, watchers) for a in self.nodes if a not in self.absent)
+        reports = [self.report(a, watchers) for a in self.nodes if a not in self.absent]
+        if not self.is_missing_told:
+            return "".join(reports)
+        missing = ",".join(f'{{"node":"{node}","error":"timed out"}}' for node in sorted(self.absent))
+        return f'{{"rows":[{",".join(reports)}],"missing":[{missing}],"not_gathered":0}}\n'
 
     def domains_file(self):
         return "".join(f"{node} {domain}\n" for node, domain in self.domain.items())
 
 
-def peer_object(node, zone, sent, lost, rtt, usual=None):
+def peer_object(node, zone, sent, lost, rtt, usual=None, network="pod"):
     got = sent - lost
     p50, p99 = (f"{rtt:.6f}", f"{rtt * 1.5:.6f}") if got else ("null", "null")
     since = FAULT_BEGAN if lost else "null"
     hour = f"{usual:.6f}" if usual else "null"
-    return (f'{{"node":"{node}","zone":"{zone}","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.1",'
+    return (f'{{"node":"{node}","zone":"{zone}","network":"{network}","protocol":"icmp","state":"ready","address":"10.0.0.1",'
             f'"sent":{sent},"received":{got},"lost":{lost},"late":0,"since_unix_seconds":{since},'
             f'"usual_rtt_p50_seconds":{hour},"recent":{{"seconds":'
             f'{sent}.0,"sent":{sent},"received":{got},"lost":{lost},"rtt_p50_seconds":{p50},"rtt_p99_seconds":{p99}}}}}')

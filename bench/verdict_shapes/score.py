@@ -25,13 +25,17 @@ ANY = "any"
 
 
 class Claim:
-    """A verdict that fits: its kind (None is any), its names, and the way that loses: None if both do, or `ANY`."""
+    """A verdict that fits: its kind (None is any), its names, the way that loses (None if both do, or `ANY`), and
+    its network (None is any)."""
 
-    def __init__(self, kind, names=(), way=None, at_most_likely=False):
+    def __init__(self, kind, names=(), way=None, at_most_likely=False, network=None):
         self.kind, self.names, self.way, self.at_most_likely = kind, frozenset(names), way, at_most_likely
+        self.network = network
 
     def fits(self, verdict):
         if self.kind not in (None, verdict["kind"]):
+            return False
+        if self.network not in (None, verdict.get("network")):
             return False
         if self.names != names_in(verdict["subject"]):
             return False

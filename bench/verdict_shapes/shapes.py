@@ -3,7 +3,7 @@
 `SHAPES` has, by name, a title, its cases (keyword arguments of its function) and what the pooled
 judgements must reach. A function draws one mesh of a case, and returns what is expected of its verdicts.
 """
-from meshes import Mesh, one_way
+from meshes import HEALTHY, Mesh, one_way
 from score import ANY, Claim, Expected
 
 SIZES = (12, 30, 100)
@@ -152,12 +152,29 @@ def paths(rng, size, zones, partial, count, loss, by_kind=False):
     return mesh, Expected([PATHS])
 
 
-def node(rng, size, zones, partial, loss, direction, is_absent=False):
+def node(rng, size, zones, partial, loss, direction, is_absent=False, is_missing_told=False):
     mesh = quiet(Mesh(rng, size, zones, partial))
     bad = rng.choice(mesh.nodes)
     if is_absent:
         mesh.absent.add(bad)
+        mesh.is_missing_told = is_missing_told
     return mesh, Expected([bad_node(mesh, bad, loss, direction)], guilty=[bad])
+
+
+def networks(rng, size, zones, partial, loss, faulty, what):
+    """A node, or a link, that is bad in the pods' network, the nodes', or both. If it is bad in both, the
+    nodes' network is the cause."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    mesh.faulty = faulty
+    network = "node" if "node" in faulty else "pod"
+    if what == "node":
+        bad = rng.choice(mesh.nodes)
+        crossing(mesh, [bad], loss)
+        return mesh, Expected([Claim("node", [bad], network=network)], guilty=[bad])
+    a = rng.choice(mesh.nodes)
+    b = rng.choice(mesh.peers[a])
+    ways(mesh, lambda source, to: {source, to} == {a, b}, one_way(loss))
+    return mesh, Expected([Claim("link", [a, b], network=network)])
 
 
 def nodes(rng, size, zones, partial, count, loss):
@@ -184,6 +201,14 @@ def slow_node(rng, size, zones, partial, factor):
     return mesh, Expected([Claim("node", [bad])], guilty=[bad])
 
 
+def slow_link(rng, size, zones, partial, factor):
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    a = rng.choice(mesh.nodes)
+    b = rng.choice(mesh.peers[a])
+    mesh.slow.append(lambda source, to: factor * 0.001 if {source, to} == {a, b} else 0.0)
+    return mesh, Expected([Claim("link", [a, b])], guilty=[a, b])
+
+
 def slow_mesh(rng, size, zones, partial, factor, age):
     """All round trips take longer by so many milliseconds; one in five agents may have just started."""
     mesh = quiet(Mesh(rng, size, zones, partial))
@@ -193,13 +218,24 @@ def slow_mesh(rng, size, zones, partial, factor, age):
     return mesh, Expected([Claim("mesh")])
 
 
-def starved(rng, size, zones, partial, loss):
+def starved(rng, size, zones, partial, loss, has_drops=False):
     mesh = quiet(Mesh(rng, size, zones, partial))
-    mesh.late[rng.choice(mesh.nodes)] = loss
+    bad = rng.choice(mesh.nodes)
+    mesh.late[bad] = loss
+    if has_drops:
+        # In time, but for what its socket had no room for.
+        drops = round(mesh.seconds[bad] * len(mesh.peers[bad]) * loss)
+        mesh.drops[bad] = {**HEALTHY, "receive_queue_drops": drops}
     return mesh, Expected([Claim("agent_starved", mesh.late)], guilty=mesh.late)
 
 
-def two(rng, size, zones, partial, which):
+def light_link(rng, size, zones, partial, loss):
+    """Too little for a verdict, or just enough."""
+    mesh, expected = link(rng, size, zones, partial, loss, "both")
+    return mesh, Expected(allowed=expected.required)
+
+
+def two(rng, size, zones, partial, which, node_loss=0.3):
     """Two faults at once."""
     mesh = quiet(Mesh(rng, size, zones, partial, domains=5))
     required, guilty, all_zones = [], [], rng.sample(sorted(set(mesh.zone.values())), zones)
@@ -226,7 +262,7 @@ def two(rng, size, zones, partial, which):
             guilty.append(name)
         elif fault == "node":
             bad = rng.choice(mesh.nodes)
-            required.append(bad_node(mesh, bad, 0.3))
+            required.append(bad_node(mesh, bad, node_loss))
             guilty.append(bad)
         elif fault == "link":
             a = rng.choice(mesh.nodes)
@@ -373,6 +409,18 @@ SHAPES = {
                                 cases(BIG, (1, 3), which=(("partition", "node"),))),
     "starved": Shape("a starved agent loses 15 % of its replies itself", starved,
                      cases(zones=(1, 3), loss=(0.15,))),
+    "starved-drops": Shape("an agent's socket drops 2 or 15 % of its replies", starved,
+                           cases(zones=(1, 3), loss=(0.02, 0.15), has_drops=(True,))),
+    "node-missing": Shape("a node loses everything, and the mesh says that its report is missing", node,
+                          cases((3, 6, 12, 30, 100), loss=(1.0,), direction=("both",), is_absent=(True,), is_missing_told=(True,))),
+    "networks": Shape("a node or link loses in the pods' network, the nodes', or both", networks,
+                      cases((6, 12, 30), loss=(0.3, 1.0), faulty=(("pod",), ("node",), ("pod", "node")), what=("node", "link"))),
+    "networks-light": Shape("a node loses 5 or 10 % in the pods' network, the nodes', or both", networks,
+                            cases((12, 30), loss=(0.05, 0.1), faulty=(("pod",), ("node",), ("pod", "node")), what=("node",))),
+    "slow-link": Shape("a link is slow by 6 or 20 ms", slow_link, cases(zones=(1, 3), factor=(6, 20))),
+    "link-light": Shape("a link loses 5 or 8 %", light_link, cases((6, 12, 30), zones=(1, 3), loss=(0.05, 0.08))),
+    "partition-and-lossy-node": Shape("a partition, and a node that loses 70 % in its group", two,
+                                      cases(BIG, (1, 3), which=(("partition", "node"),), node_loss=(0.7,))),
     "liars-two": Shape("two agents say that they lose everything to one node", liar,
                        cases(zones=(1, 3), says=("it is this one",), count=(2,))),
     "liars-three": Shape("three agents do", liar, cases((30, 100), (1, 3), says=("it is this one",), count=(3,))),

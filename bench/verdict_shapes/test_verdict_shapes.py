@@ -80,7 +80,7 @@ class Shapes(unittest.TestCase):
                 drawn, expected = shape.draw(random.Random(name), **case)
                 drawn.measure()
                 self.assertEqual(len(drawn.nodes), case["size"], name)
-                ideal = [verdict(claim.kind, " ".join(claim.names) or "*") for claim in expected.required]
+                ideal = [verdict(claim.kind, " ".join(claim.names) or "*", network=claim.network) for claim in expected.required]
                 result = scored(ideal, expected, drawn)
                 self.assertEqual(result, {"innocent": False, "right": True, "exact": True}, name)
                 self.assertTrue(expected.required or not expected.guilty or name.startswith(("liar", "policy")), name)
