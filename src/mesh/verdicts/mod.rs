@@ -76,6 +76,15 @@ pub enum OfNetwork {
     Node,
 }
 
+/// The protocol of a verdict's probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OfProtocol {
+    /// ICMP: IPv4 and IPv6 of one network are judged together.
+    #[default]
+    Icmp,
+}
+
 /// How certain a verdict is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -128,6 +137,9 @@ pub struct Verdict {
     pub direction: Direction,
     /// In which network.
     pub network: OfNetwork,
+    /// By which probes.
+    #[serde(default)]
+    pub protocol: OfProtocol,
     /// One sentence with the figures.
     pub evidence: String,
     /// Since when, in Unix seconds; `None` where that is not known.

@@ -8,7 +8,7 @@ use super::direction::{Direction, Way, Ways};
 use super::pairs::{Pair, Scope, Tally};
 use super::slow::Slow;
 use super::subject;
-use super::{Confidence, Kind, OfNetwork, Severity, Verdict, agents, search};
+use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, search};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 
@@ -29,6 +29,7 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
         severity: Severity::Info,
         direction: Direction::Both,
         network: if network == Network::Node { OfNetwork::Node } else { OfNetwork::Pod },
+        protocol: OfProtocol::Icmp,
         evidence: String::new(),
         since_unix_seconds: None,
         is_loss: false,

@@ -1,13 +1,11 @@
 //! What a verdict is about, in at most 128 bytes, and its identity.
 
-use super::{OfNetwork, Verdict};
+use super::{OfNetwork, OfProtocol, Verdict};
 
 /// Bytes of a subject: a label value that a time-series database takes, and a line of a table.
 const SUBJECT_BYTES_MAX: usize = 128;
 /// Digits of the hash at the end of a name that is cut.
 const CUT_DIGITS: usize = 8;
-/// The protocol of all probes: IPv4 and IPv6 of one network are judged together.
-const PROTOCOL: &str = "icmp";
 
 /// Returns the subject of a node or zone.
 pub fn of_one(name: &str) -> String {
@@ -32,7 +30,10 @@ pub fn id(verdict: &Verdict) -> String {
         OfNetwork::Pod => "pod",
         OfNetwork::Node => "node",
     };
-    format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, PROTOCOL]))
+    let protocol = match verdict.protocol {
+        OfProtocol::Icmp => "icmp",
+    };
+    format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, protocol]))
 }
 
 /// Cuts what is longer, and puts a hash of the whole in its place, so that two names that begin
