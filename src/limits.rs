@@ -408,7 +408,7 @@ pub const DOMAIN_PATTERNS_MAX: usize = 500;
 /// others take 780 KB, of which their cells are 718.
 pub const MESH_BYTES_MAX: usize = 900_000;
 /// Bytes that judging takes for each node, counted into those above.
-pub const MESH_JUDGED_BYTES_PER_NODE: usize = 68;
+pub const MESH_JUDGED_BYTES_PER_NODE: usize = 72;
 /// From which age on a canary's list of peers is told to be old: above [`WATCH_SILENCE`], after which a list is confirmed anew also
 /// where nothing in the cluster changes.
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);

@@ -77,30 +77,41 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Returns the causes of losses between these nodes, the lower number first, in these zones.
-    pub fn touching(&self, nodes: (u16, u16), zones: (u8, u8)) -> impl Iterator<Item = (usize, &Finding)> {
-        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(finding.culprit, nodes, zones))
+    /// Returns the causes of losses between these nodes, the lower number first.
+    pub fn touching<'a>(
+        &'a self,
+        scope: &'a Scope<'_>,
+        nodes: (u16, u16),
+    ) -> impl Iterator<Item = (usize, &'a Finding)> {
+        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.culprit, nodes))
     }
 
     /// Returns the causes of losses of this pair.
-    pub fn of_pair(&self, scope: &Scope<'_>, pair: &Pair) -> impl Iterator<Item = (usize, &Finding)> {
-        self.touching((pair.a, pair.b), (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone))
+    #[inline]
+    pub fn of_pair<'a>(&'a self, scope: &'a Scope<'_>, pair: &Pair) -> impl Iterator<Item = (usize, &'a Finding)> {
+        self.touching(scope, (pair.a, pair.b))
     }
 
-    /// Returns whether a cause touches this pair.
-    pub fn touches_pair(&self, scope: &Scope<'_>, culprit: Culprit, pair: &Pair) -> bool {
-        let zones = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
-        self.touches(culprit, (pair.a, pair.b), zones)
+    /// Returns whether any cause touches this pair.
+    #[inline]
+    pub fn explain(&self, scope: &Scope<'_>, pair: &Pair) -> bool {
+        self.found.iter().any(|finding| self.touches(scope, finding.culprit, (pair.a, pair.b)))
     }
 
-    /// Returns whether a cause touches the link between these nodes, the lower number first, in
-    /// these zones.
-    pub fn touches(&self, culprit: Culprit, (a, b): (u16, u16), zones: (u8, u8)) -> bool {
+    /// Returns whether a cause touches the link between these nodes, the lower number first.
+    #[inline]
+    pub fn touches(&self, scope: &Scope<'_>, culprit: Culprit, (a, b): (u16, u16)) -> bool {
+        let zones = || (scope.zone(a), scope.zone(b));
         match culprit {
             Culprit::Node(node) => node == a || node == b,
-            Culprit::Zones(low, high) => (low, high) == (zones.0.min(zones.1), zones.0.max(zones.1)),
-            Culprit::Zone(zone, inside) if zones.0 == zones.1 => inside && zone == zones.0,
-            Culprit::Zone(zone, _) => zone == zones.0 || zone == zones.1,
+            Culprit::Zones(low, high) => {
+                let (one, other) = zones();
+                (low, high) == (one.min(other), one.max(other))
+            }
+            Culprit::Zone(zone, inside) => match zones() {
+                (one, other) if one == other => inside && zone == one,
+                (one, other) => zone == one || zone == other,
+            },
             Culprit::Domain(domain, extent) => match self.domains_of(a, b) {
                 (one, other) if one == other => domain == one && extent != Extent::Outside,
                 (one, other) => (domain == one || domain == other) && extent != Extent::Inside,

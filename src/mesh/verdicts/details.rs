@@ -71,14 +71,17 @@ impl Moments {
 /// The figures of all culprits, in their order.
 pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
+    // In most meshes one network is.
+    if !scope.matrix.is_measured(scope.network) {
+        return details;
+    }
     let count = |[all, losing]: &mut [u32; 2], tally: Tally| {
         *all += u32::from(tally.probes > 0);
         *losing += u32::from(tally.lost > 0);
     };
-    let zones = |a: u16, b: u16| (scope.matrix.get(a).zone, scope.matrix.get(b).zone);
     scope.each_pair(|pair| {
-        let is_told = is_told(findings, (pair.a, pair.b), zones(pair.a, pair.b));
-        for (index, finding) in findings.touching((pair.a, pair.b), zones(pair.a, pair.b)) {
+        let is_told = is_told(findings, scope, (pair.a, pair.b));
+        for (index, finding) in findings.of_pair(scope, pair) {
             if is_told && is_of_all(finding.culprit) {
                 continue;
             }
@@ -101,8 +104,8 @@ pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            let is_told = is_told(findings, pair, zones(pair.0, pair.1));
-            for (index, finding) in findings.touching(pair, zones(pair.0, pair.1)) {
+            let is_told = is_told(findings, scope, pair);
+            for (index, finding) in findings.touching(scope, pair) {
                 if !is_told || !is_of_all(finding.culprit) {
                     details[index].since.add(since);
                 }
@@ -119,8 +122,8 @@ const fn is_of_all(culprit: Culprit) -> bool {
 }
 
 /// Returns whether a cause that does not touch all links touches this one.
-fn is_told(findings: &Findings, pair: (u16, u16), zones: (u8, u8)) -> bool {
-    findings.touching(pair, zones).any(|(_, finding)| !is_of_all(finding.culprit))
+fn is_told(findings: &Findings, scope: &Scope<'_>, pair: (u16, u16)) -> bool {
+    findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding.culprit))
 }
 
 #[cfg(test)]

@@ -143,8 +143,8 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     // What the others are to blame for is not told apart: it widens the errors.
     let others = |other: u16| -> f64 {
         let pair = (node.min(other), node.max(other));
-        let zones = (scope.matrix.get(node).zone, scope.matrix.get(other).zone);
-        let rates = findings.touching(pair, zones).filter(|(_, finding)| finding.culprit != Culprit::Node(node));
+        let touching = findings.touching(scope, pair);
+        let rates = touching.filter(|(_, finding)| finding.culprit != Culprit::Node(node));
         let rates = rates.map(|(_, finding)| finding);
         rates.map(|finding| finding.rate).sum()
     };

@@ -38,8 +38,9 @@ const PATH_LINKS_OF_NODE: f64 = 0.5;
 /// How many causes that are zones or domains are explained once more without.
 const ZONE_TRIALS_MAX: usize = 4;
 
-// And 20 bytes: what is left of a row in a walk, whether it is evidence, its group and its domain.
-const _: () = assert!(size_of::<NodeSum>() + 19 <= MESH_JUDGED_BYTES_PER_NODE);
+// And 24 bytes: what is left of a row in a walk, whether it is evidence, its zone, group and domain, and which of its peers
+// probe it.
+const _: () = assert!(size_of::<NodeSum>() + 24 <= MESH_JUDGED_BYTES_PER_NODE);
 
 /// An explanation, and what it is worth.
 struct Explanation {
@@ -52,15 +53,15 @@ struct Explanation {
 /// over all cells for each cause of each hypothesis.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let first = search::first(scope);
-    if first.all.lost == 0 {
+    let whole = first.all();
+    if whole.lost == 0 {
         return Findings::default();
     }
     let costs = Costs::of_mesh(scope, &first);
-    let all = first.all.tally();
+    let (all, pairs) = (whole.tally(), whole.pairs);
     let least = search::without_the_worst(&first);
     // If all links have a node in common, that node and the mesh cannot be told apart.
-    let is_star = first.nodes.iter().any(|node| node.sum.pairs == first.all.pairs);
-    let pairs = first.all.pairs;
+    let is_star = first.nodes.iter().any(|node| node.sum.pairs == pairs);
     drop(first);
     let groups = groups::find(scope);
     let search = Search { scope, costs: &costs, groups: &groups, pairs };
@@ -82,17 +83,21 @@ pub fn search(scope: &Scope<'_>) -> Findings {
             (better(calm, better(with(Hypothesis::Alike, all), alike)), credit)
         }
     };
+    let mut rest_of_paths = None;
     if !is_star && may_be_paths(&search, &best) {
         let paths = with(Hypothesis::Paths, least);
-        if is_path(scope, &paths) {
+        let (rest, links) = rest(scope, &paths.findings, paths.shared);
+        if is_path(&rest, &links) {
             best = better(best, paths);
+            rest_of_paths = Some(rest);
         }
     }
     let Explanation { mut findings, shared, credit } = best;
     if shared.rate <= CALM.1 && shared.of != Hypothesis::Paths {
         return findings;
     }
-    let rest = rest(scope, &findings, shared);
+    let known = rest_of_paths.filter(|_| shared.of == Hypothesis::Paths);
+    let rest = known.unwrap_or_else(|| rest(scope, &findings, shared).0);
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
     let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
     if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
@@ -124,25 +129,20 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
         Explanation { findings, shared, credit }
     };
     let mut best = explain(shared, &|_| false);
-    // Each trial begins with what is known of the shared rate.
-    let trial = |best: &Explanation, is_banned: &dyn Fn(Culprit) -> bool| {
-        Some(explain(best.shared, is_banned)).filter(|trial| trial.credit > best.credit)
-    };
-    // A domain that is taken early and dropped later can lead the search astray. Those that stay
-    // are tried below.
+    // Each trial begins with what is known of the shared rate. A domain that is taken early and dropped
+    // later can lead the search astray. Those that stay are tried below.
     let is_domain = |culprit: Culprit| matches!(culprit, Culprit::Domain(..));
     let found = &best.findings.found;
     let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.culprit));
-    if may_be_astray
-        && !search.scope.matrix.domains().is_empty()
-        && let Some(other) = trial(&best, &is_domain)
-    {
-        best = other;
+    if may_be_astray && !search.scope.matrix.domains().is_empty() {
+        let other = explain(best.shared, &is_domain);
+        best = better(best, other);
     }
-    if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit))
-        && let Some(other) = trial(&best, &is_of_zones)
-    {
-        return other;
+    if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit)) {
+        let other = explain(best.shared, &is_of_zones);
+        if other.credit > best.credit {
+            return other;
+        }
     }
     let mut tried = 0;
     while tried < ZONE_TRIALS_MAX
@@ -150,7 +150,8 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     {
         tried += 1;
         banned.push(zones);
-        if let Some(other) = trial(&best, &|culprit| banned.contains(&culprit)) {
+        let other = explain(best.shared, &|culprit| banned.contains(&culprit));
+        if other.credit > best.credit {
             (best, tried) = (other, tried - 1);
         } else {
             banned.pop();
@@ -186,15 +187,16 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
     if may_be_own { alike.max(own()) } else { alike }
 }
 
-/// Returns what no cause touches.
-fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> Rest {
-    let mut rest = Rest::default();
+/// Returns what no cause touches, and how many links of each node are on a bad path.
+fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
+    let (mut rest, mut links) = (Rest::default(), vec![0; scope.matrix.node_count()]);
     scope.each_pair(|pair| {
-        if findings.of_pair(scope, pair).next().is_none() {
-            shared.add(&mut rest, pair);
+        if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
+            links[usize::from(pair.a)] += 1;
+            links[usize::from(pair.b)] += 1;
         }
     });
-    rest
+    (rest, links)
 }
 
 /// Returns whether as many links may be on a bad path as must be. Those of a cause that explains
@@ -206,14 +208,17 @@ fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
     let mut of_causes = vec![(0.0, 0_u32); found.len()];
     search.scope.each_pair(|pair| {
         let mut touching = best.findings.of_pair(search.scope, pair);
-        let is_on_path = if_paths.explains(pair) > 0.0;
+        let by_path = if_paths.explains(pair);
+        let is_on_path = u32::from(by_path > 0.0);
         match (touching.next(), touching.next()) {
             (Some((place, finding)), None) => {
                 let (nats, of_cause) = &mut of_causes[place];
-                *nats += if_paths.likelihood_on_path(pair) - likelihood_below(iter::once(finding), best.shared, pair);
-                *of_cause += u32::from(is_on_path);
+                let both = pair.both();
+                let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
+                *nats += on_path - likelihood_below(iter::once(finding), best.shared, pair);
+                *of_cause += is_on_path;
             }
-            _ => links += u32::from(is_on_path),
+            _ => links += is_on_path,
         }
     });
     let better =
@@ -223,20 +228,9 @@ fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
 }
 
 /// Returns whether links on bad paths are many, and spread over nodes.
-fn is_path(scope: &Scope<'_>, paths: &Explanation) -> bool {
-    let (mut rest, mut links) = (Rest::default(), 0_u32);
-    let mut of_node = vec![0_u32; scope.matrix.node_count()];
-    let mut count = |pair: &Pair| {
-        links += 1;
-        of_node[usize::from(pair.a)] += 1;
-        of_node[usize::from(pair.b)] += 1;
-    };
-    scope.each_pair(|pair| {
-        if paths.findings.of_pair(scope, pair).next().is_none() && paths.shared.add(&mut rest, pair) {
-            count(pair);
-        }
-    });
-    let most = of_node.into_iter().max().unwrap_or_default();
+fn is_path(rest: &Rest, of_nodes: &[u32]) -> bool {
+    let links = of_nodes.iter().sum::<u32>() / 2;
+    let most = of_nodes.iter().copied().max().unwrap_or_default();
     links >= PATH_LINKS_MIN
         && f64::from(most) <= f64::from(links) * PATH_LINKS_OF_NODE
         && f64::from(rest.cells[1]) >= f64::from(rest.cells[0]) * PATH_SHARE_MIN

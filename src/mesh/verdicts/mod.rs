@@ -38,7 +38,7 @@ use agents::Standing;
 use causes::{Culprit, Finding, Findings};
 use details::Detail;
 use networks::Found;
-use pairs::{Scope, Tally};
+use pairs::{Index, Scope, Tally};
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -157,7 +157,7 @@ pub struct Verdict {
 
 /// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 68 bytes per node, 320 per zone pair and 72 per domain at a time, and some walks over all cells.
+/// Takes 72 bytes per node, 320 per zone pair and 72 per domain at a time, and some walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
@@ -198,7 +198,8 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
 
 fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings });
+    let index = &Index::of(matrix, standings);
+    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings, index });
     let [pods, nodes] = &scopes;
     let [of_pods, of_nodes] = scopes.each_ref().map(|scope| {
         let findings = if matrix.is_measured(scope.network) { loss::search(scope) } else { Findings::default() };
@@ -325,9 +326,8 @@ fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Ve
             let (detail, unexplained) = &mut known[place];
             detail.to = detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
             detail.sources[0] += 1;
-            let zones = (matrix.get(source).zone, matrix.get(cell.peer()).zone);
             let pair = (source.min(cell.peer()), source.max(cell.peer()));
-            *unexplained += u32::from(findings.touching(pair, zones).next().is_none());
+            *unexplained += u32::from(findings.touching(scope, pair).next().is_none());
         }
     }
     for (node, (detail, unexplained)) in missing.iter().zip(&known) {

@@ -94,7 +94,7 @@ fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
     match narrow {
         Culprit::Link(a, b) if is_wide => {
             let findings = Findings { domains: Arc::clone(scope.matrix.domains()), ..Findings::default() };
-            findings.touches(wide, (a, b), (scope.matrix.get(a).zone, scope.matrix.get(b).zone))
+            findings.touches(scope, wide, (a, b))
         }
         _ => wide == narrow,
     }

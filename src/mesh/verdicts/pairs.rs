@@ -15,6 +15,7 @@ pub struct Tally {
 
 impl Tally {
     /// Both together.
+    #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { probes: self.probes + other.probes, lost: self.lost + other.lost }
@@ -55,6 +56,7 @@ pub struct Pair {
 
 impl Pair {
     /// Both directions together: either loses what is lost on either way.
+    #[inline]
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)
     }
@@ -98,10 +100,48 @@ pub struct Scope<'a> {
     pub network: Network,
     /// Which of its nodes' figures are evidence.
     pub standings: &'a [Standing],
+    /// What every walk looks up.
+    pub index: &'a Index,
+}
+
+/// What every walk looks up of nodes and pairs. The matrix has it as well, but strewn over more memory than a
+/// processor's caches hold, and then it is looked up in no order.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// The zone of each node.
+    zones: Vec<u8>,
+    /// A bit for each peer of each node, in the order of a walk: whether that peer probes the node, too. Nothing if
+    /// there are more than 32 per node: such a mesh is small, and most peers do.
+    met: Vec<u32>,
+}
+
+impl Index {
+    /// Returns that of a mesh. Takes 5 bytes per node.
+    pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
+        let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
+        // Cells of all networks count, so any network will do.
+        let scope = Scope { matrix, network: Network::Pod, standings, index: &Self::default() };
+        scope.each_peer(|_, _, _, back| {
+            if let Some(word) = met.get_mut(peers / 32) {
+                *word |= u32::from(!back.is_empty()) << (peers % 32);
+            }
+            peers += 1;
+        });
+        if peers > met.len() * 32 {
+            met = Vec::new();
+        }
+        Self { zones: matrix.numbers().map(|node| matrix.get(node).zone).collect(), met }
+    }
+
+    /// Returns whether the peer at this place of a walk may probe the node, too.
+    fn may_be_met(&self, place: usize) -> bool {
+        self.met.get(place / 32).is_none_or(|word| word >> (place % 32) & 1 == 1)
+    }
 }
 
 impl<'a> Scope<'a> {
     /// A node's cells that count.
+    #[inline]
     pub fn cells(&self, node: u16) -> &'a [Cell] {
         let sound = self.standings[usize::from(node)] == Standing::Sound;
         if sound { self.matrix.cells(node) } else { &[] }
@@ -109,6 +149,19 @@ impl<'a> Scope<'a> {
 
     /// Calls `visit` with each pair. Takes 16 bytes per node.
     pub fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
+        self.each_peer(|node, peer, there, back| {
+            // Whoever comes first visits the pair.
+            if (peer > node || back.is_empty())
+                && let Some(pair) = self.pair(node, peer, there, back)
+            {
+                visit(&pair);
+            }
+        });
+    }
+
+    /// Calls `visit` with each node and each peer of it, its cells of the peer, and the peer's of it.
+    fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
+        let mut places = 0..;
         // Rows are in the order of their peers, and `node` rises: of each row what is behind `node` is left.
         let mut left: Vec<&[Cell]> = self.matrix.numbers().map(|node| self.cells(node)).collect();
         for node in self.matrix.numbers() {
@@ -120,19 +173,17 @@ impl<'a> Scope<'a> {
                 if !self.standings[usize::from(peer)].is_evidence_of_others() {
                     continue;
                 }
-                let theirs = &mut left[usize::from(peer)];
-                while let [first, behind @ ..] = theirs
-                    && first.peer() < node
-                {
-                    *theirs = behind;
+                let mut back: &[Cell] = &[];
+                if places.next().is_some_and(|place| self.index.may_be_met(place)) {
+                    let theirs = &mut left[usize::from(peer)];
+                    while let [first, behind @ ..] = theirs
+                        && first.peer() < node
+                    {
+                        *theirs = behind;
+                    }
+                    back = &theirs[..run(theirs, node)];
                 }
-                let back = &theirs[..run(theirs, node)];
-                // Whoever comes first visits the pair.
-                if (peer > node || back.is_empty())
-                    && let Some(pair) = self.pair(node, peer, there, back)
-                {
-                    visit(&pair);
-                }
+                visit(node, peer, there, back);
             }
         }
     }
@@ -161,32 +212,41 @@ impl<'a> Scope<'a> {
         }
     }
 
+    #[inline]
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
-        let (mut codes, mut paces) = ([0_u16; 2], 0);
+        // Of IPv4 and of IPv6.
+        let (mut codes, mut paces) = ((0_u16, 0_u16), 0);
+        // 0 is none, and so the largest.
+        let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
         let mut tally = |cells: &[Cell]| {
             let mut sum = Tally::default();
             for cell in cells.iter().filter(|cell| cell.network() == self.network) {
                 sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
-                let held = &mut codes[usize::from(cell.is_over_ipv6())];
-                // 0 is none, and so the largest.
-                *held = held.wrapping_sub(1).min(cell.rtt_code().wrapping_sub(1)).wrapping_add(1);
                 paces |= cell.pace() as u8;
+                if cell.is_over_ipv6() {
+                    codes.1 = lower(codes.1, cell.rtt_code());
+                } else {
+                    codes.0 = lower(codes.0, cell.rtt_code());
+                }
             }
             sum
         };
+        let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
         let (there, back) = (tally(there), tally(back));
-        let rtt_code = codes[0].max(codes[1]);
-        let pair = if node < peer {
-            Pair { a: node, b: peer, there, back, rtt_code, paces }
-        } else {
-            Pair { a: peer, b: node, there: back, back: there, rtt_code, paces }
-        };
+        let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces };
         (pair.both().probes > 0).then_some(pair)
     }
 
     /// The place of a zone pair among all, whichever comes first.
+    #[inline]
     pub fn zone_place(&self, pair: &Pair) -> usize {
-        zone_place(self.matrix.get(pair.a).zone, self.matrix.get(pair.b).zone)
+        zone_place(self.zone(pair.a), self.zone(pair.b))
+    }
+
+    /// A node's zone.
+    #[inline]
+    pub fn zone(&self, node: u16) -> u8 {
+        self.index.zones[usize::from(node)]
     }
 
     /// How many zone pairs there are.
@@ -197,12 +257,14 @@ impl<'a> Scope<'a> {
 }
 
 /// The place of a zone pair in a triangle.
+#[inline]
 pub fn zone_place(a: u8, b: u8) -> usize {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
 }
 
 /// How many cells at the front are of this peer: its protocols and networks.
+#[inline]
 fn run(cells: &[Cell], peer: u16) -> usize {
     cells.iter().take_while(|cell| cell.peer() == peer).count()
 }

@@ -87,7 +87,9 @@ pub fn gain(lost: u32, probes: u32, expected: f64) -> f64 {
 pub fn likelihood(lost: u32, probes: u32, expected: f64) -> f64 {
     // Neither is certain.
     let expected = expected.clamp(1e-6, 1.0 - 1e-4);
-    f64::from(lost) * expected.ln() + f64::from(probes.saturating_sub(lost)) * (1.0 - expected).ln()
+    let of_answered = f64::from(probes.saturating_sub(lost)) * (1.0 - expected).ln();
+    // Most pairs lose nothing, and logarithms are what takes the time.
+    if lost == 0 { of_answered } else { f64::from(lost) * expected.ln() + of_answered }
 }
 
 #[cfg(test)]

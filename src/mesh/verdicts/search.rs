@@ -71,7 +71,7 @@ impl Costs {
             domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
             // Each node is in one group or another.
             partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
-            link: CERTAINTY + logarithm(first.all.pairs as usize),
+            link: CERTAINTY + logarithm(first.all().pairs as usize),
         }
     }
 
@@ -108,8 +108,6 @@ pub struct Search<'s, 'm> {
 
 /// The sums of all pairs that no cause touches yet.
 pub struct Weighed {
-    /// All of them.
-    pub all: Sum,
     /// By node.
     pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
@@ -168,7 +166,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
 /// pairs, one zone pair's, one domain's or one link is taken out. In a mesh of three nodes a bad one is in two
 /// pairs of three, and all pairs together would hide it.
 pub fn without_the_worst(first: &Weighed) -> Tally {
-    let all = first.all.tally();
+    let all = first.all().tally();
     // The first sums are of nodes in no domain.
     let of_domains = first.domains.iter().skip(1).flat_map(|sums| [&sums.outside, &sums.inside]);
     let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).chain(of_domains);
@@ -181,27 +179,38 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
     let scope = search.scope;
     let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
-    let (all, partition) = (Sum::default(), Sum::default());
+    let partition = Sum::default();
     let domains = vec![domains::Sums::default(); scope.matrix.domain_count()];
     let links = Vec::new();
-    let mut weighed = Weighed { all, nodes, zones, domains, partition, links, are_more_links: false };
+    let mut weighed = Weighed { nodes, zones, domains, partition, links, are_more_links: false };
     scope.each_pair(|pair| {
-        if findings.of_pair(scope, pair).next().is_none() {
+        if !findings.explain(scope, pair) {
             let piece = Piece::of(search, shared, pair);
-            weighed.change(search, pair, &piece, (Sum::add, NodeSum::add));
+            weighed.change(search, pair, &piece, Sum::add, NodeSum::add);
             weighed.keep_link(piece.nats, pair);
         }
     });
     weighed
 }
 
-/// How a pair changes its sums: it is added, or taken out.
-type Change = (fn(&mut Sum, &Sum), fn(&mut NodeSum, &NodeSum));
-
 impl Weighed {
-    fn change(&mut self, search: &Search<'_, '_>, pair: &Pair, piece: &Piece, (of_all, of_node): Change) {
+    /// All of them: each pair is of one pair of zones.
+    pub fn all(&self) -> Sum {
+        let mut all = Sum::default();
+        self.zones.iter().for_each(|zones| all.add(zones));
+        all
+    }
+
+    /// Adds a pair to its sums, or takes it out.
+    fn change(
+        &mut self,
+        search: &Search<'_, '_>,
+        pair: &Pair,
+        piece: &Piece,
+        of_all: impl Fn(&mut Sum, &Sum),
+        of_node: impl Fn(&mut NodeSum, &NodeSum),
+    ) {
         let sum = Sum::of(piece);
-        of_all(&mut self.all, &sum);
         of_all(&mut self.zones[search.scope.zone_place(pair)], &sum);
         domains::of_pair(&mut self.domains, search.scope, pair, |of_domain| of_all(of_domain, &sum));
         if is_across(search.groups, pair.a, pair.b) {
@@ -231,8 +240,8 @@ impl Weighed {
     /// that takes a walk over all pairs, and all sums have to be made anew.
     fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Culprit, shared: Shared) -> bool {
         let take = |pair: &Pair| {
-            if before.of_pair(search.scope, pair).next().is_none() {
-                self.change(search, pair, &Piece::of(search, shared, pair), (Sum::take, NodeSum::take));
+            if !before.explain(search.scope, pair) {
+                self.change(search, pair, &Piece::of(search, shared, pair), Sum::take, NodeSum::take);
             }
         };
         match new {
@@ -240,7 +249,7 @@ impl Weighed {
             Culprit::Link(a, b) => search.scope.pair_of(a, b).iter().for_each(take),
             _ => return false,
         }
-        self.links.retain(|(_, pair)| !before.touches_pair(search.scope, new, pair));
+        self.links.retain(|(_, pair)| !before.touches(search.scope, new, (pair.a, pair.b)));
         !self.links.is_empty() || !self.are_more_links
     }
 }
@@ -297,6 +306,7 @@ impl NodeSum {
         }
     }
 
+    #[inline]
     fn add(&mut self, other: &Self) {
         self.sum.add(&other.sum);
         self.own = self.own.plus(other.own);
@@ -372,6 +382,7 @@ impl Sum {
     }
 
     /// Adds what another sum has.
+    #[inline]
     pub fn add(&mut self, other: &Self) {
         self.probes += other.probes;
         self.lost += other.lost;
@@ -441,8 +452,8 @@ fn node_or_wide(
     let (worth, is_uneven) = sum.worth(shared);
     let nats = worth - search.costs.of(culprit) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
     let is_worth = nats > 0.0 && sum.rate() >= shared.rate + RATE_MIN;
-    let is_wide = sum.is_spread() && (silent || nats > sum.as_links.into());
-    (is_worth && by_reports.unwrap_or(is_wide)).then(|| Finding {
+    let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
+    (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
         culprit,
         score: nats,
         rate: sum.rate(),

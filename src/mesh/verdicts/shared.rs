@@ -126,6 +126,9 @@ impl Shared {
     /// itself. Both take the same two flows if a flow is an ordered pair of addresses, and then one
     /// bad path is one coincidence. They take four if requests and replies are hashed apart.
     pub fn explains(&self, pair: &Pair) -> f64 {
+        if self.of != Hypothesis::Paths {
+            return 0.0;
+        }
         let together = self.by_path(pair.both());
         if pair.is_measured_twice() {
             together.max(self.by_path(pair.there) + self.by_path(pair.back))
@@ -136,19 +139,14 @@ impl Shared {
 
     /// Returns the logarithm of how likely a pair's losses are if no cause touches it.
     pub fn likelihood(&self, pair: &Pair) -> f64 {
-        let even = self.likelihood_on_path(pair);
+        let both = pair.both();
+        let even = likelihood(both.lost, both.probes, self.rate) + self.explains(pair);
         if self.of == Hypothesis::Paths {
             let cells = u8::from(pair.there.probes > 0) + u8::from(pair.back.probes > 0);
             even + f64::from(cells) * (1.0 - self.path_share).ln()
         } else {
             even
         }
-    }
-
-    /// Returns the same without what it costs a cell that others are on a bad path.
-    pub fn likelihood_on_path(&self, pair: &Pair) -> f64 {
-        let both = pair.both();
-        likelihood(both.lost, both.probes, self.rate) + self.explains(pair)
     }
 
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.
