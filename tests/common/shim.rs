@@ -1,5 +1,6 @@
 //! The C shim, built with `cc` and the host's libc: the same program as the plain binary.
 
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -15,6 +16,9 @@ pub fn shim() -> &'static Path {
         let shim = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kube-canary-shim-{}", std::process::id()));
         let mut cc = cc();
         cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&shim);
+        // Not CFLAGS, which the build scripts of dependencies read.
+        let flags = std::env::var("KUBE_CANARY_TEST_CFLAGS").unwrap_or_default();
+        cc.args(flags.split_whitespace());
         cc.arg(format!("{SOURCE}/c-shim/main.c")).arg(archive()).args(["-lm", "-ldl", "-lpthread"]);
         succeed(&mut cc);
         shim
@@ -28,8 +32,12 @@ pub fn cc() -> Command {
 
 /// The crate as a static library; what it depends on is compiled already.
 fn archive() -> PathBuf {
+    // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
     let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
-    let target_directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target directory");
+    let above = directory.parent().expect("a profile's directory lies in another");
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let triple = Some(name(above)).filter(|name| name.starts_with(ARCH) && name.contains("-linux-"));
+    let target_directory = if triple.is_some() { above.parent().expect("a triple is a target's") } else { above };
     let mut cargo = Command::new(env!("CARGO"));
     // What cargo tells the tests of their package. Build scripts of dependencies look at some of it, and would be run anew,
     // with all that depends on them compiled anew.
@@ -46,11 +54,9 @@ fn archive() -> PathBuf {
         .current_dir(SOURCE)
         .args(["rustc", "--lib", "--crate-type", "staticlib", "--offline", "--quiet", "--target-dir"])
         .arg(target_directory);
-    // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
-    let below: Vec<_> = directory.strip_prefix(target_directory).expect("below the target directory").iter().collect();
-    let profile = below.last().and_then(|name| name.to_str()).expect("a profile's directory");
-    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
-    if let [triple, _] = below[..] {
+    let profile = name(directory);
+    cargo.args(["--profile", if profile == "debug" { "dev" } else { &profile }]);
+    if let Some(triple) = triple {
         cargo.arg("--target").arg(triple);
     }
     let features = [
