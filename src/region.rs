@@ -50,12 +50,8 @@ impl<T> Mapping<T> {
         // A smaller mapping would be written beyond its end: the capacity is what all bounds are
         // checked against.
         let Ok(layout) = Layout::array::<T>(capacity) else { panic!("capacity overflow: {capacity} elements") };
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-        // SAFETY: a new mapping anywhere; nothing else is touched.
-        let start = unsafe { libc::mmap(null_mut(), layout.size(), access, kind, -1, 0) };
-        let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
-        Self { start: start.unwrap_or_else(|| handle_alloc_error(layout)), capacity }
+        let start = map(layout.size()).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { start: start.cast(), capacity }
     }
 
     const fn bytes(&self) -> usize {
@@ -91,7 +87,36 @@ impl<T> Mapping<T> {
     }
 }
 
-fn page_bytes() -> usize {
+/// Maps so many bytes, all zero, for nobody else; none where the system has no room.
+pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping anywhere; nothing else is touched.
+    let start = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
+    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// It is a whole one of [`map`] or [`resize`], has so many bytes, and nobody uses it afterwards.
+pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(start.cast(), bytes) };
+}
+
+/// Makes a mapping longer or shorter, at another place where there is no room for it: its pages move, and are not copied.
+/// Null, and all as it was, where the system has no room.
+///
+/// # Safety
+/// As for [`unmap`]; what is returned is used instead.
+pub(crate) unsafe fn resize(start: *mut u8, from: usize, to: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    let moved = unsafe { libc::mremap(start.cast(), from, to, libc::MREMAP_MAYMOVE) };
+    if moved == libc::MAP_FAILED { null_mut() } else { moved.cast() }
+}
+
+pub(crate) fn page_bytes() -> usize {
     // SAFETY: asks for a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096)
 }
@@ -99,7 +124,7 @@ fn page_bytes() -> usize {
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of this size; no reference outlives its owner.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes()) };
+        unsafe { unmap(self.start.as_ptr().cast(), self.bytes()) };
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | build | what decides |
 //! |---|---|
-//! | `system` (default) | the libc: musl in the image, glibc on a developer's machine |
+//! | `system` (default) | the libc: musl in the image ([`large`] blocks apart), glibc on a developer's machine |
 //! | feature `jemalloc` | `#[global_allocator]` here, configured in [`conf`] |
 //! | `c-shim` | the final link by `cc`; see [`crate::shim`] |
 //! | feature `leak-finder` | on top of any of these: follows what is live, for tests |
@@ -17,6 +17,7 @@ mod conf;
 pub mod finder;
 #[cfg(target_env = "gnu")]
 mod glibc;
+pub mod large;
 mod mallctl;
 mod profile;
 mod stats;

@@ -1,0 +1,158 @@
+//! musl's malloc, kept small: a block of two pages and more is a mapping of its own, which goes back when it is freed.
+//!
+//! musl's serves blocks of up to 128 KiB from groups of one size, and unmaps a group when the last of its blocks is
+//! free; no page of it goes back before. A group has more blocks the more there are: where every place of the HTTP
+//! server is taken, hyper's two buffers of 8 KiB a connection come in groups of 28, which are 256 KiB. The connection to
+//! the API server has two of the same size, and stays. Where it was made anew, or read a change, at such a moment, one
+//! of its buffers held a whole group for as long as it lived. Of any two users of one size, the one that stays decides
+//! what the other gives back; so blocks that are worth it have nothing in common with any other.
+//!
+//! glibc's malloc is asked for the same by an option ([`super::glibc`]); musl's has none. It costs no time: a malloc
+//! that gives back what is freed maps these buffers for each connection anyway, as a group of three.
+//!
+//! Only the plain binary has this, in `src/main.rs`: behind the C shim, the final link decides which malloc serves, and
+//! tests and measurements bring allocators of their own.
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
+
+use crate::region;
+
+/// The libc's malloc for what is small, and mappings for the rest.
+#[derive(Debug)]
+pub struct LargeApart;
+
+/// Whether a block is a mapping of its own: half a page of it is lost on average, which is a quarter at most. The same
+/// for every call on a block, since all of them are told its layout.
+fn is_large(layout: Layout) -> bool {
+    const PAGE_BYTES_MIN: usize = 4_096;
+    // Nearly all are small, and need not ask how large a page is.
+    layout.size() >= 2 * PAGE_BYTES_MIN && layout.size() >= 2 * region::page_bytes() && layout.align() <= PAGE_BYTES_MIN
+}
+
+fn map(bytes: usize) -> *mut u8 {
+    region::map(bytes).map_or(null_mut(), NonNull::as_ptr)
+}
+
+// SAFETY: each block comes from the system's malloc or from a mapping of its own, by its layout alone, and goes back or
+// grows where it came from. A mapping is aligned to a page, and neither unwinds.
+unsafe impl GlobalAlloc for LargeApart {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return map(layout.size());
+        }
+        // SAFETY: the caller's promises are those that it asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            // The kernel gives zeroes.
+            return map(layout.size());
+        }
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // SAFETY: a mapping of this size, and nobody's any more.
+            return unsafe { region::unmap(block, layout.size()) };
+        }
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller promises that so many bytes of this alignment are a layout.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        match (is_large(layout), is_large(new)) {
+            // SAFETY: as above.
+            (false, false) => unsafe { System.realloc(block, layout, size) },
+            // SAFETY: a mapping of this size, which the caller gives up for the one that is returned.
+            (true, true) => unsafe { region::resize(block, layout.size(), size) },
+            _ => {
+                // SAFETY: `new` has a size, as the caller promises.
+                let moved = unsafe { self.alloc(new) };
+                if !moved.is_null() {
+                    // SAFETY: both have so many bytes, and a new block lies nowhere in an old one, which is the
+                    // caller's to give up.
+                    unsafe {
+                        copy_nonoverlapping(block, moved, layout.size().min(size));
+                        self.dealloc(block, layout);
+                    }
+                }
+                moved
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 1 << 17; // two pages of any size that Linux has
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 16).unwrap()
+    }
+
+    #[test]
+    fn from_two_pages_on_a_block_is_a_mapping() {
+        let two = 2 * region::page_bytes();
+        assert_eq!([two - 1, two, 1 << 30].map(|bytes| is_large(layout(bytes))), [false, true, true]);
+        assert!(!is_large(Layout::from_size_align(1 << 30, 1 << 20).unwrap()), "a mapping is not so aligned");
+    }
+
+    #[test]
+    fn a_block_keeps_its_bytes_wherever_it_moves() {
+        for sizes in [[100, LARGE], [LARGE, 100], [LARGE, 3 * LARGE + 5], [3 * LARGE, LARGE + 1], [100, 200]] {
+            let [from, to] = sizes;
+            // SAFETY: each block is written and read within its size, and given back once.
+            unsafe {
+                let block = LargeApart.alloc(layout(from));
+                (0..from).for_each(|at| block.add(at).write(at.to_le_bytes()[0] ^ at.to_le_bytes()[1]));
+                let moved = LargeApart.realloc(block, layout(from), to);
+                let kept =
+                    (0..from.min(to)).all(|at| moved.add(at).read() == at.to_le_bytes()[0] ^ at.to_le_bytes()[1]);
+                moved.add(to - 1).write(1);
+                LargeApart.dealloc(moved, layout(to));
+                assert!(kept, "{sizes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn zeroes_are_zeroes_also_where_a_block_was_before() {
+        for bytes in [100, LARGE] {
+            for _ in 0..3 {
+                // SAFETY: as above.
+                unsafe {
+                    let block = LargeApart.alloc_zeroed(layout(bytes));
+                    let is_zero = (0..bytes).all(|at| block.add(at).read() == 0);
+                    block.write_bytes(0xff, bytes);
+                    LargeApart.dealloc(block, layout(bytes));
+                    assert!(is_zero, "{bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_address_space_holds_is_refused_and_the_block_stays() {
+        let huge = isize::MAX.cast_unsigned() & !0xffff;
+        // SAFETY: as above.
+        unsafe {
+            assert!(LargeApart.alloc(layout(huge)).is_null());
+            for bytes in [100, LARGE] {
+                let block = LargeApart.alloc(layout(bytes));
+                block.write(7);
+                assert!(LargeApart.realloc(block, layout(bytes), huge).is_null());
+                assert_eq!(block.read(), 7);
+                LargeApart.dealloc(block, layout(bytes));
+            }
+        }
+    }
+}
