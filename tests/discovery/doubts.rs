@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kube_canary::discovery::Readiness;
 use kube_canary::discovery::kubernetes::Timing;
+use kube_canary::discovery::{Readiness, Update};
 use kube_canary::limits::DOUBT_TIME;
 
 use super::api::{Api, Exchange, Next, Watch, timing};
@@ -41,7 +41,6 @@ async fn s1_changes(api: &mut Api, watch: &Watch) {
 async fn s1_doubted(api: &mut Api, watch: &Watch) -> Exchange {
     s1_changes(api, watch).await;
     api.doubt("10.0.0.1").await;
-    api.confirmed().await;
     api.request().await
 }
 
@@ -57,6 +56,19 @@ fn what_is_fresh_or_not_known_is_sure_at_once() {
     });
 }
 
+/// Else the list would be young for as long as peers are lost, whatever has become of the watch.
+#[test]
+fn an_answer_from_what_is_known_does_not_confirm_the_list() {
+    leaks::run(async {
+        let (mut api, _silent) = patiently().await;
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.1"] {
+            api.doubt(address).await;
+            let update = api.update().await;
+            assert!(matches!(update, Update::Sure(sure) if sure.to_string() == address), "{update:?}");
+        }
+    });
+}
+
 #[test]
 fn what_is_stale_is_read_first_and_the_list_comes_before_the_answer() {
     leaks::run(async {
@@ -68,7 +80,6 @@ fn what_is_stale_is_read_first_and_the_list_comes_before_the_answer() {
         api.confirmed().await;
         api.nothing_asked();
         api.doubt("10.0.0.1").await;
-        api.confirmed().await;
         api.request().await.slice(&leaving);
         let list = api.list().await;
         let n1 = list.iter().find(|p| p.node == "n1").unwrap();
@@ -89,7 +100,6 @@ fn a_slice_that_says_the_same_is_an_answer_without_a_list() {
         api.confirmed().await;
         api.doubt("10.0.0.2").await;
         api.doubt("10.0.0.2").await;
-        api.confirmed().await;
         api.request().await.slice(&same);
         api.sure("10.0.0.2").await;
     });
@@ -104,7 +114,6 @@ fn one_reading_answers_all_who_wait_for_it() {
         let watch = api.synced_with(&[crowded, second]).await;
         let reading = s1_doubted(&mut api, &watch).await;
         api.doubt("10.0.0.3").await;
-        api.confirmed().await;
         reading.slice(&Slice { version: "101".into(), ..first });
         assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
         let mut sure = [api.answer().await, api.answer().await];
@@ -197,14 +206,13 @@ fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
         assert_eq!(api.names().await, ["n1=10.0.0.7", "n2=10.0.0.2"]);
         api.sure("10.0.0.1").await;
         let watch = next.watch();
-        api.sure("10.0.0.2").await;
         api.confirmed().await;
+        api.sure("10.0.0.2").await;
         // What is due begins between them, too, if it has not before.
         watch.changed(&slice("s2", "103", "IPv4", &[]));
         watch.bookmark("104");
         api.confirmed().await;
         api.doubt("10.0.0.2").await;
-        api.confirmed().await;
         watch.end();
         let (mut next, mut reading) = (None, None);
         while next.is_none() || reading.is_none() {

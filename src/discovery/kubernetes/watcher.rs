@@ -311,7 +311,7 @@ impl Watcher {
                 () = sleep_until(tick), if self.machine.has_absent() => {
                     tick = Instant::now() + TICK;
                     let outcome = self.machine.settle(Instant::now());
-                    self.tell().await;
+                    self.tell_news().await;
                     outcome
                 }
             };
@@ -379,7 +379,8 @@ impl Watcher {
         if !self.machine.doubt(address, now) {
             return self.send(Update::Unsure(address)).await;
         }
-        self.tell().await;
+        // What we know answers it, where it does; that is no word of the server, and does not confirm the list.
+        self.tell_news().await;
         self.give_up_late_doubts(now).await;
     }
 
