@@ -175,6 +175,18 @@ def unexcused(losses, excuses, drops):
     return [loss for loss in left if loss.count]
 
 
+def joined(outages):
+    """Outages as an agent may see them: one that begins before it has to be back from the last goes
+    on with that."""
+    together = []
+    for begin, end in sorted(outages):
+        if together and begin <= together[-1][1] + RETURN_SECONDS:
+            together[-1][1] = max(end, together[-1][1])
+        else:
+            together.append([begin, end])
+    return together
+
+
 def out_of_touch(agent, moves, outages, stopped):
     """Excuses for pods that stopped when an agent could not learn of it, because of an outage of
     the API or the back-off behind it: until it has another address of their node.
@@ -189,7 +201,9 @@ def out_of_touch(agent, moves, outages, stopped):
             spans[address].append((at, until))
     for at, node, address in stopped:
         ends = [
-            end + RETURN_SECONDS for begin, end in outages if begin <= at <= end + RETURN_SECONDS
+            end + RETURN_SECONDS
+            for begin, end in joined(outages)
+            if begin <= at <= end + RETURN_SECONDS
         ]
         for begin, until in spans[address] if ends else ():
             begin, end = max(begin, at), min(until, max(ends))

@@ -157,6 +157,14 @@ class Losses(unittest.TestCase):
             losses = [Loss(20, agent, NODE, "pod", 1)]
             self.assertEqual(len(ledger.unexcused(losses, excuses, [])), left)
 
+    def test_an_agent_may_miss_the_time_between_two_outages(self):
+        moves, stopped = [(0, NODE, "a"), (140, NODE, "b")], [(12, NODE, "a")]
+        ends = [
+            [it.end for it in ledger.out_of_touch("a", moves, [(10, 20), outage], stopped)]
+            for outage in ((90, 100), (96, 100))
+        ]
+        self.assertEqual(ends, [[146], [101]], "until it is back, or has to be")
+
     def test_the_list_of_an_agent_is_followed(self):
         it = Ledger("a", 99)
         for at, report in enumerate(
