@@ -51,7 +51,7 @@ def excuses(found):
 
 def left_over(found):
     drops = [drop for agent in found["agents"].values() for drop in agent["drops"]]
-    return ledger.unexcused(losses(found), excuses(found), drops)
+    return ledger.unexcused(losses(found), excuses(found), drops, found["interval"])
 
 
 def refused_without_fault(found):
@@ -86,8 +86,8 @@ def missed(found, states):
             )
         lines += found["leaks"][name]
     lines += [
-        f"{loss.agent}: {loss.count} probes to {loss.node} ({loss.network}) were lost until "
-        f"{loss.at:.0f} s, without a fault"
+        f"{loss.agent}: {loss.count} probes to {loss.node} ({loss.network}) were lost from "
+        f"{loss.since:.0f} to {loss.at:.0f} s, without a fault"
         for loss in left_over(found)
     ]
     lines += refused_without_fault(found)
@@ -162,7 +162,7 @@ def report(found, states):
         lambda name: str(len(found["leaks"][name])) if name == "leak-finder" else "–",
     )
     causes = collections.Counter()
-    for loss, why in ledger.reasons(losses(found), excuses(found)):
+    for loss, why in ledger.reasons(losses(found), excuses(found), found["interval"]):
         causes[why or "no fault, or a packet dropped at the receive queue"] += loss.count
     counted = collections.Counter((fault["lane"], fault["kind"]) for fault in found["faults"])
     lines += [

@@ -22,7 +22,10 @@ RETURN_SECONDS = 75
 SETTLED_SECONDS = 6
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="([^"]*)"')
-Loss = collections.namedtuple("Loss", "at agent node network count")
+# Probes lost between two reports of the agent: the one before, at `since`, and the one that shows
+# the loss, at `at`. Most are a second apart, and up to half a minute where clients take all places
+# and reports are refused.
+Loss = collections.namedtuple("Loss", "since at agent node network count")
 # `agent` is None for all of them.
 Excuse = collections.namedtuple("Excuse", "agent node network begin end why")
 
@@ -60,7 +63,8 @@ class Ledger:
 
     def report(self, at, row):
         """An answer of /api/v1/peers."""
-        now, states, paused = {}, {}, self.at is not None and at - self.at > 3
+        since = at if self.at is None else self.at
+        now, states, paused = {}, {}, at - since > 3
         pods = {
             peer["node"]: peer["address"]
             for peer in row["peers"]
@@ -68,7 +72,7 @@ class Ledger:
         }
         for node in self.pods.keys() | pods.keys():
             if self.pods.get(node) != pods.get(node):
-                self.moves.append((round(at, 1), node, pods.get(node)))
+                self.moves.append((since, at, node, pods.get(node)))
         self.pods = pods
         for peer in row["peers"]:
             key = (peer["node"], peer["network"], peer["protocol"])
@@ -97,7 +101,7 @@ class Ledger:
                     old + new for old, new in zip((self.sent, self.received, self.lost), grown)
                 )
             if grown[2]:
-                self.losses.append(Loss(at, self.agent, key[0], key[1], grown[2]))
+                self.losses.append(Loss(since, at, self.agent, key[0], key[1], grown[2]))
             if grown[1] and key[0] in self.mortal:
                 self.answers.append((self.at, at, key[0], key[1], grown[1]))
         for key in self.last.keys() - now.keys():
@@ -146,29 +150,43 @@ def smallest(into, key, value):
         into[key] = value
 
 
-def reasons(losses, excuses):
-    """Why each loss may be; none for one of no fault."""
+def explained(loss, excuse, interval):
+    """Returns how many of the probes the fault explains: all if both reports are within its time,
+    else as many as are sent in that part of its time that lies between the reports."""
+    if excuse.begin <= loss.since and loss.at <= excuse.end:
+        return loss.count
+    seconds = min(loss.at, excuse.end) - max(loss.since, excuse.begin)
+    return min(loss.count, int(seconds / interval) + 1) if seconds > 0 else 0
+
+
+def reasons(losses, excuses, interval):
+    """Yields each loss with its reason, in parts if it has several, and None for what has none."""
     of = collections.defaultdict(list)
     for excuse in excuses:
         of[excuse.node, excuse.network].append(excuse)
     for loss in losses:
-        fitting = (
-            excuse.why
-            for excuse in of[loss.node, loss.network]
-            if excuse.agent in (None, loss.agent) and excuse.begin <= loss.at <= excuse.end
-        )
-        yield loss, next(fitting, None)
+        left = loss.count
+        for excuse in of[loss.node, loss.network]:
+            if left and excuse.agent in (None, loss.agent):
+                count = explained(loss._replace(count=left), excuse, interval)
+                left -= count
+                if count:
+                    yield loss._replace(count=count), excuse.why
+        if left:
+            yield loss._replace(count=left), None
 
 
-def unexcused(losses, excuses, drops):
+def unexcused(losses, excuses, drops, interval):
     """Losses that no fault explains.
 
-    `drops` are (at, agent, packets that the kernel dropped because the agent's receive queue was
-    full). Each may be one reply, whose loss shows until the timeout and the doubt are over."""
-    left = [loss for loss, why in reasons(losses, excuses) if why is None]
-    for at, agent, count in drops:
+    `drops` are (since, at, agent, packets that the kernel dropped because the agent's receive queue
+    was full), from one scrape to the next. Each may be one reply, whose loss shows until the
+    timeout and the doubt are over."""
+    left = [loss for loss, why in reasons(losses, excuses, interval) if why is None]
+    for since, at, agent, count in drops:
         for index, loss in enumerate(left):
-            if loss.agent == agent and at - 1.5 <= loss.at <= at + DOUBT_SECONDS + 3 and count:
+            may_show = since <= loss.at and loss.since <= at + DOUBT_SECONDS + 3
+            if loss.agent == agent and may_show and count:
                 taken = min(count, loss.count)
                 count -= taken
                 left[index] = loss._replace(count=loss.count - taken)
@@ -191,14 +209,14 @@ def out_of_touch(agent, moves, outages, stopped):
     """Excuses for pods that stopped when an agent could not learn of it, because of an outage of
     the API or the back-off behind it: until it has another address of their node.
 
-    `moves` are (at, node, the pod's address in the agent's list), `stopped` (at, node, address)."""
+    `moves` are (since, at, node, the pod's address in the agent's list), from one report to the
+    next, and `stopped` (at, node, address)."""
     spans = collections.defaultdict(list)  # of an address, which is of one pod only
-    for node, of in itertools.groupby(
-        sorted(moves, key=lambda move: move[1]), lambda move: move[1]
-    ):
+    for _, of in itertools.groupby(sorted(moves, key=lambda move: move[2]), lambda move: move[2]):
         of = list(of)
-        for (at, _, address), (until, _, _) in zip(of, [*of[1:], (math.inf, None, None)]):
-            spans[address].append((at, until))
+        left = [at for _, at, _, _ in of[1:]] + [math.inf]
+        for (since, _, _, address), until in zip(of, left):
+            spans[address].append((since, until))
     for at, node, address in stopped:
         ends = [
             end + RETURN_SECONDS

@@ -77,8 +77,8 @@ class Soak:
             f"{TIMEOUT:.0f}s",
             "--forget-after",
             f"{FORGET_SECONDS}s",
-            "--series-budget",
-            "20000",
+            "--max-series",
+            "10000000",
             "--log-level",
             "warn",
         ]
@@ -318,6 +318,7 @@ class Soak:
         pathlib.Path(result).write_text(
             json.dumps(
                 {
+                    "interval": INTERVAL,
                     "agents": json.loads(found.read_text()),
                     "faults": self.log,
                     "excuses": self.excuses,

@@ -88,6 +88,7 @@ class Agent:
         self.ledger = ledger.Ledger(name, in_flight, mortal)
         self.check = Check(name, address, begin)
         self.drops, self.refused, self.scrapes, self.own = [], [], 0, {}
+        self.scraped = 0.0  # when /metrics was last answered
 
     def sample(self, quiet, out):
         at = time.monotonic() - self.begin
@@ -113,7 +114,8 @@ class Agent:
                 own[name if not labels else f"{name} {' '.join(labels.values())}"] = value
         dropped = own["receive_queue_drops_total"] - self.own.get("receive_queue_drops_total", 0)
         if dropped:
-            self.drops.append((at, self.name, dropped))
+            self.drops.append((self.scraped, at, self.name, dropped))
+        self.scraped = at
         it["live_bytes"], self.own = own.get("allocator_bytes allocated"), own
         if quiet:
             self.ledger.quiet_report(row)
