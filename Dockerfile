@@ -1,6 +1,7 @@
 # One static binary in an empty image.
 #
-#   docker build --build-arg ALLOCATOR=system|jemalloc|c-shim [--build-arg SHIM_MALLOC=musl|mimalloc|jemalloc] .
+#   docker build --build-arg ALLOCATOR=system|jemalloc|c-shim [--build-arg SHIM_MALLOC=musl|mimalloc|jemalloc] \
+#     --build-arg KUBE_CANARY_REVISION="$(git rev-parse --short=12 HEAD)" .
 #
 # Platforms: linux/amd64 and linux/arm64 (`docker buildx build --platform …`), each compiled on its own architecture, under
 # emulation where the machine has only the other. Cross-compiling was rejected: jemalloc and the shim's malloc need a musl C
@@ -18,6 +19,8 @@ ARG ALLOCATOR=system
 ARG SHIM_MALLOC=musl
 # jemalloc's arenas, baked in (the jemalloc allocator only); empty is the crate's own default.
 ARG KUBE_CANARY_NARENAS=
+# The commit, for `kube-canary version` and build_info: no repository is in the build context.
+ARG KUBE_CANARY_REVISION=
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /build
 ENV CARGO_HOME=/cargo CARGO_TARGET_DIR=/build/target \

@@ -1,9 +1,55 @@
-//! Passes the order of functions to the linker, for release builds: see layout/README.md.
+//! Tells the program its revision, and passes the order of functions to the linker of release
+//! builds (layout/README.md).
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+/// Overrides the revision, where there is no repository: in an image's build, or in an archive of
+/// the sources.
+const VARIABLE: &str = "KUBE_CANARY_REVISION";
+/// Characters of a revision: a full hash, and a word behind it.
+const LENGTH_MAX: usize = 64;
 
 fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=layout/functions.ld");
-    let variable = |name| std::env::var(name).unwrap_or_default();
-    if variable("PROFILE") == "release" && variable("CARGO_CFG_TARGET_OS") == "linux" {
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    let variable = |name| env::var(name).unwrap_or_default();
+    let is_release = variable("PROFILE") == "release";
+    let given = Some(variable(VARIABLE)).filter(|revision| !revision.is_empty());
+    if let Some(revision) = &given {
+        let is_plain = revision.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        assert!(
+            is_plain && revision.len() <= LENGTH_MAX,
+            "{VARIABLE}={revision}: up to {LENGTH_MAX} letters, digits, dots, underscores and hyphens are accepted"
+        );
+    }
+    // Debug builds do not ask git: each commit would compile the crate and its tests again.
+    let revision = given.or_else(|| if is_release { committed() } else { None });
+    println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
+    if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/layout/functions.ld", variable("CARGO_MANIFEST_DIR"));
     }
+}
+
+/// The commit that is checked out, shortened. None without a repository of our own or without git.
+fn committed() -> Option<String> {
+    // Not another repository, in a directory of which these sources are.
+    if !Path::new(".git").exists() {
+        return None;
+    }
+    // A line is added to this file by each commit and each checkout, and by nothing else.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    if Path::new(&log).exists() {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+/// The first line of what git says, if it succeeds.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let line = String::from_utf8(output.stdout).ok()?.lines().next()?.to_owned();
+    output.status.success().then_some(line)
 }

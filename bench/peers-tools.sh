@@ -124,7 +124,7 @@ rtts_floor-batch() { rtts_floor-single; }
 command_kube-canary() {
     if [ "$1" = cost ]; then
         awk '{ print "node-" NR "=" $1 "@zone-" NR % 3 }' "$work/targets" >"$work/peers"
-        command=("${binary[kube-canary]}" run --discovery static --peers-file "$work/peers" --max-peers 0 --series-budget 1000000 --node-name bench
+        command=("${binary[kube-canary]}" run --discovery static --peers-file "$work/peers" --max-peers 0 --max-series 10000000 --node-name bench
             --listen 127.0.0.1:9877 --log-level warn)
     else
         mapfile -t command <"$work/targets"

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use kube_canary::discovery;
 use kube_canary::exposition::{self, Format};
 use kube_canary::footprint;
+use kube_canary::http;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::mesh::split::{Object, Splitter};
@@ -22,7 +23,7 @@ use kube_canary::units::Nanos;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 13] = [
+pub const ALL: [Target; 14] = [
     ("icmp", icmp),
     ("kube_list", discovery::kubernetes::fuzzing::list),
     ("kube_watch", discovery::kubernetes::fuzzing::watch),
@@ -30,6 +31,7 @@ pub const ALL: [Target; 13] = [
     ("identity", discovery::fuzzing::identity),
     ("peers_file", discovery::fuzzing::peers_file),
     ("http_path", http_path),
+    ("accept_encoding", http::fuzz_accept_encoding),
     ("report_split", report_split),
     ("report", report),
     ("verdicts", verdicts_of_reports),

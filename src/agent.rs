@@ -8,12 +8,12 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
+use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, LIST_RETRY, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
@@ -29,6 +29,9 @@ use crate::{allocator, clock, logging, priority, settle};
 
 /// How often the loop turns where nothing is due: it beats, and looks after those who left.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
+/// How long replies may wait to be read, so that they wake nobody: four or more peers and a second. Their times are the
+/// kernel's, and nobody looks at them sooner than at the next scrape.
+const REPLIES_WAIT: Nanos = Nanos::from_millis(250);
 /// When the start is over: by then a first list is there, and every peer was probed. So long after a later list, too.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// Then from time to time, for what runs rarely: a TLS handshake.
@@ -91,18 +94,16 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let view = Arc::new(View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
-        statistics: Statistics::new(settings.rtt_buckets.clone(), settings.interval.into()),
+        statistics: Statistics::new(settings.scale(), settings.interval.into()),
         health: Health::default(),
         about: About::new(&allocator),
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
-    let build = Build {
-        allocator: &allocator,
-        stats,
-        http_workers: settings.http_workers,
-        series_budget: settings.series_budget,
-    };
+    let of_pod = pod_addresses(settings);
+    let build =
+        Build { allocator: &allocator, stats, http_workers: settings.http_workers, series: settings.series(&of_pod) };
+    let series = build.series;
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
@@ -114,7 +115,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 
     allocator::mark_baseline();
     let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
-    let mut probing = ProbeLoop::new(settings, sockets, Arc::clone(&view), asked);
+    let own = Own {
+        node: settings.node_name.clone(),
+        zone: settings.zone.clone(),
+        addresses: own_addresses(settings, &of_pod),
+    };
+    let mut probing = ProbeLoop::new(settings, own, sockets, Arc::clone(&view), asked, series);
     let (updates, received) = mpsc::channel(1);
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
@@ -124,6 +130,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         node_network: settings.node_network,
         addresses: probing.own.addresses.clone(),
         http_port,
+        each_second: Arc::clone(&probing.each_second),
     };
     let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
     let done = probing.run(received, stop, &mut profiling).await;
@@ -144,27 +151,37 @@ struct ProbeLoop {
     forget_after: Nanos,
     /// Where doubts about the list go.
     asked: mpsc::Sender<IpAddr>,
+    /// Where all nodes are probed, until the first list shows how many series that makes.
+    announced: Option<SeriesSettings>,
     /// A list that waits for the directory.
     pending: Option<PeerList>,
     mesh: MeshFacts,
     /// A roster that waits for the directory.
     roster: Option<Arc<Roster>>,
     housekept: Nanos,
+    /// Notified then, for what discovery looks at as often.
+    each_second: Arc<Notify>,
     /// When to give back text next.
     settles: Nanos,
 }
 
 impl ProbeLoop {
-    fn new(settings: &RunSettings, sockets: Sockets, view: Arc<View>, asked: mpsc::Sender<IpAddr>) -> Self {
+    fn new(
+        settings: &RunSettings,
+        own: Own,
+        sockets: Sockets,
+        view: Arc<View>,
+        asked: mpsc::Sender<IpAddr>,
+        series: SeriesSettings,
+    ) -> Self {
         let probing = prober::Settings {
             interval: settings.interval.into(),
             timeout: settings.timeout.into(),
             payload_bytes: settings.payload_bytes,
             node: settings.node_name.clone(),
             doubts: settings.discovery.answers(),
+            replies_wait: REPLIES_WAIT,
         };
-        let own =
-            Own { node: settings.node_name.clone(), zone: settings.zone.clone(), addresses: own_addresses(settings) };
         Self {
             prober: Prober::new(sockets, MonotonicClock, &probing),
             view,
@@ -172,10 +189,12 @@ impl ProbeLoop {
             grace: settings.forget_after.min(LEAVE_GRACE).into(),
             forget_after: settings.slots_kept_for().into(),
             asked,
+            announced: (settings.max_peers == 0).then_some(series),
             pending: None,
             mesh: MeshFacts::default(),
             roster: None,
             housekept: Nanos(0),
+            each_second: Arc::default(),
             settles: clock::monotonic().plus(SETTLE),
         }
     }
@@ -189,19 +208,23 @@ impl ProbeLoop {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
         // Once a stop is asked for: when it is no longer waited for probes under way.
         let mut end = None;
+        let (mut turn_due, mut latest) = (true, Nanos(0));
         loop {
-            let drained = self.turn();
+            if std::mem::replace(&mut turn_due, true) {
+                let drained = self.turn();
+                let list_waits = self.pending.is_some() || self.roster.is_some();
+                latest = self.prober.clock().now().plus(idle_time(drained, list_waits));
+            }
             let now = self.prober.clock().now();
             if end.is_some_and(|end| now >= end || !self.prober.awaits_any()) {
                 return Ok(());
             }
-            let latest = now.plus(idle_time(drained, self.pending.is_some() || self.roster.is_some()));
             tokio::select! {
                 waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
                     waited.map_err(system("set the pacing timer"))?;
                 }
                 // Not while a list waits: what comes behind it speaks of it.
-                Some(update) = updates.recv(), if self.pending.is_none() => self.update(update),
+                Some(update) = updates.recv(), if self.pending.is_none() => turn_due = self.update(update),
                 () = profiling.asked() => profiling.write_numbered(),
                 () = stop.asked(), if end.is_none() => {
                     // First of all, so that nobody is sent here any more. HTTP goes on meanwhile: a last scrape finds every
@@ -215,17 +238,20 @@ impl ProbeLoop {
         }
     }
 
-    fn update(&mut self, update: Update) {
-        match update {
-            Update::List(list) => self.pending = Some(list),
-            Update::Confirmed => {}
-            Update::Amended(list) => return self.pending = Some(list),
-            Update::Mesh(mesh) => return self.mesh = mesh,
-            Update::Roster(roster) => return self.roster = Some(roster),
-            Update::Sure(address) => return self.prober.sure(address),
-            Update::Unsure(address) => return self.prober.unsure(address),
+    /// Takes it over. Returns whether that is anything for a turn: a confirmation, which may come every second, is not.
+    fn update(&mut self, update: Update) -> bool {
+        if matches!(update, Update::List(_) | Update::Confirmed) {
+            self.view.health.list_confirmed(clock::monotonic());
         }
-        self.view.health.list_confirmed(clock::monotonic());
+        match update {
+            Update::List(list) | Update::Amended(list) => self.pending = Some(list),
+            Update::Confirmed => return false,
+            Update::Mesh(mesh) => self.mesh = mesh,
+            Update::Roster(roster) => self.roster = Some(roster),
+            Update::Sure(address) => self.prober.sure(address),
+            Update::Unsure(address) => self.prober.unsure(address),
+        }
+        true
     }
 
     /// One turn. Returns whether everything that has arrived is read.
@@ -241,6 +267,7 @@ impl ProbeLoop {
                 settle::give_back_files();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
+            self.each_second.notify_one();
             self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
         let drained = self.prober.turn(&mut &self.view.statistics);
@@ -266,10 +293,17 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }
-        let peers = directory.nodes().iter().sum::<usize>();
+        let (peers, links) = (directory.nodes().iter().sum::<usize>(), directory.peers().count());
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
+        if peers > 0
+            && let Some(series) = self.announced.take()
+        {
+            let made = links * series.of_link(self.view.statistics.scale().bounds().as_slice().len());
+            let max = series.max;
+            log::info!("--max-peers 0 probes all nodes: {links} links make {made} series (--max-series {max})");
+        }
         if applied.without_slot > 0 {
             log::warn!("{} peers left out: every slot is taken", applied.without_slot);
         }
@@ -320,7 +354,17 @@ fn idle_time(drained: bool, list_waits: bool) -> Nanos {
 }
 
 /// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.
-fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
+fn own_addresses(settings: &RunSettings, of_pod: &[IpAddr]) -> Vec<IpAddr> {
+    let mut own = of_pod.to_vec();
+    if !settings.listen.ip().is_unspecified() {
+        own.push(settings.listen.ip());
+    }
+    own.extend_from_slice(&settings.node_addresses);
+    own
+}
+
+/// The addresses that the agent's pod has: on the host network, those of its node.
+fn pod_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     let mut own = settings.pod_addresses.clone();
     if own.is_empty() {
         match if_addrs::get_if_addrs() {
@@ -328,10 +372,6 @@ fn own_addresses(settings: &RunSettings) -> Vec<IpAddr> {
             Err(error) => log::warn!("cannot list the interfaces' addresses: {error}; --pod-addresses names them"),
         }
     }
-    if !settings.listen.ip().is_unspecified() {
-        own.push(settings.listen.ip());
-    }
-    own.extend_from_slice(&settings.node_addresses);
     own
 }
 

@@ -14,6 +14,11 @@ pub fn realtime() -> Nanos {
     read(libc::CLOCK_REALTIME)
 }
 
+/// `CLOCK_BOOTTIME`: the time since the start of the machine, in which it was suspended, too.
+pub fn boottime() -> Nanos {
+    read(libc::CLOCK_BOOTTIME)
+}
+
 /// What `CLOCK_REALTIME`, as it is set now, showed at a moment of `CLOCK_MONOTONIC`: now, where that is yet to come.
 pub fn realtime_of(moment: Nanos) -> Nanos {
     realtime().since(monotonic().since(moment))
@@ -27,7 +32,8 @@ pub fn process_cpu() -> Nanos {
 #[expect(unsafe_code, reason = "clock_gettime has no safe wrapper in std")]
 fn read(clock: libc::clockid_t) -> Nanos {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid timespec to write to, and all three clocks exist on every Linux: the call cannot fail.
+    // SAFETY: `t` is a valid timespec to write to, and all these clocks exist on every Linux: the
+    // call cannot fail.
     unsafe { libc::clock_gettime(clock, &raw mut t) };
     Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
 }
@@ -38,8 +44,8 @@ mod tests {
 
     #[test]
     fn the_clocks_run() {
-        let (a, b) = (monotonic(), monotonic());
-        assert!(a <= b && a.0 > 0 && process_cpu().0 > 0);
+        let (a, b, since_boot) = (monotonic(), monotonic(), boottime());
+        assert!(a <= b && b <= since_boot && a.0 > 0 && process_cpu().0 > 0);
         assert!(realtime().0 > 1_600_000_000_000_000_000);
     }
 

@@ -63,6 +63,7 @@ pub mod units;
 use std::ffi::OsString;
 
 use config::Command;
+use exposition::REVISION;
 
 /// A failure at run time: exit code 1.
 const FAILURE: i32 = 1;
@@ -124,19 +125,20 @@ fn print(text: &str) -> Result<(), String> {
 
 fn version(json: bool) -> String {
     #[derive(serde::Serialize)]
-    struct Version<'a> {
+    struct Build<'a> {
         version: &'static str,
+        revision: &'static str,
         #[serde(flatten)]
         allocator: &'a allocator::AllocatorInfo,
     }
     let info = allocator::info();
-    let version = Version { version: env!("CARGO_PKG_VERSION"), allocator: &info };
+    let build = Build { version: env!("CARGO_PKG_VERSION"), revision: REVISION, allocator: &info };
     if json {
-        return serde_json::to_string(&version).map_or_else(|error| format!("{error}\n"), |text| text + "\n");
+        return serde_json::to_string(&build).map_or_else(|error| format!("{error}\n"), |text| text + "\n");
     }
     let narenas = info.narenas.map(|n| format!(", narenas {n}")).unwrap_or_default();
     format!(
-        "kube-canary {} (allocator {} {}{narenas}; libc {}; linkage {})\n",
-        version.version, info.allocator, info.version, info.libc, info.linkage
+        "kube-canary {} (revision {REVISION}; allocator {} {}{narenas}; libc {}; linkage {})\n",
+        build.version, info.allocator, info.version, info.libc, info.linkage
     )
 }

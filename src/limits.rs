@@ -7,9 +7,8 @@ use std::time::Duration;
 /// Peer slots, counting both families and the peers that have left but are not forgotten yet: a dual-stack mesh of
 /// 5,000 nodes (the largest supported Kubernetes cluster) and as many again in a rollout.
 pub const PEER_SLOTS_MAX: usize = 16_384;
-/// Other nodes that a node probes, by default. Each has 9 series without its histogram (7 counters, a round-trip time's sum
-/// and count): 24 have 216, and with the agent's own (some 120), 20 zones of 5 each, and what peers on their way out add,
-/// stay within [`SERIES_BUDGET_DEFAULT`]. Each node is then watched by 12 others at least, 6 of them in other zones.
+/// Other nodes that a node probes, by default. With one family each has 24 series in text and 10 in protobuf: 24 have 576 and
+/// 240. Each node is then watched by 12 others at least, 6 of them in other zones.
 pub const MAX_PEERS_DEFAULT: usize = 24;
 /// The most of them that can be chosen; who wants more probes all, which takes no choice. A selection is made on the probe thread, at
 /// a cost that grows with the square: of 5,000 nodes 1 ms for 24, 23 to 50 ms for this many, 0.4 s for 1,024
@@ -75,8 +74,11 @@ pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
 pub const PAYLOAD_BYTES_MIN: usize = 24;
 /// The largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
-/// Bounds of the RTT histogram, besides +Inf.
+/// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
+/// Native buckets of one octave of all links together: 128 links have eight each, the finest resolution, and 512 have two.
+/// With 21 octaves, at six bytes a bucket, that is 126 KB.
+pub const LINK_BINS_MAX: usize = 1_024;
 /// Half of the recent window, which covers one to two of these: the last minute.
 pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
 /// Probes of one peer that half of the recent window may send. Its counters have 8 bits, and with the replies of probes
@@ -100,34 +102,21 @@ pub const UNHEARD_PACKETS_MAX: usize = 4_096;
 /// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
 /// counts against the same: 768 each on x86-64 with Linux 6, rounded up.
 pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
+/// The least that is asked for: what most kernels grant (`net.core.rmem_max`). Replies wait for up to a quarter of a second,
+/// and with them packets that nobody asked for: 550 small ones, which the kernel counts 768 bytes each, fit into the
+/// double of this that it gives.
+pub const RECEIVE_BYTES_MIN: usize = 208 * 1_024;
 /// The most that is asked for: 4,096 peers, all within one timeout. Costs memory only while packets wait.
 pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
 // ---- series ------------------------------------------------------------------------------------
 
-/// Series that an agent exports, by default: 5,000 agents then hold 2.5 million, what one Prometheus takes.
-pub const SERIES_BUDGET_DEFAULT: usize = 500;
-/// The fewest that can be asked for: the agent's own are up to 110, and a region's zones must have room beside them.
-pub const SERIES_BUDGET_MIN: usize = 200;
+/// Series of a scrape, at most, by default: some 400 links with histograms.
+pub const MAX_SERIES_DEFAULT: usize = 10_000;
+/// The fewest that can be asked for: the agent's own are some 140, and a region's zones must have room beside them.
+pub const MAX_SERIES_MIN: usize = 200;
 /// The most: no limit in practice.
-pub const SERIES_BUDGET_MAX: usize = 1_000_000;
-/// What zones' histograms may take of the budget, in percent.
-pub const SERIES_ZONES_PERCENT: usize = 40;
-/// What zones leave to the worst peers in any case, in percent of the budget: four peers of the default.
-pub const SERIES_WORST_PERCENT: usize = 10;
-/// What must have room besides, in percent, before something that was too large comes back.
-pub const SERIES_MARGIN_PERCENT: usize = 10;
-/// How long it must have had it: the longest window of usual queries, so that no series has a gap within one.
-pub const SERIES_RETURN_TIME: Duration = Duration::from_mins(5);
-/// How often the worst peers are chosen: as often as there is a new half of the recent window.
-pub const WORST_CHOICE_TIME: Duration = RECENT_HALF_MAX;
-/// How long a chosen peer stays: two windows of usual queries.
-pub const WORST_STAY_TIME: Duration = Duration::from_mins(10);
-/// Peers that are chosen at most, at 40 bytes each: whoever wants more series than these take wants those of all peers.
-pub const WORST_PEERS_MAX: usize = 1_024;
-/// One in so many of the places of the worst is kept free for peers that lose something: a healthy one that was chosen stays
-/// for minutes.
-pub const WORST_KEPT_FREE: usize = 4;
+pub const MAX_SERIES_MAX: usize = 10_000_000;
 
 // ---- HTTP --------------------------------------------------------------------------------------
 
@@ -166,6 +155,15 @@ pub const REQUEST_HEAD_TIME: Duration = Duration::from_secs(5);
 pub const RESPONSE_TIME: Duration = Duration::from_secs(30);
 /// Bytes that a response is rendered and sent in at a time: the whole cost of a scrape, for any number of peers.
 pub const FRAME_BYTES: usize = 6 * 1_024;
+/// Responses that are compressed at once, by all workers together; further ones are sent as they
+/// are. More scrapes than this at the same time are rare, and the memory of all is [`GZIP_BYTES`]
+/// times this.
+pub const COMPRESSED_RESPONSES_MAX: usize = 16;
+/// Memory of one of them, beside its frame: 14,160 bytes of zlib's own (docs/adr/0019), a frame
+/// that is not compressed yet, and what is compressed and not sent yet. Whole pages.
+pub const GZIP_BYTES: usize = 24 * 1_024;
+/// Bytes of a complete body from which it is compressed: a smaller one fits one packet anyway.
+pub const COMPRESSED_BODY_BYTES_MIN: usize = 1_024;
 /// Frame buffers that a worker keeps for the next scrape. A frame is rendered only when its socket has room for it, so
 /// that more than one is rarely alive.
 pub const SPARE_FRAMES_PER_WORKER: usize = 1;
@@ -284,8 +282,6 @@ pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
 pub const LIST_CONFIRM_TIME: Duration = Duration::from_secs(1);
 /// Between the first look at an empty list and the second, which makes it true; at least.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
-/// How often the peers file is looked at (one stat).
-pub const PEERS_FILE_POLL: Duration = Duration::from_secs(1);
 /// A DNS name is not resolved more often, whatever its TTL: CoreDNS answers with 5 s, and every node asks.
 pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
 /// Nor less often: a pod that has gone would be probed for longer than this and count as loss.
@@ -502,6 +498,7 @@ const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
+const _: () = assert!(GZIP_BYTES.is_multiple_of(4_096) && FRAME_BYTES < GZIP_BYTES);
 const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
 const _: () =

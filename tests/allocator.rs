@@ -21,6 +21,7 @@ fn version_names_the_malloc_that_runs() {
     assert_eq!(version["allocator"], if jemalloc { "jemalloc" } else { LIBC }, "{version}");
     assert_eq!(version["libc"], LIBC, "{version}");
     assert_eq!(version["linkage"], "rust", "{version}");
+    assert_eq!(version["revision"], env!("KUBE_CANARY_REVISION"), "{version}");
     let number = version["allocator_version"].as_str().expect("a string");
     assert!(number.starts_with(|first: char| first.is_ascii_digit()), "{version}");
     let baked_in = option_env!("KUBE_CANARY_NARENAS").unwrap_or("1");

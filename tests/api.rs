@@ -10,12 +10,12 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
-use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT};
+use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
 use serde_json::{Value, json};
@@ -32,12 +32,12 @@ impl Agent {
             let zone = Some("zone-a".to_owned());
             PeerSpec { zone, ..PeerSpec::pod(node, address) }
         };
-        let statistics = Statistics::new(Bounds::default(), Nanos(SECOND));
+        let statistics = Statistics::new(Scale::default(), Nanos(SECOND));
         let mut directory = Directory::default();
         let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 1, series_budget: SERIES_BUDGET_DEFAULT };
+        let build = Build { allocator: &allocator, stats, http_workers: 1, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
         let view = View {
             node: "self".into(),
@@ -127,8 +127,8 @@ fn an_hour_has_a_series_for_each_protocol_and_null_where_nothing_was_measured() 
                 "network": "pod",
                 "protocol": "icmp",
                 "loss": [0.0, null, null],
-                "rtt_p50_seconds": [0.000_025, null, null],
-                "rtt_p99_seconds": [0.000_5, null, null],
+                "rtt_p50_seconds": [0.000_030_52, null, null],
+                "rtt_p99_seconds": [0.000_488_3, null, null],
             },
             {
                 "network": "pod",
@@ -259,9 +259,9 @@ fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
     Sink::read_delay(&mut statistics, Nanos(40_000));
     let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
     assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
-    // Within its bucket, 250 to 500 µs: the latest but two of 23. Of one alone the median, of 25 to 50 µs.
-    assert_eq!(recent["send_lag_p99_seconds"], 0.000_478_3);
-    assert_eq!(recent["read_delay_p99_seconds"], 0.000_037_5);
+    // Within its half octave, 345 to 488 µs: the latest but two of 23. Of one alone the median, of 30.5 to 43.2 µs.
+    assert_eq!(recent["send_lag_p99_seconds"], 0.000_475_8);
+    assert_eq!(recent["read_delay_p99_seconds"], 0.000_036_84);
     assert!(recent["run_delay_seconds"].as_f64() >= Some(0.0), "{recent}");
     let covered = recent["seconds"].as_f64().expect("seconds");
     assert!((40.0..60.0).contains(&covered) || clock::monotonic() < seconds(80), "{covered}");
@@ -278,11 +278,10 @@ fn a_row_is_as_short_as_its_numbers_are_exact() {
     let (_, body) = agent.get("/api/v1/peers");
     unfollowed(|| println!("300 peers: {} bytes, {} of a peer", body.len(), body.len() / 300));
     let row: Value = serde_json::from_str(&body).expect("JSON");
-    let bounds = Bounds::default();
     for (slot, peer) in (0..).zip(row["peers"].as_array().expect("peers")) {
-        let read = agent.statistics().slot(SlotId(slot)).expect("a slot").read();
+        let read = agent.statistics().slot(SlotId(slot)).expect("a slot");
         for (name, q) in [("rtt_p50_seconds", 0.5), ("rtt_p99_seconds", 0.99)] {
-            let exact = bounds.quantile(q, &read.rtt.buckets).expect("answers");
+            let exact = read.rtt_quantile(q).expect("answers");
             let told = peer[name].as_f64().expect("a time");
             assert!((told - exact).abs() <= exact * 0.000_501, "{told} {exact}");
             assert!(peer[name].to_string().len() <= 10, "{}", peer[name]);

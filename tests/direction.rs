@@ -32,7 +32,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
     ("mesh", &["exposition", "http", "peers", "mesh", "files", "units", "limits", "clock", "region"]),
-    ("http", &["http", "limits", "units", "priority", "descriptors"]),
+    ("http", &["http", "limits", "units", "priority", "descriptors", "region"]),
     ("allocator", &["allocator", "limits", "units", "region"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
     // From outside: it has what a canary says over HTTP, and nothing of a canary's own.

@@ -335,21 +335,22 @@ fn it_ends_with_either_side() {
 }
 
 /// Discovery as the agent runs it, with a static source.
-async fn discovered(node_network: bool) -> (Canaries, Receiver<Update>) {
+async fn discovered(node_network: bool) -> (Canaries, Receiver<Update>, Arc<Notify>) {
     let (canaries, http_port) = Canaries::start().await;
     canaries.say(A.1, "a", &["127.2.0.2"]);
     let peers = vec![format!("a={}@z", A.1)];
     let (_, questions) = mpsc::channel(1);
     let (sender, updates) = mpsc::channel(1);
     let ourselves = Ourselves { node_network, ..ourselves(http_port) };
+    let each_second = Arc::clone(&ourselves.each_second);
     spawn_local(discovery::run(Source::Static(StaticConfig { peers, file: None }), ourselves, questions, sender));
-    (canaries, updates)
+    (canaries, updates, each_second)
 }
 
 #[test]
 fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
     run(async {
-        let (canaries, mut updates) = discovered(false).await;
+        let (canaries, mut updates, _) = discovered(false).await;
         for _ in 0..2 {
             match next(&mut updates).await {
                 Update::List(list) => assert_eq!(written(&list), ["a 127.1.0.2 pod"]),
@@ -358,14 +359,15 @@ fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
             }
         }
         assert!(canaries.asked().is_empty());
-        let (_, mut updates) = discovered(true).await;
+        let (_, mut updates, each_second) = discovered(true).await;
         loop {
             if let Update::Amended(list) = next(&mut updates).await {
                 assert_eq!(written(&list), ["a 127.1.0.2 pod", "a 127.2.0.2 node"]);
                 break;
             }
         }
-        // Confirmed once a second by its source.
+        // Confirmed by its source when the probe loop notifies it.
+        each_second.notify_one();
         assert!(matches!(next(&mut updates).await, Update::Confirmed));
     });
 }

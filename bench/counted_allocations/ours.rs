@@ -4,13 +4,13 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
-use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_MAX};
+use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock as _, MonotonicClock, Pacer, Prober, Settings};
-use kube_canary::statistics::{Bounds, PeerStatistics, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
@@ -23,10 +23,17 @@ struct Agent {
 
 impl Agent {
     fn new(peers: u16, interval: Nanos, about: About) -> Self {
-        let settings = Settings { interval, timeout: interval, payload_bytes: 56, node: "self".into(), doubts: false };
+        let settings = Settings {
+            interval,
+            timeout: interval,
+            payload_bytes: 56,
+            node: "self".into(),
+            doubts: false,
+            replies_wait: Nanos::from_millis(250),
+        };
         let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock).expect("ICMP sockets");
         let mut prober = Prober::new(sockets, MonotonicClock, &settings);
-        let statistics = Statistics::new(Bounds::default(), interval);
+        let statistics = Statistics::new(Scale::default(), interval);
         let mut directory = Directory::default();
         let spec = |peer| PeerSpec {
             zone: Some(format!("zone-{}", peer % 3)),
@@ -59,7 +66,7 @@ impl Agent {
     fn probes(&self) -> (u64, u64) {
         let directory = self.view.directory.read().expect("no panic");
         let readings =
-            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(PeerStatistics::read);
+            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(|slot| slot.read());
         readings.fold((0, 0), |(sent, lost), peer| (sent + peer.sent, lost + peer.lost))
     }
 }
@@ -83,7 +90,12 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let (sent, lost) = agent.probes();
     counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
 
-    let build = Build { allocator: &info, stats, http_workers: 4, series_budget: SERIES_BUDGET_MAX };
+    let build = Build {
+        allocator: &info,
+        stats,
+        http_workers: 4,
+        series: SeriesSettings { max: MAX_SERIES_MAX, ..SeriesSettings::default() },
+    };
     let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
     // The worker's, which keeps it.
     let mut frame = Vec::with_capacity(FRAME_BYTES);

@@ -9,13 +9,15 @@ use super::typed::Typed;
 use super::{Env, UsageError};
 use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig, dns};
+use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
     ALLOWED_HOSTS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN,
-    MAX_PEERS_DEFAULT, MAX_PEERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SERIES_BUDGET_DEFAULT,
-    SERIES_BUDGET_MAX, SERIES_BUDGET_MIN, SLOT_KEPT_SLACK,
+    MAX_PEERS_DEFAULT, MAX_PEERS_MAX, MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
 };
 use crate::mesh::domains::Domains;
-use crate::statistics::Bounds;
+use crate::peers::Protocol;
+use crate::statistics::{Bounds, Scale};
 use crate::units::parse_duration;
 
 const LISTEN_DEFAULT: &str = "[::]:9877";
@@ -47,8 +49,10 @@ pub struct RunSettings {
     pub max_peers: usize,
     /// Peers are probed at their nodes' addresses, too.
     pub node_network: bool,
-    /// Series that are exported at most.
-    pub series_budget: usize,
+    /// What is exported of a link.
+    pub link_series: LinkSeries,
+    /// Series that are exported, at most.
+    pub max_series: usize,
     /// How long an absent peer keeps its slot; see [`RunSettings::slots_kept_for`].
     pub forget_after: Duration,
     /// HTTP threads.
@@ -70,6 +74,24 @@ impl RunSettings {
         self.forget_after.max(self.timeout + SLOT_KEPT_SLACK)
     }
 
+    /// Links that there can be: a peer has one by each protocol on each network. None where all nodes are probed.
+    pub fn links_max(&self) -> Option<usize> {
+        let networks = if self.node_network { 2 } else { 1 };
+        (self.max_peers > 0).then_some(self.max_peers * Protocol::ALL.len() * networks)
+    }
+
+    /// What is exported by an agent that has these addresses itself. On the host network they are its node's, and with
+    /// `--network pod,node` the two are told apart in any case.
+    pub fn series(&self, own: &[IpAddr]) -> SeriesSettings {
+        let on_host_network = !self.node_network && own.iter().any(|address| self.node_addresses.contains(address));
+        SeriesSettings { links: self.link_series, max: self.max_series, on_host_network }
+    }
+
+    /// How round-trip times of links are divided: the more links there can be, the coarser.
+    pub fn scale(&self) -> Scale {
+        Scale::new(self.rtt_buckets.clone(), Scale::schema_of(self.links_max()), self.timeout)
+    }
+
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
         let listen = typed.value("listen", socket_address)?;
@@ -88,9 +110,10 @@ impl RunSettings {
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
             max_peers: size(typed.value("max-peers", number_between(0, MAX_PEERS_MAX as u64))?, MAX_PEERS_DEFAULT),
             node_network: typed.value("network", networks)?.unwrap_or(false),
-            series_budget: size(
-                typed.value("series-budget", number_between(SERIES_BUDGET_MIN as u64, SERIES_BUDGET_MAX as u64))?,
-                SERIES_BUDGET_DEFAULT,
+            link_series: typed.value("link-series", link_series)?.unwrap_or_default(),
+            max_series: size(
+                typed.value("max-series", number_between(MAX_SERIES_MIN as u64, MAX_SERIES_MAX as u64))?,
+                MAX_SERIES_DEFAULT,
             ),
             forget_after: typed
                 .value("forget-after", duration_between(Duration::ZERO, Duration::from_hours(24)))?
@@ -157,6 +180,11 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
 fn bounds(text: &str) -> Result<Bounds, String> {
     let durations: Result<Vec<Duration>, String> = text.split(',').map(|part| parse_duration(part.trim())).collect();
     Bounds::new(&durations?)
+}
+
+fn link_series(text: &str) -> Result<LinkSeries, String> {
+    let found = LinkSeries::ALL.into_iter().find(|(_, name)| *name == text);
+    found.map(|(series, _)| series).ok_or_else(|| "full, counters or none".to_owned())
 }
 
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {

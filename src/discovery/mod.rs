@@ -22,6 +22,7 @@ pub mod underlay;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 pub use dns::DnsConfig;
@@ -170,6 +171,9 @@ pub struct Ourselves {
     pub addresses: Vec<IpAddr>,
     /// The port of a peer's HTTP server where its source does not say.
     pub http_port: u16,
+    /// Notified about once a second, in a turn that the probe loop makes anyway: for what is looked at so often. A timer of
+    /// its own would wake the thread two more times a second (tokio's wheel takes two steps to a second).
+    pub each_second: Arc<Notify>,
 }
 
 /// The sending half of the channel between a source and the probe loop (bounded: a source waits).
@@ -274,7 +278,8 @@ async fn follow(source: Source, ourselves: Ourselves, questions: Questions, upda
     match source {
         Source::Static(config) => {
             drop(questions);
-            narrow::run(|lists| static_list::run(config, lists), ourselves, updates).await;
+            let each_second = Arc::clone(&ourselves.each_second);
+            narrow::run(|lists| static_list::run(config, &each_second, lists), ourselves, updates).await;
         }
         Source::Dns(config) => {
             drop(questions);

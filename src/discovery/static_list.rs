@@ -1,12 +1,14 @@
 //! Peers that the operator wrote down: `--peer NAME=ADDR[@ZONE]`, and a file with one of the same per line.
 //!
-//! The file is looked at once a second. A file that has become bad keeps the last list.
+//! The file is looked at about once a second, when the probe loop is awake. A file that has become bad keeps the last list.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+use tokio::sync::Notify;
 
 use super::address::of_a_host;
 use super::report::Reporter;
@@ -241,14 +243,11 @@ impl Look {
     }
 }
 
-/// Sends the list, then a new one whenever the file changes, and [`Update::Confirmed`] while it does not. Returns when
-/// nobody listens any more.
-pub async fn run(config: StaticConfig, updates: Updates) {
+/// Sends the list, then whenever it is notified a new one if the file has changed, or [`Update::Confirmed`] if it has not.
+/// Returns when nobody listens any more.
+pub async fn run(config: StaticConfig, notified: &Notify, updates: Updates) {
     let mut look = Look::new();
-    let mut tick = tokio::time::interval(limits::PEERS_FILE_POLL);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tick.tick().await;
         // Taken before the content is read: an edit in between is seen as a change at the next tick.
         let version = config.file.as_deref().map(Version::of).unwrap_or_default();
         let update = look.at(version, || config.load());
@@ -260,6 +259,7 @@ pub async fn run(config: StaticConfig, updates: Updates) {
         {
             return;
         }
+        notified.notified().await;
     }
 }
 

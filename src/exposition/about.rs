@@ -3,6 +3,10 @@
 use super::process::{Resident, cpus};
 use crate::allocator::AllocatorInfo;
 
+/// The commit that this program was built from: 12 digits of its hash, what `KUBE_CANARY_REVISION`
+/// said at build time, or `unknown`.
+pub const REVISION: &str = env!("KUBE_CANARY_REVISION");
+
 /// The build and the machine, found once; and the memory of both the row and `/metrics`.
 #[derive(Debug)]
 pub struct About {

@@ -1,25 +1,23 @@
 //! The process-wide metrics, in the prometheus crate's registry.
 
 use prometheus::core::Collector;
-use prometheus::{
-    Counter, Encoder, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::api_server::ApiServerCollector;
 use super::books::AllocatorMetrics;
-use super::families::histogram_series;
+use super::head::Head;
 use super::memory::{self, Memory};
 use super::process::{ProcessCollector, ProcessReading, cpus};
-use super::series::{Costs, Plan, Planner};
+use super::series::{SeriesSettings, Shown, ZONE_COUNTERS, histogram_series};
 use super::throttle::{Throttle, Throttled};
-use super::{Format, View, mesh};
+use super::{Format, REVISION, View, mesh, totals};
 use crate::allocator::{AllocatorInfo, Stats};
 use crate::footprint::Footprint;
 use crate::http::ServerStats;
 use crate::limits::HEAD_SHARED_TIME;
-use crate::peers::Presence;
+use crate::peers::{Directory, Presence};
 use crate::prober::Stamp;
-use crate::statistics::{EchoCounters, probe_thread_run_delay};
+use crate::statistics::{EchoCounters, Scale, probe_thread_run_delay};
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,7 +41,7 @@ pub struct AgentMetrics {
     http_requests: IntCounter,
     http_refused: IntCounter,
     http: Arc<ServerStats>,
-    series_budget: usize,
+    series: SeriesSettings,
     process: ProcessCollector,
     memory: Memory,
     encoded: Mutex<Encoded>,
@@ -51,23 +49,14 @@ pub struct AgentMetrics {
 
 /// What scrapes make in turn, and leave for each other.
 #[derive(Debug, Default)]
-struct Encoded {
-    /// As last encoded, in each format.
-    heads: [Head; 2],
-    planner: Planner,
-}
+struct Encoded([EncodedHead; Format::ALL.len()]);
 
 impl Encoded {
-    /// The text and the plan of a scrape that is still being sent, unless they are old.
-    fn shared(&mut self, now: Nanos, format: Format) -> Option<(Arc<Vec<u8>>, Arc<Plan>)> {
-        for head in &mut self.heads {
-            if Arc::get_mut(&mut head.text).is_some() {
-                head.plan = None;
-            }
-        }
-        let head = &self.heads[format as usize];
-        let plan = head.plan.as_ref().filter(|_| now.since(head.at) < HEAD_SHARED_TIME.into())?;
-        Some((Arc::clone(&head.text), Arc::clone(plan)))
+    /// The head of a scrape that is still being sent, unless it is old.
+    fn shared(&mut self, now: Nanos, format: Format) -> Option<(Arc<Vec<u8>>, Shown)> {
+        let head = &mut self.0[format as usize];
+        let is_shared = Arc::get_mut(&mut head.bytes).is_none() && now.since(head.at) < HEAD_SHARED_TIME.into();
+        is_shared.then(|| (Arc::clone(&head.bytes), head.shown))
     }
 }
 
@@ -83,17 +72,24 @@ struct Readings {
     memory: Option<Footprint>,
 }
 
-/// The registry's text, when it was true, and the plan that it speaks of.
+/// The agent's own families in one format, when they were true, and what of the links their scrape shows.
 ///
 /// Shared: the scrapes that send it hold it, and so does this. Written only while nobody else holds it (`Arc::get_mut`), so one
 /// buffer serves scrape after scrape; where slow scrapers hold an old one, it is theirs, and the last of them frees it.
 #[derive(Debug, Default)]
-struct Head {
-    text: Arc<Vec<u8>>,
-    /// None once the text is seen not to be shared: a plan that somebody holds is not renewed in its memory.
-    plan: Option<Arc<Plan>>,
+struct EncodedHead {
+    bytes: Arc<Vec<u8>>,
+    shown: Shown,
     at: Nanos,
 }
+
+/// Counters that the kernel keeps: they may have counted before the agent started.
+const OLDER_COUNTERS: [&str; 4] = [
+    "kube_canary_echo_requests_received_total",
+    "kube_canary_echo_replies_sent_total",
+    "kube_canary_cgroup_throttled_periods_total",
+    "kube_canary_cgroup_throttled_seconds_total",
+];
 
 #[derive(Debug)]
 struct ThrottleMetrics {
@@ -137,8 +133,8 @@ pub struct Build<'a> {
     pub stats: Stats,
     /// HTTP worker threads.
     pub http_workers: usize,
-    /// Series of a scrape, at most.
-    pub series_budget: usize,
+    /// What of the links is exported.
+    pub series: SeriesSettings,
 }
 
 fn int_counter(name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
@@ -190,7 +186,7 @@ impl AgentMetrics {
             http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
             http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
             http,
-            series_budget: build.series_budget,
+            series: build.series,
             process: ProcessCollector::new()?,
             memory: Memory::default(),
             encoded: Mutex::default(),
@@ -223,7 +219,7 @@ impl AgentMetrics {
 
     /// The agent's own metrics as of now, and what of all others is exported. Encoded into the buffer of the scrape before;
     /// while others are still sending that, they and we share it, unless it is old.
-    pub fn encode(&self, now: Nanos, view: &View, format: Format) -> (Arc<Vec<u8>>, Arc<Plan>) {
+    pub fn encode(&self, now: Nanos, view: &View, format: Format) -> (Arc<Vec<u8>>, Shown) {
         self.encode_with(now, view, format, || self.read(now, view))
     }
 
@@ -233,7 +229,7 @@ impl AgentMetrics {
         view: &View,
         format: Format,
         read: impl FnOnce() -> Readings,
-    ) -> (Arc<Vec<u8>>, Arc<Plan>) {
+    ) -> (Arc<Vec<u8>>, Shown) {
         let shared = self.lock().shared(now, format);
         if let Some(shared) = shared {
             return shared;
@@ -245,45 +241,46 @@ impl AgentMetrics {
         if let Some(shared) = encoded.shared(now, format) {
             return shared;
         }
-        let Encoded { heads, planner } = &mut *encoded;
-        let head = &mut heads[format as usize];
-        if head.plan.take().is_some() {
+        let encoded = &mut encoded.0[format as usize];
+        if Arc::get_mut(&mut encoded.bytes).is_none() {
             // Others are still sending it, but it is old.
-            head.text = Arc::default();
+            encoded.bytes = Arc::default();
         }
         self.update(now, view, &readings);
-        head.at = now;
-        let families = self.registry.gather();
-        let costs = self.costs(view, families.iter().map(|family| family.get_metric().len()).sum());
+        encoded.at = now;
         // Nobody else has it, or we have just made it.
-        let text = Arc::make_mut(&mut head.text);
-        text.clear();
-        if let Err(error) = TextEncoder::new().encode(&families, text) {
-            log::warn!("encoding the agent's metrics: {error}");
+        let bytes = Arc::make_mut(&mut encoded.bytes);
+        bytes.clear();
+        let mut head = Head::new(format, view.statistics.created(), bytes);
+        for family in self.registry.gather() {
+            head.gathered(&family, |name| OLDER_COUNTERS.contains(&name));
         }
-        drop(families);
-        if format == Format::OpenMetrics {
-            drop_total(text);
-        }
-        let plan = {
+        {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-            let plan = planner.plan(now, &costs, &directory, &view.statistics);
-            mesh::write(&directory, plan.suppressed(), text);
-            plan
-        };
-        if let Some(footprint) = &readings.memory {
-            memory::write(footprint, text);
+            encoded.shown = self.shown(view, &directory, head.samples());
+            mesh::write(&view.node, &directory, encoded.shown.suppressed, &mut head);
         }
-        head.plan = Some(Arc::clone(&plan));
-        (Arc::clone(&head.text), plan)
+        totals::write(&view.statistics, &mut head);
+        if let Some(footprint) = &readings.memory {
+            memory::write(footprint, &mut head);
+        }
+        (Arc::clone(&encoded.bytes), encoded.shown)
     }
 
-    /// What a scrape has besides peers and zones, and what each of them takes; the same from the first scrape on, although
-    /// the memory may not be known yet.
-    fn costs(&self, view: &View, registered: usize) -> Costs {
-        let lag = histogram_series(view.statistics.send_lag().bounds());
-        let own = registered + mesh::SERIES + memory::SERIES + 2 * lag;
-        Costs { budget: self.series_budget, own, histogram: histogram_series(view.statistics.bounds()) }
+    /// What of the links is shown beside so many registered series; the same from the first scrape on, although the memory may
+    /// not be known yet.
+    fn shown(&self, view: &View, directory: &Directory, registered: usize) -> Shown {
+        let statistics = &view.statistics;
+        let of_histogram = |scale: &Scale| histogram_series(scale.bounds().as_slice().len());
+        let lags = 2 * of_histogram(statistics.send_lag().scale());
+        let zones = statistics.zone_pairs() * (ZONE_COUNTERS + of_histogram(statistics.zone_scale()));
+        let bounds = statistics.scale().bounds().as_slice().len();
+        self.series.shown(registered + mesh::SERIES + totals::SERIES + memory::SERIES + lags + zones, bounds, directory)
+    }
+
+    /// The flags that decide on series.
+    pub const fn series(&self) -> SeriesSettings {
+        self.series
     }
 
     fn lock(&self) -> MutexGuard<'_, Encoded> {
@@ -352,8 +349,9 @@ fn fixed(name: &str, help: &str, value: usize) -> Result<IntGauge, prometheus::E
 fn build_info(build: &Build<'_>) -> Result<IntGauge, prometheus::Error> {
     let info = build.allocator;
     let narenas = info.narenas.map_or_else(String::new, |n| n.to_string());
-    let opts = Opts::new("kube_canary_build_info", "The version, and the allocator that runs; always 1.")
+    let opts = Opts::new("kube_canary_build_info", "The version, the commit, and the allocator that runs; always 1.")
         .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label("revision", REVISION)
         .const_label("allocator", info.allocator)
         .const_label("narenas", narenas)
         .const_label("libc", info.libc)
@@ -361,25 +359,6 @@ fn build_info(build: &Build<'_>) -> Result<IntGauge, prometheus::Error> {
     let gauge = IntGauge::with_opts(opts)?;
     gauge.set(1);
     Ok(gauge)
-}
-
-/// OpenMetrics names a counter family without `_total`, which only its samples bear.
-fn drop_total(text: &mut Vec<u8>) {
-    const SUFFIX: &[u8] = b"_total";
-    let (mut from, mut to) = (0, 0);
-    while from < text.len() {
-        let length = text[from..].iter().position(|&byte| byte == b'\n').map_or(text.len() - from, |end| end + 1);
-        let line = &text[from..from + length];
-        // The name ends at the first such place: the help text comes behind it.
-        let suffix = line.strip_prefix(b"# ").and_then(|_| line.windows(7).position(|word| word == b"_total "));
-        let kept = suffix.unwrap_or(length);
-        text.copy_within(from..from + kept, to);
-        let behind = from + kept + suffix.map_or(0, |_| SUFFIX.len());
-        text.copy_within(behind..from + length, to + kept);
-        to += kept + (from + length - behind);
-        from += length;
-    }
-    text.truncate(to);
 }
 
 #[cfg(test)]
@@ -395,9 +374,7 @@ mod tests {
     use crate::clock::monotonic;
     use crate::exposition::{About, App, Health, Walks};
     use crate::http::{Reply, Routes, Server};
-    use crate::limits::SERIES_BUDGET_DEFAULT;
-    use crate::peers::Directory;
-    use crate::statistics::{Bounds, Statistics};
+    use crate::statistics::Statistics;
 
     /// Nothing here takes longer, unless a worker waits for what never comes.
     const PATIENCE: Duration = Duration::from_mins(1);
@@ -427,12 +404,12 @@ mod tests {
 
     fn app() -> App {
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).unwrap();
         let view = View {
             node: "self".into(),
             directory: RwLock::new(Directory::default()),
-            statistics: Statistics::new(Bounds::default(), Nanos::from_millis(1_000)),
+            statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
             walks: Walks::default(),
@@ -492,14 +469,5 @@ mod tests {
         let text = at(3).to_vec();
         view.health.list_confirmed(Nanos::from_millis(3_000));
         assert_ne!(at(3).to_vec(), text, "nobody sends the text any more");
-    }
-
-    #[test]
-    fn openmetrics_headers_lose_the_suffix_and_samples_keep_it() {
-        let mut text =
-            b"# HELP a_total Of _total things.\n# TYPE a_total counter\na_total 1\n# TYPE b gauge\nb 2\n".to_vec();
-        let expected = "# HELP a Of _total things.\n# TYPE a counter\na_total 1\n# TYPE b gauge\nb 2\n";
-        drop_total(&mut text);
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

@@ -1,65 +1,34 @@
-//! The families that are rendered by hand: their names, help texts and samples, in one table.
+//! The families of links, zone pairs and the agent's own lags: their names, help texts and values, in one table.
 //!
 //! Within a group `sent` comes last and is read last, so that a scrape never shows more answers than probes.
 
-use super::text::{Extra, Value};
-use crate::prober::SendError;
-use crate::statistics::{Bounds, HistogramReading, PeerReading, ZoneReading};
+use super::protobuf::Kind;
+use crate::statistics::{PeerReading, ZoneReading};
 
 /// What one series set is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One peer.
-    Peer,
+    /// A link: one peer, by one protocol, on one network.
+    Link,
     /// Our zone to another.
     Zone,
     /// The agent itself.
     Agent,
 }
 
-/// What a family's samples are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One sample.
-    Counter(Counter),
-    /// A sample per reason that has occurred: most never do, and eight series per peer would be the larger evil.
-    SendErrors,
-    /// A sample per result that has occurred.
-    Terminating,
-    /// Buckets, sum, count of round-trip times.
+/// What a family is of.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    /// A counter of a link.
+    OfLink(fn(&PeerReading) -> u64),
+    /// A counter of a zone pair.
+    OfZone(fn(&ZoneReading) -> u64),
+    /// Round-trip times of a link or a zone pair.
     Rtt,
-    /// Of how late probes went out.
+    /// How late probes went out.
     SendLag,
-    /// Of how late replies were read.
+    /// How late replies were read.
     ReadDelay,
-}
-
-/// Which number of a reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
-    /// Probes sent.
-    Sent,
-    /// Probes received.
-    Received,
-    /// Probes lost.
-    Lost,
-    /// Late replies.
-    Late,
-    /// Duplicate replies.
-    Duplicate,
-    /// Reordered replies.
-    Reordered,
-    /// Corrupt replies.
-    Corrupt,
-}
-
-/// How round-trip times are exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// A histogram: buckets, sum and count.
-    Histogram,
-    /// A summary without quantiles: sum and count.
-    Sums,
 }
 
 /// A family.
@@ -71,150 +40,77 @@ pub struct Family {
     pub help: &'static str,
     /// About what.
     pub scope: Scope,
-    /// Of which samples.
-    pub kind: Kind,
+    /// Of what.
+    pub content: Content,
 }
 
-const fn family(name: &'static str, scope: Scope, kind: Kind, help: &'static str) -> Family {
-    Family { name, help, scope, kind }
+impl Family {
+    /// The TYPE of the family.
+    pub const fn kind(&self) -> Kind {
+        match self.content {
+            Content::OfLink(_) | Content::OfZone(_) => Kind::Counter,
+            Content::Rtt | Content::SendLag | Content::ReadDelay => Kind::Histogram,
+        }
+    }
+}
+
+const fn link(name: &'static str, value: fn(&PeerReading) -> u64, help: &'static str) -> Family {
+    Family { name, help, scope: Scope::Link, content: Content::OfLink(value) }
+}
+
+const fn zone(name: &'static str, value: fn(&ZoneReading) -> u64, help: &'static str) -> Family {
+    Family { name, help, scope: Scope::Zone, content: Content::OfZone(value) }
+}
+
+fn sum(counts: &[u32]) -> u64 {
+    counts.iter().map(|count| u64::from(*count)).sum()
 }
 
 /// Every family, in the order of exposition.
 #[rustfmt::skip]
 pub const FAMILIES: &[Family] = &[
-    family("kube_canary_probes_received_total", Scope::Peer, Kind::Counter(Counter::Received),
+    link("kube_canary_probes_received_total", |it| it.received,
         "Probes answered within the timeout."),
-    family("kube_canary_probes_lost_total", Scope::Peer, Kind::Counter(Counter::Lost),
+    link("kube_canary_probes_lost_total", |it| it.lost,
         "Probes not answered within the timeout."),
-    family("kube_canary_probe_rtt_seconds", Scope::Peer, Kind::Rtt,
-        "Round-trip times of answered probes."),
-    family("kube_canary_probes_late_total", Scope::Peer, Kind::Counter(Counter::Late),
+    Family { name: "kube_canary_probe_rtt_seconds", scope: Scope::Link, content: Content::Rtt,
+        help: "Round-trip times of answered probes." },
+    link("kube_canary_probes_late_total", |it| it.late.into(),
         "Probes answered after they were counted lost."),
-    family("kube_canary_probes_duplicate_total", Scope::Peer, Kind::Counter(Counter::Duplicate),
+    link("kube_canary_probes_duplicate_total", |it| it.duplicate.into(),
         "Further replies to a probe already answered."),
-    family("kube_canary_probes_reordered_total", Scope::Peer, Kind::Counter(Counter::Reordered),
+    link("kube_canary_probes_reordered_total", |it| it.reordered.into(),
         "Probes answered in time, but after a later probe."),
-    family("kube_canary_probes_corrupt_total", Scope::Peer, Kind::Counter(Counter::Corrupt),
+    link("kube_canary_probes_corrupt_total", |it| it.corrupt.into(),
         "Replies whose bytes were not those sent."),
-    family("kube_canary_probe_send_errors_total", Scope::Peer, Kind::SendErrors,
-        "Probes that the kernel refused to send, by reason; not losses."),
-    family("kube_canary_probes_terminating_total", Scope::Peer, Kind::Terminating,
+    link("kube_canary_probe_send_errors_total", |it| sum(&it.send_errors),
+        "Probes that the kernel refused to send; not losses."),
+    link("kube_canary_probes_terminating_total", |it| sum(&it.terminating),
         "Probes to a peer that was terminating or had just left the list; in neither sent nor lost."),
-    family("kube_canary_probes_sent_total", Scope::Peer, Kind::Counter(Counter::Sent),
+    link("kube_canary_probes_sent_total", |it| it.sent,
         "Probes sent."),
-    family("kube_canary_zone_probes_received_total", Scope::Zone, Kind::Counter(Counter::Received),
+    zone("kube_canary_zone_probes_received_total", |it| it.received,
         "Probes to all peers of a zone answered within the timeout."),
-    family("kube_canary_zone_probes_lost_total", Scope::Zone, Kind::Counter(Counter::Lost),
+    zone("kube_canary_zone_probes_lost_total", |it| it.lost,
         "Probes to all peers of a zone not answered within the timeout."),
-    family("kube_canary_zone_probe_rtt_seconds", Scope::Zone, Kind::Rtt,
-        "Round-trip times of answered probes to all peers of a zone."),
-    family("kube_canary_zone_probes_sent_total", Scope::Zone, Kind::Counter(Counter::Sent),
+    Family { name: "kube_canary_zone_probe_rtt_seconds", scope: Scope::Zone, content: Content::Rtt,
+        help: "Round-trip times of answered probes to all peers of a zone." },
+    zone("kube_canary_zone_probes_sent_total", |it| it.sent,
         "Probes sent to all peers of a zone, counted when they are answered or lost."),
-    family("kube_canary_probe_send_lag_seconds", Scope::Agent, Kind::SendLag,
-        "How much later than scheduled the agent sent its probes."),
-    family("kube_canary_reply_read_delay_seconds", Scope::Agent, Kind::ReadDelay,
-        "How long replies waited between the kernel's stamp and the agent's reading them."),
+    Family { name: "kube_canary_probe_send_lag_seconds", scope: Scope::Agent, content: Content::SendLag,
+        help: "How much later than scheduled the agent sent its probes." },
+    Family { name: "kube_canary_reply_read_delay_seconds", scope: Scope::Agent, content: Content::ReadDelay,
+        help: "How late the agent read replies: since the kernel's stamp, or since the turn that was to read them." },
 ];
 
-/// What a reading is of.
-#[derive(Clone, Copy, Debug)]
-pub enum Reading {
-    /// A peer.
-    Peer(PeerReading),
-    /// A zone pair.
-    Zone(ZoneReading),
-    /// A lag of the agent's own.
-    Lag(HistogramReading),
-}
+#[cfg(test)]
+mod tests {
+    use super::super::series::{LINK_COUNTERS, ZONE_COUNTERS};
+    use super::*;
 
-impl Family {
-    /// The TYPE of the family. A histogram without its +Inf bucket would be none to OpenMetrics, a summary needs no quantiles
-    /// in either format.
-    pub const fn type_name(&self, shape: Shape) -> &'static str {
-        match (self.kind, shape) {
-            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, Shape::Histogram) => "histogram",
-            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, Shape::Sums) => "summary",
-            _ => "counter",
-        }
+    #[test]
+    fn there_are_as_many_counters_as_the_formula_says() {
+        let counters = |scope| FAMILIES.iter().filter(|it| it.scope == scope && it.kind() == Kind::Counter).count();
+        assert_eq!((counters(Scope::Link), counters(Scope::Zone)), (LINK_COUNTERS, ZONE_COUNTERS));
     }
-
-    /// The first sample of a reading at or behind `index`, and its index; none behind the last.
-    pub fn sample(
-        &self,
-        reading: &Reading,
-        bounds: &Bounds,
-        shape: Shape,
-        index: usize,
-    ) -> Option<(usize, Extra<'static>, Value)> {
-        match (self.kind, reading) {
-            (Kind::Counter(counter), _) => {
-                (index == 0).then(|| (0, Extra::None, Value::Count(number(reading, counter))))
-            }
-            (Kind::Rtt | Kind::SendLag | Kind::ReadDelay, _) => {
-                histogram(&rtt(reading), bounds, shape, index).map(|(extra, value)| (index, extra, value))
-            }
-            (Kind::SendErrors, Reading::Peer(peer)) => {
-                let at = first_above_zero(&peer.send_errors, index)?;
-                let extra = Extra::Label("reason", SendError::ALL[at].label());
-                Some((at, extra, Value::Count(peer.send_errors[at].into())))
-            }
-            (Kind::Terminating, Reading::Peer(peer)) => {
-                let at = first_above_zero(&peer.terminating, index)?;
-                let extra = Extra::Label("result", ["received", "lost"][at]);
-                Some((at, extra, Value::Count(peer.terminating[at].into())))
-            }
-            (Kind::SendErrors | Kind::Terminating, _) => None,
-        }
-    }
-}
-
-fn first_above_zero(counts: &[u32], from: usize) -> Option<usize> {
-    (from..counts.len()).find(|&index| counts[index] > 0)
-}
-
-fn number(reading: &Reading, counter: Counter) -> u64 {
-    match (reading, counter) {
-        (Reading::Peer(r), Counter::Sent) => r.sent,
-        (Reading::Peer(r), Counter::Received) => r.received,
-        (Reading::Peer(r), Counter::Lost) => r.lost,
-        (Reading::Peer(r), Counter::Late) => r.late.into(),
-        (Reading::Peer(r), Counter::Duplicate) => r.duplicate.into(),
-        (Reading::Peer(r), Counter::Reordered) => r.reordered.into(),
-        (Reading::Peer(r), Counter::Corrupt) => r.corrupt.into(),
-        (Reading::Zone(r), Counter::Sent) => r.sent,
-        (Reading::Zone(r), Counter::Received) => r.received,
-        (Reading::Zone(r), Counter::Lost) => r.lost,
-        (Reading::Zone(_) | Reading::Lag(_), _) => 0,
-    }
-}
-
-fn rtt(reading: &Reading) -> HistogramReading {
-    match reading {
-        Reading::Peer(r) => r.rtt,
-        Reading::Zone(r) => r.rtt,
-        Reading::Lag(r) => *r,
-    }
-}
-
-fn histogram(
-    reading: &HistogramReading,
-    bounds: &Bounds,
-    shape: Shape,
-    index: usize,
-) -> Option<(Extra<'static>, Value)> {
-    let bounds = bounds.as_slice();
-    let up_to = |bucket: usize| reading.buckets[..=bucket].iter().sum();
-    let buckets = if shape == Shape::Histogram { bounds.len() + 1 } else { 0 };
-    match index.checked_sub(buckets) {
-        None if index == bounds.len() => Some((Extra::Bucket(None), Value::Count(reading.count()))),
-        None => Some((Extra::Bucket(Some(bounds[index])), Value::Count(up_to(index)))),
-        Some(0) => Some((Extra::Sum, Value::Seconds(reading.sum))),
-        Some(1) => Some((Extra::Count, Value::Count(reading.count()))),
-        Some(_) => None,
-    }
-}
-
-/// Series of a whole histogram with these bounds.
-pub const fn histogram_series(bounds: &Bounds) -> usize {
-    bounds.as_slice().len() + 3
 }

@@ -28,24 +28,24 @@ struct Hour<'a> {
     source: &'a str,
     peer: &'a str,
     step_seconds: u64,
-    series: Vec<Series<'a>>,
+    series: Vec<Series>,
 }
 
 #[derive(Debug, Serialize)]
-struct Series<'a> {
+struct Series {
     network: &'static str,
     protocol: &'static str,
     end_unix_seconds: u64,
-    loss: Column<'a>,
-    rtt_p50_seconds: Column<'a>,
-    rtt_p99_seconds: Column<'a>,
+    loss: Column,
+    rtt_p50_seconds: Column,
+    rtt_p99_seconds: Column,
 }
 
 /// One number of every step.
 #[derive(Clone, Copy, Debug)]
-struct Column<'a>(HourReading<'a>, fn(HourStep) -> Option<f64>);
+struct Column(HourReading, fn(HourStep) -> Option<f64>);
 
-impl Serialize for Column<'_> {
+impl Serialize for Column {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.steps().map(|step| (self.1)(step).map(Short)))
     }
@@ -63,7 +63,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     if slots.is_empty() {
         return Err(unknown());
     }
-    let series: Vec<Series<'_>> = slots
+    let series: Vec<Series> = slots
         .into_iter()
         .filter_map(|(slot, peer)| {
             let hour = view.statistics.hour(slot)?;

@@ -1,11 +1,10 @@
 //! `memory_bytes`: the agent's own memory, by what it is for.
 //!
-//! Written by hand behind the registry's text, for thirty gauges would cost it more than the whole reading does. Read by
+//! Written behind the registry's families, for thirty gauges would cost it more than the whole reading does. Read by
 //! the worker that serves the scrape, never by the probe thread, and rarely ([`MEMORY_CATEGORIES_TIME`]); between two
 //! readings the last one stands.
 
-use std::io::Write as _;
-
+use super::head::Head;
 use super::kept::Kept;
 use crate::footprint::{self, Category, Footprint};
 use crate::limits::MEMORY_CATEGORIES_TIME;
@@ -36,19 +35,22 @@ impl Memory {
 }
 
 /// Appends the family.
-pub fn write(footprint: &Footprint, out: &mut Vec<u8>) {
-    // Writing to a Vec cannot fail.
-    let _ = writeln!(out, "# HELP {NAME} {HELP}\n# TYPE {NAME} gauge");
-    for category in Category::ALL {
-        for (state, kilobytes) in footprint.of(category).states() {
-            let (category, bytes) = (category.label(), kilobytes.saturating_mul(1_024));
-            let _ = writeln!(out, "{NAME}{{category=\"{category}\",state=\"{state}\"}} {bytes}");
-        }
-    }
+pub fn write(footprint: &Footprint, head: &mut Head<'_>) {
+    head.gauges(
+        NAME,
+        HELP,
+        Category::ALL.into_iter().flat_map(|category| {
+            footprint.of(category).states().into_iter().map(move |(state, kilobytes)| {
+                let labels = [("category", category.label()), ("state", state)];
+                (labels.into_iter(), kilobytes.saturating_mul(1_024) as f64)
+            })
+        }),
+    );
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Format;
     use super::*;
 
     /// The sum of all samples, and how many there are.
@@ -64,7 +66,7 @@ mod tests {
     fn every_category_has_every_state_and_they_add_up() {
         let footprint = Memory::default().read(Nanos(1)).unwrap();
         let mut text = Vec::new();
-        write(&footprint, &mut text);
+        write(&footprint, &mut Head::new(Format::Text, 1, &mut text));
         assert_eq!(sum(&text, &["clean", "dirty"]), (footprint.rss * 1_024, 2 * Category::ALL.len()));
         assert_eq!(sum(&text, &["swap"]), (footprint.swap * 1_024, Category::ALL.len()));
         assert_eq!(sum(&text, &["clean", "dirty", "swap"]).1, SERIES);

@@ -5,33 +5,42 @@
 //! live in the prometheus crate's registry.
 
 mod about;
+mod accept;
 mod agent;
 mod api;
 mod api_server;
 mod books;
 mod families;
+mod head;
 mod hour;
 mod kept;
+mod lines;
 mod memory;
 mod mesh;
+mod messages;
 mod metrics;
 mod process;
+mod protobuf;
 mod routes;
 mod row;
 mod series;
 mod short;
+mod subjects;
 mod text;
 mod throttle;
+mod totals;
 #[cfg(feature = "fuzzing")]
 pub use throttle::fuzz_cgroup;
 
-pub use about::About;
+pub use about::{About, REVISION};
+pub use accept::Format;
 pub use agent::{AgentMetrics, Build};
 pub use api::PeersBody;
 pub use hour::{HourError, decoded, hour};
-pub use metrics::{Format, MetricsBody};
+pub use metrics::MetricsBody;
 pub use process::{Resident, field};
 pub use routes::App;
+pub use series::{LinkSeries, SeriesSettings};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};

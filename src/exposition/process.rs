@@ -44,9 +44,11 @@ impl ProcessCollector {
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
-        // Now less the time since the start of this process, both in the clocks of now.
-        let age = clock::monotonic().since(start_since_boot().unwrap_or_else(clock::monotonic));
-        this.start_time.set(clock::realtime().since(age).as_secs_f64());
+        // Set once: read anew, it would differ by some microseconds from scrape to scrape, and a
+        // step of the real-time clock would look like a restart.
+        let (realtime, boottime) = (clock::realtime(), clock::boottime());
+        let start = start_since_boot().unwrap_or(boottime);
+        this.start_time.set(start_time(realtime, boottime, start).as_secs_f64());
         Ok(this)
     }
 
@@ -123,9 +125,21 @@ fn open_descriptors() -> Option<i64> {
     i64::try_from(count).ok()
 }
 
-/// When this process started on the boot clock, from field 22 of /proc/self/stat (in ticks of 1/100 s, USER_HZ).
+/// When a process started, since the epoch: now less its age. Its start and `boottime` are both on
+/// `CLOCK_BOOTTIME`, which goes on while the machine is suspended; `CLOCK_MONOTONIC` does not, so
+/// that on it a process that started after a suspend would have no age yet.
+fn start_time(realtime: Nanos, boottime: Nanos, start: Nanos) -> Nanos {
+    realtime.since(boottime.since(start))
+}
+
+/// When this process started, on `CLOCK_BOOTTIME`. None if /proc does not tell.
 fn start_since_boot() -> Option<Nanos> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    start_of(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// The start in the text of /proc/PID/stat: field 22, in ticks of 1/100 s (USER_HZ) since boot
+/// (proc(5)).
+fn start_of(stat: &str) -> Option<Nanos> {
     // The command in field 2 may hold anything, ends of line too; the fields behind its last bracket are plain.
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
     Some(Nanos(ticks * 10_000_000))
@@ -165,6 +179,31 @@ mod tests {
         assert!(collector.threads.get() >= 1 && collector.open_fds.get() >= 3 && collector.max_fds.get() > 3);
         let age = clock::realtime().as_secs_f64() - collector.start_time.get();
         assert!((0.0..3_600.0).contains(&age), "{age}");
+    }
+
+    #[test]
+    fn a_suspend_does_not_move_the_start() {
+        let hours = |count: u64| Nanos(count * 3_600_000_000_000);
+        let (epoch, boot_to_start) = (hours(490_000), hours(5));
+        // Five hours after boot, of which the machine was suspended for three, the process is 0 to
+        // 50 hours old.
+        for age in [hours(0), hours(1), hours(50)] {
+            let (realtime, boottime) = (epoch.plus(boot_to_start).plus(age), boot_to_start.plus(age));
+            assert_eq!(start_time(realtime, boottime, boot_to_start), epoch.plus(boot_to_start));
+        }
+        // Never in the future.
+        assert_eq!(start_time(hours(9), hours(5), hours(5).plus(Nanos(1))), hours(9));
+    }
+
+    #[test]
+    fn the_start_is_found_behind_any_command() {
+        let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20 21";
+        for command in ["canary", "a b", ") S 1 2", "\n)"] {
+            assert_eq!(start_of(&format!("42 ({command}) {fields}")), Some(Nanos(12_340_000_000)), "{command}");
+        }
+        assert_eq!(start_of("42 (canary) S 1 2"), None);
+        let (start, now) = (start_since_boot().unwrap(), clock::boottime());
+        assert!(start <= now && now.since(start) < Nanos(3_600_000_000_000), "{start:?} {now:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{View, now};
 use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, NAME_BYTES_MAX};
 use crate::peers::{Directory, Peer, SlotId};
-use crate::statistics::{HistogramReading, OwnCounters, RecentOwn, Statistics};
+use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
 use crate::units::Nanos;
 
 /// Room for the longest object: two names, each byte escaped to six, and all the rest.
@@ -80,10 +80,7 @@ impl<'a> Source<'a> {
         let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
         let RecentOwn { seconds, counters: recent } = &measured.recent;
         let mesh = directory.mesh();
-        let p99 = |lag: &HistogramReading| {
-            let bounds = statistics.send_lag().bounds();
-            bounds.quantile(lag_quantile(lag.count()), &lag.buckets).map(Short)
-        };
+        let p99 = |lag: &LagCounts| lag.quantile(lag_quantile(lag.count()), statistics.send_lag()).map(Short);
         Self {
             node: &view.node,
             zone: directory.own_zone(),
@@ -169,10 +166,9 @@ struct TenMinutesRow {
 impl<'a> PeerRow<'a> {
     /// The peer in this slot; none past the last that there can be.
     pub fn new(statistics: &Statistics, slot: SlotId, peer: Peer<'a>, zone: &'a str) -> Option<Self> {
-        let now = now();
-        let total = statistics.slot(slot)?.read();
-        let recent = statistics.recent(slot, now)?;
-        let bounds = statistics.bounds();
+        let in_slot = statistics.slot(slot)?;
+        let total = in_slot.read();
+        let (recent, hour) = (statistics.recent(slot, now())?, statistics.hour(slot));
         Some(Self {
             node: peer.node(),
             zone,
@@ -184,19 +180,19 @@ impl<'a> PeerRow<'a> {
             received: total.received,
             lost: total.lost,
             late: total.late,
-            rtt_p50_seconds: bounds.quantile(0.5, &total.rtt.buckets).map(Short),
-            rtt_p99_seconds: bounds.quantile(0.99, &total.rtt.buckets).map(Short),
-            since_unix_seconds: statistics.losing_since(slot, now).map(clock::realtime_of).map(Nanos::as_secs),
-            usual_rtt_p50_seconds: statistics.hour(slot).and_then(|it| it.usual_rtt_p50_seconds()).map(Short),
+            rtt_p50_seconds: in_slot.rtt_quantile(0.5).map(Short),
+            rtt_p99_seconds: in_slot.rtt_quantile(0.99).map(Short),
+            since_unix_seconds: statistics.losing_since(slot, &recent).map(clock::realtime_of).map(Nanos::as_secs),
+            usual_rtt_p50_seconds: hour.and_then(|it| it.usual_rtt_p50_seconds()).map(Short),
             recent: RecentRow {
                 seconds: Short(recent.seconds),
                 sent: recent.sent,
                 received: recent.received,
                 lost: recent.lost,
-                rtt_p50_seconds: bounds.quantile(0.5, &recent.buckets).map(Short),
-                rtt_p99_seconds: bounds.quantile(0.99, &recent.buckets).map(Short),
+                rtt_p50_seconds: recent.rtt_p50_seconds.map(Short),
+                rtt_p99_seconds: recent.rtt_p99_seconds.map(Short),
             },
-            ten_minutes: statistics.ten_minutes(slot).map(|it| TenMinutesRow {
+            ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutesRow {
                 seconds: it.seconds,
                 sent: it.sent,
                 lost: it.lost,
@@ -208,6 +204,7 @@ impl<'a> PeerRow<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::SendLag;
 
     /// As long as a name can get: each byte is escaped to six.
     fn name() -> String {
@@ -218,13 +215,11 @@ mod tests {
 
     #[test]
     fn a_lag_is_that_of_three_probes_at_least_and_of_many_the_99th_percentile() {
-        let bounds = crate::statistics::Bounds::default();
-        // 150 ms is in a bucket behind 100 ms.
         let late = |of: u64, probes: u64| {
-            let mut lag = HistogramReading::default();
-            lag.buckets[bounds.bucket(Nanos::from_millis(150))] = of;
-            lag.buckets[0] = probes - of;
-            bounds.quantile(lag_quantile(probes), &lag.buckets).unwrap() > 0.1
+            let lag = SendLag::default();
+            (0..of).for_each(|_| lag.observe(Nanos::from_millis(150)));
+            (of..probes).for_each(|_| lag.observe(Nanos(1)));
+            lag.counts().quantile(lag_quantile(probes), &lag).unwrap() > 0.1
         };
         for probes in [10, 30, 60, 120, 199, 200] {
             assert_eq!([1, 2, 3].map(|of| late(of, probes)), [false, false, true], "of {probes}");

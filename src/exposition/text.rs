@@ -2,10 +2,57 @@
 
 use std::io::Write;
 
+use super::accept::Format;
+use super::protobuf::Kind;
 use crate::units::Nanos;
 
+/// Appends the HELP and TYPE lines of a family. OpenMetrics calls a counter family without `_total`, which only its samples
+/// have.
+pub fn header(out: &mut Vec<u8>, format: Format, name: &str, help: &str, kind: Kind) {
+    let name = match (format, kind) {
+        (Format::OpenMetrics, Kind::Counter) => without_total(name),
+        _ => name,
+    };
+    let type_name = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    for part in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", type_name, "\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn without_total(name: &str) -> &str {
+    name.strip_suffix("_total").unwrap_or(name)
+}
+
+/// Appends a sample with any number; without braces where there are no labels.
+pub fn number(out: &mut Vec<u8>, name: &str, labels: &[u8], value: f64) {
+    out.extend_from_slice(name.as_bytes());
+    braces(out, labels);
+    // Writing to a Vec cannot fail.
+    let _ = if value == f64::INFINITY { writeln!(out, " +Inf") } else { writeln!(out, " {value}") };
+}
+
+/// Appends the OpenMetrics sample that says since when a counter or histogram counts, in seconds since the epoch.
+pub fn created(out: &mut Vec<u8>, name: &str, labels: &[u8], since: u32) {
+    out.extend_from_slice(without_total(name).as_bytes());
+    out.extend_from_slice(b"_created");
+    braces(out, labels);
+    let _ = writeln!(out, " {since}");
+}
+
+fn braces(out: &mut Vec<u8>, labels: &[u8]) {
+    if !labels.is_empty() {
+        out.push(b'{');
+        out.extend_from_slice(labels);
+        out.push(b'}');
+    }
+}
+
 /// Appends `name{labels,extra} value\n`. `labels` and `extra` are already escaped; either may be empty.
-pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra<'_>, value: Value) {
+pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value: Value) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(extra.suffix().as_bytes());
     out.push(b'{');
@@ -14,7 +61,6 @@ pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra<'_>, va
     let comma = if labels.is_empty() { "" } else { "," };
     let _ = match extra {
         Extra::None | Extra::Sum | Extra::Count => Ok(()),
-        Extra::Label(name, value) => write!(out, "{comma}{name}=\"{value}\""),
         Extra::Bucket(Some(bound)) => {
             write!(out, "{comma}le=\"").and_then(|()| seconds(out, bound)).map(|()| out.push(b'"'))
         }
@@ -42,11 +88,9 @@ fn seconds(out: &mut Vec<u8>, time: Nanos) -> std::io::Result<()> {
 
 /// What a sample has beyond its family's name and labels.
 #[derive(Clone, Copy, Debug)]
-pub enum Extra<'a> {
+pub enum Extra {
     /// Nothing.
     None,
-    /// One more label.
-    Label(&'static str, &'a str),
     /// A histogram's bucket with its upper bound; none is +Inf.
     Bucket(Option<Nanos>),
     /// A histogram's sum.
@@ -55,10 +99,10 @@ pub enum Extra<'a> {
     Count,
 }
 
-impl Extra<'_> {
+impl Extra {
     const fn suffix(self) -> &'static str {
         match self {
-            Self::None | Self::Label(..) => "",
+            Self::None => "",
             Self::Bucket(_) => "_bucket",
             Self::Sum => "_sum",
             Self::Count => "_count",
@@ -123,12 +167,16 @@ mod tests {
         sample(&mut out, "n", &labels, Extra::Bucket(None), Value::Count(4));
         sample(&mut out, "n", &labels, Extra::Sum, Value::Seconds(Nanos(1_500_000)));
         sample(&mut out, "l", b"", Extra::Bucket(None), Value::Count(4));
-        sample(&mut out, "e", &labels, Extra::Label("reason", "other"), Value::Count(1));
+        number(&mut out, "e", &labels, 0.5);
+        number(&mut out, "inf", b"", f64::INFINITY);
+        created(&mut out, "e_total", &labels, 7);
         let expected = "n_bucket{a=\"x\",b=\"q\\\"\\\\\\n\",le=\"0.00001\"} 3\n\
                         n_bucket{a=\"x\",b=\"q\\\"\\\\\\n\",le=\"+Inf\"} 4\n\
                         n_sum{a=\"x\",b=\"q\\\"\\\\\\n\"} 0.0015\n\
                         l_bucket{le=\"+Inf\"} 4\n\
-                        e{a=\"x\",b=\"q\\\"\\\\\\n\",reason=\"other\"} 1\n";
+                        e{a=\"x\",b=\"q\\\"\\\\\\n\"} 0.5\n\
+                        inf +Inf\n\
+                        e_created{a=\"x\",b=\"q\\\"\\\\\\n\"} 7\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

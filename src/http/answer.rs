@@ -18,7 +18,8 @@ use hyper::{
 
 use super::{
     Reply,
-    frames::Answer,
+    coding::Coding,
+    frames::{Answer, Content, Gzip},
     line::{Class, Line},
 };
 
@@ -42,7 +43,8 @@ impl Service<Request<Incoming>> for Answering {
             self.0.expect_unread();
         }
         let is_head = *request.method() == Method::HEAD;
-        Answered { line: Rc::clone(&self.0), has_body, is_head, reply: Some(self.reply(&request)) }
+        let coding = Coding::of(request.uri().path(), request.headers());
+        Answered { line: Rc::clone(&self.0), has_body, is_head, coding, reply: Some(self.reply(&request)) }
     }
 }
 
@@ -90,6 +92,7 @@ pub(super) struct Answered {
     line: Rc<Line>,
     has_body: bool,
     is_head: bool,
+    coding: Coding,
     /// None once it was given.
     reply: Option<Reply>,
 }
@@ -109,33 +112,39 @@ impl Future for Answered {
 
 impl Answered {
     fn response(&self, reply: Option<Reply>) -> Response<Answer> {
-        let line = Rc::clone(&self.line);
         let mut policy = None;
-        let (status, content_type, length, body) = match reply {
+        let (status, content_type, content) = match reply {
             Some(Reply::Full { status, content_type, body }) => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                (status, content_type, Some(body.len()), Answer::whole(body, line))
+                (status, content_type, Content::whole(body))
             }
-            Some(Reply::Stream { content_type, body }) => {
-                (StatusCode::OK, content_type, None, Answer::stream(body, line))
-            }
+            Some(Reply::Stream { content_type, body }) => (StatusCode::OK, content_type, Content::Stream(body)),
             Some(Reply::Page { policy: of_page, body }) => {
                 policy = Some(of_page);
-                (StatusCode::OK, "text/html; charset=utf-8", None, Answer::stream(body, line))
+                (StatusCode::OK, "text/html; charset=utf-8", Content::Stream(body))
             }
-            Some(Reply::Live { content_type, body }) => (StatusCode::OK, content_type, None, Answer::live(body, line)),
+            Some(Reply::Live { content_type, body }) => (StatusCode::OK, content_type, Content::Live(body)),
             // A reply that is later still was waited for, and one that was given is not asked for again.
-            Some(Reply::Later(_)) | None => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Some(0), Answer::empty(line))
-            }
+            Some(Reply::Later(_)) | None => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Content::Done),
         };
-        let body = if self.is_head { Answer::empty(Rc::clone(&self.line)) } else { body };
+        let line = Rc::clone(&self.line);
+        let mut is_compressed = self.coding.is_gzip() && status == StatusCode::OK && content.is_long();
+        // Of the body itself: a compressed one has another, which is not known yet.
+        let length = content.length().filter(|_| !is_compressed);
+        let body = if self.is_head {
+            Answer::new(Content::Done, None, line)
+        } else {
+            let gzip = if is_compressed { Gzip::begin(self.line.worker().stats()) } else { None };
+            is_compressed = gzip.is_some();
+            Answer::new(content, gzip, line)
+        };
         let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         // A browser that guesses the type may find markup in a peer's name.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        self.coding.describe(is_compressed, headers);
         if let Some(policy) = policy {
             headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
         }

@@ -1,9 +1,13 @@
 //! Bodies, and the buffers that streamed ones are rendered into.
 //!
-//! hyper queues up to 16 pieces of a body before it writes them, which would be 96 KiB for each scraper that reads
-//! slowly. So a streamed body hands out one frame, and renders the next only when hyper has let go of the last: the
-//! frame tells its connection when it is dropped. And it renders only when the socket has room for a frame, so that a
-//! scraper that does not read holds no frame at all: one buffer serves all connections of a worker.
+//! hyper queues up to 16 pieces of a body before it writes them, which would be 96 KiB for each
+//! scraper that reads slowly. So a streamed body hands out one frame, and renders the next only
+//! when hyper has let go of the last: the frame tells its connection when it is dropped. And it
+//! renders only when the socket has room for a frame, so that a scraper that does not read holds no
+//! frame at all: one buffer serves all connections of a worker.
+//!
+//! A compressed body uses the same frame twice: it is rendered into, its bytes move into the
+//! compressor's memory, and what these compress to takes their place.
 
 use std::{
     cell::RefCell,
@@ -16,8 +20,8 @@ use std::{
 
 use hyper::body::{Body, Buf, Frame, SizeHint};
 
-use super::{Live, Render, ServerStats, line::Line};
-use crate::limits::{FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
+use super::{Live, Render, ServerStats, gate::CompressorPermit, gzip::Compressor, line::Line};
+use crate::limits::{COMPRESSED_BODY_BYTES_MIN, FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
 
 /// The spare frame buffers of one worker, which owns them. A frame that is handed out belongs to its [`Piece`] until hyper drops
 /// that, which gives it back to the worker of its connection: on the same thread, hence no lock. Not more than
@@ -94,19 +98,78 @@ impl Drop for Piece {
 /// The body of an answer. While it lives, its connection counts as answering.
 pub(super) struct Answer {
     content: Content,
+    /// None if the body is sent as it is.
+    gzip: Option<Gzip>,
     line: Rc<Line>,
 }
 
-enum Content {
+/// The right to compress, and what compresses. In this order: the permit is given back when the
+/// memory is free.
+pub(super) struct Gzip {
+    compressor: Compressor,
+    _permit: CompressorPermit,
+}
+
+impl Gzip {
+    /// None if too many responses are being compressed, or if there is no memory.
+    pub(super) fn begin(stats: &ServerStats) -> Option<Self> {
+        let permit = stats.compressor()?;
+        Some(Self { compressor: Compressor::new()?, _permit: permit })
+    }
+
+    /// The next piece of a compressed body, into an empty frame.
+    fn poll_render(&mut self, content: &mut Content, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
+        if !self.compressor.is_busy() {
+            match content.poll_render(cx, frame) {
+                Poll::Ready(more) => {
+                    self.compressor.take(frame);
+                    if !more {
+                        self.compressor.finish();
+                    }
+                }
+                // The reader gets all that there is while it waits for the rest.
+                Poll::Pending if self.compressor.flush() => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(self.compressor.compress(frame))
+    }
+}
+
+/// What an answer is made of.
+pub(super) enum Content {
+    /// Nothing, or nothing more.
     Done,
+    /// A complete body, which is not empty.
     Whole(Vec<u8>),
+    /// A body in pieces.
     Stream(Box<dyn Render>),
+    /// A body in pieces, for which it waits.
     Live(Box<dyn Live>),
     /// The connection is about to be closed, so that the client does not take the body for whole.
     GivenUp,
 }
 
 impl Content {
+    /// A complete body.
+    pub(super) fn whole(body: Vec<u8>) -> Self {
+        if body.is_empty() { Self::Done } else { Self::Whole(body) }
+    }
+
+    /// Its bytes, if it is complete.
+    pub(super) fn length(&self) -> Option<usize> {
+        match self {
+            Self::Done => Some(0),
+            Self::Whole(body) => Some(body.len()),
+            Self::Stream(_) | Self::Live(_) | Self::GivenUp => None,
+        }
+    }
+
+    /// Whether compressing it saves anything.
+    pub(super) fn is_long(&self) -> bool {
+        self.length().is_none_or(|length| length >= COMPRESSED_BODY_BYTES_MIN)
+    }
+
     /// The next piece of a body in pieces, into an empty frame.
     fn poll_render(&mut self, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
         match self {
@@ -118,25 +181,37 @@ impl Content {
 }
 
 impl Answer {
-    pub(super) fn empty(line: Rc<Line>) -> Self {
-        Self::new(Content::Done, line)
-    }
-
-    pub(super) fn whole(body: Vec<u8>, line: Rc<Line>) -> Self {
-        Self::new(if body.is_empty() { Content::Done } else { Content::Whole(body) }, line)
-    }
-
-    pub(super) fn stream(render: Box<dyn Render>, line: Rc<Line>) -> Self {
-        Self::new(Content::Stream(render), line)
-    }
-
-    pub(super) fn live(body: Box<dyn Live>, line: Rc<Line>) -> Self {
-        Self::new(Content::Live(body), line)
-    }
-
-    fn new(content: Content, line: Rc<Line>) -> Self {
+    /// `content` is sent in pieces if it is compressed, however it is made.
+    pub(super) fn new(content: Content, gzip: Option<Gzip>, line: Rc<Line>) -> Self {
         line.body_begins();
-        Self { content, line }
+        let content = match content {
+            Content::Whole(bytes) if gzip.is_some() => Content::Stream(Box::new(Cut { bytes, sent: 0 })),
+            other => other,
+        };
+        Self { content, gzip, line }
+    }
+
+    /// The body has ended, or is given up: nothing of it is kept while its last piece is on its
+    /// way.
+    fn end(&mut self, content: Content) {
+        self.content = content;
+        self.gzip = None;
+    }
+}
+
+/// A complete body, in pieces.
+struct Cut {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Render for Cut {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        let rest = &self.bytes[self.sent..];
+        let piece = &rest[..rest.len().min(FRAME_BYTES)];
+        out.extend_from_slice(piece);
+        self.sent += piece.len();
+        self.sent < self.bytes.len()
     }
 }
 
@@ -155,7 +230,7 @@ impl Body for Answer {
         if let Content::Live(live) = &mut this.content
             && live.poll_given_up(cx).is_ready()
         {
-            this.content = Content::GivenUp;
+            this.end(Content::GivenUp);
             this.line.close_now();
         }
         let piece = match &mut this.content {
@@ -169,7 +244,11 @@ impl Body for Answer {
             content @ (Content::Stream(_) | Content::Live(_)) => {
                 ready!(this.line.poll_room(cx));
                 let mut bytes = this.line.worker().frames().take();
-                let Poll::Ready(more) = content.poll_render(cx, &mut bytes) else {
+                let rendered = match &mut this.gzip {
+                    Some(gzip) => gzip.poll_render(content, cx, &mut bytes),
+                    None => content.poll_render(cx, &mut bytes),
+                };
+                let Poll::Ready(more) = rendered else {
                     this.line.worker().frames().give(bytes);
                     return Poll::Pending;
                 };
@@ -181,11 +260,11 @@ impl Body for Answer {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    this.content = Content::Done;
+                    this.end(Content::Done);
                     return Poll::Ready(None);
                 }
                 if !more {
-                    this.content = Content::Done;
+                    this.end(Content::Done);
                 }
                 this.line.frame_handed_out();
                 Piece { bytes, written: 0, line: Some(Rc::clone(&this.line)) }

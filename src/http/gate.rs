@@ -4,9 +4,12 @@
 //! therefore stand back while another has room, and all of them must come forward, for health checks alone, when none
 //! has. Each worker waits on a bell of its own that keeps one ring: no ring is lost, and no lock is shared.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::limits::COMPRESSED_RESPONSES_MAX;
 
 /// What the server counts about itself, for exposition.
 #[derive(Debug, Default)]
@@ -15,6 +18,7 @@ pub struct ServerStats {
     refused: AtomicU64,
     connections: AtomicUsize,
     frames: AtomicUsize,
+    compressors: Arc<AtomicUsize>,
 }
 
 impl ServerStats {
@@ -39,6 +43,19 @@ impl ServerStats {
         self.frames.load(Ordering::Relaxed)
     }
 
+    /// Responses that are being compressed now, each with [`crate::limits::GZIP_BYTES`] of memory:
+    /// at most [`COMPRESSED_RESPONSES_MAX`].
+    pub fn compressors(&self) -> usize {
+        self.compressors.load(Ordering::Acquire)
+    }
+
+    /// The right to compress one more response, unless as many as may be are compressed already.
+    pub(super) fn compressor(&self) -> Option<CompressorPermit> {
+        let more = |count: usize| (count < COMPRESSED_RESPONSES_MAX).then_some(count + 1);
+        self.compressors.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(CompressorPermit(Arc::clone(&self.compressors)))
+    }
+
     pub(super) fn served(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -61,6 +78,16 @@ impl ServerStats {
 
     pub(super) fn frame_freed(&self) {
         self.frames.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One of the [`COMPRESSED_RESPONSES_MAX`], until it is dropped.
+#[derive(Debug)]
+pub(super) struct CompressorPermit(Arc<AtomicUsize>);
+
+impl Drop for CompressorPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -133,6 +160,18 @@ mod tests {
 
     fn has_rung(gate: &Gate, worker: usize) -> bool {
         pin!(gate.bell(worker).notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn only_so_many_responses_are_compressed_at_once() {
+        let stats = ServerStats::default();
+        let mut permits: Vec<_> = (0..COMPRESSED_RESPONSES_MAX).map(|_| stats.compressor().unwrap()).collect();
+        assert!(stats.compressor().is_none() && stats.compressors() == COMPRESSED_RESPONSES_MAX);
+        permits.pop();
+        let again = stats.compressor();
+        assert!(again.is_some() && stats.compressor().is_none());
+        drop((permits, again));
+        assert_eq!(stats.compressors(), 0);
     }
 
     #[test]

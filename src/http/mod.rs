@@ -1,20 +1,27 @@
 //! The fixed-size HTTP server, and the small client that discovery and the command line use.
 //!
-//! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what comes back.
+//! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what
+//! comes back, compressed if the client accepts gzip.
 
 mod answer;
+mod coding;
 mod frames;
 mod gate;
+mod gzip;
 mod hosts;
 mod line;
 mod listen;
 mod places;
 mod server;
+mod weight;
 mod worker;
 
+#[cfg(feature = "fuzzing")]
+pub use coding::fuzz_accept_encoding;
 pub use gate::ServerStats;
 pub use hosts::Hosts;
 pub use server::{Bound, ServeError, ServeLimits, Server};
+pub use weight::thousandths;
 pub mod client;
 pub mod lines;
 

@@ -33,6 +33,9 @@ use tally::Tally;
 /// How long it sleeps at most, where nothing is due.
 const IDLE: Nanos = Nanos::from_millis(60_000);
 
+/// How long replies may wait to be read: a line for each is printed then.
+const REPLIES_WAIT: Nanos = Nanos::from_millis(125);
+
 /// Why there is no ping, or no more of it.
 #[derive(Debug, thiserror::Error)]
 pub enum PingError {
@@ -145,6 +148,7 @@ impl Ping {
             payload_bytes: settings.payload_bytes,
             node: String::new(),
             doubts: false,
+            replies_wait: REPLIES_WAIT,
         };
         let mut prober = Prober::new(sockets, MonotonicClock, &probing);
         prober.reserve(addresses.len());

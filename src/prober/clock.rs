@@ -146,10 +146,11 @@ impl Moment {
         }
     }
 
-    /// How long it took us to read it; none without a stamp that can be.
-    pub fn read_delay(self, earliest: Nanos) -> Option<Nanos> {
-        let (at, stamped) = self.arrival(earliest, false);
-        stamped.then(|| self.read.since(at))
+    /// How late we read it: since it arrived, or since `due` if that is later, the moment until which it may wait. None
+    /// without a stamp that can be.
+    pub fn read_delay(self, due: Nanos) -> Option<Nanos> {
+        let (at, stamped) = self.arrival(Nanos(0), false);
+        stamped.then(|| self.read.since(at.max(due)))
     }
 }
 
@@ -243,7 +244,7 @@ mod tests {
         );
         let impossible = Moment { at: Some(Nanos(HOUR)), or: None, read: Nanos(7) };
         assert_eq!(impossible.arrival(Nanos(3), false), (Nanos(7), false));
-        assert_eq!((impossible.departure(Nanos(3)), impossible.read_delay(Nanos(3))), (None, None));
+        assert_eq!((impossible.departure(Nanos(3)), impossible.read_delay(Nanos(0))), (None, None));
         let either = Moment { at: Some(Nanos(9_000)), or: Some(Nanos(4_000)), read: Nanos(9_500) };
         assert_eq!(either.arrival(Nanos(3_000), false), (Nanos(4_000), false));
         assert_eq!(either.departure(Nanos(3_000)), Some((Nanos(9_000), false)));

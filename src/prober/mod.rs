@@ -29,6 +29,7 @@ mod mmsg;
 mod options;
 mod pacer;
 pub mod packet;
+mod reading;
 mod schedule;
 pub mod socket;
 mod timer;

@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::SocketKind;
-use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_PER_PEER, UNHEARD_PACKETS_MAX};
+use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_MIN, RECEIVE_BYTES_PER_PEER, UNHEARD_PACKETS_MAX};
 use crate::peers::Protocol;
 
 /// A duplicate of `fd`, closed on exec.
@@ -110,7 +110,7 @@ pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identi
 /// # Errors
 /// What `setsockopt` says.
 pub fn make_room(fd: &OwnedFd, peers: usize) -> io::Result<()> {
-    let wanted = peers.saturating_mul(RECEIVE_BYTES_PER_PEER).min(RECEIVE_BYTES_MAX);
+    let wanted = peers.saturating_mul(RECEIVE_BYTES_PER_PEER).clamp(RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX);
     let socket = SockRef::from(fd);
     // The kernel doubles what is asked for, and tells the double.
     if wanted > socket.recv_buffer_size()? / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) }

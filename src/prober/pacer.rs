@@ -30,6 +30,7 @@ impl Pacer {
         let due = prober.next_turn().map_or(latest, |due| due.min(latest));
         self.timer.set(due)?;
         tokio::select! {
+            biased;
             () = self.timer.fired() => {}
             () = prober.wire().readable() => {}
         }

@@ -1,9 +1,9 @@
 //! Who is due when: a wheel of cells, one turn per interval.
 //!
 //! A peer sits in one cell and is sent to once per turn. What a probe costs is mostly the wake-up, so cells are at least
-//! 20 ms apart, and only as many are in use as keep a burst small: 8, then more as each holds 128 peers. A joining peer
-//! takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is ever
-//! moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
+//! 20 ms apart, and only as many are in use as keep a burst small: 4, then 8 as each holds 16 peers, then more as each
+//! holds 128. A joining peer takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is
+//! ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
 //! a hash of the node's name, so that the nodes of a mesh do not fire together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +19,11 @@ pub const CELL_MIN: Nanos = Nanos::from_millis(20);
 const CELLS_MAX: u64 = 100;
 
 /// Cells in use from the first peers on.
-const CELLS_USED_MIN: usize = 8;
+const CELLS_USED_MIN: usize = 4;
+/// Peers of a cell before eight are in use.
+const PEERS_PER_CELL_OF_FEW: usize = 16;
+/// Cells in use until each holds [`PEERS_PER_CELL`].
+const CELLS_USED_BY_MANY: usize = 8;
 /// Peers of a cell before others come into use: a burst of 128 small packets is 13 KB on the wire.
 const PEERS_PER_CELL: usize = 128;
 
@@ -101,9 +105,9 @@ impl Schedule {
 
     /// Adds a peer, whose slot there is room for, to the emptiest cell, unless it is in one.
     pub fn add(&mut self, slot: SlotId) {
-        let wanted = (self.len() + 1).div_ceil(PEERS_PER_CELL).next_power_of_two();
+        let wanted = cells_wanted(self.len() + 1);
         let Some(place) = self.places.get_mut(slot.index()).filter(|place| place.cell == NONE) else { return };
-        let used = &self.fill_order[..wanted.max(CELLS_USED_MIN).min(self.fill_order.len())];
+        let used = &self.fill_order[..wanted.min(self.fill_order.len())];
         let emptiest = used.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].peers);
         let (Some(number), Ok(slot)) = (emptiest, u16::try_from(slot.0)) else { return };
         let cell = &mut self.cells[usize::from(number)];
@@ -207,6 +211,12 @@ impl Schedule {
     }
 }
 
+/// Returns how many cells so many peers use, where the wheel has as many.
+fn cells_wanted(peers: usize) -> usize {
+    let few = peers.div_ceil(PEERS_PER_CELL_OF_FEW).next_power_of_two().clamp(CELLS_USED_MIN, CELLS_USED_BY_MANY);
+    few.max(peers.div_ceil(PEERS_PER_CELL).next_power_of_two())
+}
+
 /// Every cell once, spread over the turn from the first few on: van der Corput's sequence, which is the bits of the index
 /// mirrored. 0, 1/2, 1/4, 3/4, … It has as many members as there are cells, or more, so that none is passed by.
 fn fill_order(cells: u64) -> Box<[u16]> {
@@ -265,6 +275,16 @@ mod tests {
         let mut of_one: Vec<u64> = sent.iter().filter(|(_, s)| s.0 == 77).map(|(t, _)| t.0).collect();
         of_one.dedup();
         assert!(of_one.len() == 10 && of_one.windows(2).all(|w| w[1] - w[0] == SECOND.0));
+    }
+
+    #[test]
+    fn as_many_cells_are_in_use_as_keep_bursts_small() {
+        let bursts = |peers: u32| {
+            let used = wheel(peers).cells.iter().filter(|cell| cell.peers > 0).count();
+            (used, wheel(peers).cells.iter().map(|cell| cell.peers).max().unwrap())
+        };
+        assert_eq!([3, 4, 24, 64].map(bursts), [(3, 1), (4, 1), (4, 6), (4, 16)]);
+        assert_eq!([65, 80, 1_000, 1_024, 1_025].map(bursts), [(5, 16), (8, 16), (8, 125), (8, 128), (9, 128)]);
     }
 
     #[test]
@@ -347,15 +367,15 @@ mod tests {
 
     #[test]
     fn whoever_is_taken_out_the_others_of_the_cell_stay() {
-        for gone in [7, 15, 23] {
+        for gone in [3, 15, 23] {
             let mut s = wheel(24);
             let sent = sends(&mut s, SECOND.plus(SECOND), 1_000_000);
             let (_, first) = sent.into_iter().find(|(_, slot)| slot.0 == 23).unwrap();
-            assert_eq!(cell(&s, first).map(|s| s.0).collect::<Vec<_>>(), [23, 15, 7]);
+            assert_eq!(cell(&s, first).map(|s| s.0).collect::<Vec<_>>(), [23, 19, 15, 11, 7, 3]);
             s.remove(SlotId(gone));
-            let left: Vec<u32> = cell(&s, SlotId(if gone == 23 { 15 } else { 23 })).map(|s| s.0).collect();
-            assert_eq!(left, [23, 15, 7].into_iter().filter(|n| *n != gone).collect::<Vec<_>>());
-            assert_eq!((s.len(), s.mean_gap()), (23, Some(Nanos(SECOND.0 / 8))));
+            let left: Vec<u32> = cell(&s, SlotId(if gone == 23 { 19 } else { 23 })).map(|s| s.0).collect();
+            assert_eq!(left, [23, 19, 15, 11, 7, 3].into_iter().filter(|n| *n != gone).collect::<Vec<_>>());
+            assert_eq!((s.len(), s.mean_gap()), (23, Some(Nanos(SECOND.0 / 4))));
         }
     }
 

@@ -2,6 +2,7 @@
 //! probe's send lag.
 #![expect(unsafe_code, reason = "timerfd has no safe wrapper in std or tokio")]
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -14,6 +15,8 @@ use crate::units::Nanos;
 #[derive(Debug)]
 pub struct Timer {
     fd: AsyncFd<OwnedFd>,
+    /// What it is set to, until it fires.
+    at: Cell<Option<Nanos>>,
 }
 
 impl Timer {
@@ -22,7 +25,7 @@ impl Timer {
     /// # Errors
     /// What the kernel says; no descriptor left, for one.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { fd: watch(create(libc::CLOCK_MONOTONIC)?)? })
+        Ok(Self { fd: watch(create(libc::CLOCK_MONOTONIC)?)?, at: Cell::new(None) })
     }
 
     /// Sets it to `at`; a moment in the past fires at once.
@@ -30,19 +33,26 @@ impl Timer {
     /// # Errors
     /// What the kernel says.
     pub fn set(&self, at: Nanos) -> io::Result<()> {
+        // Most waits that end early are followed by one for the same moment.
+        if self.at.replace(Some(at)) == Some(at) {
+            return Ok(());
+        }
         // Zero would switch it off.
         let at = at.0.max(1);
         let at = libc::timespec {
             tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: libc::c_long::try_from(at % 1_000_000_000).unwrap_or(0),
         };
-        set_once(self.fd.get_ref(), libc::TFD_TIMER_ABSTIME, at)
+        set_once(self.fd.get_ref(), libc::TFD_TIMER_ABSTIME, at).inspect_err(|_| self.at.set(None))
     }
 
-    /// Waits until it fires. Cancel-safe: setting it anew clears what has fired.
+    /// Waits until it fires. Cancel-safe: setting it to another moment clears what has fired.
     pub async fn fired(&self) {
         match self.fd.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
+            Ok(mut guard) => {
+                guard.clear_ready();
+                self.at.set(None);
+            }
             Err(error) => {
                 log::error!("waiting for the pacing timer: {error}");
                 std::future::pending::<()>().await;
@@ -121,7 +131,14 @@ mod tests {
                 timer.fired().await;
                 assert!(MonotonicClock.now() >= at);
             }
-            timer.set(Nanos(0)).unwrap();
+            for _ in 0..2 {
+                timer.set(Nanos(0)).unwrap();
+                timer.fired().await;
+            }
+            let (far, near) = (MonotonicClock.now().plus(Nanos::from_millis(3_600_000)), MonotonicClock.now());
+            for at in [far, far, near, near] {
+                timer.set(at).unwrap();
+            }
             timer.fired().await;
         });
     }

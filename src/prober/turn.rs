@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
+use super::reading::Reading;
 use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
 use crate::limits::{PEER_SLOTS_MAX, STANDSTILL, STANDSTILL_READS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
@@ -12,11 +13,9 @@ use crate::units::Nanos;
 /// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
 /// before it, so a longer one would blur it.
 const BATCH_UNSTAMPED: usize = 8;
-/// Cells that are so close to each other on average, as those of eight peers and a second are, make it needless to be woken
-/// for replies.
-const FREQUENT: Nanos = Nanos::from_millis(125);
-/// A loss may be decided so much after its timeout: by then there is a turn anyway, with more than a few peers.
-const LOSS_SLACK: Nanos = FREQUENT;
+/// A loss may be decided so much after its timeout: others that time out soon after it are decided by the same turn, and
+/// where turns are frequent there is one anyway.
+const LOSS_SLACK: Nanos = Nanos::from_millis(125);
 /// Slots are made room for by so many: a join must not copy all tables.
 const ROOM: usize = 64;
 
@@ -33,6 +32,9 @@ pub struct Settings {
     pub node: String,
     /// Questions ([`Prober::ask`]) are answered: a loss is asked about before it is booked.
     pub doubts: bool,
+    /// How long replies may wait to be read. Where probes go out as often, on average over the interval, replies wake nobody:
+    /// the turn that sends next reads them, and their round-trip times are the kernel's.
+    pub replies_wait: Nanos,
 }
 
 /// The prober over a wire and a clock.
@@ -52,6 +54,7 @@ pub struct Prober<W, C> {
     finishing: bool,
     /// When the last turn began.
     turned: Nanos,
+    reading: Reading,
 }
 
 /// Requests that are being put together. The prober's own, allocated with it: a turn writes them, [`Wire::send`] borrows them for
@@ -75,7 +78,19 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let turned = clock.now();
         let schedule = Schedule::new(settings.interval, &settings.node, turned);
         let engine = Engine::new(settings.timeout, settings.interval, settings.doubts);
-        Self { wire, clock, codec, engine, schedule, batch, room: 0, departures: false, finishing: false, turned }
+        Self {
+            wire,
+            clock,
+            codec,
+            engine,
+            schedule,
+            batch,
+            room: 0,
+            departures: false,
+            finishing: false,
+            turned,
+            reading: Reading::new(settings.replies_wait),
+        }
     }
 
     /// The clock.
@@ -168,8 +183,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     fn attend(&mut self) {
-        let is_frequent = self.schedule.mean_gap().is_some_and(|gap| gap <= FREQUENT);
-        self.wire.attend(is_frequent && !self.finishing);
+        let gap = self.schedule.mean_gap().filter(|_| !self.finishing);
+        let replies_wait = self.reading.pace(gap);
+        self.wire.attend(replies_wait);
     }
 
     /// Sends, reads, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
@@ -204,6 +220,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         if drained {
             self.expire(as_of, sink);
         }
+        self.reading.turned(drained);
         drained
     }
 
@@ -214,15 +231,18 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// When the next turn is due, if nothing arrives before.
+    /// When the next turn is due, if nothing arrives before. Call it before each wait: what arrives meanwhile may wait until
+    /// then, and is not read late.
     pub fn next_turn(&mut self) -> Option<Nanos> {
         let due = if self.finishing { None } else { self.schedule.next_due() };
         let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
-        [due, expiry, self.engine.next_doubt()].into_iter().flatten().min()
+        let next = [due, expiry, self.engine.next_doubt()].into_iter().flatten().min();
+        self.reading.next_turn(next);
+        next
     }
 
     fn receive(&mut self, sink: &mut impl Sink) -> bool {
-        let Self { wire, clock, codec, engine, departures, .. } = self;
+        let Self { wire, clock, codec, engine, departures, reading, .. } = self;
         let kinds = [wire.kind([0, 0, 0, 0].into()), wire.kind([0u16; 8].into())];
         wire.receive(clock, &mut |heard| match heard {
             Heard::Departure(bytes, moment) => {
@@ -231,7 +251,12 @@ impl<W: Wire, C: Clock> Prober<W, C> {
                     engine.departed(label, moment);
                 }
             }
-            Heard::Arrival(datagram) => read(codec, engine, &datagram, kinds, sink),
+            Heard::Arrival(datagram) => {
+                if let Some(delay) = datagram.moment.read_delay(reading.due()) {
+                    sink.read_delay(delay);
+                }
+                read(codec, engine, &datagram, kinds, sink);
+            }
         })
     }
 
@@ -278,9 +303,6 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
 fn read(codec: &Codec, engine: &mut Engine, datagram: &Datagram<'_>, kinds: [SocketKind; 2], sink: &mut impl Sink) {
     let kind = kinds[usize::from(datagram.from.is_ipv6())];
-    if let Some(delay) = datagram.moment.read_delay(Nanos(0)) {
-        sink.read_delay(delay);
-    }
     match codec.decode(datagram, kind) {
         Decoded::NotAReply => {}
         Decoded::Unrelated => sink.unrelated(),

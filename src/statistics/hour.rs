@@ -17,8 +17,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-use super::histogram::Bounds;
-use super::minute::Minute;
+use super::minute::{self, Minute};
 use super::slots::Outcomes;
 use super::turns::Turns;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEPS};
@@ -60,8 +59,8 @@ pub(super) struct Hours {
 pub struct HourStep {
     /// The part of the probes that was lost, 0 to 1; none where none was answered or given up. [`Minute::loss`] says how exact.
     pub loss: Option<f64>,
-    /// The upper bound of the median's bucket, in seconds; of the last bucket, which has none, the highest bound. None where
-    /// nobody answered. The upper bound, and not something within the bucket, because it is true: half of them took at most this.
+    /// The upper bound of the median's octave, in seconds. None where nobody answered. The upper bound, and not something
+    /// within the octave, because it is true: half of them took at most this.
     pub rtt_p50_seconds: Option<f64>,
     /// The same of the 99th percentile.
     pub rtt_p99_seconds: Option<f64>,
@@ -81,9 +80,10 @@ pub struct TenMinutes {
 
 /// A peer's hour as read at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct HourReading<'a> {
-    pub(super) bounds: &'a Bounds,
+pub struct HourReading {
     pub(super) minutes: Minutes,
+    /// Probes of a whole minute.
+    pub(super) probes: u32,
     /// When the last step ended, on the monotonic clock.
     pub end: Nanos,
 }
@@ -103,11 +103,11 @@ pub(super) struct Minutes {
     pub(super) ended: u32,
 }
 
-impl HourReading<'_> {
+impl HourReading {
     /// Its steps, the oldest first: at most 60, fewer in the agent's first hour.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = HourStep> {
         self.minutes.as_slice().iter().map(|minute| {
-            let [p50, p99] = minute.times().map_or([None; 2], |times| times.map(|at| Some(self.bounds.upper(at))));
+            let [p50, p99] = minute.times().map_or([None; 2], |times| times.map(|at| Some(minute::upper(at))));
             HourStep { loss: minute.loss(), rtt_p50_seconds: p50, rtt_p99_seconds: p99 }
         })
     }
@@ -139,7 +139,7 @@ impl Minutes {
         (sum.seconds > 0).then_some(sum)
     }
 
-    /// Returns the bucket of the lowest median of all minutes, or none if fewer than
+    /// Returns the octave of the lowest median of all minutes, or none if fewer than
     /// [`USUAL_MINUTES_MIN`] had an answer.
     fn quickest(&self) -> Option<usize> {
         let medians = || self.as_slice().iter().filter_map(|minute| minute.times()).map(|[p50, _]| p50);
@@ -147,11 +147,17 @@ impl Minutes {
     }
 }
 
-impl HourReading<'_> {
+impl HourReading {
+    /// Returns what became of the probes in the last ten whole minutes. None if no whole minute is
+    /// measured, as at intervals of more than a minute.
+    pub fn ten_minutes(&self) -> Option<TenMinutes> {
+        self.minutes.last_ten(self.probes)
+    }
+
     /// Returns the median round trip of the quickest minute, in seconds: the upper bound of its
-    /// bucket. None if fewer than five minutes had an answer.
+    /// octave. None if fewer than five minutes had an answer.
     pub fn usual_rtt_p50_seconds(&self) -> Option<f64> {
-        Some(self.bounds.upper(self.minutes.quickest()?))
+        Some(minute::upper(self.minutes.quickest()?))
     }
 }
 
@@ -224,7 +230,7 @@ impl Hours {
         self.table.give_back(slots);
     }
 
-    /// Minute `from` has ended, and `to` is the one under way. `of` tells a slot's counters, and the buckets of its p50 and p99.
+    /// Minute `from` has ended, and `to` is the one under way. `of` tells a slot's counters, and the octaves of its p50 and p99.
     pub(super) fn turn(&self, from: u32, to: u32, of: impl Fn(SlotId) -> (Outcomes, Option<[usize; 2]>)) {
         self.minutes.turn(to, || {
             for (slot, past) in (0..self.slots.load(Ordering::Relaxed)).map(SlotId).zip(&*self.table) {

@@ -1,29 +1,135 @@
 //! How late the agent itself was: probes sent against their schedule, replies read after they had come.
 
-use super::histogram::{Bounds, Histogram, HistogramReading};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bounds::Bounds;
+use super::histogram::{ClassicReading, Histogram, HistogramReading, by_bin};
+use super::scale::{SCHEMA_MAX, Scale};
 use crate::units::Nanos;
 
-/// A histogram with bounds of its own, of all peers together.
-#[derive(Debug, Default)]
+/// Longer lags are in the histogram's last bucket.
+const LONGEST: Duration = Duration::from_secs(32);
+/// Native buckets that [`LagCounts`] has as one: half an octave.
+const BINS_PER_COUNT: usize = 1 << (SCHEMA_MAX - 1);
+/// Counts of [`LagCounts`]: for 25 octaves, what is below, and what is above.
+const COUNTS: usize = 2 * 25 + 2;
+
+/// A histogram with a scale of its own, of all peers together: an idle machine is late by tens of microseconds, a busy one
+/// by far more than a timeout.
+#[derive(Debug)]
 pub struct SendLag {
-    // The bounds of round trips serve here too: an idle machine is late by tens of microseconds, a busy one by far more.
-    bounds: Bounds,
+    scale: Arc<Scale>,
     histogram: Histogram,
 }
 
+/// Lags per half octave: less than the whole histogram, for what is kept of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LagCounts([u64; COUNTS]);
+
+impl Default for LagCounts {
+    fn default() -> Self {
+        Self([0; COUNTS])
+    }
+}
+
+impl Default for SendLag {
+    fn default() -> Self {
+        Self::new(Arc::new(Scale::new(Bounds::default(), SCHEMA_MAX, LONGEST)))
+    }
+}
+
 impl SendLag {
-    /// Its bounds.
-    pub const fn bounds(&self) -> &Bounds {
-        &self.bounds
+    fn new(scale: Arc<Scale>) -> Self {
+        Self { histogram: Histogram::new(&scale), scale }
+    }
+
+    /// Another one with the same scale.
+    pub(super) fn sibling(&self) -> Self {
+        Self::new(Arc::clone(&self.scale))
+    }
+
+    /// Its scale.
+    pub fn scale(&self) -> &Scale {
+        &self.scale
     }
 
     /// Counts one probe or reply. One writer only.
     pub fn observe(&self, lag: Nanos) {
-        self.histogram.observe(lag, &self.bounds);
+        self.histogram.observe(lag, self.scale.cell(lag));
+    }
+
+    /// Reads it as a classic histogram.
+    pub fn classic(&self) -> ClassicReading {
+        self.histogram.classic(&self.scale)
+    }
+
+    /// Reads it into `reading`.
+    pub fn read_into(&self, reading: &mut HistogramReading) {
+        self.histogram.read_into(reading);
     }
 
     /// Reads it.
     pub fn read(&self) -> HistogramReading {
-        self.histogram.read()
+        let mut reading = HistogramReading::default();
+        self.read_into(&mut reading);
+        reading
+    }
+
+    /// Reads it in few numbers.
+    pub fn counts(&self) -> LagCounts {
+        let mut counts = LagCounts::default();
+        for (bin, count) in by_bin(&self.scale, self.histogram.counts()) {
+            counts.0[bin.div_ceil(BINS_PER_COUNT).min(COUNTS - 1)] += count;
+        }
+        counts
+    }
+}
+
+impl LagCounts {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
+    }
+
+    /// The `q`-quantile in seconds, interpolated within its half octave. None without any.
+    pub fn quantile(&self, q: f64, lag: &SendLag) -> Option<f64> {
+        let (index, part) = super::scale::rank(q, self.0.iter().copied())?;
+        let upper = |index: usize| lag.scale.zero_threshold() * (index as f64 / 2.0).exp2();
+        let lower = index.checked_sub(1).map_or(0.0, upper);
+        Some(lower + (upper(index) - lower) * part)
+    }
+}
+
+#[cfg(test)]
+pub(super) fn lag_counts_of(n: u64) -> LagCounts {
+    LagCounts([n; COUNTS])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_numbers_tell_the_quantile_to_half_an_octave() {
+        let lag = SendLag::default();
+        for n in 1..=1_000_u64 {
+            lag.observe(Nanos(n * n * 20_000));
+        }
+        let counts = lag.counts();
+        assert_eq!((counts.count(), lag.read().count()), (1_000, 1_000));
+        for (q, exact) in [(0.5, 5.0), (0.99, 19.602), (0.01, 0.002)] {
+            let found = counts.quantile(q, &lag).unwrap();
+            assert!((found / exact).log2().abs() <= 0.5, "{q}: {found} {exact}");
+        }
+        assert_eq!(counts.since(&counts).quantile(0.5, &lag), None);
+        lag.observe(Nanos(u64::MAX));
+        assert_eq!(lag.counts().count(), 1_001, "longer than the longest");
     }
 }

@@ -5,10 +5,8 @@
 //!   1.6 %, one of 600 as 0.16 %), and any loss is neither none nor all. See [`Minute::loss`] for the error. A scale
 //!   in proportion to the loss would take one of 6,000 (`--interval 10ms`) for none; a logarithmic one is coarse just
 //!   where most is lost.
-//! - The buckets of p50 and p99 together in 9 bits, 17 times 17 and one for "nobody answered". A p99 is never below its p50, so
-//!   153 would do; the bits are there.
-
-use super::histogram::HISTOGRAM_BUCKETS;
+//! - The octaves of p50 and p99 together in 9 bits, 22 times 22 and one for "nobody answered". An octave ends at a power of two,
+//!   as a native histogram's bucket does at any schema: whatever the links' resolution, the octave is exact.
 
 /// A minute, as it is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,19 +18,33 @@ const NONE_LOST: u16 = 1;
 /// Steps from there to the code of one in which everything was.
 const STEPS: u16 = 126;
 const _: () = assert!(NONE_LOST + STEPS < 1 << (u16::BITS - TIMES_BITS));
-const _: () = assert!(HISTOGRAM_BUCKETS * HISTOGRAM_BUCKETS < 1 << TIMES_BITS);
+const _: () = assert!(OCTAVES * OCTAVES < 1 << TIMES_BITS);
+/// Octaves that are told apart: the first ends at 7.6 µs, the last but one at 8 s.
+const OCTAVES: usize = 22;
+/// The power of two, in seconds, at which the first octave ends.
+const FIRST_POWER: i32 = -17;
+
+/// The octave of a time in seconds.
+pub(super) fn octave(seconds: f64) -> usize {
+    (0..OCTAVES - 1).find(|at| seconds <= upper(*at)).unwrap_or(OCTAVES - 1)
+}
+
+/// The upper bound of an octave in seconds. The last one has none: this is twice the bound of the one before.
+pub(super) fn upper(octave: usize) -> f64 {
+    (f64::from(FIRST_POWER) + octave as f64).exp2()
+}
 
 impl Minute {
     /// Nothing is known of it.
     pub const NOT_MEASURED: Self = Self(0);
 
-    /// Of so many probes answered and lost, and the buckets of the median and of the 99th percentile where they are known.
+    /// Of so many probes answered and lost, and the octaves of the median and of the 99th percentile where they are known.
     pub(super) fn new(answered: u32, lost: u32, times: Option<[usize; 2]>) -> Self {
         if answered == 0 && lost == 0 {
             return Self::NOT_MEASURED;
         }
         let code = NONE_LOST + step(answered, lost);
-        let times = times.map_or(0, |[p50, p99]| 1 + p50 * HISTOGRAM_BUCKETS + p99);
+        let times = times.map_or(0, |[p50, p99]| 1 + p50 * OCTAVES + p99);
         Self(code << TIMES_BITS | u16::try_from(times).unwrap_or(0))
     }
 
@@ -48,11 +60,11 @@ impl Minute {
         self.0 >> TIMES_BITS > NONE_LOST
     }
 
-    /// The buckets of the median and of the 99th percentile; none where nobody answered, and at intervals below 167 ms also
+    /// The octaves of the median and of the 99th percentile; none where nobody answered, and at intervals below 167 ms also
     /// where nobody did at the end of the minute.
     pub fn times(self) -> Option<[usize; 2]> {
         let code = usize::from(self.0 & ((1 << TIMES_BITS) - 1)).checked_sub(1)?;
-        Some([code / HISTOGRAM_BUCKETS, code % HISTOGRAM_BUCKETS])
+        Some([code / OCTAVES, code % OCTAVES])
     }
 }
 
@@ -123,9 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn all_pairs_of_buckets_are_told_apart_beside_any_loss() {
-        for p50 in 0..HISTOGRAM_BUCKETS {
-            for p99 in 0..HISTOGRAM_BUCKETS {
+    fn an_octave_ends_at_a_power_of_two() {
+        for (seconds, at) in [(0.0, 0), (7.6e-6, 0), (7.7e-6, 1), (0.25, 15), (0.250_001, 16), (8.0, 20), (300.0, 21)] {
+            assert_eq!(octave(seconds), at, "{seconds}");
+        }
+        assert_eq!([0, 15, 20].map(|at| upper(at).to_string()), ["0.00000762939453125", "0.25", "8"]);
+    }
+
+    #[test]
+    fn all_pairs_of_octaves_are_told_apart_beside_any_loss() {
+        for p50 in 0..OCTAVES {
+            for p99 in 0..OCTAVES {
                 for lost in [0, 1, 59] {
                     let minute = Minute::new(60 - lost, lost, Some([p50, p99]));
                     assert_eq!(minute.times(), Some([p50, p99]));

@@ -5,6 +5,7 @@
 //! and read last, so that a reader never sees more answers than probes). Everything is planned at the start, and what
 //! nobody has written is not resident ([`crate::region`]).
 
+mod bounds;
 mod echo;
 #[cfg(feature = "fuzzing")]
 pub use echo::fuzz_snmp;
@@ -15,39 +16,43 @@ mod lag;
 mod minute;
 mod own;
 mod recent;
+mod scale;
 mod slots;
 mod turns;
 mod zones;
 
+pub use bounds::Bounds;
 pub use echo::EchoCounters;
-pub use histogram::{Bounds, HISTOGRAM_BUCKETS, Histogram, HistogramReading};
+pub use histogram::{ClassicReading, Histogram, HistogramReading};
 pub use hour::{HourReading, HourStep, TenMinutes};
-pub use lag::SendLag;
+pub use lag::{LagCounts, SendLag};
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
+pub use scale::{BINS_MAX, Scale};
 pub use slots::{PeerReading, PeerStatistics};
 pub use zones::{ZoneReading, ZoneStatistics};
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use crate::clock;
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, RECENT_READS_MAX, ZONES_MAX};
 use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
-use crate::prober::{Event, Sink, Stamp};
-use crate::region::Table;
+use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::units::Nanos;
 use halves::{Halves, Turn};
 use hour::Hours;
 use own::Marks;
-use slots::{Hot, Outcomes, Rare};
+use scale::SCHEMA_MAX;
+use slots::{Outcomes, Slots};
 
 /// All of an agent's statistics. The tables are allocated once, for as many slots as there can be, and shared: the probe thread
 /// alone writes ([`Sink`], and who is in a slot by [`Statistics::apply`]), HTTP workers read, and nothing is locked.
 #[derive(Debug)]
 pub struct Statistics {
-    bounds: Bounds,
-    hot: Table<Hot>,
-    rare: Table<Rare>,
+    slots: Slots,
+    /// Zone pairs are few, and have the finest scale.
+    zone_scale: Arc<Scale>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
     read_delay: SendLag,
@@ -57,6 +62,12 @@ pub struct Statistics {
     receive_queue_drops: AtomicU64,
     /// Round-trip times by who took the stamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
+    /// Probes that were not sent, in the order of [`SendError::ALL`].
+    send_errors: [AtomicU64; SendError::ALL.len()],
+    /// Probes to peers on their way out: answered, not answered.
+    terminating: [AtomicU64; 2],
+    /// When the agent started, in seconds since the epoch.
+    created: u32,
     interval: Nanos,
     /// Which half of the recent window is being filled; see [`recent`].
     halves: Halves,
@@ -73,36 +84,58 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
-    /// What a peer that is probed makes resident.
-    pub const RESIDENT_BYTES_PER_PEER: usize = size_of::<Hot>();
-    /// What it makes resident besides once something rare has happened to it; in pages, which neighbours share.
-    pub const RARE_BYTES_PER_PEER: usize = size_of::<Rare>();
-    /// What a slot takes of the address space, whether anybody is in it or not.
-    pub const BYTES_PER_SLOT: usize = Self::RESIDENT_BYTES_PER_PEER + Self::RARE_BYTES_PER_PEER;
-
-    /// Empty statistics with these histogram bounds, of peers that are probed once per `interval`.
-    pub fn new(bounds: Bounds, interval: Nanos) -> Self {
+    /// Empty statistics of links with this scale, of peers that are probed once per `interval`.
+    pub fn new(scale: Scale, interval: Nanos) -> Self {
+        let (scale, send_lag) = (Arc::new(scale), SendLag::default());
+        let is_finest = scale.schema() == SCHEMA_MAX;
         Self {
-            bounds,
-            hot: Table::new(PEER_SLOTS_MAX),
-            rare: Table::new(PEER_SLOTS_MAX),
+            zone_scale: if is_finest { Arc::clone(&scale) } else { Arc::new(scale.with_schema(SCHEMA_MAX)) },
+            slots: Slots::new(scale, PEER_SLOTS_MAX),
             zones: (0..ZONES_MAX * Via::ALL.len()).map(|_| OnceLock::new()).collect(),
-            send_lag: SendLag::default(),
-            read_delay: SendLag::default(),
+            read_delay: send_lag.sibling(),
+            send_lag,
             marks: Marks::default(),
             unrelated: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             receive_queue_drops: AtomicU64::new(0),
             stamps: [const { AtomicU64::new(0) }; 2],
+            send_errors: [const { AtomicU64::new(0) }; SendError::ALL.len()],
+            terminating: [const { AtomicU64::new(0) }; 2],
+            created: epoch_seconds(),
             interval,
             halves: Halves::new(interval),
             hours: Hours::new(),
         }
     }
 
-    /// The histogram's bounds.
-    pub const fn bounds(&self) -> &Bounds {
-        &self.bounds
+    /// How the links' round-trip times are divided.
+    pub fn scale(&self) -> &Scale {
+        self.slots.scale()
+    }
+
+    /// How those of zone pairs are.
+    pub fn zone_scale(&self) -> &Scale {
+        &self.zone_scale
+    }
+
+    /// What a peer that is probed makes resident.
+    pub fn resident_bytes_per_peer(&self) -> usize {
+        self.slots.resident_bytes_per_peer()
+    }
+
+    /// When the agent started, in seconds since the epoch.
+    pub const fn created(&self) -> u32 {
+        self.created
+    }
+
+    /// Probes of all links that were not sent for this reason.
+    pub fn send_errors(&self, reason: SendError) -> u64 {
+        self.send_errors[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Probes to peers on their way out that were answered, or not.
+    pub fn terminating(&self, answered: bool) -> u64 {
+        self.terminating[usize::from(!answered)].load(Ordering::Relaxed)
     }
 
     /// How late probes went out.
@@ -129,8 +162,8 @@ impl Statistics {
     pub fn own(&self) -> OwnCounters {
         OwnCounters {
             echoes: EchoCounters::read(),
-            send_lag: self.send_lag.read(),
-            read_delay: self.read_delay.read(),
+            send_lag: self.send_lag.counts(),
+            read_delay: self.read_delay.counts(),
             skipped: self.skipped(),
             receive_queue_drops: self.receive_queue_drops(),
             run_delay: probe_thread_run_delay().unwrap_or_default(),
@@ -164,7 +197,7 @@ impl Statistics {
 
     /// The statistics of a slot; none past the last that there can be. Zeroes for one that nobody has been in.
     pub fn slot(&self, slot: SlotId) -> Option<PeerStatistics<'_>> {
-        Some(PeerStatistics { hot: self.hot.get(slot.index())?, rare: self.rare.get(slot.index())? })
+        self.slots.get(slot.index())
     }
 
     /// The statistics of our zone to `zone` by `via`, if anything was ever sent there. To be read
@@ -173,13 +206,18 @@ impl Statistics {
         self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
     }
 
+    /// How many zone pairs there are, in the sense of [`Statistics::zone`].
+    pub fn zone_pairs(&self) -> usize {
+        self.zones.iter().filter(|pair| pair.get().is_some_and(|pair| pair.is_in_use())).count()
+    }
+
     /// Takes over a change of the peer list. Must be called under the directory's write lock, so that no reader sees
     /// the numbers of a slot's former holder under the new one's name.
     pub fn apply(&self, change: Change) {
         match change {
             Change::Join { slot } => {
                 if let Some(statistics) = self.slot(slot) {
-                    statistics.reset();
+                    statistics.reset(epoch_seconds());
                 }
                 self.hours.join(slot);
             }
@@ -188,7 +226,8 @@ impl Statistics {
                     hot.zone.store(zone.0, Ordering::Relaxed);
                     let via = Via::to(address, network);
                     hot.via.store(via.index(), Ordering::Relaxed);
-                    self.zones[zone_index(zone, via)].get_or_init(Box::default).begin();
+                    let pair = &self.zones[zone_index(zone, via)];
+                    pair.get_or_init(|| Box::new(ZoneStatistics::new(&self.zone_scale))).begin(epoch_seconds());
                 }
             }
             Change::Zone { zone } => {
@@ -208,13 +247,12 @@ impl Statistics {
             }
         }
         self.hours.compact(compaction, |slot| self.outcomes(slot));
-        self.hot.give_back(compaction.slots());
-        self.rare.give_back(compaction.slots());
+        self.slots.give_back(compaction.slots());
     }
 
     /// What every probe touches, in memory, in whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.hot.resident_bytes()
+        self.slots.resident_bytes()
     }
 
     /// What the hours take in memory, in whole pages.
@@ -241,17 +279,18 @@ impl Statistics {
         // Of the half that was under way, and of the one before if that was of the same minute.
         let and_before = !self.halves.is_first(from);
         self.hours.turn(ended, begun, |slot| {
-            let Some(PeerStatistics { hot, .. }) = self.slot(slot) else { return Default::default() };
-            let recent = hot.recent.read(modulo(from), and_before, 0.0);
-            let bucket = |q| histogram::rank(q, &recent.as_ref()?.buckets).map(|(bucket, _)| bucket);
-            (hot.outcomes(), bucket(0.5).zip(bucket(0.99)).map(Into::into))
+            let Some(peer) = self.slot(slot) else { return Default::default() };
+            let recent = peer.recent().read(modulo(from), and_before, 0.0);
+            let times = recent.and_then(|recent| recent.rtt_p50_seconds.zip(recent.rtt_p99_seconds));
+            (peer.outcomes(), times.map(|(p50, p99)| [p50, p99].map(minute::octave)))
         });
     }
 
     /// One to two halves of a slot's last minute, up to `now`. None for a slot past the last that
     /// there can be, and for a reader that loses its CPU over the ends of several halves.
     pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
-        let recent = &self.slot(slot)?.hot.recent;
+        let peer = self.slot(slot)?;
+        let recent = peer.recent();
         // The second time only if a half has ended meanwhile. The next end is more than a second
         // away.
         (0..RECENT_READS_MAX).find_map(|_| {
@@ -262,26 +301,20 @@ impl Statistics {
     }
 
     /// The last hour of a slot, in steps of a minute; none where it is not kept ([`crate::limits::HOUR_PEERS_MAX`]).
-    pub fn hour(&self, slot: SlotId) -> Option<HourReading<'_>> {
+    pub fn hour(&self, slot: SlotId) -> Option<HourReading> {
         let minutes = self.hours.read(slot)?;
-        Some(HourReading { bounds: &self.bounds, minutes, end: self.halves.minute_begin(minutes.ended) })
-    }
-
-    /// Returns what became of the probes to a slot in the last ten whole minutes. None if its hour
-    /// is not kept, or if no whole minute is measured, as at intervals of more than a minute.
-    pub fn ten_minutes(&self, slot: SlotId) -> Option<TenMinutes> {
         let (minute, interval) = (Nanos::from(HOUR_STEP).0, self.interval.0.max(1));
         let probes = u32::try_from((minute + interval / 2) / interval).unwrap_or(u32::MAX).max(1);
-        self.hours.read(slot)?.last_ten(probes)
+        Some(HourReading { minutes, probes, end: self.halves.minute_begin(minutes.ended) })
     }
 
     /// When the minute began, on the monotonic clock, in which the present run of losing minutes did. None where nothing was
-    /// lost in the recent window, or the hour is not kept.
+    /// lost in the `recent` window, or the hour is not kept.
     ///
     /// A run may have a gap of a minute; at intervals of `i` minutes, where a loss may show in every `i`th alone, one of
     /// `2i - 1`. Where it is as old as the hour, it may be older still.
-    pub fn losing_since(&self, slot: SlotId, now: Nanos) -> Option<Nanos> {
-        if self.recent(slot, now)?.lost == 0 {
+    pub fn losing_since(&self, slot: SlotId, recent: &RecentReading) -> Option<Nanos> {
+        if recent.lost == 0 {
             return None;
         }
         let minutes_apart = self.interval.0.div_ceil(Nanos::from(HOUR_STEP).0).max(1);
@@ -291,8 +324,13 @@ impl Statistics {
     }
 
     fn outcomes(&self, slot: SlotId) -> Outcomes {
-        self.slot(slot).map(|peer| peer.hot.outcomes()).unwrap_or_default()
+        self.slot(slot).map(|peer| peer.outcomes()).unwrap_or_default()
     }
+}
+
+/// The time of day since the epoch in whole seconds, rounded down: nothing was counted before. Up to the year 2106.
+fn epoch_seconds() -> u32 {
+    u32::try_from(clock::realtime().0 / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
 /// As a slot keeps it.
@@ -309,16 +347,21 @@ const fn zone_index(zone: ZoneId, via: Via) -> usize {
 impl Sink for &Statistics {
     fn event(&mut self, slot: SlotId, event: Event) {
         let Some(peer) = self.slot(slot) else { return };
-        peer.record(event, &self.bounds, modulo(self.halves.current()));
-        if let Event::Received { stamp, .. } = event {
-            bump(&self.stamps[stamp as usize], 1);
-        }
-        if matches!(event, Event::Received { .. } | Event::Lost) {
-            let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
-            let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
-            if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
-                zone.record(event, &self.bounds);
+        peer.record(event, modulo(self.halves.current()));
+        let cell = match event {
+            Event::Received { stamp, rtt, .. } => {
+                bump(&self.stamps[stamp as usize], 1);
+                self.zone_scale.cell(rtt)
             }
+            Event::Lost => 0,
+            Event::NotSent(reason) => return bump(&self.send_errors[reason as usize], 1),
+            Event::Terminating { answered } => return bump(&self.terminating[usize::from(!answered)], 1),
+            _ => return,
+        };
+        let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
+        let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
+        if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
+            zone.record(event, cell);
         }
     }
 
@@ -354,7 +397,7 @@ mod tests {
     }
 
     fn statistics() -> Statistics {
-        let s = Statistics::new(Bounds::default(), Nanos::from_millis(1_000));
+        let s = Statistics::new(Scale::default(), Nanos::from_millis(1_000));
         s.apply(Change::Join { slot: SLOT });
         s.apply(Change::Probe {
             slot: SLOT,
@@ -378,7 +421,7 @@ mod tests {
             Event::Late,
             Event::Duplicate,
             Event::Corrupt,
-            Event::NotSent(crate::prober::SendError::NoRoute),
+            Event::NotSent(SendError::NoRoute),
             Event::Terminating { answered: false },
         ] {
             sink.event(SLOT, event);
@@ -387,8 +430,13 @@ mod tests {
         assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
         assert_eq!((peer.duplicate, peer.reordered, peer.corrupt), (1, 1, 1));
         assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
-        let zone = s.zone(ZoneId(2), Via::ALL[0]).unwrap().read();
-        assert_eq!((zone.sent, zone.received, zone.lost, zone.rtt.count()), (2, 1, 1, 1));
+        assert_eq!((s.send_errors(SendError::NoRoute), s.send_errors(SendError::Other)), (1, 0));
+        assert_eq!([true, false].map(|answered| s.terminating(answered)), [0, 1]);
+        let pair = s.zone(ZoneId(2), Via::ALL[0]).unwrap();
+        let (zone, mut rtt) = (pair.read(), HistogramReading::default());
+        pair.read_rtt(&mut rtt);
+        assert_eq!((zone.sent, zone.received, zone.lost, rtt.count()), (2, 1, 1, 1));
+        assert!(peer.created >= s.created() && zone.created >= s.created() && s.created() > 1_600_000_000);
         assert!(s.zone(ZoneId(1), Via::ALL[0]).is_none() && s.slot(SlotId::at(PEER_SLOTS_MAX)).is_none());
         assert_eq!(s.slot(SlotId(200)).unwrap().read(), PeerReading::default());
         assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
@@ -423,7 +471,8 @@ mod tests {
         s.apply(Change::Zone { zone: ZoneId(2) });
         assert_eq!((zone(v4), zone(v6)), (None, None));
         s.apply(probe("fd00::2"));
-        assert_eq!((zone(v4), zone(v6)), (None, Some(ZoneReading::default())));
+        let begun = ZoneReading { created: zone(v6).unwrap().created, ..ZoneReading::default() };
+        assert_eq!((zone(v4), zone(v6)), (None, Some(begun)));
         (&s).event(SLOT, Event::Lost);
         assert_eq!(zone(v6).unwrap().lost, 1);
         s.apply(probe("fd00::2"));
@@ -450,7 +499,7 @@ mod tests {
     #[test]
     fn recent_statistics_are_exact_at_the_shortest_interval_too() {
         let interval = Nanos::from_millis(10);
-        let s = Statistics::new(Bounds::default(), interval);
+        let s = Statistics::new(Scale::default(), interval);
         s.apply(Change::Join { slot: SLOT });
         let mut now = Nanos(5_000_000_000);
         // As many as can be under way when a half begins, and are answered in it.
@@ -500,8 +549,11 @@ mod tests {
 
     #[test]
     fn a_slot_stays_within_its_bytes() {
-        let (hot, rare, recent) = (size_of::<Hot>(), size_of::<Rare>(), size_of::<recent::Recent>());
-        println!("statistics per slot: {hot} bytes, of which {recent} are the last minute's; {rare} of what is rare");
-        assert!(hot <= 128 && rare <= 56);
+        let bytes = [Some(48), Some(256), None].map(|links| {
+            let scale = Scale::new(Bounds::default(), Scale::schema_of(links), std::time::Duration::from_secs(1));
+            Statistics::new(scale, Nanos::from_millis(1_000)).resident_bytes_per_peer()
+        });
+        println!("statistics per slot: {bytes:?} bytes with 48 and 256 links, and in a full mesh");
+        assert!(bytes[0] <= 1_100 && bytes[1] <= 600 && bytes[2] <= 208, "{bytes:?}");
     }
 }

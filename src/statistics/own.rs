@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use super::echo::EchoCounters;
-use super::histogram::HistogramReading;
+use super::lag::LagCounts;
 use crate::proc;
 use crate::units::Nanos;
 
@@ -15,10 +15,10 @@ use crate::units::Nanos;
 pub struct OwnCounters {
     /// Of our network namespace.
     pub echoes: EchoCounters,
-    /// How late probes went out, by [`super::SendLag`]'s bounds.
-    pub send_lag: HistogramReading,
-    /// How long replies waited to be read, by the same bounds.
-    pub read_delay: HistogramReading,
+    /// How late probes went out.
+    pub send_lag: LagCounts,
+    /// How long replies waited to be read.
+    pub read_delay: LagCounts,
     /// Probes left out because the agent stood still for longer than an interval.
     pub skipped: u64,
     /// Packets that the kernel dropped because our receive queue was full.
@@ -89,16 +89,15 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::HISTOGRAM_BUCKETS;
+    use crate::statistics::lag::lag_counts_of;
     use std::fs;
 
     /// All counters at `n`.
     fn at(n: u64) -> OwnCounters {
-        let histogram = HistogramReading { sum: Nanos(n), buckets: [n; HISTOGRAM_BUCKETS] };
         OwnCounters {
             echoes: EchoCounters { requests_received: n, replies_sent: n },
-            send_lag: histogram,
-            read_delay: histogram,
+            send_lag: lag_counts_of(n),
+            read_delay: lag_counts_of(n),
             skipped: n,
             receive_queue_drops: n,
             run_delay: Nanos(n),

@@ -1,14 +1,15 @@
 //! The last minute of a peer, for the verdicts and the page: two halves, of which the older is dropped whole.
 //!
-//! A sliding window would cost a ring per peer; two halves cost 40 bytes and cover 30 to 60 seconds. Their counters have
-//! 8 bits, so at intervals below 167 ms the halves are shorter ([`super::halves`]): no half sees more probes than they count.
+//! A sliding window would cost a ring per peer; two halves cost two bytes per native bucket and cover 30 to 60 seconds. Their
+//! counters have 8 bits, so at intervals below 167 ms the halves are shorter ([`super::halves`]): no half sees more probes
+//! than they count.
 //!
 //! A half that is read while it is cleared for another window has numbers of both: the reader
 //! learns that from [`Turns`], and drops what it has read.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
-use super::histogram::{Bounds, HISTOGRAM_BUCKETS};
+use super::scale::{BINS_MAX, Scale};
 use super::turns::Turns;
 use crate::prober::Event;
 
@@ -16,16 +17,24 @@ use crate::prober::Event;
 struct Half {
     sent: AtomicU8,
     lost: AtomicU8,
-    buckets: [AtomicU8; HISTOGRAM_BUCKETS],
 }
 
-/// Two halves, as zeroed memory has them.
+/// What is counted in both halves besides round-trip times, as zeroed memory has it.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct Windows {
     /// The windows that the newer half belongs to, modulo 2^16: a peer on the list is never silent
     /// for so many.
     windows: Turns<AtomicU16>,
     halves: [Half; 2],
+}
+
+/// Two halves of one slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recent<'a> {
+    pub(super) windows: &'a Windows,
+    /// Round-trip times per native bucket, of the even half and of the odd one.
+    pub(super) bins: &'a [AtomicU8],
+    pub(super) scale: &'a Scale,
 }
 
 /// What the recent window says.
@@ -39,8 +48,10 @@ pub struct RecentReading {
     pub received: u32,
     /// Probes lost in it.
     pub lost: u32,
-    /// Round-trip times, per bucket.
-    pub buckets: [u32; HISTOGRAM_BUCKETS],
+    /// The median of the round-trip times in seconds; none where nothing was answered.
+    pub rtt_p50_seconds: Option<f64>,
+    /// Their 99th percentile.
+    pub rtt_p99_seconds: Option<f64>,
 }
 
 /// Saturating, for what a machine may do that stood still for long: a wrong sum must not look like none.
@@ -48,32 +59,36 @@ fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
 }
 
-impl Half {
-    fn counters(&self) -> impl Iterator<Item = &AtomicU8> {
-        [&self.sent, &self.lost].into_iter().chain(&self.buckets)
+impl Recent<'_> {
+    /// The half that `window` belongs to, and its round-trip times.
+    fn half(&self, window: u16) -> (&Half, &[AtomicU8]) {
+        let odd = usize::from(window % 2);
+        let (even_bins, odd_bins) = self.bins.split_at(self.bins.len() / 2);
+        (&self.windows.halves[odd], if odd == 1 { odd_bins } else { even_bins })
     }
 
-    fn clear(&self) {
-        self.counters().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    fn clear(&self, window: u16) {
+        let (half, bins) = self.half(window);
+        [&half.sent, &half.lost].into_iter().chain(bins).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
-}
 
-impl Recent {
-    pub(super) fn record(&self, event: Event, bounds: &Bounds, window: u16) {
-        let held = self.windows.done();
+    /// Counts an event. `cell` is that of its round-trip time.
+    pub(super) fn record(&self, event: Event, cell: usize, window: u16) {
+        let windows = &self.windows.windows;
+        let held = windows.done();
         if held != window {
-            self.windows.turn(window, || {
+            windows.turn(window, || {
                 // Halves alternate; a peer that was away for longer has nothing recent.
-                self.halves[usize::from(window % 2)].clear();
+                self.clear(window);
                 if window.wrapping_sub(held) > 1 {
-                    self.halves[usize::from(window.wrapping_add(1) % 2)].clear();
+                    self.clear(window.wrapping_add(1));
                 }
             });
         }
-        let half = &self.halves[usize::from(window % 2)];
+        let (half, bins) = self.half(window);
         match event {
             Event::Sent => bump8(&half.sent),
-            Event::Received { rtt, .. } => bump8(&half.buckets[bounds.bucket(rtt)]),
+            Event::Received { .. } => bins.get(self.scale.bin(cell)).into_iter().for_each(bump8),
             Event::Lost => bump8(&half.lost),
             _ => {}
         }
@@ -94,8 +109,9 @@ impl Recent {
         seconds: f64,
         meanwhile: impl FnOnce(),
     ) -> Option<RecentReading> {
-        let held = self.windows.done();
-        let mut reading = RecentReading { seconds, sent: 0, received: 0, lost: 0, buckets: [0; HISTOGRAM_BUCKETS] };
+        let held = self.windows.windows.done();
+        // Two halves have at most 510 in a bucket.
+        let (mut sent, mut lost, mut bins) = (0, 0, [0_u16; BINS_MAX]);
         // Of windows older than both nothing counts; where nothing has come since a window began, the half of its parity
         // is still that of two windows ago.
         let halves: &[u16] = match window.wrapping_sub(held) {
@@ -107,31 +123,40 @@ impl Recent {
             _ => &[],
         };
         for of in halves {
-            let half = &self.halves[usize::from(of % 2)];
-            let read = |counter: &AtomicU8| u32::from(counter.load(Ordering::Acquire));
-            for (sum, bucket) in reading.buckets.iter_mut().zip(&half.buckets) {
-                *sum += read(bucket);
+            let (half, times) = self.half(*of);
+            for (sum, count) in bins.iter_mut().zip(times) {
+                *sum += u16::from(count.load(Ordering::Acquire));
             }
-            reading.lost += read(&half.lost);
+            lost += u32::from(half.lost.load(Ordering::Acquire));
             // Last, for it is counted first: a probe is never seen to end that was not sent.
-            reading.sent += read(&half.sent);
+            sent += u32::from(half.sent.load(Ordering::Acquire));
         }
         meanwhile();
         // A half is overwritten by the second window behind its own.
-        let begun = self.windows.begun();
+        let begun = self.windows.windows.begun();
         if halves.iter().any(|of| begun.wrapping_sub(*of) > 1) {
             return None;
         }
-        reading.received = reading.buckets.iter().sum();
-        Some(reading)
+        let quantile = |q| self.scale.quantile_of_bins(q, bins.iter().map(|count| u64::from(*count)));
+        let received = bins.iter().map(|count| u32::from(*count)).sum();
+        let [rtt_p50_seconds, rtt_p99_seconds] = [quantile(0.5), quantile(0.99)];
+        Some(RecentReading { seconds, sent, received, lost, rtt_p50_seconds, rtt_p99_seconds })
+    }
+
+    /// Is empty from now on.
+    pub(super) fn reset(&self) {
+        self.windows.windows.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
     }
 
     /// Becomes a copy of `other`.
-    pub(super) fn take_over(&self, other: &Self) {
-        self.windows.turn(other.windows.done(), || {
-            let counters = self.halves.iter().flat_map(Half::counters);
-            for (to, from) in counters.zip(other.halves.iter().flat_map(Half::counters)) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    pub(super) fn take_over(&self, other: Recent<'_>) {
+        self.windows.windows.turn(other.windows.windows.done(), || {
+            for window in [0, 1] {
+                let ((to, to_bins), (from, from_bins)) = (self.half(window), other.half(window));
+                let counters = [&to.sent, &to.lost].into_iter().chain(to_bins);
+                for (to, from) in counters.zip([&from.sent, &from.lost].into_iter().chain(from_bins)) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
             }
         });
     }
@@ -145,20 +170,22 @@ mod tests {
 
     const RECEIVED: Event = Event::Received { rtt: Nanos(1), reordered: false, sequence: 0, stamp: Stamp::Kernel };
 
-    fn record(recent: &Recent, window: u16, times: usize) {
+    fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, &Bounds::default(), window);
-            recent.record(RECEIVED, &Bounds::default(), window);
+            recent.record(Event::Sent, 0, window);
+            recent.record(RECEIVED, 0, window);
         }
     }
 
     /// What a reader of `window` sees of 10 probes in window 8, 20 in 9, and one of `next` that
     /// comes while it reads.
     fn seen(window: u16, and_before: bool, next: u16) -> Option<(u32, u32)> {
-        let recent = Recent::default();
-        record(&recent, 8, 10);
-        record(&recent, 9, 20);
-        let reading = recent.read_while(window, and_before, 60.0, || record(&recent, next, 1));
+        let (windows, scale) = (Windows::default(), Scale::default());
+        let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
+        let recent = Recent { windows: &windows, bins: &bins, scale: &scale };
+        record(recent, 8, 10);
+        record(recent, 9, 20);
+        let reading = recent.read_while(window, and_before, 60.0, || record(recent, next, 1));
         reading.map(|reading| (reading.sent, reading.received))
     }
 

@@ -1,35 +1,39 @@
-//! The numbers of one peer, in two tables: what every probe touches, and what hardly any does.
+//! The numbers of one peer, in four tables: counters that every probe touches, round-trip times since the start and of the
+//! last minute, and counters that hardly any probe touches.
 //!
-//! Both tables hold every slot that there can ever be, and cost what of them is written ([`crate::region`]): a healthy
-//! peer 128 bytes, for its rare numbers stay a page of zeroes that is nobody's. A peer's counters have 32 bits
-//! ([`crate::limits::INTERVAL_MIN`] says how long they last), and what was received is the sum of the buckets: a counter
-//! of its own would say the same.
+//! The tables hold every slot that there can ever be, and cost what of them is written ([`crate::region`]): the rare numbers of
+//! a healthy peer stay a page of zeroes that is nobody's. Round-trip times have as many numbers per peer as the agent's scale
+//! has cells, which its flags decide. A peer's counters have 32 bits ([`crate::limits::INTERVAL_MIN`] says how long they
+//! last), and what was received is the sum of the cells: a counter of its own would say the same.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::histogram::{Bounds, HISTOGRAM_BUCKETS, HistogramReading};
-use super::recent::Recent;
+use super::histogram::{ClassicReading, HistogramReading};
+use super::recent::{Recent, Windows};
+use super::scale::Scale;
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
-use crate::region::{Atomic, Zero};
+use crate::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
 
-/// What every probe touches: 128 bytes (a test prints it).
+/// Counters that every probe touches (a test prints how many bytes).
 #[derive(Debug, Default)]
 pub(super) struct Hot {
     rtt_sum: AtomicU64,
     sent: AtomicU32,
     lost: AtomicU32,
-    buckets: [AtomicU32; HISTOGRAM_BUCKETS],
-    pub(super) recent: Recent,
+    /// Since when the slot counts for its peer, in seconds since the epoch.
+    created: AtomicU32,
+    windows: Windows,
     pub(super) zone: AtomicU8,
     /// [`crate::peers::Via::index`].
     pub(super) via: AtomicU8,
 }
 
-/// What hardly any probe touches: 56 bytes, of which none is resident before the first such event on its page.
+/// Counters that hardly any probe touches. None is resident before the first such event on its page.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
     late: AtomicU32,
@@ -40,25 +44,99 @@ pub(super) struct Rare {
     send_errors: [AtomicU32; REASONS],
 }
 
+/// All slots' numbers.
+#[derive(Debug)]
+pub(super) struct Slots {
+    scale: Arc<Scale>,
+    hot: Table<Hot>,
+    rare: Table<Rare>,
+    /// As many per slot as the scale has cells.
+    cells: Table<Count>,
+    /// Twice as many per slot as the scale has native buckets.
+    recent_bins: Table<SmallCount>,
+}
+
+/// Probes of one cell.
+type Count = AtomicU32;
+/// Probes of one native bucket in half a recent window.
+type SmallCount = AtomicU8;
+
 /// Atomic integers and nothing else.
 #[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
 mod atomics {
-    use super::{Atomic, Hot, Rare, Zero};
-    // SAFETY: arrays and structs of atomic integers.
+    use super::{Atomic, Count, Hot, Rare, SmallCount, Zero};
+    // SAFETY: atomic integers, and structs of them.
     unsafe impl Zero for Hot {}
     // SAFETY: as above.
     unsafe impl Zero for Rare {}
     // SAFETY: as above.
+    unsafe impl Zero for Count {}
+    // SAFETY: as above.
+    unsafe impl Zero for SmallCount {}
+    // SAFETY: as above.
     unsafe impl Atomic for Hot {}
     // SAFETY: as above.
     unsafe impl Atomic for Rare {}
+    // SAFETY: as above.
+    unsafe impl Atomic for Count {}
+    // SAFETY: as above.
+    unsafe impl Atomic for SmallCount {}
+}
+
+impl Slots {
+    pub(super) fn new(scale: Arc<Scale>, slots: usize) -> Self {
+        Self {
+            hot: Table::new(slots),
+            rare: Table::new(slots),
+            cells: Table::new(slots * scale.cells()),
+            recent_bins: Table::new(slots * 2 * scale.bin_count()),
+            scale,
+        }
+    }
+
+    pub(super) fn scale(&self) -> &Scale {
+        &self.scale
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<PeerStatistics<'_>> {
+        let (cells, bins) = (self.scale.cells(), 2 * self.scale.bin_count());
+        Some(PeerStatistics {
+            hot: self.hot.get(slot)?,
+            rare: self.rare.get(slot)?,
+            cells: self.cells.get(slot * cells..(slot + 1) * cells)?,
+            recent_bins: self.recent_bins.get(slot * bins..(slot + 1) * bins)?,
+            scale: &self.scale,
+        })
+    }
+
+    /// Gives back what nobody behind the first `slots` needs.
+    pub(super) fn give_back(&self, slots: usize) {
+        self.hot.give_back(slots);
+        self.rare.give_back(slots);
+        self.cells.give_back(slots * self.scale.cells());
+        self.recent_bins.give_back(slots * 2 * self.scale.bin_count());
+    }
+
+    /// What every probe touches, in memory, in whole pages.
+    pub(super) fn resident_bytes(&self) -> usize {
+        self.hot.resident_bytes() + self.cells.resident_bytes() + self.recent_bins.resident_bytes()
+    }
+
+    /// What a peer that is probed makes resident.
+    pub(super) fn resident_bytes_per_peer(&self) -> usize {
+        let bins = 2 * self.scale.bin_count() * size_of::<SmallCount>();
+        size_of::<Hot>() + self.scale.cells() * size_of::<Count>() + bins
+    }
 }
 
 /// One slot's counters.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStatistics<'a> {
     pub(super) hot: &'a Hot,
-    pub(super) rare: &'a Rare,
+    rare: &'a Rare,
+    cells: &'a [Count],
+    recent_bins: &'a [SmallCount],
+    scale: &'a Scale,
 }
 
 /// A slot's counters as read at one moment: `received + lost ≤ sent`.
@@ -82,8 +160,8 @@ pub struct PeerReading {
     pub terminating: [u32; 2],
     /// By [`SendError`], in its order.
     pub send_errors: [u32; REASONS],
-    /// Round-trip times.
-    pub rtt: HistogramReading,
+    /// Since when this counts, in seconds since the epoch; 0 for a slot that nobody has been in.
+    pub created: u32,
 }
 
 /// How a peer's probes ended, since it joined: modulo 2^32, to subtract from each other.
@@ -91,21 +169,6 @@ pub struct PeerReading {
 pub(super) struct Outcomes {
     pub(super) answered: u32,
     pub(super) lost: u32,
-}
-
-impl Hot {
-    pub(super) fn outcomes(&self) -> Outcomes {
-        let answered = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).fold(0, u32::wrapping_add);
-        Outcomes { answered, lost: self.lost() }
-    }
-
-    pub(super) fn lost(&self) -> u32 {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
-        [&self.sent, &self.lost].into_iter().chain(&self.buckets)
-    }
 }
 
 impl Rare {
@@ -116,12 +179,14 @@ impl Rare {
 }
 
 impl PeerStatistics<'_> {
-    pub(super) fn record(self, event: Event, bounds: &Bounds, window: u16) {
-        let Self { hot, rare } = self;
+    pub(super) fn record(self, event: Event, window: u16) {
+        let Self { hot, rare, cells, scale, .. } = self;
+        let mut cell = 0;
         match event {
             Event::Sent => bump32(&hot.sent),
             Event::Received { rtt, reordered, .. } => {
-                bump32(&hot.buckets[bounds.bucket(rtt)]);
+                cell = scale.cell(rtt);
+                bump32(&cells[cell]);
                 bump(&hot.rtt_sum, rtt.0);
                 if reordered {
                     bump32(&rare.reordered);
@@ -134,21 +199,58 @@ impl PeerStatistics<'_> {
             Event::NotSent(reason) => bump32(&rare.send_errors[reason as usize]),
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
         }
-        hot.recent.record(event, bounds, window);
+        self.recent().record(event, cell, window);
     }
 
-    /// Reads everything, `sent` last.
-    pub fn read(self) -> PeerReading {
-        let Self { hot, rare } = self;
+    /// The last minute.
+    pub(super) const fn recent(&self) -> Recent<'_> {
+        Recent { windows: &self.hot.windows, bins: self.recent_bins, scale: self.scale }
+    }
+
+    /// Since when it counts, in seconds since the epoch.
+    pub fn created(&self) -> u32 {
+        self.hot.created.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn outcomes(&self) -> Outcomes {
+        let answered = self.cells.iter().map(|count| count.load(Ordering::Relaxed)).fold(0, u32::wrapping_add);
+        Outcomes { answered, lost: self.hot.lost.load(Ordering::Acquire) }
+    }
+
+    /// Reads the round-trip times since the start as a classic histogram.
+    pub fn classic(&self) -> ClassicReading {
+        ClassicReading::new(Nanos(self.hot.rtt_sum.load(Ordering::Acquire)), self.counts(), self.scale)
+    }
+
+    /// Reads the round-trip times since the start into `reading`.
+    pub fn read_rtt(&self, reading: &mut HistogramReading) {
+        reading.set(Nanos(self.hot.rtt_sum.load(Ordering::Acquire)), self.counts());
+    }
+
+    /// The same, for tests: into memory of its own.
+    pub fn rtt(&self) -> HistogramReading {
+        let mut reading = HistogramReading::default();
+        self.read_rtt(&mut reading);
+        reading
+    }
+
+    /// The `q`-quantile of the round-trip times since the start, in seconds; none without an answer.
+    pub fn rtt_quantile(&self, q: f64) -> Option<f64> {
+        self.scale.quantile(q, self.counts())
+    }
+
+    fn counts(&self) -> impl Iterator<Item = u64> + Clone {
+        self.cells.iter().map(|count| count.load(Ordering::Acquire).into())
+    }
+
+    /// Reads all but the round-trip times, `sent` last.
+    pub fn read(&self) -> PeerReading {
+        let Self { hot, rare, .. } = self;
         let small = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
-        let rtt = HistogramReading {
-            sum: Nanos(hot.rtt_sum.load(Ordering::Acquire)),
-            buckets: hot.buckets.each_ref().map(|bucket| bucket.load(Ordering::Acquire).into()),
-        };
         PeerReading {
             lost: hot.lost.load(Ordering::Acquire).into(),
-            received: rtt.count(),
-            rtt,
+            received: self.counts().sum(),
+            created: self.created(),
             late: small(&rare.late),
             duplicate: small(&rare.duplicate),
             reordered: small(&rare.reordered),
@@ -159,36 +261,50 @@ impl PeerStatistics<'_> {
         }
     }
 
-    pub(super) fn reset(self) {
-        self.take_over(PeerStatistics { hot: &Hot::default(), rare: &Rare::default() });
+    /// Counts from zero on for another peer, that joined at `created`.
+    pub(super) fn reset(self, created: u32) {
+        let Self { hot, rare, cells, .. } = self;
+        hot.rtt_sum.store(0, Ordering::Relaxed);
+        hot.created.store(created, Ordering::Relaxed);
+        hot.zone.store(0, Ordering::Relaxed);
+        hot.via.store(0, Ordering::Relaxed);
+        [&hot.sent, &hot.lost].into_iter().chain(cells).for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.recent().reset();
+        rare.counters().for_each(|counter| store_if_other(counter, 0));
     }
 
     /// Becomes a copy of `other`.
     pub(super) fn take_over(self, other: PeerStatistics<'_>) {
-        let (Self { hot, rare }, PeerStatistics { hot: from, rare: rare_from }) = (self, other);
-        hot.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
-        hot.zone.store(from.zone.load(Ordering::Relaxed), Ordering::Relaxed);
-        hot.via.store(from.via.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in hot.counters().zip(from.counters()) {
+        let (to, from) = (self.hot, other.hot);
+        to.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.zone.store(from.zone.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.via.store(from.via.load(Ordering::Relaxed), Ordering::Relaxed);
+        let counters = [(&to.sent, &from.sent), (&to.lost, &from.lost), (&to.created, &from.created)];
+        for (to, from) in counters.into_iter().chain(self.cells.iter().zip(other.cells)) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        hot.recent.take_over(&from.recent);
-        for (to, from) in rare.counters().zip(rare_from.counters()) {
-            // To write a zero over a zero would make its page resident.
-            let value = from.load(Ordering::Relaxed);
-            if to.load(Ordering::Relaxed) != value {
-                to.store(value, Ordering::Relaxed);
-            }
+        self.recent().take_over(other.recent());
+        for (to, from) in self.rare.counters().zip(other.rare.counters()) {
+            store_if_other(to, from.load(Ordering::Relaxed));
         }
+    }
+}
+
+/// To write a zero over a zero would make its page resident.
+fn store_if_other(counter: &AtomicU32, value: u32) {
+    if counter.load(Ordering::Relaxed) != value {
+        counter.store(value, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crate::limits::PEER_SLOTS_MAX;
     use crate::proc;
-    use crate::region::Table;
+    use crate::statistics::Bounds;
 
     fn resident_kb() -> i64 {
         proc::find("/proc/self/smaps_rollup", |line| proc::number(line, "Rss:")).expect("smaps_rollup")
@@ -218,17 +334,16 @@ mod tests {
     fn rare_numbers() {
         const TABLES: usize = 16;
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
-        let (hot_kb, all_kb) = (kb(size_of::<Hot>()), kb(size_of::<Hot>() + size_of::<Rare>()));
+        let scale = || Scale::new(Bounds::default(), 0, Duration::from_secs(1));
         let before = resident_kb();
-        let tables: Vec<_> =
-            (0..TABLES).map(|_| (Table::<Hot>::new(PEER_SLOTS_MAX), Table::<Rare>::new(PEER_SLOTS_MAX))).collect();
-        let slots = || tables.iter().flat_map(|(hot, rare)| hot.iter().zip(&**rare));
-        let sent: u64 = slots().map(|(hot, rare)| PeerStatistics { hot, rare }.read().sent).sum();
+        let tables: Vec<Slots> = (0..TABLES).map(|_| Slots::new(Arc::new(scale()), PEER_SLOTS_MAX)).collect();
+        let often_bytes = tables[0].resident_bytes_per_peer();
+        let (hot_kb, all_kb) = (kb(often_bytes), kb(often_bytes + size_of::<Rare>()));
+        let slots = || tables.iter().flat_map(|table| (0..PEER_SLOTS_MAX).filter_map(|slot| table.get(slot)));
+        let sent: u64 = slots().map(|slot| slot.read().sent).sum();
         let read = resident_kb() - before;
-        // One in each page, and in some of the rare table's: a new holder's start writes no zero over a rare zero.
-        for (hot, rare) in slots().step_by(32) {
-            PeerStatistics { hot, rare }.reset();
-        }
+        // A new holder's start writes no zero over a rare zero.
+        slots().for_each(|slot| slot.reset(1));
         let reset = resident_kb() - before;
         println!("{all_kb} KB of tables: {read} KB resident once read, {reset} KB once their slots are taken");
         assert_eq!(sent, 0);

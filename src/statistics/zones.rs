@@ -4,20 +4,23 @@
 //! A probe is counted as sent here when it is answered or lost: a peer may change its zone while one is under way, and
 //! the sums of both zones must stay right.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::bump;
-use super::histogram::{Bounds, Histogram, HistogramReading};
+use super::histogram::{ClassicReading, Histogram, HistogramReading};
+use super::scale::Scale;
 use crate::prober::Event;
 
 /// Counters and round-trip times of our zone to another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ZoneStatistics {
     /// A peer of the zone has been probed this way.
     in_use: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
     lost: AtomicU64,
+    /// Since when it counts, in seconds since the epoch.
+    created: AtomicU32,
     rtt: Histogram,
 }
 
@@ -30,13 +33,27 @@ pub struct ZoneReading {
     pub received: u64,
     /// Not answered in time.
     pub lost: u64,
-    /// Round-trip times.
-    pub rtt: HistogramReading,
+    /// Since when it counts, in seconds since the epoch.
+    pub created: u32,
 }
 
 impl ZoneStatistics {
-    /// A peer of the zone is probed this way.
-    pub(super) fn begin(&self) {
+    pub(super) fn new(scale: &Scale) -> Self {
+        Self {
+            in_use: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            created: AtomicU32::new(0),
+            rtt: Histogram::new(scale),
+        }
+    }
+
+    /// A peer of the zone is probed this way, from `created` on where it is the first.
+    pub(super) fn begin(&self, created: u32) {
+        if !self.is_in_use() {
+            self.created.store(created, Ordering::Relaxed);
+        }
         self.in_use.store(true, Ordering::Relaxed);
     }
 
@@ -54,11 +71,12 @@ impl ZoneStatistics {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    pub(super) fn record(&self, event: Event, bounds: &Bounds) {
+    /// Counts an event. `cell` is that of its round-trip time.
+    pub(super) fn record(&self, event: Event, cell: usize) {
         match event {
             Event::Received { rtt, .. } => {
                 bump(&self.sent, 1);
-                self.rtt.observe(rtt, bounds);
+                self.rtt.observe(rtt, cell);
                 bump(&self.received, 1);
             }
             Event::Lost => {
@@ -69,12 +87,27 @@ impl ZoneStatistics {
         }
     }
 
-    /// Reads everything, `sent` last.
+    /// Since when it counts, in seconds since the epoch.
+    pub fn created(&self) -> u32 {
+        self.created.load(Ordering::Relaxed)
+    }
+
+    /// Reads the round-trip times as a classic histogram.
+    pub fn classic(&self, scale: &Scale) -> ClassicReading {
+        self.rtt.classic(scale)
+    }
+
+    /// Reads the round-trip times into `reading`.
+    pub fn read_rtt(&self, reading: &mut HistogramReading) {
+        self.rtt.read_into(reading);
+    }
+
+    /// Reads all but the round-trip times, `sent` last.
     pub fn read(&self) -> ZoneReading {
         ZoneReading {
             lost: self.lost.load(Ordering::Acquire),
             received: self.received.load(Ordering::Acquire),
-            rtt: self.rtt.read(),
+            created: self.created(),
             sent: self.sent.load(Ordering::Acquire),
         }
     }

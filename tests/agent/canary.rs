@@ -96,7 +96,7 @@ pub fn peers_file(count: u32) -> PathBuf {
 /// A canary whose scrape is longer than what the kernel holds for a client, and which hardly ever probes.
 pub fn talkative(program: impl AsRef<Path>) -> Canary {
     let file = peers_file(600);
-    let flags = ["--interval", "300s", "--max-peers", "0", "--series-budget", "1000000"];
+    let flags = ["--interval", "300s", "--max-peers", "0", "--max-series", "10000000"];
     let canary = Canary::of(command(program, &flags).arg("--peers-file").arg(&file));
     until("a scrape of all peers", || {
         let length = canary.get("/metrics").body.len();

@@ -20,6 +20,8 @@ mod lifecycle;
 mod metrics;
 mod peers_file;
 mod ping;
+#[path = "../common/protobuf.rs"]
+mod protobuf;
 mod reference;
 mod scrapes;
 #[path = "../common/shim.rs"]

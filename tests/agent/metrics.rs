@@ -1,10 +1,13 @@
 //! `/metrics`: names, labels, formats.
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use crate::canary::{Canary, PEERS};
 use crate::common::scrape::{fetch, same};
 use crate::golden;
+use crate::protobuf;
 
 const GOLDEN: &str = "tests/golden/metrics.txt";
 const PEER_LABELS: [&str; 6] = ["source_node", "source_zone", "peer_node", "peer_zone", "protocol", "network"];
@@ -19,7 +22,7 @@ fn normalised(text: &str) -> String {
         }
         let (series, _) = line.rsplit_once(' ').expect("a value behind a blank");
         let series = match series.split_once('{') {
-            Some((name @ "kube_canary_build_info", labels)) => {
+            Some((name @ ("kube_canary_build_info" | "kube_canary_agent_info"), labels)) => {
                 let labels: Vec<String> =
                     labels.split(',').map(|l| format!("{}=\"_\"", l.split('=').next().unwrap_or(l))).collect();
                 format!("{name}{{{}}}", labels.join(","))
@@ -41,6 +44,52 @@ fn the_exposition_is_that_of_the_golden_file() {
 }
 
 #[test]
+fn openmetrics_is_that_of_its_golden_file() {
+    let accept = "application/openmetrics-text;version=1.0.0";
+    let (content_type, body) = get_as(&Canary::measured(), accept);
+    assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
+    let body = String::from_utf8(body).expect("UTF-8");
+    golden::hold("tests/golden/metrics.openmetrics.txt", &normalised(&body));
+}
+
+/// The messages as the text that would say the same: names, types, labels, and what a histogram has besides its counts.
+#[test]
+fn protobuf_is_that_of_its_golden_file() {
+    let accept =
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,text/plain;q=0.1";
+    let (content_type, body) = get_as(&Canary::measured(), accept);
+    assert!(content_type.starts_with("application/vnd.google.protobuf; "), "{content_type}");
+    let mut text = String::new();
+    for family in protobuf::parse(&body) {
+        let kind =
+            ["counter", "gauge", "summary", "untyped", "histogram"][usize::try_from(family.kind).expect("small")];
+        text.extend(["# HELP ", &family.name, " ", &family.help, "\n# TYPE ", &family.name, " ", kind, "\n"]);
+        for metric in family.metrics {
+            let labels: Vec<String> = metric.labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            let created = if metric.created.is_some() { " created" } else { "" };
+            let histogram = metric.histogram.map_or_else(String::new, |it| {
+                let bounds: Vec<String> = it.buckets.iter().map(|(bound, _)| bound.to_string()).collect();
+                format!(" schema={} zero={} le={}", it.schema.unwrap_or(-99), it.zero_threshold, bounds.join(","))
+            });
+            text.extend([&family.name, "{", &labels.join(","), "}", created, &histogram, " 0\n"]);
+        }
+    }
+    golden::hold("tests/golden/metrics.protobuf.txt", &normalised(&text));
+}
+
+/// The Content-Type and the body of `/metrics` in another format.
+fn get_as(canary: &Canary, accept: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(canary.http).expect("a connection");
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n").expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
+    let head = String::from_utf8(answer[..end].to_vec()).expect("UTF-8").to_lowercase();
+    let content_type = head.lines().find_map(|line| line.strip_prefix("content-type: ")).expect("a Content-Type");
+    (content_type.replace("metricfamily", "MetricFamily"), answer.split_off(end + 4))
+}
+
+#[test]
 fn names_and_labels_are_those_of_the_contract() {
     let canary = Canary::measured();
     let metrics = canary.metrics();
@@ -58,9 +107,9 @@ fn names_and_labels_are_those_of_the_contract() {
             }
         }
     };
-    let per_peer = ["sent", "received", "lost", "late", "duplicate", "reordered", "corrupt"];
+    let per_peer = ["sent", "received", "lost", "late", "duplicate", "reordered", "corrupt", "terminating"];
     hold(&per_peer.map(|what| format!("probes_{what}_total")).each_ref().map(String::as_str), &PEER_LABELS);
-    hold(&["probe_rtt_seconds_sum", "probe_rtt_seconds_count"], &PEER_LABELS);
+    hold(&["probe_rtt_seconds_sum", "probe_rtt_seconds_count", "probe_send_errors_total"], &PEER_LABELS);
     hold(&["probe_rtt_seconds_bucket"], &[&PEER_LABELS[..], &["le"]].concat());
     hold(&["zone_probes_sent_total", "zone_probes_received_total", "zone_probes_lost_total"], &ZONE_LABELS);
     hold(&["zone_probe_rtt_seconds_bucket"], &[&ZONE_LABELS[..], &["le"]].concat());
@@ -72,7 +121,10 @@ fn names_and_labels_are_those_of_the_contract() {
     hold(&["peers"], &["state"]);
     hold(&["mesh_members", "suppressed_series"], &[]);
     hold(&["watchers", "watchers_missing"], &["zone"]);
-    hold(&["build_info"], &["version", "allocator", "narenas", "libc", "linkage"]);
+    hold(&["build_info"], &["version", "revision", "allocator", "narenas", "libc", "linkage"]);
+    hold(&["agent_info"], &["node", "zone"]);
+    hold(&["send_errors_by_reason_total"], &["reason"]);
+    hold(&["terminating_by_result_total"], &["result"]);
 
     let zone_of = |peer| {
         let known = ["unknown", "z2"]

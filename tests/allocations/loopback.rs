@@ -4,7 +4,7 @@ use kube_canary::discovery::Readiness;
 use kube_canary::peers::Directory;
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock, MonotonicClock, Pacer, Prober, Settings, Stamp};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::counting::{Asked, watch};
@@ -44,14 +44,20 @@ impl Agent {
 fn probes_over_real_sockets_allocate_nothing() {
     let _no_leaks = NoLeaks::here();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let settings =
-        Settings { interval: INTERVAL, timeout: TIMEOUT, payload_bytes: 56, node: "self".into(), doubts: false };
+    let settings = Settings {
+        interval: INTERVAL,
+        timeout: TIMEOUT,
+        payload_bytes: 56,
+        node: "self".into(),
+        doubts: false,
+        replies_wait: Nanos::from_millis(250),
+    };
     let mut agent = runtime.block_on(async {
         // Where ICMP is permitted to nobody, `icmp` has moved us to where it is; there is no further way out.
         let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");
         Agent {
             prober: Prober::new(sockets, MonotonicClock, &settings),
-            statistics: Statistics::new(Bounds::default(), INTERVAL),
+            statistics: Statistics::new(Scale::default(), INTERVAL),
             pacer: Pacer::new().expect("a timer"),
         }
     });

@@ -7,7 +7,7 @@ use kube_canary::discovery::Readiness;
 use kube_canary::limits::HOUR_PEERS_MAX;
 use kube_canary::peers::{Directory, Presence, SlotId};
 use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
-use kube_canary::statistics::{Bounds, PeerReading, Statistics};
+use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 use tokio::sync::mpsc;
 
@@ -46,7 +46,14 @@ impl Agent {
     fn new(kind: SocketKind) -> Self {
         let clock = ScriptedClock::new();
         let (interval, timeout) = (Nanos::from_millis(1_000), Nanos::from_millis(2_000));
-        let settings = Settings { interval, timeout, payload_bytes: 56, node: "self".into(), doubts: true };
+        let settings = Settings {
+            interval,
+            timeout,
+            payload_bytes: 56,
+            node: "self".into(),
+            doubts: true,
+            replies_wait: Nanos::from_millis(250),
+        };
         let (asked, mut questions) = mpsc::channel(PLACES);
         // The channel makes itself a second block when the first is full, and then uses both by turns.
         for _ in 0..100 {
@@ -59,7 +66,7 @@ impl Agent {
             answered: 0,
             prober: Prober::new(MixedWire::new(clock.clone(), kind), clock.clone(), &settings),
             clock,
-            statistics: Statistics::new(Bounds::default(), interval),
+            statistics: Statistics::new(Scale::default(), interval),
             directory: Directory::default(),
             turns: 0,
         }

@@ -5,11 +5,11 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
-use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, View, Walks};
 use kube_canary::http::{Render, ServerStats};
-use kube_canary::limits::{FRAME_BYTES, SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MAX};
+use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
 use kube_canary::peers::{Directory, Own};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::counting::{Asked, watch};
@@ -22,7 +22,7 @@ const SCRAPES: usize = 16;
 
 /// An agent that has `peers` and has probed nobody yet.
 fn view(peers: usize) -> Arc<View> {
-    let statistics = Statistics::new(Bounds::default(), INTERVAL);
+    let statistics = Statistics::new(Scale::default(), INTERVAL);
     let mut directory = Directory::default();
     let address = |i: usize| [10, 2, u8::try_from(i / 250).unwrap(), u8::try_from(i % 250 + 1).unwrap()].into();
     let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));
@@ -58,9 +58,10 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
     (asked, total / SCRAPES)
 }
 
-fn metrics(series_budget: usize) -> AgentMetrics {
+fn metrics(max: usize) -> AgentMetrics {
     let (allocator, stats) = allocator::info_and_stats();
-    let build = Build { allocator: &allocator, stats, http_workers: 4, series_budget };
+    let series = SeriesSettings { max, ..SeriesSettings::default() };
+    let build = Build { allocator: &allocator, stats, http_workers: 4, series };
     AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
 }
 
@@ -70,12 +71,12 @@ fn metrics(series_budget: usize) -> AgentMetrics {
 const AGENTS: usize = 16;
 
 /// Returns what the second scrape of an agent takes, the median of [`AGENTS`] agents. The first
-/// allocates what an agent keeps: the registry's text and the plan.
-fn median_asked(peers: usize, series_budget: usize) -> Asked {
+/// allocates what an agent keeps: the text of its own families.
+fn median_asked(peers: usize, max: usize, format: Format) -> Asked {
     let view = view(peers);
     let mut frame = Vec::with_capacity(FRAME_BYTES);
     let mut scrape = |agent: &AgentMetrics, now: Nanos| {
-        let mut body = MetricsBody::at(now, Arc::clone(&view), agent, Format::Text);
+        let mut body = MetricsBody::at(now, Arc::clone(&view), agent, format);
         loop {
             frame.clear();
             if !body.render(&mut frame) {
@@ -83,7 +84,7 @@ fn median_asked(peers: usize, series_budget: usize) -> Asked {
             }
         }
     };
-    let agents = (0..AGENTS).map(|_| metrics(series_budget));
+    let agents = (0..AGENTS).map(|_| metrics(max));
     let mut asked: Vec<Asked> = agents
         .map(|agent| {
             scrape(&agent, NOW);
@@ -96,21 +97,30 @@ fn median_asked(peers: usize, series_budget: usize) -> Asked {
 }
 
 #[test]
-fn a_budget_costs_a_scrape_nothing() {
+fn a_cut_costs_a_scrape_nothing() {
     let _no_leaks = NoLeaks::here();
-    // Without one, with one that takes the histograms, and with one that leaves the worst alone.
-    let cases = [(24, SERIES_BUDGET_MAX), (24, SERIES_BUDGET_DEFAULT), (5_000, SERIES_BUDGET_DEFAULT)];
-    let [whole, sums, worst] = cases.map(|(peers, budget)| median_asked(peers, budget));
-    unfollowed(|| println!("24 peers, 24 with a budget, 5,000 with one: {whole:?} {sums:?} {worst:?}"));
-    assert!(sums.peak <= whole.peak + 64 && worst.peak <= whole.peak + 64, "{whole:?} {sums:?} {worst:?}");
+    let cases = [(24, MAX_SERIES_MAX), (5_000, MAX_SERIES_MAX), (5_000, MAX_SERIES_DEFAULT)];
+    let [few, whole, cut] = cases.map(|(peers, max)| median_asked(peers, max, Format::Text));
+    unfollowed(|| println!("24 peers, 5,000, 5,000 of which some are left out: {few:?} {whole:?} {cut:?}"));
+    assert!(whole.peak <= few.peak + 64 && cut.peak <= few.peak + 64, "{few:?} {whole:?} {cut:?}");
     // As many buffers. How many times each grows depends on the digits of this process's figures.
-    assert_eq!([sums.frees, worst.frees], [whole.frees; 2]);
+    assert_eq!([whole.frees, cut.frees], [few.frees; 2]);
+}
+
+#[test]
+fn a_scrape_in_protobuf_notes_a_few_bytes_of_each_link_and_allocates_nothing_for_it() {
+    let _no_leaks = NoLeaks::here();
+    let [few, many] = [24, 5_000].map(|peers| median_asked(peers, MAX_SERIES_MAX, Format::Protobuf));
+    unfollowed(|| println!("24 peers, 5,000: {few:?} {many:?}"));
+    // Two bytes for the labels, and three words of 64 buckets at the finest resolution.
+    assert!(many.peak <= few.peak + 5_000 * (2 + 24), "{few:?} {many:?}");
+    assert!(many.allocations <= few.allocations + 4, "{few:?} {many:?}");
 }
 
 #[test]
 fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
     let _no_leaks = NoLeaks::here();
-    let agent = metrics(SERIES_BUDGET_MAX);
+    let agent = metrics(MAX_SERIES_MAX);
     let [few, many] = [10, 5_000].map(|peers| {
         let (asked, bytes) = scrape(&view(peers), &agent);
         unfollowed(|| {

@@ -39,8 +39,6 @@ pub struct Link {
     pub duplicate: f64,
     pub reordered: f64,
     pub send_errors: f64,
-    /// Of those, the ones without a route.
-    pub no_route: f64,
 }
 
 impl Link {
@@ -54,7 +52,6 @@ impl Link {
             duplicate: self.duplicate - before.duplicate,
             reordered: self.reordered - before.reordered,
             send_errors: self.send_errors - before.send_errors,
-            no_route: self.no_route - before.no_route,
         }
     }
 
@@ -109,7 +106,6 @@ impl Metrics {
 
     fn link_of(&self, labels: &[(&str, &str)]) -> Link {
         let count = |name: &str| self.value(name, labels).unwrap_or(0.0);
-        let no_route = [labels, &[("reason", "no_route")]].concat();
         Link {
             sent: count("probes_sent_total"),
             received: count("probes_received_total"),
@@ -118,7 +114,6 @@ impl Metrics {
             duplicate: count("probes_duplicate_total"),
             reordered: count("probes_reordered_total"),
             send_errors: count("probe_send_errors_total"),
-            no_route: self.value("probe_send_errors_total", &no_route).unwrap_or(0.0),
         }
     }
 

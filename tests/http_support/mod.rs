@@ -34,7 +34,8 @@ pub struct Seen {
     pub bodies_alive: AtomicUsize,
 }
 
-/// `/metrics` is `lines` numbered lines, in frames; `/healthz` and `/readyz` are `ok`; all else is not there.
+/// `/metrics` and `/` are `lines` numbered lines, in frames; `/healthz` and `/readyz` are `ok`;
+/// below `/api/` are complete bodies; all else is not there.
 pub struct MadeUp {
     lines: usize,
     seen: Arc<Seen>,
@@ -76,21 +77,28 @@ impl Drop for Lines {
     }
 }
 
+impl MadeUp {
+    fn lines(&self) -> Lines {
+        self.seen.bodies_alive.fetch_add(1, Ordering::SeqCst);
+        let (seen, stats) = (Arc::clone(&self.seen), Arc::clone(&self.stats));
+        Lines { next: 0, end: self.lines, seen, stats }
+    }
+}
+
 impl Routes for MadeUp {
     fn route(&self, path: &str, accept: &str) -> Reply {
         // Whichever worker this is, it belongs to the one server of the test.
         Scope::adopt(self.test);
         let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
         match path {
-            "/metrics" => {
-                self.seen.bodies_alive.fetch_add(1, Ordering::SeqCst);
-                let (seen, stats) = (Arc::clone(&self.seen), Arc::clone(&self.stats));
-                let body = Box::new(Lines { next: 0, end: self.lines, seen, stats });
-                Reply::Stream { content_type: "text/plain; version=0.0.4", body }
-            }
+            "/metrics" => Reply::Stream { content_type: "text/plain; version=0.0.4", body: Box::new(self.lines()) },
             "/healthz" | "/readyz" => text(200, "ok\n"),
             "/accept" => text(200, accept),
             "/empty" => text(200, ""),
+            "/" => Reply::Page { policy: "default-src 'none'", body: Box::new(self.lines()) },
+            "/api/short" => text(200, "short\n"),
+            "/api/long" => text(200, &lines(200)),
+            "/api/refused" => text(404, &lines(200)),
             _ => text(404, "not here\n"),
         }
     }
@@ -177,6 +185,16 @@ pub fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<Response> {
 
 /// Reads one response, in whichever way its length is told.
 pub fn receive(from: &mut impl BufRead, headless: bool) -> io::Result<Response> {
+    let mut response = receive_head(from)?;
+    if !headless {
+        let body = receive_body(from, &response)?;
+        response.body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;
+    }
+    Ok(response)
+}
+
+/// Reads a response up to its body.
+pub fn receive_head(from: &mut impl BufRead) -> io::Result<Response> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if from.read_line(&mut head)? == 0 {
@@ -184,29 +202,32 @@ pub fn receive(from: &mut impl BufRead, headless: bool) -> io::Result<Response> 
         }
     }
     let status = head.get(9..12).and_then(|text| text.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-    let mut response = Response { status, head: head.to_lowercase().replace("\r\n", "\n"), body: String::new() };
+    Ok(Response { status, head: head.to_lowercase().replace("\r\n", "\n"), body: String::new() })
+}
+
+/// Reads the body behind a head.
+pub fn receive_body(from: &mut impl BufRead, response: &Response) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
-    if headless {
-    } else if response.header("transfer-encoding") == Some("chunked") {
-        loop {
-            let mut size = String::new();
-            from.read_line(&mut size)?;
-            let size = u64::from_str_radix(size.trim(), 16).map_err(|_| io::ErrorKind::InvalidData)?;
-            from.by_ref().take(size).read_to_end(&mut body)?;
-            let mut end = [0; 2];
-            from.read_exact(&mut end)?;
-            if size == 0 {
-                break;
-            }
-        }
+    if response.header("transfer-encoding") == Some("chunked") {
+        while receive_chunk(from, &mut body)? > 0 {}
     } else if let Some(length) = response.header("content-length") {
         let length = length.parse().map_err(|_| io::ErrorKind::InvalidData)?;
         from.take(length).read_to_end(&mut body)?;
     } else {
         from.read_to_end(&mut body)?;
     }
-    response.body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(response)
+    Ok(body)
+}
+
+/// Reads one chunk of a body, and returns how long it was.
+pub fn receive_chunk(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<u64> {
+    let mut size = String::new();
+    from.read_line(&mut size)?;
+    let size = u64::from_str_radix(size.trim(), 16).map_err(|_| io::ErrorKind::InvalidData)?;
+    from.by_ref().take(size).read_to_end(body)?;
+    let mut end = [0; 2];
+    from.read_exact(&mut end)?;
+    Ok(size)
 }
 
 /// Waits until something that happens on another thread has happened.

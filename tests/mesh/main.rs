@@ -21,13 +21,13 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Roster};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
-use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX, SERIES_BUDGET_DEFAULT};
+use kube_canary::limits::{MESH_ROWS_MAX, ROW_OBJECT_BYTES_MAX};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 use serde_json::Value;
 use tokio::time::{Sleep, sleep};
@@ -214,7 +214,7 @@ impl Mesh {
         let view = Arc::new(View {
             node: "me".into(),
             directory: RwLock::new(Directory::default()),
-            statistics: Statistics::new(Bounds::default(), Nanos::from_millis(1_000)),
+            statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
             walks: Walks::default(),
@@ -228,7 +228,7 @@ impl Mesh {
         view.directory.write().expect("no panic").set_roster(Arc::new(roster));
         let bound = bind();
         let served = bound.stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 2, series_budget: SERIES_BUDGET_DEFAULT };
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains), no_leaks.number());

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::peers::{Directory, Own, SlotId, Via, ZoneId};
 use kube_canary::prober::{Event, SendError, Sink as _, Stamp};
-use kube_canary::statistics::{Bounds, PeerReading, Statistics};
+use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::oracle::{Place, expected};
@@ -21,7 +21,7 @@ fn peer(number: u32) -> PeerSpec {
 
 #[test]
 fn all_numbers_of_a_peer_move_with_it() {
-    let statistics = Statistics::new(Bounds::default(), SECOND);
+    let statistics = Statistics::new(Scale::default(), SECOND);
     let mut directory = Directory::default();
     let list = |directory: &mut Directory, numbers: &[u32]| {
         let list = PeerList { peers: numbers.iter().copied().map(peer).collect() };
@@ -114,7 +114,7 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
             plan.timeout,
         );
         let got = world.read(&name);
-        assert_eq!(got, PeerReading { rtt: got.rtt, ..expected }, "{number}");
+        assert_eq!(got, PeerReading { created: got.created, ..expected }, "{number}");
         assert!(got.received >= 4 && got.lost >= 7 && got.late >= 3, "{number}: {got:?}");
     }
     let others = world.read("n1");

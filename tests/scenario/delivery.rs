@@ -48,7 +48,7 @@ fn a_reply_at_the_timeout_is_received_and_one_just_beyond_is_lost_then_late_and_
     world.settle();
     world.expect("a", PeerReading { sent: 30, received: 20, lost: 10, late: 10, ..PeerReading::default() });
     assert_eq!(world.buckets("a"), [(Some(250_000), 20)]);
-    assert_eq!(world.read("a").rtt.sum, Nanos(10 * 199_999_000 + 10 * 200_000_000));
+    assert_eq!(world.rtt("a").sum, Nanos(10 * 199_999_000 + 10 * 200_000_000));
 }
 
 #[test]

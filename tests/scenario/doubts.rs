@@ -15,19 +15,12 @@ use kube_canary::units::Nanos;
 use super::doubt_oracle::{self, Ends};
 use super::random::Random;
 use super::wire::Fate;
-use super::world::{Answer, MS, Plan, SECOND, Saying, World, gone, ip, put, spec};
+use super::world::{AGENT_PLAN, Answer, MS, Plan, SECOND, Saying, World, gone, ip, put, spec};
 
 const A: &str = "10.0.0.2";
 const B: &str = "10.0.0.3";
 /// As the agent's defaults are.
-const PLAN: Plan = Plan {
-    interval: SECOND,
-    timeout: SECOND,
-    payload_bytes: 56,
-    kinds: [kube_canary::prober::SocketKind::Datagram; 2],
-    forget_after: Nanos::from_millis(300_000),
-    doubts: true,
-};
+const PLAN: Plan = Plan { doubts: true, ..AGENT_PLAN };
 
 fn ms(ms: u64) -> Nanos {
     Nanos(ms * MS)
@@ -406,7 +399,7 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
         let log = log.collect();
         let (slot, _) = world.directory.peers().find(|(_, held)| held.node() == *node).expect("a peer of that name");
         let (oracle, got) = (doubt_oracle::peer(slot, log, &world.journal, plan.timeout), world.read(node));
-        let expected = PeerReading { rtt: got.rtt, ..oracle.counts };
+        let expected = PeerReading { created: got.created, ..oracle.counts };
         if expected != got {
             // It outlives the world.
             return Err(unfollowed(|| format!("seed {seed}, {node}, {plan:?}: expected {expected:?}, got {got:?}")));

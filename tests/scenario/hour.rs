@@ -6,7 +6,7 @@ use kube_canary::discovery::PeerList;
 use kube_canary::limits::HOUR_PEERS_MAX;
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Event, Sink as _};
-use kube_canary::statistics::{Bounds, HourStep, Statistics};
+use kube_canary::statistics::{HourStep, Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::random::Random;
@@ -91,8 +91,12 @@ fn at_short_intervals_the_loss_is_that_of_the_whole_minute() {
     assert!(steps.iter().all(|step| (0.045..0.055).contains(&step.loss.unwrap())), "{steps:?}");
 }
 
+fn losing_since(world: &World) -> Option<Nanos> {
+    world.statistics.losing_since(SLOT, &world.statistics.recent(SLOT, world.now())?)
+}
+
 #[test]
-fn times_are_the_upper_bounds_of_their_buckets() {
+fn times_are_the_upper_bounds_of_their_octaves() {
     let (mut world, _) = world(Plan::default(), |n| match n {
         0..70 => Fate::reply(if n % 10 == 0 { 30_000 } else { 400 }),
         _ => Fate::lost(),
@@ -101,7 +105,7 @@ fn times_are_the_upper_bounds_of_their_buckets() {
     let times: Vec<_> = (steps(&world.statistics, SLOT).into_iter())
         .map(|step| step.rtt_p50_seconds.zip(step.rtt_p99_seconds).map(|(p50, p99)| format!("{p50} {p99}")))
         .collect();
-    assert_eq!(times, [Some("0.0005 0.05".to_owned()), Some("0.0005 0.05".to_owned()), None]);
+    assert_eq!(times, [Some("0.00048828125 0.03125".to_owned()), Some("0.00048828125 0.03125".to_owned()), None]);
 }
 
 #[test]
@@ -111,8 +115,11 @@ fn the_quickest_minute_stays_usual_until_an_hour_after_a_path_became_slow() {
         world.run(Nanos(minutes * MINUTE.0));
         world.statistics.hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
     };
-    assert_eq!([usual_after(4), usual_after(2), usual_after(54)], [None, Some(0.0005), Some(0.0005)]);
-    assert_eq!([usual_after(8), usual_after(4)], [Some(0.0005), Some(0.05)]);
+    assert_eq!(
+        [usual_after(4), usual_after(2), usual_after(54)],
+        [None, Some(0.000_488_281_25), Some(0.000_488_281_25)]
+    );
+    assert_eq!([usual_after(8), usual_after(4)], [Some(0.000_488_281_25), Some(0.031_25)]);
 }
 
 #[test]
@@ -125,7 +132,7 @@ fn at_intervals_beyond_a_minute_the_minutes_between_are_not_measured() {
     for ended in 1..=40 {
         for _ in 0..6 {
             world.run(Nanos(10 * SECOND.0));
-            since.push(world.statistics.losing_since(SLOT, world.now()));
+            since.push(losing_since(&world));
         }
         let minutes = decided(&mut world, begun, plan.timeout);
         expect(&steps(&world.statistics, SLOT), &minutes, ended);
@@ -152,7 +159,7 @@ fn a_run_of_losses_has_the_begin_of_its_first_minute() {
     let mut seen = Vec::new();
     for second in 1..=900_u64 {
         world.run(SECOND);
-        if let Some(since) = world.statistics.losing_since(SLOT, world.now()) {
+        if let Some(since) = losing_since(&world) {
             seen.push((second, since.since(begun).0 / MINUTE.0));
         }
     }
@@ -186,7 +193,7 @@ fn a_minute_that_ends_while_nobody_looks_has_its_own_times_alone() {
     world.stand_still(Nanos(3 * MINUTE.0));
     world.run(SECOND);
     let times: Vec<_> = steps(&world.statistics, SLOT).iter().map(|step| step.rtt_p99_seconds).collect();
-    assert_eq!(format!("{times:?}"), "[Some(0.05), Some(0.0005), None, None]");
+    assert_eq!(format!("{times:?}"), "[Some(0.03125), Some(0.00048828125), None, None]");
 }
 
 #[test]
@@ -209,7 +216,7 @@ fn a_peer_that_returns_goes_on_and_one_that_is_new_begins() {
 
 #[test]
 fn hours_move_with_their_peers_and_those_without_begin_one() {
-    let statistics = Statistics::new(Bounds::default(), SECOND);
+    let statistics = Statistics::new(Scale::default(), SECOND);
     let mut directory = Directory::default();
     let address = |number: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number]);
     let list = |directory: &mut Directory, numbers: &[u16]| {

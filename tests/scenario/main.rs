@@ -18,6 +18,7 @@ mod leaks;
 mod oracle;
 mod property;
 mod random;
+mod reading;
 mod refused;
 mod wire;
 mod world;

@@ -78,7 +78,7 @@ fn differences(seed: u64) -> Vec<String> {
         let probes: Vec<_> = log.iter().map(|probe| (ip(address), probe)).collect();
         let place = Place { since: start, address: Some(ip(address)), terminating: false };
         let (expected, got) = (expected(&[place], &probes, plan.timeout), world.read(node));
-        if (PeerReading { rtt: got.rtt, ..expected }) != got {
+        if (PeerReading { created: got.created, ..expected }) != got {
             differences.push(format!("seed {seed}, {node}, {plan:?}: expected {expected:?}, got {got:?}"));
         }
     }

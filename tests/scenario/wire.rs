@@ -185,6 +185,17 @@ impl LossyWire {
         self.air.len() + self.queue.len()
     }
 
+    /// Packets that have arrived by then and have not been read.
+    pub fn unread_by(&self, then: Nanos) -> u64 {
+        (self.queue.len() + self.air.range(..=(then, u64::MAX)).count()) as u64
+    }
+
+    /// When packets that have not been read arrived, of those that did between then and now.
+    pub fn arrivals_since(&self, then: Nanos) -> Vec<Nanos> {
+        let range = (then, u64::MAX)..=(self.clock.now(), u64::MAX);
+        self.air.range(range).map(|((at, _), _)| *at).collect()
+    }
+
     /// When the next packet can be read.
     pub fn next_arrival(&self) -> Option<Nanos> {
         if self.queue.is_empty() { self.air.keys().next().map(|(at, _)| *at) } else { Some(self.clock.now()) }

@@ -6,7 +6,7 @@ use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
 use kube_canary::peers::{Change, Directory, Own, SlotId};
 use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
-use kube_canary::statistics::{Bounds, PeerReading, Statistics};
+use kube_canary::statistics::{HistogramReading, PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -35,17 +35,20 @@ pub struct Plan {
     pub doubts: bool,
 }
 
+/// As the agent's defaults are, but for doubts.
+pub const AGENT_PLAN: Plan = Plan {
+    interval: SECOND,
+    timeout: SECOND,
+    payload_bytes: 56,
+    kinds: [SocketKind::Datagram; 2],
+    forget_after: Nanos::from_millis(300_000),
+    doubts: false,
+};
+
 impl Default for Plan {
     /// A timeout well below the interval, so that there are moments with nothing under way.
     fn default() -> Self {
-        Self {
-            interval: SECOND,
-            timeout: Nanos::from_millis(200),
-            payload_bytes: 56,
-            kinds: [SocketKind::Datagram; 2],
-            forget_after: Nanos::from_millis(300_000),
-            doubts: false,
-        }
+        Self { timeout: Nanos::from_millis(200), ..AGENT_PLAN }
     }
 }
 
@@ -108,6 +111,10 @@ pub struct World {
     coming: Vec<(Nanos, Saying)>,
     /// What has happened, and when; kept where doubts are.
     pub journal: Vec<(Nanos, Entry)>,
+    /// Nobody is woken for replies, where the prober says so.
+    pub rests: bool,
+    /// Turns so far.
+    pub turns: u64,
     /// Peers that had left and were stopped, and when.
     pub stopped: Vec<(Nanos, String)>,
     housekept: Nanos,
@@ -185,18 +192,21 @@ impl World {
             payload_bytes: plan.payload_bytes,
             node: "self".into(),
             doubts: plan.doubts,
+            replies_wait: Nanos(250 * MS),
         };
         let mut world = Self {
             plan,
             prober: Prober::new(wire, clock.clone(), &settings),
             clock,
-            statistics: Statistics::new(Bounds::default(), plan.interval),
+            statistics: Statistics::new(Scale::default(), plan.interval),
             directory: Directory::default(),
             list: Vec::new(),
             steady: true,
             source: Box::new(|_, _| Answer::Sayings(Vec::new())),
             coming: Vec::new(),
             journal: Vec::new(),
+            rests: false,
+            turns: 0,
             stopped: Vec::new(),
             housekept: Nanos(0),
             touched: Vec::new(),
@@ -302,6 +312,7 @@ impl World {
     /// One turn. Returns whether everything was read.
     pub fn turn_once(&mut self) -> bool {
         let now = self.clock.now();
+        self.turns += 1;
         self.statistics.tick(now);
         while let Some((_, saying)) = take_due(&mut self.coming, now) {
             match saying {
@@ -352,9 +363,10 @@ impl World {
     }
 
     fn check(&mut self, slot: SlotId, drained: bool) {
-        let got = self.statistics.slot(slot).expect("a slot in use").read();
+        let in_slot = self.statistics.slot(slot).expect("a slot in use");
+        let got = in_slot.read();
         assert!(got.received + got.lost <= got.sent, "{slot:?}: {got:?}");
-        assert_eq!(got.rtt.count(), got.received, "{slot:?}: {got:?}");
+        assert_eq!(in_slot.rtt().count(), got.received, "{slot:?}: {got:?}");
         if drained && self.steady {
             let address = self.directory.peer(slot).expect("a peer").address();
             let timeout = self.plan.timeout;
@@ -399,7 +411,9 @@ impl World {
     /// Goes to the next moment at which the agent would wake, or to `end`, and turns. Returns whether `end` is ahead.
     fn run_to_next(&mut self, end: Nanos) -> bool {
         let said = self.coming.first().map(|(at, _)| *at);
-        let next = [self.prober.next_turn(), self.wire().next_arrival(), said].into_iter().flatten().min();
+        let is_woken = !self.rests || !self.wire().turns_are_frequent;
+        let arrival = self.wire().next_arrival().filter(|_| is_woken);
+        let next = [self.prober.next_turn(), arrival, said].into_iter().flatten().min();
         let at = next.map_or(end, |next| next.min(end));
         self.clock.advance(at.since(self.now()));
         self.turn();
@@ -420,14 +434,24 @@ impl World {
     /// Asserts every counter of a node; the histogram must hold as many values as there were answers.
     pub fn expect(&self, node: &str, expected: PeerReading) {
         let got = self.read(node);
-        assert_eq!(got, PeerReading { rtt: got.rtt, ..expected }, "{node}");
-        assert_eq!(got.rtt.count(), expected.received, "{node}");
+        assert_eq!(got, PeerReading { created: got.created, ..expected }, "{node}");
+        assert_eq!(self.rtt(node).count(), expected.received, "{node}");
     }
 
     /// The buckets of a node's histogram that hold anything, as upper bounds in microseconds (none: +Inf) and counts.
     pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u64)> {
-        let bounds = self.statistics.bounds().as_slice();
-        let filled = self.read(node).rtt.buckets.into_iter().enumerate().filter(|(_, count)| *count > 0);
-        filled.map(|(i, count)| (bounds.get(i).map(|bound| bound.0 / 1_000), count)).collect()
+        let scale = self.statistics.scale();
+        let (classic, bounds) = (self.rtt(node).classic(scale), scale.bounds().as_slice());
+        let ends = bounds.iter().map(|bound| Some(bound.0 / 1_000)).chain([None]);
+        let up_to = classic.up_to[..bounds.len()].iter().chain([&classic.count]);
+        let below = [0].iter().chain(&classic.up_to);
+        let counts = up_to.zip(below).map(|(up_to, below)| up_to - below);
+        ends.zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The round-trip times of a node.
+    pub fn rtt(&self, node: &str) -> HistogramReading {
+        let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
+        self.statistics.slot(slot).expect("its statistics").rtt()
     }
 }

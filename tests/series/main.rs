@@ -1,14 +1,14 @@
-//! Scrapes within the series budget: real ones, of agents whose peers come, go, lose and are drained on a scripted clock.
+//! What a scrape exports, in all formats: real scrapes, of agents whose peers come, go, answer and lose on a scripted clock.
 
 #[path = "../common/exposition.rs"]
 mod exposition;
-mod flapping;
-mod further;
+mod growth;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod mesh;
+mod native;
+#[path = "../common/protobuf.rs"]
+mod protobuf;
 mod size;
 #[path = "../common/splitmix.rs"]
 mod splitmix;
-mod story;
-mod worst;

@@ -5,12 +5,14 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, View, Walks};
+use kube_canary::exposition::{
+    About, AgentMetrics, Build, Format, Health, LinkSeries, MetricsBody, SeriesSettings, View, Walks,
+};
 use kube_canary::http::{Render as _, ServerStats};
-use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE, SERIES_BUDGET_MAX};
+use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
 use kube_canary::peers::{Directory, Own, Presence, SlotId};
 use kube_canary::prober::{Event, Sink as _};
-use kube_canary::statistics::{Bounds, Statistics};
+use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
 pub const SECOND: u64 = 1_000_000_000;
@@ -25,9 +27,7 @@ pub struct Way {
 
 pub struct Agent {
     pub view: Arc<View>,
-    budgeted: AgentMetrics,
-    /// Of the same agent, without a budget.
-    whole: AgentMetrics,
+    metrics: AgentMetrics,
     pub zones: u16,
 }
 
@@ -45,9 +45,14 @@ impl Scrape {
     }
 
     /// Renders the rest, and gives all of it.
-    pub fn text(mut self) -> String {
+    pub fn bytes(mut self) -> Vec<u8> {
         while self.go_on() {}
-        String::from_utf8(self.1).expect("UTF-8")
+        self.1
+    }
+
+    /// The same of a format that is text.
+    pub fn text(self) -> String {
+        String::from_utf8(self.bytes()).expect("UTF-8")
     }
 }
 
@@ -57,21 +62,24 @@ pub fn series(text: &str) -> usize {
 }
 
 impl Agent {
-    pub fn new(budget: usize, zones: u16) -> Self {
+    pub fn new(links: LinkSeries, max: usize, zones: u16) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
-        let metrics = |series_budget| {
-            let build = Build { allocator: &allocator, stats, http_workers: 4, series_budget };
-            AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
+        let build = Build {
+            allocator: &allocator,
+            stats,
+            http_workers: 4,
+            series: SeriesSettings { links, max, ..SeriesSettings::default() },
         };
+        let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
         let view = View {
             node: name(0),
             directory: RwLock::new(Directory::default()),
-            statistics: Statistics::new(Bounds::default(), Nanos(SECOND)),
+            statistics: Statistics::new(Scale::default(), Nanos(SECOND)),
             health: Health::default(),
             about: About::new(&allocator),
             walks: Walks::default(),
         };
-        Self { view: Arc::new(view), budgeted: metrics(budget), whole: metrics(SERIES_BUDGET_MAX), zones }
+        Self { view: Arc::new(view), metrics, zones }
     }
 
     /// These are listed from now on.
@@ -121,12 +129,7 @@ impl Agent {
     }
 
     pub fn scrape(&self, now: Nanos, format: Format) -> Scrape {
-        Scrape(MetricsBody::at(now, Arc::clone(&self.view), &self.budgeted, format), Vec::new(), true)
-    }
-
-    /// What would be exported without a budget.
-    pub fn whole(&self, now: Nanos, format: Format) -> String {
-        Scrape(MetricsBody::at(now, Arc::clone(&self.view), &self.whole, format), Vec::new(), true).text()
+        Scrape(MetricsBody::at(now, Arc::clone(&self.view), &self.metrics, format), Vec::new(), true)
     }
 }
 

@@ -1,115 +1,124 @@
-//! How many series and bytes a scrape has. The names are as long as those of a large cloud.
-
-use std::fmt::Write as _;
+//! How many series a scrape has: what the formula of docs/metrics.md says. The names are as long as those of a large cloud.
 
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Network;
-use kube_canary::exposition::Format;
-use kube_canary::limits::{SERIES_BUDGET_DEFAULT, SERIES_BUDGET_MIN};
+use kube_canary::exposition::{Format, LinkSeries};
+use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN};
 use kube_canary::prober::{Event, SendError, Stamp};
 use kube_canary::units::Nanos;
 
 use crate::leaks::NoLeaks;
 use crate::mesh::{Agent, SECOND, Way, series};
-use crate::story::names;
+use crate::protobuf;
 
-/// What a scrape may have at the default budget.
-const BYTES_MAX: usize = 100 * 1_024;
-/// Digits that counters may have in years, beyond those of a test.
-const DIGITS: usize = 10;
+const NOW: Nanos = Nanos(1_000 * SECOND);
+/// Series of a link in text: 9 counters, 12 buckets, `+Inf`, sum and count.
+const LINK: usize = 9 + 15;
+/// Of a zone pair.
+const ZONE_PAIR: usize = 3 + 15;
 
-fn ways(nodes: u16, families: bool, networks: bool) -> Vec<Way> {
+pub fn ways(nodes: u16, families: bool, networks: bool) -> Vec<Way> {
     let all = [(false, Network::Pod), (true, Network::Pod), (false, Network::Node), (true, Network::Node)];
     let kept = all.into_iter().filter(|(v6, network)| (families || !v6) && (networks || *network == Network::Pod));
     let kept: Vec<_> = kept.collect();
     (1..=nodes).flat_map(|node| kept.iter().map(move |&(v6, network)| Way { node, v6, network })).collect()
 }
 
-/// Everybody answers; `drained`: and everybody has been restarted, and could not be reached at all once.
-fn live(agent: &Agent, drained: bool) {
+/// Everybody answers, was restarted once, and could once not be reached.
+pub fn live(agent: &Agent) {
     for (slot, _) in agent.slots() {
         agent.event(slot, Event::Sent);
         let rtt = Nanos(123_456);
         agent.event(slot, Event::Received { rtt, reordered: false, sequence: 0, stamp: Stamp::Kernel });
-        if drained {
-            agent.event(slot, Event::Terminating { answered: true });
-            agent.event(slot, Event::Terminating { answered: false });
-            agent.event(slot, Event::NotSent(SendError::NoRoute));
-        }
+        agent.event(slot, Event::Terminating { answered: true });
+        agent.event(slot, Event::Terminating { answered: false });
+        agent.event(slot, Event::NotSent(SendError::NoRoute));
     }
 }
 
-/// The rows of a table in docs/adr/0014.
+pub fn sample(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.expect("it is there").parse().expect("a number")
+}
+
+/// The agent's own series, without links and zones.
+fn own() -> usize {
+    series(&Agent::new(LinkSeries::Full, MAX_SERIES_MAX, 1).scrape(NOW, Format::Text).text())
+}
+
 #[test]
-fn a_scrape_at_the_default_budget_has_at_most_100_kb() {
+fn series_are_those_of_the_formula_whatever_has_happened() {
     let _no_leaks = NoLeaks::here();
-    let suppressed = |text: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix("kube_canary_suppressed_series "));
-        line.expect("it is there").to_owned()
-    };
-    for zones in [3, 20] {
+    let own = own();
+    unfollowed(|| println!("{own} series of the agent's own"));
+    for (links, of_link) in [(LinkSeries::Full, LINK), (LinkSeries::Counters, 9), (LinkSeries::None, 0)] {
         for (families, networks) in [(false, false), (true, false), (false, true), (true, true)] {
-            for nodes in [10, 24, 1_000] {
-                let agent = Agent::new(SERIES_BUDGET_DEFAULT, zones);
-                let mut now = Nanos(1_000 * SECOND);
-                agent.view.statistics.tick(now);
-                agent.list(&ways(nodes, families, networks), now);
-                let mut row = format!(
-                    "| {nodes} | {zones} | {} | {} |",
-                    if families { "both" } else { "one" },
-                    if networks { "both" } else { "pod" }
-                );
-                let mut before = String::new();
-                for drained in [false, true] {
-                    live(&agent, drained);
-                    now = now.plus(Nanos(SECOND));
-                    let text = agent.scrape(now, Format::Text).text();
-                    let open = agent.scrape(now, Format::OpenMetrics).text();
-                    let (shown, bytes) = (series(&text), text.len().max(open.len()));
-                    assert!(shown <= SERIES_BUDGET_DEFAULT && shown == series(&open), "{shown}: {row}");
-                    assert!(bytes + DIGITS * shown <= BYTES_MAX, "{bytes} bytes: {row}");
-                    assert!(names(&before).is_subset(&names(&text)), "what is rare costs others their series: {row}");
-                    let _ = write!(row, " {shown} | {bytes} | {} |", suppressed(&text));
-                    before = text;
-                }
-                unfollowed(|| println!("{row}"));
+            for (nodes, zones) in [(10, 3), (24, 3), (24, 20), (300, 3)] {
+                let agent = Agent::new(links, MAX_SERIES_MAX, zones);
+                agent.list(&ways(nodes, families, networks), NOW);
+                let quiet = agent.scrape(NOW, Format::Text).text();
+                live(&agent);
+                let after = agent.scrape(NOW.plus(Nanos(SECOND)), Format::Text).text();
+                let of_node = (1 + usize::from(families)) * (1 + usize::from(networks));
+                let expected =
+                    own + usize::from(nodes) * of_node * of_link + usize::from(zones.min(nodes)) * of_node * ZONE_PAIR;
+                assert_eq!([&quiet, &after].map(|text| series(text)), [expected; 2], "{links:?} {nodes} {zones}");
             }
         }
     }
 }
 
-/// The longest there is: as many peers with histograms as fit.
+/// The bounds that the documentation promises.
 #[test]
-fn a_scrape_full_of_histograms_has_little_more() {
+fn two_dozen_links_in_three_zones_have_at_most_800_series_in_text_and_350_in_protobuf() {
     let _no_leaks = NoLeaks::here();
-    let agent = Agent::new(SERIES_BUDGET_DEFAULT, 2);
-    let now = Nanos(1_000 * SECOND);
-    agent.list(&ways(12, false, false), now);
-    live(&agent, true);
-    let text = agent.scrape(now, Format::Text).text();
-    unfollowed(|| println!("12 peers with histograms: {} series, {} bytes", series(&text), text.len()));
-    assert!(text.contains("# TYPE kube_canary_probe_rtt_seconds histogram"));
-    assert!(text.len() + DIGITS * series(&text) <= BYTES_MAX + BYTES_MAX / 10, "{} bytes", text.len());
+    let agent = Agent::new(LinkSeries::Full, MAX_SERIES_DEFAULT, 3);
+    agent.list(&ways(24, false, false), NOW);
+    live(&agent);
+    let text = agent.scrape(NOW, Format::Text).text();
+    let open = agent.scrape(NOW, Format::OpenMetrics).text();
+    let bytes = agent.scrape(NOW, Format::Protobuf).bytes();
+    let native: usize = protobuf::parse(&bytes).iter().map(|family| family.metrics.len()).sum();
+    unfollowed(|| {
+        println!(
+            "24 links, 3 zones: text {} series, {} bytes; OpenMetrics {} bytes; protobuf {native} series, {} bytes",
+            series(&text),
+            text.len(),
+            open.len(),
+            bytes.len()
+        );
+    });
+    // What another malloc, a cgroup that throttles, and the API server add.
+    let besides = 6 + 2 + 4;
+    assert!(series(&text) + besides <= 800 && native + besides <= 350, "{} {native}", series(&text));
+    let without_created = open.lines().filter(|line| !line.starts_with('#') && !line.contains("_created")).count();
+    assert_eq!(without_created, series(&text));
 }
 
 #[test]
-fn at_the_least_budget_the_agent_s_own_series_are_all_there_and_zones_and_peers_beside_them() {
+fn a_cap_leaves_out_whole_links_the_same_in_every_format_and_says_how_many_series() {
     let _no_leaks = NoLeaks::here();
-    let agent = Agent::new(SERIES_BUDGET_MIN, 20);
-    let now = Nanos(1_000 * SECOND);
-    let own = series(&agent.scrape(now, Format::Text).text());
-    unfollowed(|| println!("{own} series of the agent's own"));
-    // A malloc with the most figures, a cgroup that throttles and a kernel with schedstat may add these.
-    let lacks = |name: &str| !agent.whole(now, Format::Text).contains(name);
-    let most = own + 6 + 2 * usize::from(lacks("cgroup_throttled")) + usize::from(lacks("run_delay_seconds"));
-    assert!(most <= SERIES_BUDGET_MIN * 6 / 10, "{most} of {SERIES_BUDGET_MIN}");
-    agent.list(&ways(300, true, true), now);
-    live(&agent, true);
-    let text = agent.scrape(now.plus(Nanos(SECOND)), Format::Text).text();
-    let count = |family: &str| text.lines().filter(|line| line.starts_with(family)).count();
-    let (zones, peers) = (count("kube_canary_zone_probes_sent_total"), count("kube_canary_probes_sent_total"));
-    assert!(series(&text) <= SERIES_BUDGET_MIN && zones >= 20 && peers >= 1, "{zones} zone pairs, {peers} peers");
-    assert_eq!(count("kube_canary_probes_terminating_total"), 2 * peers);
-    let own_now = text.lines().filter(|line| !line.starts_with('#') && !line.contains("peer_zone")).count();
-    assert_eq!(own_now, own);
+    let own = own();
+    for (cap, zones) in [(MAX_SERIES_MIN, 1), (1_000, 3), (1_000, 20)] {
+        let agent = Agent::new(LinkSeries::Full, cap, zones);
+        agent.list(&ways(100, true, false), NOW);
+        live(&agent);
+        let zone_pairs = 2 * usize::from(zones) * ZONE_PAIR;
+        let fit = cap.saturating_sub(own + zone_pairs) / LINK;
+        let text = agent.scrape(NOW, Format::Text).text();
+        let count = |text: &str, family: &str| text.lines().filter(|line| line.starts_with(family)).count();
+        assert_eq!(count(&text, "kube_canary_probes_sent_total{"), fit, "{cap} {zones}");
+        assert_eq!(count(&text, "kube_canary_probe_rtt_seconds_count{"), fit);
+        assert_eq!(series(&text), own + zone_pairs + fit * LINK);
+        assert_eq!(sample(&text, "kube_canary_suppressed_series"), ((200 - fit) * LINK) as u64);
+        let families = protobuf::parse(&agent.scrape(NOW, Format::Protobuf).bytes());
+        let metrics = |name: &str| families.iter().find(|family| family.name == name).expect("a family").metrics.len();
+        assert_eq!(metrics("kube_canary_probe_rtt_seconds"), fit);
+        let again = agent.scrape(NOW.plus(Nanos(5 * SECOND)), Format::Text).text();
+        let links = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("kube_canary_probes_sent_total{"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(links(&text), links(&again));
+    }
 }

@@ -41,7 +41,7 @@ const LEFT_BYTES: usize = 180_000;
 #[test]
 fn a_scrape_in_progress_ends_whole_and_finds_every_probe_answered() {
     let file = peers_file(200);
-    let flags = ["--interval", "100ms", "--max-peers", "0", "--series-budget", "1000000"];
+    let flags = ["--interval", "100ms", "--max-peers", "0", "--max-series", "10000000"];
     let mut canary = Canary::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
     until_so("all have answered", || {
         let metrics = canary.metrics();

@@ -1,5 +1,6 @@
 use super::*;
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -116,7 +117,15 @@ async fn a_changed_file_is_read_again_and_a_bad_one_keeps_the_list() {
     let directory = Directory::new("changes");
     directory.write("a=10.0.0.1\n");
     let (sender, mut updates) = mpsc::channel(1);
-    let run = tokio::spawn(run(StaticConfig { peers: vec![], file: Some(directory.file()) }, sender));
+    let (config, each_second) = (StaticConfig { peers: vec![], file: Some(directory.file()) }, Arc::new(Notify::new()));
+    let notified = Arc::clone(&each_second);
+    let run = tokio::spawn(async move { run(config, &notified, sender).await });
+    let seconds = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            each_second.notify_one();
+        }
+    });
     assert_eq!(next_list(&mut updates).await, ["a"]);
     assert!(matches!(updates.recv().await, Some(Update::Confirmed)));
 
@@ -131,6 +140,7 @@ async fn a_changed_file_is_read_again_and_a_bad_one_keeps_the_list() {
     assert_eq!(next_list(&mut updates).await, ["b"]);
     drop(updates);
     run.await.unwrap();
+    seconds.abort();
 }
 
 /// Returns on any list; a confirmation of the version before may still come.

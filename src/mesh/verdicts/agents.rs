@@ -6,8 +6,8 @@ use crate::mesh::matrix::{Facts, Matrix};
 const LAG_MIN_SECONDS: f32 = 0.05;
 /// Likewise, as a share of the interval.
 const LAG_SHARE: f32 = 0.1;
-/// How late replies may be read, whose times are the kernel's. Up to an eighth of a second is by design where there are many peers,
-/// and such a delay may show as anything up to the end of its bucket, a quarter.
+/// How late replies may be read, whose times are the kernel's. Agents of earlier versions count up to an eighth of a second
+/// that is by design, and such a delay may show as anything up to the end of its bucket, a quarter.
 const READ_DELAY_MIN_SECONDS: f32 = 0.3;
 /// The share of its time that the probe thread may wait for a processor.
 const RUN_DELAY_SHARE: f32 = 0.1;

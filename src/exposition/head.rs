@@ -1,0 +1,117 @@
+//! The families that are written at once, in front of those of links: the agent's own.
+//!
+//! One writer for all formats: the registry of the prometheus crate, and the few families that it would cost too much, are
+//! written by the same code.
+
+use prometheus::proto::{MetricFamily, MetricType};
+
+use super::accept::Format;
+use super::protobuf::{self, Kind};
+use super::text;
+
+/// Appends families to a buffer.
+#[derive(Debug)]
+pub struct Head<'a> {
+    format: Format,
+    /// When the agent started, in seconds since the epoch: its counters count from then on.
+    created: u32,
+    out: &'a mut Vec<u8>,
+    samples: usize,
+}
+
+/// What precedes a family's samples.
+#[derive(Clone, Copy, Debug)]
+struct Family<'a> {
+    name: &'a str,
+    /// No character in it needs to be escaped.
+    help: &'a str,
+    kind: Kind,
+    /// Whether a counter was at zero when the agent started.
+    from_zero: bool,
+}
+
+impl<'a> Head<'a> {
+    /// Writes behind what is in `out`.
+    pub const fn new(format: Format, created: u32, out: &'a mut Vec<u8>) -> Self {
+        Self { format, created, out, samples: 0 }
+    }
+
+    /// Samples that were written, in the text format's terms.
+    pub const fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// Appends a gauge of our own.
+    pub fn gauge(&mut self, name: &str, help: &str, samples: &[(&[(&str, &str)], u64)]) {
+        self.gauges(name, help, samples.iter().map(|(labels, value)| (labels.iter().copied(), *value as f64)));
+    }
+
+    /// Appends a gauge of our own, of any number of samples.
+    pub fn gauges<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (impl Iterator<Item = (&'l str, &'l str)> + Clone, f64)> + Clone,
+    ) {
+        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, samples);
+    }
+
+    /// Appends a counter of our own, which was at zero when the agent started.
+    pub fn counters<'l>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = ([(&'l str, &'l str); 1], u64)> + Clone,
+    ) {
+        let samples = samples.map(|(labels, value)| (labels.into_iter(), value as f64));
+        self.family(&Family { name, help, kind: Kind::Counter, from_zero: true }, samples);
+    }
+
+    /// Appends a family of the registry. `is_older` tells the counters that were not at zero when the agent started.
+    pub fn gathered(&mut self, family: &MetricFamily, is_older: impl Fn(&str) -> bool) {
+        let is_counter = family.get_field_type() == MetricType::COUNTER;
+        let kind = if is_counter { Kind::Counter } else { Kind::Gauge };
+        let name = family.name();
+        let header = Family { name, help: family.help(), kind, from_zero: is_counter && !is_older(name) };
+        let samples = family.get_metric().iter().map(|metric| {
+            let labels = metric.get_label().iter().map(|label| (label.name(), label.value()));
+            let value = if is_counter { metric.get_counter().get_value() } else { metric.get_gauge().get_value() };
+            (labels, value)
+        });
+        self.family(&header, samples);
+    }
+
+    fn family<'l, L: Iterator<Item = (&'l str, &'l str)> + Clone>(
+        &mut self,
+        family: &Family<'_>,
+        samples: impl Iterator<Item = (L, f64)> + Clone,
+    ) {
+        let since = family.from_zero.then_some(self.created);
+        let mut labels = Vec::new();
+        if self.format == Format::Protobuf {
+            let mut metric_bytes = 0;
+            for (given, _) in samples.clone() {
+                labels.clear();
+                given.for_each(|(name, value)| protobuf::label(&mut labels, name, value));
+                metric_bytes += protobuf::number_bytes(labels.len(), since.is_some());
+            }
+            protobuf::family(self.out, family.name, family.help, family.kind, metric_bytes);
+        } else {
+            text::header(self.out, self.format, family.name, family.help, family.kind);
+        }
+        for (given, value) in samples {
+            self.samples += 1;
+            labels.clear();
+            if self.format == Format::Protobuf {
+                given.for_each(|(name, value)| protobuf::label(&mut labels, name, value));
+                protobuf::number(self.out, family.kind, &labels, value, since);
+                continue;
+            }
+            given.for_each(|(name, value)| text::label(&mut labels, name, value));
+            text::number(self.out, family.name, &labels, value);
+            if let (Format::OpenMetrics, Some(since)) = (self.format, since) {
+                text::created(self.out, family.name, &labels, since);
+            }
+        }
+    }
+}

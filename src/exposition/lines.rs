@@ -1,0 +1,137 @@
+//! The families of links, zone pairs and lags in the text format and OpenMetrics.
+//!
+//! Labels and numbers of the subject under way are kept, so that a histogram cut by the end of a frame is still of one moment.
+
+use super::accept::Format;
+use super::families::{FAMILIES, Family};
+use super::subjects::Subjects;
+use super::text::{self, Extra, label};
+use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
+use crate::statistics::{Bounds, ClassicReading};
+
+/// Room for the longest sample: four names, each character escaped, and 512 bytes for all the rest.
+const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
+const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
+
+/// Where a scrape stands.
+#[derive(Debug)]
+pub struct Lines {
+    format: Format,
+    family: usize,
+    header_written: bool,
+    subject: usize,
+    current: Option<Current>,
+    labels: Vec<u8>,
+}
+
+/// The subject under way, and its next sample.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    samples: Samples,
+    created: u32,
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Samples {
+    Count(u64),
+    Classic(ClassicReading),
+}
+
+impl Current {
+    /// The sample at an index; none behind the last.
+    fn sample(&self, bounds: &Bounds) -> Option<(Extra, text::Value)> {
+        let bounds = bounds.as_slice();
+        match &self.samples {
+            Samples::Count(count) => (self.next == 0).then_some((Extra::None, text::Value::Count(*count))),
+            Samples::Classic(times) => match self.next.checked_sub(bounds.len()) {
+                None => {
+                    let (bound, up_to) = (bounds[self.next], times.up_to[self.next]);
+                    Some((Extra::Bucket(Some(bound)), text::Value::Count(up_to)))
+                }
+                Some(0) => Some((Extra::Bucket(None), text::Value::Count(times.count))),
+                Some(1) => Some((Extra::Sum, text::Value::Seconds(times.sum))),
+                Some(2) => Some((Extra::Count, text::Value::Count(times.count))),
+                Some(_) => None,
+            },
+        }
+    }
+}
+
+impl Lines {
+    /// At the beginning.
+    pub const fn new(format: Format) -> Self {
+        Self { format, family: 0, header_written: false, subject: 0, current: None, labels: Vec::new() }
+    }
+
+    /// As [`crate::http::Render::render`].
+    pub fn render(&mut self, subjects: &Subjects<'_>, out: &mut Vec<u8>) -> bool {
+        while let Some(family) = FAMILIES.get(self.family) {
+            if FRAME_BYTES.saturating_sub(out.len()) < SAMPLE_BYTES_MAX {
+                return true;
+            }
+            if !subjects.has(family) {
+                self.family += 1;
+                continue;
+            }
+            if !self.header_written {
+                text::header(out, self.format, family.name, family.help, family.kind());
+                self.header_written = true;
+            }
+            if self.current.is_none() && !self.load(subjects, family) {
+                (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
+                continue;
+            }
+            if !self.write_samples(subjects, family, out) {
+                return true;
+            }
+            self.subject += 1;
+        }
+        if self.format == Format::OpenMetrics {
+            out.extend_from_slice(b"# EOF\n");
+        }
+        false
+    }
+
+    /// Loads the next subject at or behind the cursor. Returns whether there is one.
+    fn load(&mut self, subjects: &Subjects<'_>, family: &Family) -> bool {
+        let end = subjects.end(family.scope);
+        while self.subject < end {
+            let labels = &mut self.labels;
+            labels.clear();
+            if subjects.labels(family.scope, self.subject, |name, value| label(labels, name, value))
+                && let Some(subject) = subjects.get(family, self.subject)
+            {
+                let (samples, created) = match subject.count(family) {
+                    Some((count, created)) => (Samples::Count(count), created),
+                    None => (Samples::Classic(subject.classic()), subject.created()),
+                };
+                self.current = Some(Current { samples, created, next: 0 });
+                return true;
+            }
+            self.subject += 1;
+        }
+        false
+    }
+
+    /// Writes samples of the current subject while they fit. Returns whether all are written.
+    fn write_samples(&mut self, subjects: &Subjects<'_>, family: &Family, out: &mut Vec<u8>) -> bool {
+        let bounds = subjects.scale(family.scope).bounds();
+        let Some(current) = &mut self.current else { return true };
+        while let Some((extra, value)) = current.sample(bounds) {
+            if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
+                return false;
+            }
+            text::sample(out, family.name, &self.labels, extra, value);
+            current.next += 1;
+        }
+        if self.format == Format::OpenMetrics {
+            if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
+                return false;
+            }
+            text::created(out, family.name, &self.labels, current.created);
+        }
+        self.current = None;
+        true
+    }
+}

@@ -1,0 +1,156 @@
+//! What families are about, one after the other: links by their slots, zone pairs, and the agent itself.
+
+use super::View;
+use super::families::{Content, Family, Scope};
+use super::series::{LinkSeries, SeriesSettings, Shown};
+use crate::limits::ZONES_MAX;
+use crate::peers::{Directory, SlotId, Via, ZoneId};
+use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics};
+
+/// Zone pairs that there can be: every zone, by every way.
+pub const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
+
+/// What a scrape shows of a view.
+#[derive(Clone, Copy, Debug)]
+pub struct Subjects<'a> {
+    pub view: &'a View,
+    pub directory: &'a Directory,
+    pub series: SeriesSettings,
+    pub shown: Shown,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A link.
+    Link(PeerStatistics<'a>),
+    /// A zone pair, and how its times are divided.
+    Zone(&'a ZoneStatistics, &'a Scale),
+    /// A lag of the agent, and since when it counts.
+    Lag(&'a SendLag, u32),
+}
+
+impl Subjects<'_> {
+    /// Whether the family is exported at all.
+    pub fn has(&self, family: &Family) -> bool {
+        match (family.scope, family.content) {
+            (Scope::Link, Content::Rtt) => self.series.links == LinkSeries::Full,
+            (Scope::Link, _) => self.series.links != LinkSeries::None,
+            _ => true,
+        }
+    }
+
+    /// One more than the last subject.
+    pub fn end(&self, scope: Scope) -> usize {
+        match scope {
+            Scope::Link => self.directory.slot_count().min(self.shown.slots_end),
+            Scope::Zone => ZONE_PAIRS,
+            Scope::Agent => 1,
+        }
+    }
+
+    /// Gives the labels of a subject to `label`. Returns whether it is there.
+    pub fn labels(&self, scope: Scope, subject: usize, mut label: impl FnMut(&str, &str)) -> bool {
+        let Self { directory, view, .. } = self;
+        match scope {
+            Scope::Agent => true,
+            Scope::Zone => {
+                let (zone, via) = zone_pair(subject);
+                if view.statistics.zone(zone, via).is_none() {
+                    return false;
+                }
+                label("source_zone", directory.own_zone());
+                label("peer_zone", directory.zone_name(zone));
+                label("protocol", via.protocol.label());
+                label("network", self.series.network(via.network));
+                true
+            }
+            Scope::Link => {
+                let Some(peer) = directory.peer(SlotId::at(subject)) else { return false };
+                label("source_node", &view.node);
+                label("source_zone", directory.own_zone());
+                label("peer_node", peer.node());
+                label("peer_zone", directory.zone_name(peer.zone()));
+                label("protocol", peer.protocol().label());
+                label("network", self.series.network(peer.network()));
+                true
+            }
+        }
+    }
+
+    /// How a scope's times are divided.
+    pub fn scale(&self, scope: Scope) -> &Scale {
+        let statistics = &self.view.statistics;
+        match scope {
+            Scope::Link => statistics.scale(),
+            Scope::Zone => statistics.zone_scale(),
+            Scope::Agent => statistics.send_lag().scale(),
+        }
+    }
+
+    /// The subject of this number; none where it is not there.
+    pub fn get(&self, family: &Family, subject: usize) -> Option<Subject<'_>> {
+        let statistics = &self.view.statistics;
+        Some(match (family.scope, family.content) {
+            (Scope::Link, _) => Subject::Link(statistics.slot(SlotId::at(subject))?),
+            (Scope::Zone, _) => {
+                let (zone, via) = zone_pair(subject);
+                Subject::Zone(statistics.zone(zone, via)?, statistics.zone_scale())
+            }
+            (Scope::Agent, Content::ReadDelay) => Subject::Lag(statistics.read_delay(), statistics.created()),
+            (Scope::Agent, _) => Subject::Lag(statistics.send_lag(), statistics.created()),
+        })
+    }
+}
+
+impl Subject<'_> {
+    /// Its value in a family that is a counter, and since when it counts, in seconds since the epoch. None in others.
+    pub fn count(&self, family: &Family) -> Option<(u64, u32)> {
+        match (self, family.content) {
+            (Self::Link(link), Content::OfLink(count)) => {
+                let reading = link.read();
+                Some((count(&reading), reading.created))
+            }
+            (Self::Zone(pair, _), Content::OfZone(count)) => {
+                let reading = pair.read();
+                Some((count(&reading), reading.created))
+            }
+            _ => None,
+        }
+    }
+
+    /// Since when it counts, in seconds since the epoch.
+    pub fn created(&self) -> u32 {
+        match self {
+            Self::Link(link) => link.created(),
+            Self::Zone(pair, _) => pair.created(),
+            Self::Lag(_, created) => *created,
+        }
+    }
+
+    /// Its times as a classic histogram.
+    pub fn classic(&self) -> ClassicReading {
+        match self {
+            Self::Link(link) => link.classic(),
+            Self::Zone(pair, scale) => pair.classic(scale),
+            Self::Lag(lag, _) => lag.classic(),
+        }
+    }
+
+    /// Reads its times into `times`.
+    pub fn read_times(&self, times: &mut HistogramReading) {
+        match self {
+            Self::Link(link) => link.read_rtt(times),
+            Self::Zone(pair, _) => pair.read_rtt(times),
+            Self::Lag(lag, _) => lag.read_into(times),
+        }
+    }
+}
+
+/// A zone pair by its place in the order of zone and way.
+const fn zone_pair(pair: usize) -> (ZoneId, Via) {
+    #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
+    let zone = (pair / Via::ALL.len()) as u8;
+    (ZoneId(zone), Via::ALL[pair % Via::ALL.len()])
+}
+const _: () = assert!(ZONES_MAX <= 256);

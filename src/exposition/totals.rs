@@ -1,0 +1,26 @@
+//! What all links together have of what is rare, by reason and by result.
+//!
+//! Written behind the registry's families, as [`super::memory`] is: ten counters there would cost 7 KB.
+
+use super::head::Head;
+use crate::prober::SendError;
+use crate::statistics::Statistics;
+
+/// Series that are written.
+pub const SERIES: usize = SendError::ALL.len() + 2;
+
+/// Appends them.
+pub fn write(statistics: &Statistics, head: &mut Head<'_>) {
+    head.counters(
+        "kube_canary_send_errors_by_reason_total",
+        "Probes of all links that the kernel refused to send, by reason.",
+        SendError::ALL.into_iter().map(|reason| ([("reason", reason.label())], statistics.send_errors(reason))),
+    );
+    head.counters(
+        "kube_canary_terminating_by_result_total",
+        "Probes to all peers that were terminating or had just left the list, by result.",
+        [("received", true), ("lost", false)]
+            .into_iter()
+            .map(|(result, answered)| ([("result", result)], statistics.terminating(answered))),
+    );
+}

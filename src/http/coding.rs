@@ -1,0 +1,186 @@
+//! Content coding: which responses may be compressed, and whether a client accepts that (RFC 9110,
+//! section 12.5.3).
+
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderValue},
+};
+
+use super::weight::thousandths;
+
+/// What a request and its path say about the coding of the response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coding {
+    /// The request headers that the response depends on. None if the path is never compressed.
+    vary: Option<&'static str>,
+    accepts_gzip: bool,
+}
+
+impl Coding {
+    /// The coding of a response to a request for `path` with these headers.
+    pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
+        let vary = match path {
+            "/metrics" => Some("Accept, Accept-Encoding"),
+            "/" => Some("Accept-Encoding"),
+            _ => path.starts_with("/api/").then_some("Accept-Encoding"),
+        };
+        let fields = headers.get_all(header::ACCEPT_ENCODING);
+        Self { vary, accepts_gzip: vary.is_some() && accepts_gzip(fields.iter().map(HeaderValue::as_bytes)) }
+    }
+
+    /// Whether the body is to be compressed, if it is long enough.
+    pub(super) fn is_gzip(self) -> bool {
+        self.accepts_gzip
+    }
+
+    /// Adds the headers that say how the body is coded, and that no cache may keep it: each
+    /// response has the figures of its own moment.
+    pub(super) fn describe(self, is_compressed: bool, headers: &mut HeaderMap) {
+        let Some(vary) = self.vary else { return };
+        headers.insert(header::VARY, HeaderValue::from_static(vary));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if is_compressed {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+    }
+}
+
+/// Whether these Accept-Encoding fields accept gzip, and do not prefer the body as it is. One pass
+/// over the fields, which are shorter than a request's head
+/// ([`crate::limits::REQUEST_HEAD_BYTES_MAX`]). In doubt it is false: every client can read an
+/// uncompressed body. A weight that cannot be read is 0, and of a coding that is listed twice the
+/// smaller weight counts.
+fn accepts_gzip<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let (mut gzip, mut identity, mut others) = (None, None, None);
+    for element in fields.into_iter().flat_map(|field| field.split(|byte| *byte == b',')) {
+        let mut parts = element.splitn(2, |byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let coding = parts.next().unwrap_or_default();
+        let listed = match coding {
+            b"*" => &mut others,
+            _ if coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip") => &mut gzip,
+            _ if coding.eq_ignore_ascii_case(b"identity") => &mut identity,
+            _ => continue,
+        };
+        let weight = parts.next().map_or(Some(1_000), weight).unwrap_or(0);
+        *listed = Some(listed.map_or(weight, |smallest: u16| smallest.min(weight)));
+    }
+    let gzip = gzip.or(others).unwrap_or(0);
+    gzip > 0 && gzip >= identity.unwrap_or(0)
+}
+
+/// The weight that a parameter `q=…` gives, in thousandths. None if it gives none.
+fn weight(parameter: &[u8]) -> Option<u16> {
+    thousandths(parameter.strip_prefix(b"q=").or(parameter.strip_prefix(b"Q="))?)
+}
+
+/// Reads any bytes as an Accept-Encoding header, and as one of several.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_accept_encoding(data: &[u8]) {
+    let accepted = accepts_gzip([data]);
+    assert_eq!(accepted, accepts_gzip(data.split(|byte| *byte == b',')), "a list in one field or in many");
+    assert!(!accepts_gzip([data, b"gzip;q=0"]), "what is excluded is not accepted");
+    assert!(!accepted || accepts_gzip([data, b"gzip"]), "no more is asked for");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(field: &str) -> bool {
+        accepts_gzip([field.as_bytes()])
+    }
+
+    #[test]
+    fn gzip_is_accepted_where_it_is_listed_or_covered_with_a_weight() {
+        for field in [
+            "gzip",
+            "GZip",
+            "x-gzip",
+            "gzip, deflate, br, zstd",
+            "deflate , gzip",
+            "gzip;q=1",
+            "gzip;q=1.000",
+            "gzip;q=0.001",
+            "gzip ; q=0.5",
+            "gzip;\tQ=0.5\t",
+            "*",
+            "*;q=0.1",
+            "br;q=1, *;q=0.5",
+            "identity;q=0, *",
+            "identity;q=0.5, gzip;q=0.5",
+            ",, gzip ,",
+            "gzip;q=1.",
+            "br;q=x, gzip",
+        ] {
+            assert!(accepts(field), "{field}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_not_sent_if_it_is_excluded_or_less_preferred_or_cannot_be_read() {
+        for field in [
+            "",
+            ",",
+            "br",
+            "identity",
+            "gzip;q=0",
+            "gzip;q=0.000",
+            "gzip;q=0, *",
+            "*, gzip;q=0",
+            "*;q=0",
+            "*;q=0, identity",
+            "gzip;q=0.4, identity;q=0.5",
+            "identity, *;q=0.9",
+            "gzip, gzip;q=0",
+            "gzip;q=0, x-gzip",
+            "gzip;q=2",
+            "gzip;q=1.001",
+            "gzip;q=0.1234",
+            "gzip;q=-1",
+            "gzip;q=.5",
+            "gzip;q=",
+            "gzip;q",
+            "gzip;",
+            "gzip;q =1",
+            "gzip;q= 1",
+            "gzip;level=9",
+            "gzip;q=1;q=1",
+            "gzipped",
+            "gz ip",
+            "\"gzip\"",
+            "gzip deflate",
+            "gzip\u{e9}",
+        ] {
+            assert!(!accepts(field), "{field}");
+        }
+    }
+
+    #[test]
+    fn several_fields_are_one_list() {
+        assert!(accepts_gzip([b"br".as_slice(), b"gzip;q=0.5"]));
+        assert!(!accepts_gzip([b"gzip".as_slice(), b"identity, gzip;q=0"]));
+        assert!(!accepts_gzip([]));
+    }
+
+    #[test]
+    fn only_metrics_the_page_and_the_api_are_coded_and_depend_on_what_is_accepted() {
+        let mut request = HeaderMap::new();
+        request.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        for (path, vary) in [
+            ("/metrics", Some("Accept, Accept-Encoding")),
+            ("/", Some("Accept-Encoding")),
+            ("/api/v1/peers", Some("Accept-Encoding")),
+            ("/healthz", None),
+            ("/readyz", None),
+            ("/api", None),
+            ("//", None),
+            ("/metrics/", None),
+        ] {
+            let coding = Coding::of(path, &request);
+            assert_eq!((coding.vary, coding.is_gzip()), (vary, vary.is_some()), "{path}");
+            let mut response = HeaderMap::new();
+            coding.describe(true, &mut response);
+            assert_eq!(response.len(), if vary.is_some() { 3 } else { 0 }, "{path}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! A gzip compressor whose memory is one mapping of [`GZIP_BYTES`].
+//!
+//! zlib's state, its input and its held output live in that mapping, and zlib gets its memory from
+//! it by our own `zalloc`. So a response costs a known number of bytes, touches no malloc, and
+//! gives everything back at once when it ends. Why zlib, and why with these parameters:
+//! `docs/adr/0019-gzip-by-zlib.md`.
+//!
+//! Nothing of a compressor moves: zlib checks that the stream is still at the address that it was
+//! initialized at.
+#![expect(unsafe_code, reason = "zlib is C, and its memory is a mapping")]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use libz_sys as zlib;
+
+use crate::limits::{FRAME_BYTES, GZIP_BYTES};
+use crate::region;
+
+#[cfg(test)]
+#[path = "../../tests/common/gunzip.rs"]
+mod gunzip;
+#[cfg(test)]
+#[path = "../../tests/common/splitmix.rs"]
+mod splitmix;
+
+/// zlib's default. It takes half as long again as level 1, and saves a quarter of the bytes.
+const LEVEL: c_int = 6;
+/// A window of 2¹⁰ bytes; 16 asks for gzip's header and trailer.
+const WINDOW_BITS: c_int = 16 + 10;
+/// A hash table of 2¹⁰ entries, and blocks of 2⁹ symbols.
+const MEMORY_LEVEL: c_int = 3;
+/// Output that is held back until there is more of it: a frame compresses to some 500 bytes, and
+/// each piece costs a write and a packet.
+const HELD_BYTES: usize = 3_584;
+/// Bytes for zlib's state, of which version 1.3.2 takes 14,160.
+const ARENA_BYTES: usize = GZIP_BYTES - FRAME_BYTES - HELD_BYTES - size_of::<zlib::z_stream>() - ALIGNMENT;
+/// The alignment of malloc's blocks, which zlib expects of its allocator.
+const ALIGNMENT: usize = 16;
+
+/// What lies in the mapping.
+#[repr(C)]
+struct Memory {
+    stream: zlib::z_stream,
+    /// Bytes of the arena that zlib has.
+    used: usize,
+    arena: Arena,
+    /// The frame that is being compressed.
+    input: [u8; FRAME_BYTES],
+    /// Compressed bytes, not sent yet.
+    held: [u8; HELD_BYTES],
+}
+
+#[repr(C, align(16))]
+struct Arena([u8; ARENA_BYTES]);
+
+const _: () = assert!(size_of::<Memory>() <= GZIP_BYTES && align_of::<Arena>() == ALIGNMENT);
+const _: () = assert!(HELD_BYTES < FRAME_BYTES, "what is held back leaves room in a frame");
+
+/// What zlib has been asked for and has not done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    /// To read its input.
+    Compress,
+    /// To write all that it has read.
+    Flush,
+    /// To end the stream.
+    Finish,
+}
+
+/// A gzip stream. Owns its mapping, which is unmapped when this is dropped.
+pub(super) struct Compressor {
+    memory: NonNull<Memory>,
+    work: Work,
+    /// Something was read since the last flush.
+    unflushed: bool,
+    finished: bool,
+    /// Bytes of [`Memory::held`] that are in use.
+    held: usize,
+}
+
+impl Compressor {
+    /// An empty stream. None if the system has no memory.
+    pub(super) fn new() -> Option<Self> {
+        let size = c_int::try_from(size_of::<zlib::z_stream>()).ok()?;
+        let memory = region::map(GZIP_BYTES)?.cast::<Memory>();
+        let stream = zlib::z_stream {
+            next_in: null_mut(),
+            avail_in: 0,
+            total_in: 0,
+            next_out: null_mut(),
+            avail_out: 0,
+            total_out: 0,
+            msg: null_mut(),
+            state: null_mut(),
+            zalloc: allocate,
+            zfree: free,
+            opaque: memory.as_ptr().cast(),
+            data_type: 0,
+            adler: 0,
+            reserved: 0,
+        };
+        let this = Self { memory, work: Work::Nothing, unflushed: false, finished: false, held: 0 };
+        // SAFETY: the mapping is ours alone, as large as `Memory` and aligned to a page; all its
+        // other fields are integers, of which the kernel's zero bytes are a value. The stream is
+        // valid, its two functions keep zlib's contract, and version and size are those of the zlib
+        // that is linked.
+        let result = unsafe {
+            (&raw mut (*memory.as_ptr()).stream).write(stream);
+            zlib::deflateInit2_(
+                &raw mut (*memory.as_ptr()).stream,
+                LEVEL,
+                zlib::Z_DEFLATED,
+                WINDOW_BITS,
+                MEMORY_LEVEL,
+                zlib::Z_DEFAULT_STRATEGY,
+                zlib::zlibVersion(),
+                size,
+            )
+        };
+        (result == zlib::Z_OK).then_some(this)
+    }
+
+    /// Whether it takes no input now: the last call of [`Compressor::compress`] had too little
+    /// room.
+    pub(super) fn is_busy(&self) -> bool {
+        self.work != Work::Nothing
+    }
+
+    /// Takes the bytes of a frame, which is empty then. Only if it is not busy.
+    ///
+    /// # Panics
+    /// If the frame has more than [`FRAME_BYTES`], which no renderer may write.
+    pub(super) fn take(&mut self, frame: &mut Vec<u8>) {
+        assert!(frame.len() <= FRAME_BYTES && !self.is_busy(), "more than a frame at a time");
+        let bytes = c_uint::try_from(frame.len()).unwrap_or(0);
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the input has room for a frame. zlib does not read from it outside of its own
+        // calls, and has read all that was in it before.
+        unsafe {
+            let input = (&raw mut (*self.memory.as_ptr()).input).cast::<u8>();
+            input.copy_from_nonoverlapping(frame.as_ptr(), frame.len());
+            let stream = &raw mut (*self.memory.as_ptr()).stream;
+            (*stream).next_in = input;
+            (*stream).avail_in = bytes;
+        }
+        frame.clear();
+        self.work = Work::Compress;
+        self.unflushed = true;
+    }
+
+    /// All that was taken is to be written now. Returns whether anything is left to write.
+    pub(super) fn flush(&mut self) -> bool {
+        if self.unflushed {
+            self.work = Work::Flush;
+        }
+        self.unflushed || self.held > 0
+    }
+
+    /// Nothing more will be taken.
+    pub(super) fn finish(&mut self) {
+        self.work = Work::Finish;
+    }
+
+    /// Writes into `out`, which is empty and does not grow. What is short stays behind until there
+    /// is more of it, or until it must go. Returns whether there is more to come.
+    pub(super) fn compress(&mut self, out: &mut Vec<u8>) -> bool {
+        let must_go = self.work != Work::Compress;
+        // SAFETY: so many bytes of `held` have been written, and there is no other reference to it.
+        out.extend_from_slice(unsafe { std::slice::from_raw_parts(self.held_bytes(), self.held) });
+        self.held = 0;
+        self.run(out);
+        if !must_go && !self.is_busy() && out.len() <= HELD_BYTES {
+            // SAFETY: there is room for so many bytes, and there is no other reference to it.
+            unsafe { self.held_bytes().copy_from_nonoverlapping(out.as_ptr(), out.len()) };
+            self.held = out.len();
+            out.clear();
+        }
+        !self.finished
+    }
+
+    fn held_bytes(&self) -> *mut u8 {
+        // SAFETY: a place inside the mapping; nothing is read or written here.
+        unsafe { (&raw mut (*self.memory.as_ptr()).held).cast() }
+    }
+
+    /// Has zlib write into the room of `out` what it was asked for.
+    fn run(&mut self, out: &mut Vec<u8>) {
+        let flush = match self.work {
+            Work::Nothing => return,
+            Work::Compress => zlib::Z_NO_FLUSH,
+            Work::Flush => zlib::Z_SYNC_FLUSH,
+            Work::Finish => zlib::Z_FINISH,
+        };
+        let room = out.spare_capacity_mut();
+        let Ok(bytes @ 1..) = c_uint::try_from(room.len()) else { return };
+        // SAFETY: the stream is initialized and has not moved; its input lies in the mapping, and
+        // its output is the room of `out`, of which zlib writes `bytes - avail_out` bytes from the
+        // start.
+        let (result, left) = unsafe {
+            let stream = &raw mut (*self.memory.as_ptr()).stream;
+            (*stream).next_out = room.as_mut_ptr().cast();
+            (*stream).avail_out = bytes;
+            let result = zlib::deflate(stream, flush);
+            let left = (*stream).avail_out;
+            out.set_len(out.len() + (bytes - left) as usize);
+            (result, left)
+        };
+        // Z_BUF_ERROR: there was nothing to do (zlib.h, deflate).
+        debug_assert!(matches!(result, zlib::Z_OK | zlib::Z_STREAM_END | zlib::Z_BUF_ERROR), "{result}");
+        // Where zlib leaves room, it has done all (zlib.h, deflate).
+        if left > 0 || result == zlib::Z_STREAM_END {
+            self.unflushed &= self.work == Work::Compress;
+            self.finished |= self.work == Work::Finish;
+            self.work = Work::Nothing;
+        }
+    }
+}
+
+impl Drop for Compressor {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of this size, to which nothing else refers. deflateEnd, which
+        // also takes a stream that could not be initialized, calls `free` alone.
+        unsafe {
+            zlib::deflateEnd(&raw mut (*self.memory.as_ptr()).stream);
+            region::unmap(self.memory.as_ptr().cast(), GZIP_BYTES);
+        }
+    }
+}
+
+/// zlib's `zalloc`: the next piece of the arena, or null if there is too little.
+unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
+    let memory = memory.cast::<Memory>();
+    let bytes = (items as usize).saturating_mul(size as usize);
+    // SAFETY: `opaque` of the stream, which is its mapping. Only this function reads or writes
+    // `used`.
+    let used = unsafe { &mut (*memory).used };
+    let Some(end) = used.checked_add(bytes).filter(|end| *end <= ARENA_BYTES) else { return null_mut() };
+    // SAFETY: inside the arena, and of no piece before. Its start is aligned, and every piece
+    // begins at a multiple of the alignment.
+    let piece = unsafe { (&raw mut (*memory).arena).cast::<u8>().add(*used) };
+    *used = end.next_multiple_of(ALIGNMENT).min(ARENA_BYTES);
+    piece.cast()
+}
+
+/// zlib's `zfree`: all pieces go back together, with the mapping.
+unsafe extern "C" fn free(_memory: *mut c_void, _piece: *mut c_void) {}
+
+#[cfg(test)]
+mod tests {
+    use super::gunzip::{beginning, gunzip};
+    use super::splitmix::Random;
+    use super::*;
+
+    /// Lines as of metrics, bytes that do not compress, and one byte again and again.
+    fn contents(bytes: usize) -> [Vec<u8>; 3] {
+        let mut random = Random(7);
+        let lines = (0..).flat_map(|n| format!("made_up_total{{peer=\"{}\"}} {n}\n", n % 24).into_bytes());
+        [lines.take(bytes).collect(), (0..bytes).map(|_| random.next().to_le_bytes()[0]).collect(), vec![b'x'; bytes]]
+    }
+
+    /// Compresses as a response does, and returns the frames that would be sent.
+    fn frames(content: &[u8], mut flush_behind: impl FnMut() -> bool) -> Vec<Vec<u8>> {
+        let mut compressor = Compressor::new().unwrap();
+        let mut frames = Vec::new();
+        let mut send = |compressor: &mut Compressor| {
+            let mut frame = Vec::with_capacity(FRAME_BYTES);
+            let more = compressor.compress(&mut frame);
+            assert_eq!(frame.capacity(), FRAME_BYTES);
+            frames.extend(Some(frame).filter(|frame| !frame.is_empty()));
+            more
+        };
+        for piece in content.chunks(FRAME_BYTES - 100) {
+            let mut frame = piece.to_vec();
+            compressor.take(&mut frame);
+            assert!(frame.is_empty());
+            while send(&mut compressor) && compressor.is_busy() {}
+            if flush_behind() && compressor.flush() {
+                while send(&mut compressor) && compressor.is_busy() {}
+                assert!(!compressor.flush(), "all is written");
+            }
+        }
+        compressor.finish();
+        while send(&mut compressor) {}
+        frames
+    }
+
+    #[test]
+    fn what_is_compressed_comes_back_at_any_size() {
+        for bytes in [0, 1, 2, 255, 1_024, FRAME_BYTES - 100, FRAME_BYTES, 30_000, 65_536, 131_071, 200_000] {
+            for content in contents(bytes) {
+                let compressed = frames(&content, || false).concat();
+                assert_eq!(gunzip(&compressed).as_deref(), Some(&content[..]), "{bytes}");
+            }
+        }
+        let [lines, random, _] = contents(200_000);
+        let (lines, random) = (frames(&lines, || false), frames(&random, || false));
+        assert!(lines.concat().len() < 40_000 && random.concat().len() < 202_000);
+        // All but the last are long enough to be worth a packet.
+        assert!(lines.iter().rev().skip(1).all(|frame| frame.len() > HELD_BYTES), "{}", lines.len());
+    }
+
+    #[test]
+    fn any_room_for_output_will_do() {
+        for (room, bytes) in [(1, 3_000), (2, 3_000), (7, 6_000), (100, 6_000)] {
+            for content in contents(bytes) {
+                let (mut compressor, mut compressed) = (Compressor::new().unwrap(), Vec::new());
+                compressor.take(&mut content.clone());
+                while !compressor.finished {
+                    let mut out = Vec::with_capacity(room);
+                    compressor.run(&mut out);
+                    compressed.extend(out);
+                    if !compressor.is_busy() && !compressor.finished {
+                        compressor.finish();
+                    }
+                }
+                assert_eq!(gunzip(&compressed), Some(content), "{room}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_was_taken_before_a_flush_can_be_read_behind_it() {
+        let [lines, random, _] = contents(50_000);
+        for content in [lines, random] {
+            let (mut compressor, mut sent) = (Compressor::new().unwrap(), Vec::new());
+            assert!(!compressor.flush(), "there is nothing yet");
+            for (number, piece) in content.chunks(1_000).enumerate() {
+                let mut frame = Vec::with_capacity(FRAME_BYTES);
+                frame.extend(piece);
+                compressor.take(&mut frame);
+                assert!(compressor.compress(&mut frame) && !compressor.is_busy());
+                sent.append(&mut frame);
+                assert!(compressor.flush());
+                assert!(compressor.compress(&mut frame) && !compressor.is_busy());
+                sent.append(&mut frame);
+                assert_eq!(beginning(&sent), content[..number * 1_000 + piece.len()]);
+                assert!(!compressor.flush(), "nothing is left");
+            }
+        }
+    }
+
+    #[test]
+    fn flushes_anywhere_leave_the_content_as_it_is() {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            for content in contents(usize::try_from(random.next() % 100_000).unwrap()) {
+                let compressed = frames(&content, || random.next().is_multiple_of(3)).concat();
+                assert_eq!(gunzip(&compressed), Some(content), "{seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_may_be_dropped_at_any_moment() {
+        let [lines, random, _] = contents(6_000);
+        for mut content in [lines, random] {
+            drop(Compressor::new());
+            let mut compressor = Compressor::new().unwrap();
+            compressor.take(&mut content);
+            drop(compressor);
+        }
+    }
+
+    #[test]
+    fn zlib_gets_no_more_than_the_arena_has() {
+        let compressor = Compressor::new().unwrap();
+        let memory = compressor.memory.as_ptr();
+        // SAFETY: the compressor's mapping; nothing else uses it meanwhile.
+        let used = unsafe { (*memory).used };
+        assert!((10_000..=ARENA_BYTES).contains(&used), "{used}");
+        // SAFETY: as above: a piece of the arena that zlib does not have.
+        let (rest, more) = unsafe {
+            let rest = allocate(memory.cast(), 1, c_uint::try_from(ARENA_BYTES - used).unwrap());
+            (rest, allocate(memory.cast(), 1, 1))
+        };
+        assert!(!rest.is_null() && more.is_null());
+        // SAFETY: as above.
+        assert!(unsafe { allocate(memory.cast(), c_uint::MAX, c_uint::MAX) }.is_null());
+    }
+}

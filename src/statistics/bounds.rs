@@ -1,0 +1,55 @@
+//! Upper bounds of classic histogram buckets, as an operator gives them with `--rtt-buckets`.
+
+use std::time::Duration;
+
+use crate::limits::RTT_BUCKETS_MAX;
+use crate::units::Nanos;
+
+/// Upper bounds of the buckets below +Inf, ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds(Box<[Nanos]>);
+
+impl Default for Bounds {
+    /// 25 µs to 1 s: a rack's round trip is 20 to 60 µs. Fine where round trips within a region are, coarse above: native
+    /// histograms have the details.
+    fn default() -> Self {
+        const US: [u64; 12] = [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+        Self(US.map(|us| Nanos(us * 1_000)).into())
+    }
+}
+
+impl Bounds {
+    /// Bounds from durations.
+    ///
+    /// # Errors
+    /// A sentence that says what is accepted, where there are none or too many, or they do not ascend from above zero.
+    pub fn new(durations: &[Duration]) -> Result<Self, String> {
+        let bounds: Box<[Nanos]> = durations.iter().copied().map(Nanos::from).collect();
+        if bounds.is_empty() || bounds.len() > RTT_BUCKETS_MAX {
+            return Err(format!("1 to {RTT_BUCKETS_MAX} durations, separated by commas"));
+        }
+        if bounds[0] == Nanos(0) || bounds.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err("durations above zero, each larger than the one before".into());
+        }
+        Ok(Self(bounds))
+    }
+
+    /// The bounds.
+    pub const fn as_slice(&self) -> &[Nanos] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_must_ascend_and_be_few() {
+        let ms = Duration::from_millis;
+        assert!(Bounds::new(&[ms(1), ms(2)]).is_ok());
+        for bad in [vec![], vec![ms(0)], vec![ms(2), ms(1)], vec![ms(1), ms(1)], (1..=17).map(ms).collect()] {
+            assert!(Bounds::new(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

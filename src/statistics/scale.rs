@@ -1,0 +1,300 @@
+//! How the range of times is divided, once for both kinds of histograms.
+//!
+//! A native histogram of Prometheus has buckets whose bounds are powers of `2^(2^-schema)`: with schema 3 each is 9 %
+//! wider than the one before. Classic buckets have the bounds that an operator chose. Times are counted in *cells*,
+//! which end at the bounds of both, so that a cell is within one bucket of each kind: both histograms are exact sums
+//! of the same counters, and so are quantiles in reports and verdicts.
+//!
+//! Times are whole nanoseconds. The bound of a native bucket is not: a time is within it if it is at most the bound
+//! rounded down.
+
+use std::time::Duration;
+
+use super::bounds::Bounds;
+use crate::limits::{LINK_BINS_MAX, RTT_BUCKETS_MAX};
+use crate::units::Nanos;
+
+/// Cells of a scale, at most: a cell's number fits a byte.
+pub const CELLS_MAX: usize = 256;
+/// Native buckets of a scale, at most, with the zero bucket.
+pub const BINS_MAX: usize = CELLS_MAX - RTT_BUCKETS_MAX;
+/// Doublings that a scale covers at most: of eight buckets each, at the finest schema.
+const OCTAVES_MAX: i32 = 28;
+/// The power of two, in seconds, at and below which a time counts as zero: 0.95 µs. Higher where a timeout is so long that
+/// more than [`OCTAVES_MAX`] would be needed.
+const LOWEST_POWER: i32 = -20;
+/// The same of the coarsest schema, 7.6 µs: where each of thousands of links has its buckets, none is for what no network does.
+const LOWEST_POWER_COARSEST: i32 = -17;
+/// The finest resolution: buckets that are 9 % wide.
+pub const SCHEMA_MAX: u8 = 3;
+// The zero bucket, and one above the highest power of two for what comes a little too late.
+const _: () = assert!((OCTAVES_MAX << SCHEMA_MAX) as usize + 2 <= BINS_MAX);
+
+/// Division of times into cells, fixed at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    bounds: Bounds,
+    schema: u8,
+    longest: Duration,
+    /// The zero bucket's bound is 2 to this power, in seconds.
+    lowest_power: i32,
+    /// Upper bounds of all cells but the last, which has none.
+    edges: Box<[Nanos]>,
+    /// How many cells end at or below each classic bound.
+    classic: Box<[u16]>,
+    /// The number of the native bucket that each cell is a part of; 0 is the zero bucket.
+    bins: Box<[u8]>,
+}
+
+impl Default for Scale {
+    /// The finest, of the default bounds and the default timeout.
+    fn default() -> Self {
+        Self::new(Bounds::default(), SCHEMA_MAX, Duration::from_secs(1))
+    }
+}
+
+impl Scale {
+    /// A scale for times up to `longest`. Longer ones are counted in its last native bucket.
+    pub fn new(bounds: Bounds, schema: u8, longest: Duration) -> Self {
+        let schema = schema.min(SCHEMA_MAX);
+        let highest_power =
+            (LOWEST_POWER + 1..32).find(|power| power_of_two(f64::from(*power)) >= Nanos::from(longest)).unwrap_or(32);
+        let lowest_power = if schema == 0 { LOWEST_POWER_COARSEST } else { LOWEST_POWER };
+        let lowest_power = lowest_power.max(highest_power - OCTAVES_MAX);
+        let per_octave = 1_i32 << schema;
+        let native: Vec<Nanos> = (0..=(highest_power - lowest_power) * per_octave)
+            .map(|step| power_of_two(f64::from(lowest_power) + f64::from(step) / f64::from(per_octave)))
+            .collect();
+        let mut edges: Vec<Nanos> = native.iter().chain(bounds.as_slice()).copied().collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let bin = |upper: Nanos| u8::try_from(native.partition_point(|bound| *bound < upper)).unwrap_or(u8::MAX);
+        let bins = edges.iter().copied().chain([Nanos(u64::MAX)]).map(bin).collect();
+        let cells_up_to =
+            |bound: &Nanos| u16::try_from(edges.partition_point(|edge| *edge <= *bound)).unwrap_or(u16::MAX);
+        let classic = bounds.as_slice().iter().map(cells_up_to).collect();
+        Self { bounds, schema, longest, lowest_power, edges: edges.into(), classic, bins }
+    }
+
+    /// The same bounds and times at another schema.
+    #[must_use]
+    pub fn with_schema(&self, schema: u8) -> Self {
+        Self::new(self.bounds.clone(), schema, self.longest)
+    }
+
+    /// The finest schema at which so many links take no more buckets than [`LINK_BINS_MAX`] in an octave; the coarsest, 0,
+    /// for more links than that, or an unknown number.
+    pub fn schema_of(links: Option<usize>) -> u8 {
+        let fits = |schema: &u8| links.is_some_and(|links| links << *schema <= LINK_BINS_MAX);
+        (1..=SCHEMA_MAX).rev().find(fits).unwrap_or(0)
+    }
+
+    /// The classic buckets' bounds.
+    pub const fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// The schema of the native histogram.
+    pub const fn schema(&self) -> u8 {
+        self.schema
+    }
+
+    /// The bound of the native histogram's zero bucket, in seconds.
+    pub fn zero_threshold(&self) -> f64 {
+        f64::from(self.lowest_power).exp2()
+    }
+
+    /// The index, in Prometheus' terms, of native bucket `bin` (from 1 on): it ends at `2^(index / 2^schema)` seconds.
+    pub fn native_index(&self, bin: usize) -> i32 {
+        (self.lowest_power << self.schema).saturating_add(i32::try_from(bin).unwrap_or(i32::MAX))
+    }
+
+    /// Cells of the scale.
+    pub const fn cells(&self) -> usize {
+        self.bins.len()
+    }
+
+    /// Native buckets of the scale, the zero bucket among them.
+    pub fn bin_count(&self) -> usize {
+        self.bins.last().map_or(1, |bin| usize::from(*bin) + 1)
+    }
+
+    /// The cell of a time.
+    pub fn cell(&self, time: Nanos) -> usize {
+        self.edges.partition_point(|edge| *edge < time)
+    }
+
+    /// The native bucket of a cell.
+    pub fn bin(&self, cell: usize) -> usize {
+        self.bins.get(cell).map_or(0, |bin| usize::from(*bin))
+    }
+
+    /// The cells that end at or below the classic bound of this number.
+    pub fn cells_up_to(&self, bound: usize) -> usize {
+        self.classic.get(bound).map_or(self.cells(), |cells| usize::from(*cells))
+    }
+
+    /// The `q`-quantile in seconds of counts per cell, interpolated within its cell; in the last cell its lower bound. None
+    /// without any count.
+    pub fn quantile(&self, q: f64, counts: impl IntoIterator<Item = u64, IntoIter: Clone>) -> Option<f64> {
+        let (cell, part) = rank(q, counts.into_iter())?;
+        Some(self.within(cell, cell, part))
+    }
+
+    /// The same of counts per native bucket.
+    pub fn quantile_of_bins(&self, q: f64, counts: impl IntoIterator<Item = u64, IntoIter: Clone>) -> Option<f64> {
+        let (bin, part) = rank(q, counts.into_iter())?;
+        let first = self.bins.partition_point(|at| usize::from(*at) < bin);
+        let end = self.bins.partition_point(|at| usize::from(*at) <= bin);
+        Some(self.within(first, end - 1, part))
+    }
+
+    /// The bounds of a cell in seconds; those of the last one are the same.
+    pub fn cell_bounds(&self, cell: usize) -> [f64; 2] {
+        [0.0, 1.0].map(|part| self.within(cell, cell, part))
+    }
+
+    /// A point within the cells from `first` to `last`, in seconds. The last cell of all has no width.
+    fn within(&self, first: usize, last: usize, part: f64) -> f64 {
+        let lower = first.checked_sub(1).map_or(0.0, |before| self.edges[before].as_secs_f64());
+        let upper = self.edges.get(last).map_or(lower, |edge| edge.as_secs_f64());
+        lower + (upper - lower) * part
+    }
+}
+
+/// Two to `power` seconds, rounded down to nanoseconds.
+fn power_of_two(power: f64) -> Nanos {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded down, and positive")]
+    let nanos = (power.exp2() * 1e9) as u64;
+    Nanos(nanos)
+}
+
+/// The index of the `q`-quantile among counts, and which part of that count is not above it. None without any count.
+pub(super) fn rank(q: f64, counts: impl Iterator<Item = u64> + Clone) -> Option<(usize, f64)> {
+    let total: u64 = counts.clone().sum();
+    let rank = q * total as f64;
+    let mut below = 0.0;
+    let mut last = None;
+    for (index, count) in counts.enumerate() {
+        let count = count as f64;
+        if count > 0.0 {
+            last = Some((index, ((rank - below) / count).clamp(0.0, 1.0)));
+            if below + count >= rank {
+                break;
+            }
+        }
+        below += count;
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(n: u64) -> Nanos {
+        Nanos(n * 1_000)
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// What Prometheus' definition says: the smallest index whose bound is not below the time.
+    fn index_by_definition(time: Nanos, schema: u8) -> i32 {
+        let exact = time.as_secs_f64().log2() * f64::from(1_u32 << schema);
+        #[expect(clippy::cast_possible_truncation, reason = "small")]
+        let index = exact.ceil() as i32;
+        index
+    }
+
+    #[test]
+    fn a_time_is_in_the_native_bucket_that_prometheus_defines_and_below_its_classic_bounds() {
+        let mut random = 1_u64;
+        for schema in 0..=SCHEMA_MAX {
+            let scale = Scale::new(Bounds::default(), schema, ms(1_000));
+            let mut checked = 0;
+            for _ in 0..20_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Evenly over the powers of two, up to the timeout.
+                let time = Nanos(((random >> 20) % (1 << (10 + random % 20))).min(1_000_000_000));
+                let cell = scale.cell(time);
+                for (number, bound) in scale.bounds().as_slice().iter().enumerate() {
+                    assert_eq!(cell < scale.cells_up_to(number), time <= *bound, "{time:?} {bound:?}");
+                }
+                if time.as_secs_f64() > scale.zero_threshold() {
+                    let exact = time.as_secs_f64().log2() * f64::from(1_u32 << schema);
+                    // Not where a float cannot tell on which side of a bound the time is.
+                    if (exact - exact.round()).abs() > 1e-6 {
+                        let index = scale.native_index(scale.bin(cell));
+                        assert_eq!(index, index_by_definition(time, schema), "{time:?}");
+                        checked += 1;
+                    }
+                } else {
+                    assert_eq!(scale.bin(cell), 0, "{time:?}");
+                }
+            }
+            assert!(checked > 10_000, "{checked}");
+        }
+    }
+
+    #[test]
+    fn powers_of_two_end_their_buckets() {
+        let scale = Scale::default();
+        for (time, index) in [(250_000_000, -16), (250_000_001, -15), (1_000_000_000, 0), (500_000_000, -8)] {
+            assert_eq!(scale.native_index(scale.bin(scale.cell(Nanos(time)))), index, "{time}");
+        }
+        assert_eq!((scale.bin(scale.cell(Nanos(953))), scale.bin(scale.cell(Nanos(954)))), (0, 1));
+        // What should not come stays countable.
+        assert_eq!(scale.native_index(scale.bin(scale.cell(Nanos(u64::MAX)))), 1);
+    }
+
+    #[test]
+    fn every_scale_has_its_room() {
+        for schema in 0..=SCHEMA_MAX {
+            for longest in [1, 1_000, 2_000, 60_000, 300_000, 1_000_000_000] {
+                let wide: Vec<Duration> = (1..=16).map(|n| ms(n * 7)).collect();
+                for bounds in [Bounds::default(), Bounds::new(&wide).unwrap()] {
+                    let scale = Scale::new(bounds, schema, ms(longest));
+                    assert!(scale.cells() <= CELLS_MAX && scale.bin_count() <= BINS_MAX);
+                    let bins: Vec<usize> = (0..scale.cells()).map(|cell| scale.bin(cell)).collect();
+                    assert!(bins.is_sorted() && bins.windows(2).all(|pair| pair[1] - pair[0] <= 1) && bins[0] == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn links_decide_on_the_schema() {
+        let schemas = [1, 24, 128, 129, 256, 257, 512, 513, 1_000_000].map(|links| Scale::schema_of(Some(links)));
+        assert_eq!(schemas, [3, 3, 3, 2, 2, 1, 1, 0, 0]);
+        assert_eq!(Scale::schema_of(None), 0);
+    }
+
+    #[test]
+    fn quantiles_are_within_the_bucket_of_the_exact_one() {
+        let scale = Scale::default();
+        let times: Vec<Nanos> = (1..=1_000).map(|n| us(n * n)).collect();
+        let (mut cells, mut bins) = ([0_u64; CELLS_MAX], [0_u64; BINS_MAX]);
+        for time in &times {
+            let cell = scale.cell(*time);
+            cells[cell] += 1;
+            bins[scale.bin(cell)] += 1;
+        }
+        for (q, exact) in [(0.5, times[499]), (0.99, times[989]), (0.01, times[9]), (1.0, times[999])] {
+            let exact = exact.as_secs_f64();
+            for found in [scale.quantile(q, cells), scale.quantile_of_bins(q, bins)] {
+                let found = found.unwrap();
+                assert!((found / exact).log2().abs() <= 1.0 / 8.0, "{q}: {found} {exact}");
+            }
+        }
+        assert_eq!((scale.quantile(0.5, [0; 8]), scale.quantile_of_bins(0.5, [0; 8])), (None, None));
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_counts() {
+        assert_eq!(rank(0.99, [1, 1, 98].into_iter()).map(|(index, _)| index), Some(2));
+        assert_eq!(rank(0.5, [4, 0, 0].into_iter()), Some((0, 0.5)));
+        assert_eq!(rank(0.5, [0, 0].into_iter()), None);
+    }
+}
