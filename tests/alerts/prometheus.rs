@@ -8,9 +8,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::common::process::{Process, unique};
-use crate::common::scrape::fetch;
-use crate::common::until::until;
-use crate::namespace::{DIRECTORY, Namespace};
+use crate::namespace::{DIRECTORY, Namespace, tool};
+use crate::prometheus_api::{Api, samples, value};
 
 /// Of the canaries.
 pub const PORT: u16 = 9_877;
@@ -18,10 +17,24 @@ const RULES: &str = include_str!("../../deploy/prometheus/kube-canary.rules.yaml
 /// Every time of the rules, of the scrapes and between probes is so much shorter: the same counts in less time.
 pub const HASTE: u64 = 5;
 
+/// Which histograms it asks the canaries for. It takes their classic ones if they have no others.
+#[derive(Clone, Copy)]
+pub enum Histograms {
+    Classic,
+    Native,
+}
+
+/// Whether native histograms are a setting, as from Prometheus 3.8 on; before, they are a flag.
+fn knows_the_setting() -> bool {
+    let config = unique(Path::new(DIRECTORY), "setting.yaml");
+    fs::write(&config, "global: {scrape_native_histograms: true}\n").expect("our own directory is writable");
+    let output = tool("promtool").args(["check", "config"]).arg(&config).output();
+    output.expect("promtool is there: install prometheus").status.success()
+}
+
 /// Ends with this.
 pub struct Prometheus<'a> {
-    namespace: &'a Namespace,
-    http: SocketAddr,
+    api: Api<'a>,
     _process: Process,
 }
 
@@ -44,59 +57,45 @@ impl Alert {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Scrapes every 5 s, hastened.
-    pub fn start(namespace: &'a Namespace, targets: &[String]) -> Self {
+    /// Scrapes every 15 s, hastened.
+    pub fn start(namespace: &'a Namespace, targets: &[String], histograms: Histograms) -> Self {
         let directory = Path::new(DIRECTORY);
         let (config, rules) = (unique(directory, "prometheus.yaml"), unique(directory, "rules.yaml"));
         fs::write(&rules, hastened(RULES)).expect("our own directory is writable");
-        let every = format!("{}ms", 5_000 / HASTE);
+        let every = format!("{}ms", 15_000 / HASTE);
+        let (port, setting, flag) = match histograms {
+            Histograms::Classic => (9_090, "", None),
+            Histograms::Native if knows_the_setting() => (9_091, ", scrape_native_histograms: true", None),
+            Histograms::Native => (9_091, "", Some("--enable-feature=native-histograms")),
+        };
         let text = format!(
-            "global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}\n\
+            "global: {{scrape_interval: {every}, scrape_timeout: {every}{setting}}}\n\
              rule_files: [{}]\n\
              scrape_configs: [{{job_name: kube-canary, static_configs: [{{targets: {targets:?}}}]}}]\n",
             rules.display()
         );
         fs::write(&config, text).expect("our own directory is writable");
-        let http = SocketAddr::from(([127, 0, 0, 1], 9_090));
+        let http = SocketAddr::from(([127, 0, 0, 1], port));
         let mut command = namespace.command("prometheus");
         command.arg(format!("--config.file={}", config.display()));
         command.arg(format!("--storage.tsdb.path={}", unique(directory, "tsdb").display()));
-        command.arg(format!("--web.listen-address={http}"));
+        command.arg(format!("--web.listen-address={http}")).args(flag);
         let process = Process::start(&mut command, directory);
-        let prometheus = Self { namespace, http, _process: process };
-        until("Prometheus is ready", || match prometheus.get("/-/ready") {
-            Ok((200, _)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
-        prometheus
-    }
-
-    fn get(&self, path: &str) -> Result<(u16, String), String> {
-        let answer = self.namespace.within(|| fetch(self.http, path, "")).map_err(|error| error.to_string())?;
-        Ok((answer.status, answer.body))
-    }
-
-    fn data(&self, path: &str) -> Value {
-        let (status, body) = self.get(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let json: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
-        assert!(status == 200 && json["status"] == "success", "{path}: {body}");
-        json["data"].clone()
+        let api = Api { namespace, address: http };
+        api.wait_until_ready(&process);
+        Self { api, _process: process }
     }
 
     /// The alerts that fire now.
     pub fn firing(&self) -> Vec<Alert> {
-        let data = self.data("/api/v1/alerts");
-        let alerts = data["alerts"].as_array().cloned().unwrap_or_default().into_iter();
+        let answer = self.api.answer("/api/v1/alerts");
+        let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default().into_iter();
         alerts.filter(|alert| alert["state"] == "firing").map(Alert).collect()
     }
 
     /// The value of every sample.
     pub fn query(&self, expression: &str) -> Vec<f64> {
-        let escaped: String =
-            expression.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect();
-        let data = self.data(&format!("/api/v1/query?query={escaped}"));
-        let samples = data["result"].as_array().cloned().unwrap_or_default();
-        let value = |sample: &Value| sample["value"][1].as_str().and_then(|value| value.parse().ok());
+        let samples = samples(&self.api.query(expression, None));
         samples.iter().map(|sample| value(sample).expect("a number")).collect()
     }
 }

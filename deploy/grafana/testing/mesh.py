@@ -1,5 +1,5 @@
-"""Real canaries and a real Prometheus, in namespaces of their own: nobody else's ports, routes or packets are touched, and what is
-in them ends with this process, also when it is killed.
+"""Real canaries and two real Prometheus, in namespaces of their own: no other ports, routes or packets are touched, and what is
+in them ends with this process, also when it is killed. One Prometheus has the canaries' classic histograms, one their native ones.
 
 Each binary runs twice, on what it takes for a small and a large machine (a file of its own over the kernel's list of processors),
 so that there is a slope over processors. One canary loses what it is sent in part (nftables); one peer never answers and leaves the
@@ -8,31 +8,24 @@ list; one cannot be sent to. So all that a dashboard asks for has happened.
 Every query is evaluated at one time, at which all of that is in Prometheus. So its result does not
 depend on when it is asked.
 """
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.parse
 import urllib.request
 
 from . import queries
+from .server import Refused, Server
 
 PORT = 9877
 # The canaries have 127.0.0.11 and following: 127.0.0.1 is an address of everybody's own, and so nobody's peer.
 LOSSY = "127.0.0.12"
 SILENT = "127.0.0.99"
-PROMETHEUS = "http://127.0.0.1:9090"
 CPU_LISTS = ["0-1", "0-31"]
 WAIT_SECONDS = 180
 # A peer that left is probed on for 10 s. It leaves and comes back by turns until that is seen.
 LEAVING_SECONDS = 15
-
-
-class Refused(Exception):
-    """What Prometheus says is wrong with a query."""
 
 
 def isolate(argv):
@@ -46,6 +39,7 @@ def isolate(argv):
     os.execvp("unshare", ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *argv, "--isolated"])
 
 
+PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 PACKAGES = {"prometheus": "prometheus", "nft": "nftables", "ip": "iproute2"}
 # Every fourth probe, and none by chance. The other canaries, an odd number, send to it by turns.
 # Four has no divisor in common with an odd number: each of them loses some and none loses all.
@@ -58,20 +52,16 @@ DROPS = f"""table inet faults {{
 }}"""
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
-        return answer.read()
-
-
 class Mesh:
-    """A context: enters with canaries and Prometheus warm, leaves when all have ended."""
+    """A context: enters with canaries and both Prometheus warm, leaves when all have ended."""
 
     def __init__(self, binaries, directory):
         self.directory = directory
         self.processes = []
         kinds = [(binary.resolve(), cpus) for binary in binaries for cpus in CPU_LISTS]
         self.canaries = [(f"node-{n}", f"127.0.0.{10 + n}", f"zone-{n % 2}", *kind) for n, kind in enumerate(kinds, 1)]
-        self.at = None  # the time of every query
+        targets = [f"{address}:{PORT}" for _, address, *_ in self.canaries]
+        self.servers = [Server(directory, name, targets, native) for name, native in (("classic", False), ("native", True))]
 
     def __enter__(self):
         try:
@@ -79,7 +69,8 @@ class Mesh:
             subprocess.run(["nft", "-f", "-"], input=DROPS, text=True, check=True)
             for canary in self.canaries:
                 self.start_canary(*canary)
-            self.start_prometheus()
+            for server in self.servers:
+                server.__enter__()
             self.pin()
             return self
         except BaseException:
@@ -87,6 +78,8 @@ class Mesh:
             raise
 
     def __exit__(self, *_):
+        for server in self.servers:
+            server.__exit__()
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -121,88 +114,58 @@ class Mesh:
         script = 'mount --bind "$0" /sys/devices/system/cpu/online && exec "$@"'
         self.start(node, ["unshare", "--mount", "sh", "-c", script, str(listed), *run])
 
-    def start_prometheus(self):
-        targets = [f"{address}:{PORT}" for _, address, *_ in self.canaries]
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-                  "scrape_configs": [{"job_name": "kube-canary", "static_configs": [{"targets": targets}]}]}
-        file = self.directory / "prometheus.yml"
-        file.write_text(json.dumps(config))  # JSON is YAML
-        self.start("prometheus", ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={self.directory}/tsdb",
-                                  f"--web.listen-address={PROMETHEUS.removeprefix('http://')}"])
+    def serves_native(self):
+        """Whether the canaries have native histograms: builds before these answer with text whatever is asked for."""
+        request = urllib.request.Request(f"http://{self.canaries[0][1]}:{PORT}/metrics", headers={"Accept": PROTOBUF})
+        with urllib.request.urlopen(request) as answer:
+            return answer.headers["Content-Type"].startswith("application/vnd.google.protobuf")
 
-    def conditions(self):
-        """What has to be in Prometheus for every query to return data, in the order in which it
+    def conditions(self, server):
+        """What has to be in a Prometheus for every query to return data, in the order in which it
         comes.
         """
         window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.canaries)
         first, lossy = self.canaries[0][0], self.canaries[1][0]
+        links = count * (count - 1)
+        form = f"histogram_count(rate(kube_canary_probe_rtt_seconds[{window}]))" if server.has_native else \
+            f"rate(kube_canary_probe_rtt_seconds_count[{window}])"
         return {
             "every canary is scraped": f"count(kube_canary_build_info) == {count}",
-            "every canary probes every other one and is answered":
-                f"count(rate(kube_canary_probe_rtt_seconds_count[{window}]) > 0) == {count * (count - 1)}",
+            "every canary probes every other one and is answered": f"count({form} > 0) == {links}",
             "every other canary loses what it sends to the lossy one":
                 f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}"}}[{window}]) > 0) == {count - 1}',
             "a peer cannot be sent to":
                 f'rate(kube_canary_probe_send_errors_total{{source_node="{first}"}}[{window}]) > 0',
-            "a peer has left": f'rate(kube_canary_probes_terminating_total{{source_node="{first}"}}[{window}])',
+            "a peer has left": f'rate(kube_canary_probes_terminating_total{{source_node="{first}"}}[{window}]) > 0',
             "there is a past":
                 f"count(count by (source_node) (kube_canary_probes_sent_total offset {before})) == {count}",
         }
 
     def pin(self):
-        """Finds a time at which all conditions hold: that of every query from then on."""
-        end, leaves, silent, lacks = time.monotonic() + WAIT_SECONDS, time.monotonic(), True, "Prometheus answers"
+        """Finds, for each Prometheus, a time at which all conditions hold: that of every query from then on."""
+        end, leaves, silent = time.monotonic() + WAIT_SECONDS, time.monotonic(), True
+        lacks = dict.fromkeys(self.servers, "Prometheus answers")
+        native = None
         while time.monotonic() < end and all(process.poll() is None for process in self.processes):
-            try:
-                at = self.settled()
-                conditions = self.conditions().items()
-                lacks = next((what for what, condition in conditions if not self.values("instant", condition, at)), None)
-                if lacks is None:
-                    self.at = at
-                    return
-                if lacks == "a peer has left" and time.monotonic() >= leaves:
-                    silent = not silent
-                    self.write_peers(self.canaries[0][0], silent)
-                    leaves = time.monotonic() + LEAVING_SECONDS
-            except (OSError, Refused):
-                pass  # Prometheus does not listen yet, or is not ready
+            for server in list(lacks):
+                try:
+                    if native is None:
+                        native = self.serves_native()
+                    server.has_native = native and server.native
+                    at = server.settled(len(self.canaries))
+                    conditions = self.conditions(server).items()
+                    lacks[server] = next((what for what, condition in conditions if not server.values("instant", condition, at)), None)
+                    if lacks[server] is None:
+                        server.at = at
+                        del lacks[server]
+                except (OSError, Refused):
+                    pass  # Prometheus, or a canary, does not listen yet, or is not ready
+            if not lacks:
+                return
+            if "a peer has left" in lacks.values() and time.monotonic() >= leaves:
+                silent = not silent
+                self.write_peers(self.canaries[0][0], silent)
+                leaves = time.monotonic() + LEAVING_SECONDS
             time.sleep(0.2)
-        logs = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-600:]}" for log in sorted(self.directory.glob("*.log")))
-        raise SystemExit(f"not so within {WAIT_SECONDS} s, or a process has ended: {lacks}{logs}")
-
-    def settled(self):
-        """The latest time up to which no sample is still to come, or 0.
-
-        A canary's scrapes follow each other and are stored whole, a failed one as well. So none is
-        under way whose samples are older than the newest ones of each canary.
-        """
-        last = self.values("instant", f"min(timestamp(up)) and on () (count(up) == {len(self.canaries)})", time.time())
-        return float(last[0]) if last else 0.0
-
-    def exported(self):
-        """Every name that was in a canary's /metrics. Prometheus adds names of its own."""
-        names = self.values("label_values", 'label_values({job="kube-canary"}, __name__)')
-        return {name for name in names if name != "up" and not name.startswith("scrape_")}
-
-    def values(self, kind, text, at=None):
-        """What a query returns at the pinned time, or at another one, as Prometheus writes it."""
-        at = self.at if at is None else at
-        if kind == "label_values":
-            selector, label = text.removeprefix("label_values(").removesuffix(")").rsplit(",", 1)
-            path, parameters = f"label/{label.strip()}/values", {"match[]": selector, "start": at - 60, "end": at}
-        elif kind == "instant":
-            path, parameters = "query", {"query": text, "time": at}
-        else:
-            path, parameters = "query_range", {"query": text, "start": at - 3, "end": at, "step": 1}
-        try:
-            answer = json.loads(get(f"{PROMETHEUS}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))
-        except urllib.error.HTTPError as error:
-            said = error.read().decode(errors="replace")
-            # Until it is ready it says so in plain words.
-            raise Refused(json.loads(said).get("error", error.reason) if said.startswith("{") else said or error.reason) from error
-        data = answer["data"]
-        if kind == "label_values":
-            return data
-        if data["resultType"] == "scalar":
-            return [data["result"][1]]
-        return [value for series in data["result"] for _, value in series.get("values", [series.get("value")])]
+        logs = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-600:]}" for log in sorted(self.directory.glob("**/*log")))
+        raise SystemExit(f"not so within {WAIT_SECONDS} s, or a process has ended: {[*lacks.values()]}{logs}")

@@ -8,6 +8,9 @@ BUILT_IN = {"__rate_interval": "8s", "__interval": "1s", "__range": "8s"}
 CUSTOM = {"before": "5s"}
 
 
+HISTOGRAM = re.compile(r"_(?:rtt|send_lag|read_delay)_seconds")
+
+
 class Unknown(Exception):
     """A variable that has no value."""
 

@@ -44,11 +44,16 @@ def zones_apart(zones, a, b):
 
 
 class Mesh:
-    """`nodes`: name to zone; `scrape`: seconds between scrapes."""
+    """`nodes`: name to zone; `scrape`: seconds between scrapes.
 
-    def __init__(self, nodes, scrape=5, seed=1):
+    Prometheus spreads its scrapes over the interval, so each agent is scraped at a second of its own. promtool knows no such
+    offsets: what is scraped up to an interval before has the time of the next common scrape.
+    """
+
+    def __init__(self, nodes, scrape=15, seed=1):
         self.nodes, self.scrape = nodes, scrape
         self.random = random.Random(seed)
+        self.offset = {node: random.Random(f"{seed} {node}").randrange(scrape) for node in nodes}
         self.faults = []
         self.joins = {}  # node: second
         self.leaves = {}  # node: second; the others forget it 300 s later
@@ -64,7 +69,8 @@ class Mesh:
         self.one_protocol = set()  # nodes that have the first of these only
         self.busy = set()  # nodes whose agents wait for a processor half of the time
         self.degree = None  # each probes the next half of these in a ring, and as many that are drawn
-        self.worst = None  # each exports so many of its peers only, those that it lost most of
+        self.capped = None  # each exports so many of its links only, always the same (--max-series)
+        self.older = set()  # nodes whose agents are older than kube_canary_agent_info
         self.drains = {}  # node: (terminating from, left at); it goes on answering for 5 s
 
     def selected(self):
@@ -177,11 +183,9 @@ class Mesh:
             for node, requests in self.pingers.items():
                 echo[node][0] += requests
                 echo[node][1] += requests
-            if t % self.scrape:
-                continue
-            step = t // self.scrape
             for source in nodes:
-                if gone(source, t) or any(down(source, t)) or source in self.unscraped:
+                step, early = divmod(t + self.offset[source], self.scrape)
+                if early or step >= steps or gone(source, t) or any(down(source, t)) or source in self.unscraped:
                     continue
                 target = {"job": "kube-canary", "namespace": "kube-canary", "instance": f"{address[source]}:9877"}
                 peers, leaving, there = set(), set(), []
@@ -193,15 +197,14 @@ class Mesh:
                     if listed(peer, t) and not down(peer, t)[0]:
                         (leaving if terminating(peer, t) else peers).add(peer)
                     there.append((peer, via))
-                if self.worst:
-                    there.sort(key=lambda key: (-pair[source, key[0], key[1]][2], random.Random(f"{source} {key}").random()))
-                for peer, via in there[: self.worst]:
+                if self.capped:
+                    there.sort(key=lambda key: random.Random(f"{source} {key}").random())
+                for peer, via in there[: self.capped]:
                     labels = target | zones(source, via, nodes[peer]) | {"source_node": source, "peer_node": peer}
                     sent, received, lost, ending = pair[source, peer, via]
                     for name, value in (("sent", sent), ("received", received), ("lost", lost), ("late", 0)):
                         put(step, f"kube_canary_probes_{name}_total", labels, value)
-                    if ending:
-                        put(step, "kube_canary_probes_terminating_total", labels | {"result": "lost"}, ending)
+                    put(step, "kube_canary_probes_terminating_total", labels, ending)
                 for (node, peer_zone, via), (sent, received, lost) in zone.items():
                     if node == source:
                         labels = target | zones(source, via, peer_zone)
@@ -216,8 +219,10 @@ class Mesh:
                     put(step, "kube_canary_watchers", target | {"zone": where}, len(those))
                 for where in ("any", "other"):
                     put(step, "kube_canary_watchers_missing", target | {"zone": where}, 0)
-                put(step, "kube_canary_suppressed_series", target, 7 * max(0, len(there) - (self.worst or len(there))))
+                put(step, "kube_canary_suppressed_series", target, 29 * max(0, len(there) - (self.capped or len(there))))
                 put(step, "kube_canary_build_info", target | {"allocator": "musl", "version": "0"}, 1)
+                if source not in self.older:
+                    put(step, "kube_canary_agent_info", target | {"node": source, "zone": nodes[source]}, 1)
                 put(step, "kube_canary_peer_list_age_seconds", target, 30)
                 put(step, "process_resident_memory_bytes", target, 1_500_000)
                 put(step, "kube_canary_echo_requests_received_total", target, echo[source][0])
