@@ -54,7 +54,7 @@ def summary(lines: list[str], figures: dict[Point, dict[str, int]], matrix: Matr
     parts = [
         "# Resident memory by number of processors",
         "\n".join(f"- {line}" for line in provenance),
-        "Rss (smaps_rollup), KB, 1 s after 60 scrapes that were under way at once, and 16 one after another.",
+        "Rss (smaps_rollup), KB, 1 s after 60 scrapes at once, 48 compressed ones at once, and 16 one after another.",
     ]
     for thp in matrix.thp:
         for peers in matrix.peers:

@@ -1,9 +1,11 @@
 /*
- * Scrapes of one agent, in a fixed order: scrape PORT PATH HELD WHOLE SECONDS PREFIX
+ * Scrapes of one agent, in a fixed order: scrape PORT PATH HELD COMPRESSED WHOLE SECONDS PREFIX
  *
  * First HELD requests at once. Nothing of their answers is read until none of them grows: each is
  * then under way, and blocked by its reader. So the peak does not depend on which thread ran when.
  * Then all of them are given up, as by scrapers whose time is over.
+ *
+ * Then COMPRESSED requests at once, of clients that accept gzip, in the same way.
  *
  * Then WHOLE answers, one after another, each read to its end. The agent cuts a response off after
  * 30 s. One answer at a time is far below that on any computer; all of them together were not.
@@ -11,7 +13,7 @@
  * An answer counts if it is a 200 and its body came whole, by its length or its last chunk. Prints
  * one line:
  *
- *   held=60 fewest=123456 whole=16 bytes=1234567 answered=200 milliseconds=815
+ *   held=60 fewest=123456 compressed=48 whole=16 bytes=1234567 answered=200 milliseconds=815
  *
  * with the fewest bytes that had come of a held answer, the bytes of the shortest body, and how
  * many lines of the last body begin with PREFIX and do not end in " 0". Exit code 1 if anything
@@ -161,6 +163,14 @@ static long number(const char *text, long highest) {
     return value;
 }
 
+/* The request that asked() sends, with one more header or none. */
+static void prepare(const char *path, const char *header) {
+    const char *form = "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n";
+    int length = snprintf(request, sizeof request, form, path, header);
+    if (length < 0 || (size_t)length >= sizeof request) fail(0, "the path is too long");
+    request_length = (size_t)length;
+}
+
 /* A connection with a request at once: the agent closes one that has none for 5 s. */
 static int asked(int index) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -173,8 +183,9 @@ static int asked(int index) {
 }
 
 /* The fewest bytes that have come of an answer when none of them grows any more. */
-static int hold(int connections) {
+static int hold(int connections, const char *path, const char *header) {
     int sent[CONNECTIONS_MAX] = {0}, fewest = 0;
+    prepare(path, header);
     for (int i = 0; i < connections; i++) held[i] = asked(i);
     for (int still = 0; still < STILL_LOOKS; still++) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
@@ -223,29 +234,28 @@ static unsigned long long whole(int index) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 7) {
-        fputs("usage: scrape PORT PATH HELD WHOLE SECONDS PREFIX\n", stderr);
+    if (argc != 8) {
+        fputs("usage: scrape PORT PATH HELD COMPRESSED WHOLE SECONDS PREFIX\n", stderr);
         return 2;
     }
     server.sin_port = htons((uint16_t)number(argv[1], 65535));
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int connections = (int)number(argv[3], CONNECTIONS_MAX), answers = (int)number(argv[4], 1000);
+    int plain = (int)number(argv[3], CONNECTIONS_MAX), compressed = (int)number(argv[4], CONNECTIONS_MAX);
+    int answers = (int)number(argv[5], 1000);
     long long start = now_ms();
-    deadline = start + 1000LL * number(argv[5], 3600);
-    prefix = argv[6];
-    const char *form = "GET %s HTTP/1.1\r\nHost: canary\r\nConnection: close\r\n\r\n";
-    int length = snprintf(request, sizeof request, form, argv[2]);
-    if (length < 0 || (size_t)length >= sizeof request) fail(0, "the path is too long");
-    request_length = (size_t)length;
+    deadline = start + 1000LL * number(argv[6], 3600);
+    prefix = argv[7];
 
-    int fewest = hold(connections);
+    int fewest = hold(plain, argv[2], "");
+    hold(compressed, argv[2], "Accept-Encoding: gzip\r\n");
+    prepare(argv[2], "");
     last = answers - 1;
     unsigned long long shortest = whole(0);
     for (int i = 1; i < answers; i++) {
         unsigned long long bytes = whole(i);
         if (bytes < shortest) shortest = bytes;
     }
-    printf("held=%d fewest=%d whole=%d ", connections, fewest, answers);
+    printf("held=%d fewest=%d compressed=%d whole=%d ", plain, fewest, compressed, answers);
     printf("bytes=%llu answered=%u milliseconds=%lld\n", shortest, answered, now_ms() - start);
     return 0;
 }
