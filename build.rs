@@ -1,14 +1,14 @@
-//! Tells the program its revision, and passes the order of functions to the linker of release
-//! builds (layout/README.md).
+//! Passes the revision to the program, and the order of functions to the linker of release builds
+//! (layout/README.md).
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Overrides the revision, where there is no repository: in an image's build, or in an archive of
-/// the sources.
+/// Overrides the revision if there is no repository: in an image's build, or in an
+/// archive of the sources.
 const VARIABLE: &str = "KUBE_CANARY_REVISION";
-/// Characters of a revision: a full hash, and a word behind it.
+/// The most characters of a revision: a full hash, and a word after it.
 const LENGTH_MAX: usize = 64;
 
 fn main() {
@@ -25,7 +25,7 @@ fn main() {
             "{VARIABLE}={revision}: up to {LENGTH_MAX} letters, digits, dots, underscores and hyphens are accepted"
         );
     }
-    // Debug builds do not ask git: each commit would compile the crate and its tests again.
+    // Debug builds do not run git: each commit would compile the crate and its tests again.
     let revision = given.or_else(|| if is_release { committed() } else { None });
     println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
     if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
@@ -33,13 +33,14 @@ fn main() {
     }
 }
 
-/// The commit that is checked out, shortened. None without a repository of our own or without git.
+/// Returns the commit that is checked out, shortened. Returns none without our own
+/// repository or without git.
 fn committed() -> Option<String> {
-    // Not another repository, in a directory of which these sources are.
+    // Without this check, git would use an enclosing repository that merely contains these sources.
     if !Path::new(".git").exists() {
         return None;
     }
-    // A line is added to this file by each commit and each checkout, and by nothing else.
+    // Each commit and each checkout adds a line to this file, and nothing else does.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");
@@ -47,7 +48,7 @@ fn committed() -> Option<String> {
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 
-/// The first line of what git says, if it succeeds.
+/// Returns the first line of git's output, if git succeeds.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let line = String::from_utf8(output.stdout).ok()?.lines().next()?.to_owned();

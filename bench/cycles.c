@@ -1,21 +1,27 @@
-// What a malloc keeps: cycles of growing to a limit by blocks of random sizes and freeing them at random down to a
-// sixteenth, from several threads, with the resident set after each; for bench/cycles, which links it with each malloc.
+// The memory that a malloc keeps, with cycles from several threads. A cycle grows to a limit by
+// blocks of random sizes, and frees them at random down to a sixteenth. After each phase the
+// program prints the resident set. bench/cycles links it with each malloc.
 //
-// A block is filled when it is made and compared when it is freed. Its filling follows from its address and size, so that
-// blocks that overlap, move or are given back too early are found. Sizes are skewed: of the classes 16, 32, 64 … the
-// smaller of two that are drawn evenly, and evenly within the class. Growing, each thread fills a table of its own;
-// shrinking, in three cycles of four it frees from another's, for memory that one thread gives back and another got is what
-// caches and arenas per thread find hard. The sequence of sizes and of blocks that are freed follows from the seed alone.
+// A block is filled when it is made and compared when it is freed. Its content follows from its
+// address and size, so blocks that overlap, move or are freed too early are found. Sizes are
+// skewed: of the classes 16, 32, 64 … the smaller of two that are drawn evenly, and evenly within
+// the class. While growing, each thread fills a table of its own. While shrinking, in three cycles
+// of four, it frees from another thread's table. Memory that one thread allocates and another frees
+// is hard for caches and arenas per thread. The sequence of sizes and of freed blocks follows from
+// the seed alone.
 //
-// The traps: tables are mapped, not allocated, and what of them is resident is told apart (table_kb), or it would count as
-// the malloc's. Nothing here allocates but the blocks, stdio neither. Calls are timed in batches by the thread's processor
-// time, without filling and comparing: that is free of who else uses the machine, but does not show waiting for a lock,
+// The traps: tables are mapped, not allocated. Their resident part is reported separately
+// (table_kb), or it would count as the malloc's. Nothing here allocates but the blocks, and stdio
+// is not used either. Calls are timed in batches by the thread's CPU time, without filling and
+// comparing. So other users of the machine do not affect it. It does not show waiting for a lock,
 // which is in the wall time of the phase.
 //
-// Usage: cycles [-t THREADS] [-l LIMIT_BYTES] [-b LARGEST_BLOCK_BYTES] [-c CYCLES] [-p PAUSE_SECONDS] [-r SEED] [-x]
+// Usage: cycles [-t THREADS] [-l LIMIT_BYTES] [-b LARGEST_BLOCK_BYTES] [-c CYCLES]
+//               [-p PAUSE_SECONDS] [-r SEED] [-x]
 //   -x   damages a block, to show that it is found: exit code 3 is right then
-// A line per phase: grown and shrunk of each cycle; then paused (nothing for a while, so that time alone can give back),
-// resumed (a few small blocks more, for a malloc that gives back only when called), and emptied.
+// There is a line per phase: grown and shrunk of each cycle, and then paused, resumed and emptied.
+// Paused: nothing for a while, so that a malloc can give memory back by time alone. Resumed: a few
+// small blocks more, for a malloc that gives memory back only when called.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +47,8 @@ enum {
     SHRINK_DIVISOR = 16,
     // Calls between two readings of the clock, which costs as much as some ten of them.
     BATCH = 256,
-    // The mean of the skewed sizes is well above it, so a table of this many blocks never fills; that is checked.
+    // The mean of the skewed sizes is well above it, so a table of this many blocks never fills.
+    // That is checked.
     MEAN_BLOCK_BYTES_MIN = 128,
     RESUMED_CALLS = 4096,
     RESUMED_BLOCK_BYTES_MAX = 1024,
@@ -63,7 +70,7 @@ struct table {
 
 enum phase { GROW, SHRINK, RESUME, EMPTY, END };
 
-// Of one thread; another reads the figures only between two barriers.
+// The data of one thread. Another thread reads the figures only between two barriers.
 struct worker {
     pthread_t thread;
     unsigned index;
@@ -217,7 +224,7 @@ static uint64_t kilobytes(const char *text, const char *key) {
     return strtoull(at + strlen(key), NULL, 10);
 }
 
-// VmRSS of /proc/self/status may lag; this counts page by page.
+// VmRSS of /proc/self/status may lag. This counts page by page.
 static void report(const char *name, uint64_t wall_ns) {
     static char text[4096];
     int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
@@ -287,7 +294,8 @@ int main(int argc, char **argv) {
         size_t bytes = t->capacity * sizeof *t->blocks;
         t->blocks = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (t->blocks == MAP_FAILED) die("mmap");
-        // Else what is resident of a table would be more than is used; a kernel without huge pages refuses, and has none.
+        // Without this, more of a table could be resident than is used. A kernel without huge pages
+        // refuses the call, and needs none.
         madvise(t->blocks, bytes, MADV_NOHUGEPAGE);
         workers[i] = (struct worker){.index = i, .random = mixed(seed * THREADS_MAX + i)};
         if ((errno = pthread_create(&workers[i].thread, NULL, work, &workers[i]))) die("pthread_create");

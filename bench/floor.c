@@ -1,22 +1,25 @@
-// The floor: what one probe a second to each of N targets costs at the least, for bench/peers.
+// The floor: the least cost of one probe a second to each of N targets, for bench/peers.
 //
-// One ping socket, no heap, no threads, no runtime. The loop wakes once per tick, reads what has arrived, sends what has
-// fallen due, and sleeps. It is the yardstick for CPU per probe, and the bench for the question where a round-trip time
-// should begin (-S):
+// One ping socket, no heap, no threads, no runtime. The loop wakes once per tick, reads what has
+// arrived, sends the probes that are due, and sleeps. It is the yardstick for CPU per probe. It
+// also compares where a round-trip time may begin (-S):
 //
-//   batch        a user stamp before each sendmmsg of up to -B packets: one clock read, but the last packet of a batch
-//                is charged with the sending of all before it
+//   batch        a user stamp before each sendmmsg of up to -B packets: one clock read, but the
+//   last
+//                packet of a batch includes the sending of all before it
 //   single       a user stamp before each sendto: one system call per probe
-//   kernel       the kernel's transmit stamp, by SOF_TIMESTAMPING_OPT_ID and OPT_TSONLY: the error queue gives back a
-//                counter, which counts what the socket has sent
-//   kernel-data  the kernel's transmit stamp together with the packet, whose label says which probe it was: immune to a
-//                counter that has run astray after a failed send
+//   kernel       the kernel's transmit stamp, by SOF_TIMESTAMPING_OPT_ID and OPT_TSONLY: the error
+//                queue returns a counter, which counts what the socket has sent
+//   kernel-data  the kernel's transmit stamp together with the packet, whose label names the probe:
+//                immune to a counter that is wrong after a failed send
 //
-// The traps: a stamp on the error queue occupies the receive buffer, as replies do; SO_TIMESTAMPING counts failed sends
-// on some kernels and not on others; a returned packet begins with its link-layer header, so that the label is found
-// from the end. All stamps are of CLOCK_REALTIME, the kernel's choice: this program trusts that nobody sets it.
+// The traps: a stamp on the error queue occupies the receive buffer, as replies do. SO_TIMESTAMPING
+// counts failed sends on some kernels and not on others. A returned packet begins with its
+// link-layer header, so the label is found from the end. All stamps are of CLOCK_REALTIME, the
+// kernel's choice: this program assumes that this clock is not set.
 //
-// Usage: floor [-n TARGETS] [-s SECONDS] [-a FIRST_ADDRESS] [-T TICK_MS] [-B BATCH] [-S STAMP] [-R kernel|user] [-l FILE]
+// Usage: floor [-n TARGETS] [-s SECONDS] [-a FIRST_ADDRESS] [-T TICK_MS] [-B BATCH] [-S STAMP]
+//              [-R kernel|user] [-l FILE]
 //   -l FILE   at the end, a line "address sequence rtt_ns" per reply
 // SIGTERM ends it early; it prints its line all the same.
 #define _GNU_SOURCE
@@ -45,10 +48,12 @@ enum {
     BATCH_MAX = 256,
     // 64 bytes of ICMP, as ping(8) sends: a header of 8 and 56 of payload.
     PROBE_BYTES = 64,
-    // Ethernet with two VLAN tags, IPv4 with options, the probe: what kernel-data gives back at the most.
+    // Ethernet with two VLAN tags, IPv4 with options, the probe: what kernel-data gives back at the
+    // most.
     PACKET_BYTES = 22 + 60 + PROBE_BYTES,
     CONTROL_BYTES = 256,
-    // The counter of OPT_ID finds its target here. Stamps are read every tick, long before this many probes are sent.
+    // The counter of OPT_ID finds its target here. Stamps are read every tick, long before this
+    // many probes are sent.
     ID_RING = 1 << 16,
     NS_PER_MS = 1000000,
     RECEIVE_BUFFER_BYTES = 4 << 20,
@@ -90,7 +95,7 @@ static uint64_t sent, send_errors, received, lost, duplicates, unstamped, negati
 static int sock;
 static volatile sig_atomic_t stopped;
 
-// ---- round-trip times: a histogram whose buckets are 1/64 of a power of two wide -----------------------------------
+// ---- round-trip times: a histogram whose buckets are 1/64 of a power of two wide ---------------
 
 enum { STEPS = 64, STEP_BITS = 6 };
 static uint32_t histogram[64 * STEPS];
@@ -115,7 +120,7 @@ static double histogram_quantile_us(double q) {
     return 0;
 }
 
-// ---- receiving -----------------------------------------------------------------------------------------------------
+// ---- receiving ---------------------------------------------------------------------------------
 
 static struct mmsghdr in[BATCH_MAX];
 static struct iovec in_parts[BATCH_MAX];
@@ -139,7 +144,7 @@ static int receive(int flags) {
     return recvmmsg(sock, in, arg.batch, flags | MSG_DONTWAIT, NULL);
 }
 
-// The kernel's stamp on a message, 0 if there is none, and what OPT_ID says of it.
+// The kernel's stamp on a message, 0 if there is none, and its OPT_ID.
 static uint64_t kernel_stamp(struct msghdr *message, uint32_t *id) {
     uint64_t at = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -180,7 +185,7 @@ static void read_transmit_stamps(void) {
 }
 
 static void read_replies(void) {
-    // The stamps first: a reply is never there before its probe's.
+    // Stamps are read first: the stamp of a probe is always there before its reply.
     if (arg.stamp >= STAMP_KERNEL) read_transmit_stamps();
     for (;;) {
         int n = receive(0);
@@ -213,7 +218,7 @@ static void read_replies(void) {
     }
 }
 
-// ---- sending -------------------------------------------------------------------------------------------------------
+// ---- sending -----------------------------------------------------------------------------------
 
 static struct mmsghdr out[BATCH_MAX];
 static struct iovec out_parts[BATCH_MAX];
@@ -259,7 +264,7 @@ static void send_batch(uint32_t first, uint32_t count) {
     }
 }
 
-// ---- set-up and the loop -------------------------------------------------------------------------------------------
+// ---- set-up and the loop -----------------------------------------------------------------------
 
 static void fail(const char *what) {
     perror(what);
@@ -320,7 +325,7 @@ static void run(void) {
         if (stopped || since >= arg.seconds * NS_PER_S) break;
         read_replies();
         uint64_t due = since * arg.targets / NS_PER_S;  // fits: 86,400e9 × 60,000 < 2^63
-        // After a stall, what is more than a second late is not made good by a burst.
+        // After a stall, probes that are more than a second late are skipped, not sent in a burst.
         if (due > handled + arg.targets) handled = due - arg.targets;
         while (handled < due) {
             uint32_t first = (uint32_t)(handled % arg.targets);

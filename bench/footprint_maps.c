@@ -1,9 +1,12 @@
-/* A crowd of processes with many mappings, to read the memory of: footprint_maps PROCESSES MAPPINGS FILE
+/* A crowd of processes with many mappings, as the subject of a measurement of memory:
+ * footprint_maps PROCESSES MAPPINGS FILE
  *
- * Each child makes MAPPINGS mappings of 16 KB by turns: anonymous memory, of which it dirties a page (the first ones two,
- * their number depending on the child, so that no two neighbours look the same), FILE shared and read, FILE privately and
- * read. Neighbours never merge: they are of different kinds. It says "ready" once all have; the children end with it, and
- * it ends when its standard input does.
+ * Each child makes MAPPINGS mappings of 16 KB of three kinds in turn: anonymous memory, FILE shared
+ * and read, FILE private and read. It dirties one page of each anonymous mapping. In the first few
+ * of these it dirties two pages. How many these are depends on the child, so that no two neighbours
+ * look the same. Neighbouring mappings never merge, because they are of different kinds. The program prints
+ * "ready" once all children have done so. It ends with its standard input, and the children end
+ * with it.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -4,7 +4,8 @@ from html import escape
 WIDTH, HEIGHT = 1080, 480
 LEFT, RIGHT, TOP, BOTTOM = 70, 360, 44, 56
 GREY = "#808080"
-# Of middle lightness, told apart by the colour-blind too, and by the dashes where two are alike.
+# Colours of middle lightness. Colour-blind readers can tell them apart, and the dashes where two
+# are alike.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a63d2", "#a0522d", "#7f9f1f"]
 DASHES = ["", "6 3", "2 3"]
 LABEL_HEIGHT = 15
@@ -62,7 +63,7 @@ def chart(title, y_label, x_label, ticks, lines, area):
         out.append(f'<polyline points="{points(values)}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-dasharray="{dash}">'
                    f"<title>{escape(name)}</title></polyline>")
         labels.append((y(values[-1]), name, colour, dash))
-    # Beside the end of its line, but never over another.
+    # A label is beside the end of its line, but never over another.
     labels.sort()
     highest = min(labels[0][0], HEIGHT - BOTTOM - LABEL_HEIGHT * (len(labels) - 1))
     places = []

@@ -1,5 +1,6 @@
-# The tables of bench/peers, from its cost.csv and accuracy.csv: medians over the runs, and what the budgets say.
-# A ratio is taken within one run, between cells of the same mode and number of targets; the median of those is shown.
+# The tables of bench/peers, from its cost.csv and accuracy.csv: medians over the runs, and the
+# results of the budgets. A ratio is taken within one run, between cells of the same mode and number
+# of targets. The median of these ratios is shown.
 
 BEGIN { FS = "," }
 /^#/ || /^run,/ { next }
@@ -149,7 +150,8 @@ function budgets(    s, t, size, value, mode, m, tool, own, floor99, wrong) {
             value = ratio("idle", size, "kube-canary")
             budget("processor time per probe to the " base ", " size " targets", value, "%.2f", "≤ 1.5", value <= 1.5)
         }
-        # With fewer targets a burst once a second, which is what oping sends, is cheaper than the floor's 100 wake-ups.
+        # With fewer targets, oping sends a burst once a second, which is cheaper than the floor's
+        # 100 wake-ups.
         for (t = 1; t <= tools_n && size >= 1000; t++) {
             tool = tools[t]
             if (tool ~ /^(floor|reference|kube-canary|naive)$/) continue

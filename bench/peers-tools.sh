@@ -1,17 +1,19 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # the variables are set in bench/peers, and read there
 # How bench/peers finds, starts and reads each tool; sourced by it.
 #
-# For each TOOL: `command_TOOL PHASE TARGETS SECONDS` sets the array `command`; in the phase `cost` the tool is asked for as
-# little output as it has, in `accuracy` for every round-trip time. `loss_TOOL` prints "sent lost" as the tool reports them,
-# `rtts_TOOL` a line "address sequence rtt_ns stamp" per reply, where it tells them; $out and $err are what it
-# wrote, $body its last scrape.
+# For each TOOL: `command_TOOL PHASE TARGETS SECONDS` sets the array `command`. In the phase `cost`,
+# the tool prints as little as possible; in `accuracy`, every round-trip time. `loss_TOOL` prints
+# "sent lost" as the tool reports them. `rtts_TOOL` prints a line "address sequence rtt_ns stamp"
+# per reply, if the tool shows them. $out and $err are the tool's output, $body its last scrape.
 
 readonly TOOLS="floor reference kube-canary oping fping naive smokeping ping_exporter cloudprober"
-# Where the Go tools come from, if they are not on the PATH: module, version, folder of the program in it.
+# The sources of the Go tools, if they are not on the PATH: module, version, folder of the program
+# in it.
 readonly SMOKEPING="github.com/superq/smokeping_prober v0.11.0 ."
 readonly PING_EXPORTER="github.com/czerwonk/ping_exporter v1.1.4 ."
 readonly CLOUDPROBER="github.com/cloudprober/cloudprober v0.14.2 cmd/cloudprober"
-# The bounds of KubeCanary's histogram, for the exporters that let one choose: their defaults begin at 50 µs or above.
+# The bounds of KubeCanary's histogram, for the exporters with configurable bounds: their defaults
+# begin at 50 µs or above.
 readonly BOUNDS=1e-05,2.5e-05,5e-05,0.0001,0.00025,0.0005,0.001,0.0025,0.005,0.01,0.025,0.05,0.1,0.25,0.5,1
 
 declare -A binary=() version=() missing=()
@@ -31,7 +33,8 @@ go_tool() { # tool "module version folder" names…
         missing[$tool]="not on the PATH, and without Go $module $version cannot be built"
         return
     fi
-    # What `go install module@version` does, without its look-up of newer versions: this one is what is measured.
+    # The same as `go install module@version`, without its look-up of newer versions: this version
+    # is the one to measure.
     mkdir -p "$tools/go-$tool"
     printf 'module bench\n\nrequire %s %s\n' "$module" "$version" >"$tools/go-$tool/go.mod"
     if error=$(cd "$tools/go-$tool" && timeout 900 go build -mod=mod -o "$tools/$1" "$module/$folder" 2>&1); then
@@ -93,7 +96,8 @@ port() {
 # Why a tool does not run with so many targets; nothing if it does.
 refuses() { # tool targets
     case $1 in
-        # Several goroutines and a socket per target: beyond a thousand it takes all processors and measures itself.
+        # It has several goroutines and a socket per target. Beyond a thousand targets it uses all
+        # CPUs and measures itself.
         smokeping | cloudprober) [ "$2" -le 1000 ] || echo "not run beyond 1,000 targets" ;;
     esac
 }
@@ -174,7 +178,7 @@ command_smokeping() {
     command=("${binary[smokeping]}" --config.file= --web.listen-address=127.0.0.1:9374 --buckets="$BOUNDS" --log.level=error
         --ping.interval=1s "${command[@]}")
 }
-# An unanswered request counts as lost; one per target may be under way.
+# An unanswered request counts as lost. One per target may be in flight.
 loss_smokeping() {
     awk '/^smokeping_requests_total/ { sent += $2 } /^smokeping_response_duration_seconds_count/ { received += $2 }
         END { printf "%d %d\n", sent, sent - received }' "$body"
@@ -188,7 +192,7 @@ command_ping_exporter() {
 }
 # It exports a ratio over its last ten probes of each target, and no counts.
 loss_ping_exporter() { awk '/^ping_loss_(ratio|percent)/ { sent += 10; lost += 10 * $2 } END { printf "%d %.0f\n", sent, lost }' "$body"; }
-# The mean and the worst are all there is.
+# It exports only the mean and the worst value.
 quantiles_ping_exporter() {
     awk '/^ping_rtt_mean_seconds/ { mean += $2; n++ } /^ping_rtt_worst_seconds/ && $2 > worst { worst = $2 }
         END { printf "%d %.1f %.1f %.1f\n", n * 10, n ? mean / n * 1e6 : 0, worst * 1e6, worst * 1e6 }' "$body"

@@ -1,16 +1,20 @@
-// What was on the wire, for bench/peers: every echo request of a veth pair beside its reply, by the kernel's stamps.
+// The packets on the wire, for bench/peers: every echo request of a veth pair beside its reply, by
+// the kernel's stamps.
 //
-// Two packet sockets, one at each end, see what arrives: a request as it reaches the far end, its reply as it comes back.
-// The stamps of both are the kernel's, by one clock, so that neither this program's lag nor the prober's is in their
-// difference. Packets on their way out are not looked at: the copy that a tap takes of them lies between their stamp and
-// the wire, and measured 4 to 6 µs of round-trip time that no prober can see.
+// Two packet sockets, one at each end, see what arrives: a request as it reaches the far end, its
+// reply as it comes back. The stamps of both are the kernel's, by one clock. So neither this
+// program's lag nor the prober's is in their difference. Outgoing packets are not captured. The
+// copy that a tap takes of them lies between their stamp and the wire, and measured 4 to 6 µs of
+// round-trip time that no prober can see.
 //
-// It looks at the sockets every 100 ms only, so as not to take the processor from what is measured; a large buffer holds
-// what comes meanwhile, and what it could not hold is counted (dropped=). The copies are still made in the sender's time:
-// processor time is measured without the tap.
+// The program reads the sockets every 100 ms only, so as not to take CPU from the measured
+// processes. A large buffer holds the packets between two reads, and packets that do not fit are
+// counted (dropped=). The copies are still made in the sender's time, so CPU time is measured
+// without the tap.
 //
 // Usage: peers_tap -i INTERFACE -f FAR_NAMESPACE [-s SECONDS] [-l FILE]
-//   -f FILE   the network namespace of the far end, as in /proc/PID/ns/net; its interface has the same name
+//   -f FILE   the network namespace of the far end, as in /proc/PID/ns/net; its interface has the
+//             same name
 //   -l FILE   at the end, a line "address identifier sequence rtt_ns" per answered request
 // Prints "ready" once it listens, and one line of totals at SIGTERM or after -s seconds.
 #define _GNU_SOURCE
@@ -157,7 +161,7 @@ static void drain(struct end *end) {
 }
 
 static int open_tap(const char *interface) {
-    // Bound to no protocol at first: nothing comes before the filter stands.
+    // Bound to no protocol at first: no packet arrives before the filter is set.
     int sock = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (sock < 0) fail("a packet socket");
     struct sock_filter program[] = {

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # What bench/peers and bench/loss share; sourced, with $NAME set to the command's name.
 #
-# Two network namespaces of their own, "near" with the prober and "far", joined by one veth pair. The far one answers for
-# all of 10.66.0.0/16, and no other address is ever probed. What is started here is ended by its pid.
+# Two network namespaces of their own, "near" with the prober and "far", joined by one veth pair.
+# The far one answers for all of 10.66.0.0/16, and no other address is ever probed. Processes that
+# are started here are ended by their pid.
 
 fail() { echo "$NAME: $*" >&2; exit 1; }
 
@@ -29,15 +30,18 @@ veth_up() {
     for namespace in "$near" "$far"; do
         ip -n "$namespace" link set lo up
         ip -n "$namespace" link set eth0 up
-        # The answering side must not be what limits. msgs_per_sec belongs to a namespace only since Linux 6.11, and
-        # before that does not show in it; echo replies are exempt from both by default.
+        # The answering side must not be the limit. msgs_per_sec belongs to a namespace only since
+        # Linux 6.11, and before that does not show in it. Echo replies are exempt from both by
+        # default.
         ip netns exec "$namespace" sysctl -qw net.ipv4.icmp_ratelimit=0
         ip netns exec "$namespace" sysctl -qw net.ipv4.icmp_msgs_per_sec=1000000 2>/dev/null || true
     done
-    # By way of one neighbour: 5,000 entries in the neighbour table are nobody's subject here.
+    # All targets are behind one neighbour: 5,000 entries in the neighbour table are not under test
+    # here.
     ip -n "$near" route add 10.66.0.0/16 via 10.65.0.2
     ip -n "$far" route add local 10.66.0.0/16 dev lo
-    # As the pod's sysctl permits it in a cluster; the tools that want raw sockets are root anyway.
+    # As the pod's sysctl permits it in a cluster. The tools that need raw sockets run as root
+    # anyway.
     ip netns exec "$near" sysctl -qw net.ipv4.ping_group_range="0 2147483647"
     # Through a process in each, /proc/PID/net shows the namespace's counters without starting one.
     ip netns exec "$near" sleep 86400 &
@@ -52,7 +56,8 @@ veth_up() {
             sleep 0.1
         done
     done
-    # The first echo would wait for the neighbour's address, and be the slowest of all.
+    # Without this, the first echo would wait for the neighbour's address, and be the slowest of
+    # all.
     local address
     address=$(ip -n "$far" -br link show eth0 | awk '{ print $3 }')
     ip -n "$near" neighbour replace 10.65.0.2 lladdr "$address" dev eth0 nud permanent
@@ -97,7 +102,8 @@ icmp_count() { # pid-of-the-namespace counter
 # Echo replies that came back to the near side.
 replies_arrived() { icmp_count "$near_holder" InType0; }
 
-# Processor time of all threads of a process, in nanoseconds: schedstat, where utime + stime count in 10 ms steps.
+# CPU time of all threads of a process, in nanoseconds, from schedstat: utime + stime count in steps
+# of 10 ms.
 cpu_ns() {
     local total=0 ns rest file
     for file in /proc/"$1"/task/*/schedstat; do

@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /**
- * What the final link found of mallocs that can be asked who they are. Each function may be null: that malloc was not
- * linked. Functions, so nothing is owned.
+ * The malloc functions that the final link found. Each function may be null, if that malloc was
+ * not linked. These are functions, so there is no ownership.
  */
 struct kube_canary_link {
   /**
@@ -26,19 +26,19 @@ struct kube_canary_link {
 };
 
 /**
- * Runs kube-canary's command line and returns its exit code, as `main` should. Call it once, from `main`, before any
- * thread is started.
+ * Runs kube-canary's command line. Returns its exit code, which `main` should return. Call it
+ * once, from `main`, before any thread is started.
  *
- * `argv` is `main`'s: `argc` C strings that stay the caller's and are copied; null is allowed if `argc` is 0, and a null
- * among them ends the list. `link` stays the caller's and is copied; it must not be null.
+ * `argv` is `main`'s: `argc` C strings, which are copied and stay the caller's. Null is allowed if
+ * `argc` is 0, and a null among the strings ends the list. `link` is copied and stays the
+ * caller's. It must not be null.
  *
- * A panic never reaches C: it returns 101, as a Rust `main` does (in a release build it aborts where it happens).
+ * A panic never reaches C: the function returns 101, as a Rust `main` does. In a release build the
+ * panic aborts the process.
  *
  * # Safety
  * `argv` and `link` must be as described.
  */
-int kube_canary_main(int argc,
-                     char *const *argv,
-                     const struct kube_canary_link *link);
+int kube_canary_main(int argc, char *const *argv, const struct kube_canary_link *link);
 
 #endif  /* KUBE_CANARY_H */

@@ -1,6 +1,6 @@
-//! What is fuzzed: every reader of bytes that another process or host wrote.
+//! The fuzz targets: every parser of bytes that another process or host wrote.
 //!
-//! `fuzz_targets/` gives each function to libFuzzer, and `tests/fuzz/main.rs` runs each over its
+//! `fuzz_targets/` passes each function to libFuzzer. `tests/fuzz/main.rs` runs each over its
 //! committed corpus in a plain `cargo test`. A target must neither panic nor hang on any input.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ use kube_canary::units::Nanos;
 /// A target: its name, which is also that of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
+/// All fuzz targets by name.
 pub const ALL: [Target; 14] = [
     ("icmp", icmp),
     ("kube_list", discovery::kubernetes::fuzzing::list),
@@ -43,17 +43,17 @@ pub const ALL: [Target; 14] = [
 /// Runs the target of this name.
 ///
 /// # Panics
-/// There is none, or it has found a defect.
+/// There is no such target, or it has found a defect.
 pub fn run(name: &str, data: &[u8]) {
     let (_, target) = ALL.into_iter().find(|(other, _)| *other == name).expect("a target");
     target(data);
 }
 
-/// Reads any bytes as a datagram of both families and kinds of socket, and as a copy of a request.
+/// Parses any bytes as a datagram of both families and kinds of socket, and as a copy of a request.
 ///
 /// The codec's key is random, so no input can hold a valid check: a reply must never be recognized.
-/// Each input has a key of its own, because libFuzzer sees what is compared with the input and puts
-/// that into the next one.
+/// Each input has its own key. libFuzzer sees the values that are compared with the input, and puts
+/// them into the next input.
 pub fn icmp(data: &[u8]) {
     let codec = Codec::new(56);
     for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
@@ -66,7 +66,7 @@ pub fn icmp(data: &[u8]) {
     let _ = codec.departed(data);
 }
 
-/// Reads any text as a path segment and as an `Accept` header.
+/// Parses any text as a path segment and as an `Accept` header.
 pub fn http_path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(name) = exposition::decoded(text) {
@@ -75,14 +75,14 @@ pub fn http_path(data: &[u8]) {
     let _ = Format::accepted(text);
 }
 
-/// Cuts any bytes into a report's objects, which must be the same in pieces of any size. The first
-/// byte is the size of a piece.
+/// Splits any bytes into a report's objects. The result must be the same for pieces of any size.
+/// The first byte is the size of a piece.
 pub fn report_split(data: &[u8]) {
     let Some((first, text)) = data.split_first() else { return };
     assert_eq!(objects(text, usize::from(*first) + 1), objects(text, text.len().max(1)));
 }
 
-/// Reads any bytes as a report, and judges what it says.
+/// Parses any bytes as a report, and judges it.
 pub fn report(data: &[u8]) {
     let mut matrix = Matrix::new();
     for (is_source, object) in objects(data, data.len().max(1)).0 {
@@ -97,7 +97,8 @@ pub fn report(data: &[u8]) {
     judge(matrix);
 }
 
-/// Cuts a report into its objects: whether each is the source, its text, and whether the end came.
+/// Splits a report into its objects. Returns for each whether it is the source, and its text. Also
+/// returns whether the end of the report was found.
 fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
     let (mut splitter, mut found) = (Splitter::default(), Vec::new());
     for mut piece in text.chunks(piece) {
@@ -114,7 +115,7 @@ fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
     (found, is_whole)
 }
 
-/// Judges reports whose figures are any bytes: up to 16 nodes, rows and peers as the bytes have them.
+/// Judges reports whose figures are any bytes. The bytes select up to 16 nodes, rows and peers.
 pub fn verdicts_of_reports(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut matrix = Matrix::new();
@@ -193,7 +194,7 @@ fn judge(mut matrix: Matrix) {
     assert!(serde_json::to_string(&found).is_ok());
 }
 
-/// A figure of a report: none, the extremes that JSON can write, or something usual.
+/// Returns a figure of a report: none, an extreme that JSON can write, or a usual value.
 fn figure(byte: u8) -> Option<f64> {
     match byte {
         0 => None,

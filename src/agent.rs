@@ -1,8 +1,9 @@
-//! `kube-canary run`: the stages joined on the probe thread, and the HTTP workers beside it.
+//! `kube-canary run`: joins the stages on the probe thread, and starts the HTTP workers beside it.
 //!
-//! The calling thread becomes the probe thread: it runs discovery, pacing, sending and receiving on one current-thread
-//! runtime. It never waits for a worker: a change of the list needs the directory's write lock, and where a worker
-//! holds it for a frame, the change is tried again some milliseconds later.
+//! The calling thread becomes the probe thread. It runs discovery, pacing, sending and receiving on
+//! one current-thread runtime, and never waits for a worker. A change of the list needs the
+//! directory's write lock. If a worker holds that lock for a frame, the change is tried again some
+//! milliseconds later.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,37 +28,40 @@ use crate::stop::Stop;
 use crate::units::Nanos;
 use crate::{allocator, clock, logging, priority, settle};
 
-/// How often the loop turns where nothing is due: it beats, and looks after those who left.
+/// The interval of the loop if nothing else is due. Each turn updates the heartbeat and handles the
+/// peers that have left the list.
 const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
-/// How long replies may wait to be read, so that they wake nobody: four or more peers and a second. Their times are the
-/// kernel's, and nobody looks at them sooner than at the next scrape.
+/// How long replies may wait for the next turn. With four or more peers and an interval of 1 s,
+/// turns are this close together on average, so replies do not wake the thread. The kernel takes
+/// the times of replies, and the next scrape is the first to read them.
 const REPLIES_WAIT: Nanos = Nanos::from_millis(250);
-/// When the start is over: by then a first list is there, and every peer was probed. So long after a later list, too.
+/// The time after which the start is complete: there is a first list, and every peer was probed.
+/// The same time applies after each later list.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
-/// Then from time to time, for what runs rarely: a TLS handshake.
+/// The interval of later settling, for code that runs rarely, such as a TLS handshake.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
-/// Why the agent stopped.
+/// The reason why the agent stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No ICMP.
+    /// The ICMP sockets could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// No HTTP.
+    /// The HTTP server could not start.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The runtime, a signal handler or the timer.
     #[error("cannot {operation}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// No heap profile.
+    /// The heap profile could not start.
     #[error(transparent)]
     Profiling(#[from] ProfilingError),
-    /// Two metrics of one name.
+    /// Two metrics have the same name.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
@@ -69,7 +73,7 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// Runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// [`RunError`], where it cannot start.
+/// [`RunError`], if the agent cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
     logging::start(settings.log_level);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -77,9 +81,10 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
         .build()
         .map_err(system("start the probe thread's runtime"))?;
     priority::of_probes();
-    // Discovery is a task of its own on this thread, and its futures may not leave it.
+    // Discovery is a separate task on this thread, and its futures must stay on this thread.
     let done = LocalSet::new().block_on(&runtime, serve(settings));
-    // The set has gone, and every task with it. Nothing of ours blocks, so there is no pool of threads to wait for.
+    // The set is dropped, and every task with it. None of our tasks blocks, so there is no thread
+    // pool to wait for.
     runtime.shutdown_background();
     done
 }
@@ -146,22 +151,22 @@ struct ProbeLoop {
     prober: Prober<Sockets, MonotonicClock>,
     view: Arc<View>,
     own: Own,
-    /// How long who has left is probed on.
+    /// How long a peer that has left the list is still probed.
     grace: Nanos,
     forget_after: Nanos,
-    /// Where doubts about the list go.
+    /// The channel for doubts about the list.
     asked: mpsc::Sender<IpAddr>,
-    /// Where all nodes are probed, until the first list shows how many series that makes.
+    /// Set if all nodes are probed, until the first list shows the resulting number of series.
     announced: Option<SeriesSettings>,
-    /// A list that waits for the directory.
+    /// A list that waits for the directory's lock.
     pending: Option<PeerList>,
     mesh: MeshFacts,
-    /// A roster that waits for the directory.
+    /// A roster that waits for the directory's lock.
     roster: Option<Arc<Roster>>,
     housekept: Nanos,
-    /// Notified then, for what discovery looks at as often.
+    /// Notified once a second, for the parts of discovery that check something as often.
     each_second: Arc<Notify>,
-    /// When to give back text next.
+    /// When to release unused program text next.
     settles: Nanos,
 }
 
@@ -206,7 +211,7 @@ impl ProbeLoop {
         profiling: &mut Profiling,
     ) -> Result<(), RunError> {
         let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
-        // Once a stop is asked for: when it is no longer waited for probes under way.
+        // After a stop request: the time until which probes in flight are awaited.
         let mut end = None;
         let (mut turn_due, mut latest) = (true, Nanos(0));
         loop {
@@ -223,12 +228,12 @@ impl ProbeLoop {
                 waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
                     waited.map_err(system("set the pacing timer"))?;
                 }
-                // Not while a list waits: what comes behind it speaks of it.
+                // No update is read while a list waits, because later updates refer to that list.
                 Some(update) = updates.recv(), if self.pending.is_none() => turn_due = self.update(update),
                 () = profiling.asked() => profiling.write_numbered(),
                 () = stop.asked(), if end.is_none() => {
-                    // First of all, so that nobody is sent here any more. HTTP goes on meanwhile: a last scrape finds every
-                    // probe answered, or lost.
+                    // This comes first, so that no more requests are sent to this agent. HTTP
+                    // continues to run: a last scrape finds every probe answered or lost.
                     self.view.health.stop();
                     self.prober.finish();
                     log::info!("{}: stopping", self.own.node);
@@ -238,7 +243,8 @@ impl ProbeLoop {
         }
     }
 
-    /// Takes it over. Returns whether that is anything for a turn: a confirmation, which may come every second, is not.
+    /// Applies an update. Returns whether it needs a turn. A confirmation, which may come every
+    /// second, does not.
     fn update(&mut self, update: Update) -> bool {
         if matches!(update, Update::List(_) | Update::Confirmed) {
             self.view.health.list_confirmed(clock::monotonic());
@@ -254,7 +260,7 @@ impl ProbeLoop {
         true
     }
 
-    /// One turn. Returns whether everything that has arrived is read.
+    /// Does one turn. Returns whether every packet that has arrived is read.
     fn turn(&mut self) -> bool {
         let now = self.prober.clock().now();
         self.view.health.beat(now);
@@ -271,7 +277,7 @@ impl ProbeLoop {
             self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
         let drained = self.prober.turn(&mut &self.view.statistics);
-        // Where the source is behind, or gone, nobody waits for it.
+        // If the source is slow or has ended, this does not wait for it.
         self.prober.ask(|address| self.asked.try_send(address).is_ok());
         drained
     }
@@ -289,7 +295,8 @@ impl ProbeLoop {
         directory.set_mesh(self.mesh);
         self.prober.reserve(directory.slot_count());
         for change in applied.changes {
-            // Under the lock, so that no scrape sees a slot's old numbers under its new name.
+            // This happens under the lock, so no scrape sees a slot's old numbers under its new
+            // name.
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }
@@ -309,7 +316,8 @@ impl ProbeLoop {
         }
     }
 
-    /// Probes no more who left some time ago, lets go of who has been away for long, and closes up what they leave.
+    /// Stops probing peers that left some time ago, removes peers that have been away for long,
+    /// and compacts the slots.
     fn forget(&mut self, now: Nanos) {
         let is_due = |directory: &Directory| {
             directory.has_stoppable(now, self.grace)
@@ -335,16 +343,17 @@ impl ProbeLoop {
     }
 }
 
-/// The names by which browsers may call us: the Service's, and those that are configured.
+/// The names under which browsers may address the agent: those of the Service,
+/// and the configured ones.
 fn hosts(settings: &RunSettings) -> Hosts {
-    // Without a resolv.conf, nobody completes names.
+    // Without a resolv.conf, names are not completed.
     let search = dns::system().map(|system| system.search).unwrap_or_default();
     Hosts::new(settings.discovery.service_names(&search).into_iter().chain(settings.allow_hosts.iter().cloned()))
 }
 
-/// How long the loop may wait if no probe is due: not at all while packets are left to read. A list
-/// that waits for the directory is tried again soon, but not at once: the worker that holds the
-/// lock may need this CPU to release it.
+/// How long the loop may wait if no probe is due. It does not wait while packets are left to read.
+/// If a list waits for the directory, the loop tries again soon, but not at once. The worker that
+/// holds the lock may need this CPU to release it.
 fn idle_time(drained: bool, list_waits: bool) -> Nanos {
     match (drained, list_waits) {
         (false, _) => Nanos(0),
@@ -353,7 +362,8 @@ fn idle_time(drained: bool, list_waits: bool) -> Nanos {
     }
 }
 
-/// What must never be probed: as configured, else the interfaces' addresses; where we listen; and our node.
+/// The addresses that must never be probed: those of the pod ([`pod_addresses`]), the listening
+/// address, and those of the node.
 fn own_addresses(settings: &RunSettings, of_pod: &[IpAddr]) -> Vec<IpAddr> {
     let mut own = of_pod.to_vec();
     if !settings.listen.ip().is_unspecified() {
@@ -363,7 +373,8 @@ fn own_addresses(settings: &RunSettings, of_pod: &[IpAddr]) -> Vec<IpAddr> {
     own
 }
 
-/// The addresses that the agent's pod has: on the host network, those of its node.
+/// The addresses of the agent's pod: the configured ones, or else those of the interfaces. On the
+/// host network these are the node's addresses.
 fn pod_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     let mut own = settings.pod_addresses.clone();
     if own.is_empty() {

@@ -1,30 +1,33 @@
-//! The machine's clocks.
+//! The clocks of the machine.
 //!
-//! Not `std::time::Instant`: the pacing timer needs `CLOCK_MONOTONIC`'s own value, which `Instant` hides.
+//! `std::time::Instant` is not used: the pacing timer needs the value of `CLOCK_MONOTONIC`, which
+//! `Instant` hides.
 
 use crate::units::Nanos;
 
-/// `CLOCK_MONOTONIC`: never steps.
+/// Reads `CLOCK_MONOTONIC`, which never steps.
 pub fn monotonic() -> Nanos {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// `CLOCK_REALTIME`, since the epoch; may step either way at any time.
+/// Reads `CLOCK_REALTIME`, the time since the epoch. It may step in either direction at any time.
 pub fn realtime() -> Nanos {
     read(libc::CLOCK_REALTIME)
 }
 
-/// `CLOCK_BOOTTIME`: the time since the start of the machine, in which it was suspended, too.
+/// Reads `CLOCK_BOOTTIME`: the time since the start of the machine, including the time
+/// when it was suspended.
 pub fn boottime() -> Nanos {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// What `CLOCK_REALTIME`, as it is set now, showed at a moment of `CLOCK_MONOTONIC`: now, where that is yet to come.
+/// Converts a time of `CLOCK_MONOTONIC` to `CLOCK_REALTIME` as it is set now. A time in the future
+/// becomes the current time.
 pub fn realtime_of(moment: Nanos) -> Nanos {
     realtime().since(monotonic().since(moment))
 }
 
-/// Processor time of the whole process, user and system.
+/// The CPU time of the whole process, user and system.
 pub fn process_cpu() -> Nanos {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -51,8 +54,9 @@ mod tests {
 
     #[test]
     fn a_moment_has_its_time_of_day() {
-        // The conversion reads two clocks one after the other: what it gives is off by as long as this thread is held up
-        // between the two, which the same clocks show around it.
+        // The conversion reads two clocks one after the other. If this thread is delayed between
+        // the two, the result is wrong by that delay. The same clocks measure the delay around the
+        // conversion.
         let (begin, before) = (monotonic(), realtime());
         let now = realtime_of(begin);
         let a_second_ago = realtime_of(begin.since(Nanos(1_000_000_000)));

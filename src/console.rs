@@ -1,29 +1,29 @@
-//! Standard output, whose reader may leave once it has seen enough.
+//! Standard output, whose reader may close it at any time.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-/// Writes all of `text`, and gives whether somebody still reads: a reader that has gone is no failure. Not `print!`, which
-/// panics then.
+/// Writes all of `text`. Returns whether the output still has a reader. A closed output is no
+/// error. `print!` is not used because it panics in that case.
 ///
 /// # Errors
-/// Anything else that the system says, a full disk for one.
+/// Any other error of the system, such as a full disk.
 pub fn print(text: impl AsRef<[u8]>) -> io::Result<bool> {
     write(&mut io::stdout().lock(), text.as_ref())
 }
 
-/// What the reader of standard output does.
+/// The state of the reader of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// It takes at least as many bytes as a pipe takes at once (`PIPE_BUF`, pipe(7)).
+    /// The reader accepts at least as many bytes as a pipe accepts at once (`PIPE_BUF`, pipe(7)).
     Ready,
-    /// It takes nothing now: to write would wait for it.
+    /// The reader accepts nothing now. A write would block.
     Busy,
-    /// It has gone: what is written would be lost.
+    /// The reader has closed the output. Written bytes would be lost.
     Gone,
 }
 
-/// Returns what the reader of standard output does now.
+/// Returns the state of the reader of standard output.
 pub fn reader() -> Reader {
     reader_of(libc::STDOUT_FILENO)
 }
@@ -40,24 +40,25 @@ fn reader_of(descriptor: i32) -> Reader {
     }
 }
 
-/// A text as the whole of a terminal's screen, over what stood there, as far as it fits; where there is no terminal, as it
-/// is, with a blank line behind it.
+/// Formats a text that replaces the whole screen of a terminal, cut to its size. If standard output
+/// is no terminal, the text is unchanged, with a blank line after it.
 pub fn screen(text: &str) -> String {
     if !io::stdout().is_terminal() {
         return format!("{text}\n");
     }
-    // The last line stays free for the cursor, and one says what is left out.
+    // The last line stays free for the cursor. One more line says how much is left out.
     let (all, room) = (text.lines().count(), lines_of_terminal().saturating_sub(2).max(1));
     let mut shown: String = text.split_inclusive('\n').take(room).collect();
     if all > room {
-        // Into memory: it cannot fail.
+        // Writing to memory cannot fail.
         let _ = write!(shown, "… {} more", all - room);
     }
-    // Home, and from there all cleared.
+    // Moves the cursor to the first position and clears the screen from there.
     format!("\x1b[H\x1b[J{shown}")
 }
 
-/// Lines of the terminal that standard output is; as many as there may be where it does not say.
+/// The number of lines of the terminal that is standard output. If it is
+/// unknown, the largest number.
 #[expect(unsafe_code, reason = "ioctl(2) has no safe wrapper in std")]
 fn lines_of_terminal() -> usize {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
@@ -66,7 +67,8 @@ fn lines_of_terminal() -> usize {
     if done == 0 && size.ws_row > 0 { size.ws_row.into() } else { usize::from(u16::MAX) }
 }
 
-/// A text of somebody else's as part of a line: a node, or a program, may be called anything.
+/// Makes an untrusted text safe for a line of output: control characters become `?`. The names of
+/// nodes and programs may contain any characters.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -95,7 +97,8 @@ mod tests {
         }
         assert_eq!(reader_of(writer.as_raw_fd()), Reader::Busy);
         drop(reader);
-        // A child that another test has just forked holds the reader until it runs its program.
+        // A child that another test has just forked holds the reader open until it executes its
+        // program.
         while reader_of(writer.as_raw_fd()) != Reader::Gone {
             std::thread::yield_now();
         }

@@ -1,17 +1,17 @@
-//! How many file descriptors the process may have open (RLIMIT_NOFILE, getrlimit(2)).
+//! The limit on open file descriptors of the process (RLIMIT_NOFILE, getrlimit(2)).
 //!
-//! The soft limit is what holds; a process may raise its own up to the hard one. Service managers
-//! and container runtimes leave it at 1,024 for programs that use select(2), which this one does
-//! not.
+//! The soft limit is in force, and a process may raise its own up to the hard limit. Service
+//! managers and container runtimes leave the soft limit at 1,024 for programs that use select(2).
+//! This program does not.
 #![expect(unsafe_code, reason = "getrlimit(2) and setrlimit(2) have no safe wrapper in std")]
 
-/// The limit that holds now. Where the kernel does not tell, as if there were none.
+/// The limit that is in force. If the kernel does not report it, it is infinite.
 pub fn limit() -> u64 {
     read().rlim_cur
 }
 
 /// Raises the limit to `wanted` if it is lower, as far as the hard limit allows. Returns the limit
-/// that holds then, which may be less than `wanted`.
+/// that is then in force, which may be less than `wanted`.
 pub fn raise_to(wanted: u64) -> u64 {
     let now = read();
     if now.rlim_cur >= wanted || now.rlim_cur >= now.rlim_max {
@@ -20,7 +20,7 @@ pub fn raise_to(wanted: u64) -> u64 {
     let raised = libc::rlimit { rlim_cur: wanted.min(now.rlim_max), ..now };
     // SAFETY: `raised` is a valid rlimit that outlives the call; the kernel only reads it.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
-    // A security module may refuse: what holds is asked for.
+    // A security module may refuse the change, so the limit is read again.
     limit()
 }
 

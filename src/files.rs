@@ -1,33 +1,32 @@
-//! Text files of the operator, which are read again when they change.
+//! Text files of the operator that are read again when they change.
 //!
-//! A change is seen by one `stat`, not by inotify: a ConfigMap is swapped by renaming a symlink two
-//! levels up, which a watch on the file never sees.
+//! A change is detected by one `stat`, not by inotify. A ConfigMap is replaced by renaming a
+//! symlink two levels up, which a watch on the file never sees.
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What tells one version of a file from the next: the inode for a rename, the change time for a
-/// write or a chmod. By default that of a file
-/// that is not there.
+/// The identity of one version of a file: the inode changes with a rename, the change time with a
+/// write or a chmod. The default is the version of a file that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version(Option<(u64, u64, i64, i64, u64)>);
 
 impl Version {
-    /// Returns the present version.
+    /// Returns the current version of a file.
     pub fn of(path: &Path) -> Self {
         let it = fs::metadata(path).ok();
         Self(it.map(|it| (it.dev(), it.ino(), it.ctime(), it.ctime_nsec(), it.size())))
     }
 }
 
-/// Reads a regular file of at most so many bytes.
+/// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The system's, or [`io::ErrorKind::Other`] if the file is longer or no regular file.
+/// The system's error, or [`io::ErrorKind::Other`] if the file is longer or not a regular file.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // A FIFO would block its reader for ever.
+    // Opening a FIFO would block forever.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }

@@ -1,33 +1,35 @@
-//! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus, at a fixed cost.
+//! KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus, at
+//! a fixed cost.
 //!
 //! ```text
 //! discovery ─► peers ─► prober ─► statistics ─► exposition ─► mesh
-//!  (who)      (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/mesh: everybody's rows)
+//! (members)   (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/mesh: all reports)
 //! ```
 //!
-//! Data flows from left to right, and a stage knows its left neighbours only; `tests/direction.rs` holds them to it.
-//! This file, [`agent`] and [`ping`] alone wire them. Beside the stages:
+//! Data flows from left to right, and a stage depends only on the stages to its left.
+//! `tests/direction.rs` enforces this. Only this file, [`agent`] and [`ping`] connect the stages.
+//! The other modules are:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`config`] | the command line and its environment, resolved and validated |
-//! | [`mesh`] | all canaries' rows together, and what they say of nodes and links |
+//! | [`mesh`] | the reports of all agents, and the verdicts on nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
-//! | [`allocator`], [`shim`] | which malloc runs, who asks it, and the C boundary that lets the final link decide |
-//! | [`settle`] | gives back what is not needed of the program file and its libraries |
-//! | [`relro`] | seals the constants that the start has relocated |
-//! | [`demo`] | a mesh of canaries on one machine |
-//! | [`fleet`], [`doctor`] | ask canaries what they cost and measure, and what is wrong |
-//! | [`footprint`] | what memory is for, of this process and of others |
+//! | [`allocator`], [`shim`] | finds out which malloc runs; the C boundary that lets the final link decide |
+//! | [`settle`] | releases unneeded pages of the program file and its libraries |
+//! | [`relro`] | protects the constants that were relocated at the start |
+//! | [`demo`] | a mesh of agents on one machine |
+//! | [`fleet`], [`doctor`] | ask agents what they cost and measure, and find faults |
+//! | [`footprint`] | the purpose of memory, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
 //! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
-//! | [`profiling`] | the heap profile, where it is asked for |
-//! | [`logging`] | what the program says of itself |
+//! | [`profiling`] | the heap profile, if it is requested |
+//! | [`logging`] | the log of the program |
 //! | [`files`] | the operator's files, which are read again when they change |
 //! | [`descriptors`] | how many files and sockets the process may have open |
-//! | [`priority`] | who gets a processor first |
-//! | [`region`] | memory that is planned once, touched as it is used, and given back |
-//! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the units all share, the kernel's files |
+//! | [`priority`] | which threads get a CPU first |
+//! | [`region`] | memory that is planned once, touched as it is used, and released |
+//! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the shared units, the kernel's files |
 
 pub mod agent;
 pub mod allocator;
@@ -65,17 +67,17 @@ use std::ffi::OsString;
 use config::Command;
 use exposition::REVISION;
 
-/// A failure at run time: exit code 1.
+/// Exit code 1: a failure at run time.
 const FAILURE: i32 = 1;
-/// A mistake on the command line or in the environment: exit code 2.
+/// Exit code 2: a mistake on the command line or in the environment.
 const USAGE: i32 = 2;
 
-/// The whole program: takes the arguments, the program's name first, and gives the exit code.
+/// Runs the whole program. `arguments` begin with the program's name. Returns the exit code.
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
     relro::seal();
     allocator::keep_small();
     let code = run(arguments);
-    // Whatever ran is torn down by now, in order: its parts end before what they stand on.
+    // The command has dropped everything by now, each part before the parts that it depends on.
     allocator::report_leaks();
     code
 }
@@ -88,13 +90,13 @@ fn run(arguments: Vec<OsString>) -> i32 {
         Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Ping(settings)) => match ping::run(&settings) {
             Ok(true) => Ok(()),
-            // Who did not answer stands in the summary.
+            // The summary has named the targets that did not answer.
             Ok(false) => return FAILURE,
             Err(error) => Err(error.to_string()),
         },
         Ok(Command::Fleet(settings)) => fleet::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Doctor(settings)) => {
-            // What is wrong has been printed.
+            // The faults have been printed.
             return doctor::run(&settings).map_or_else(
                 |error| {
                     eprintln!("kube-canary: {error}");

@@ -1,489 +1,551 @@
-//! Every limit of the program, with its reason. Relations between them are asserted at compile time.
+//! Every limit of the program, with its reason. Relations between them are asserted at compile
+//! time.
 
 use std::time::Duration;
 
 // ---- peers -------------------------------------------------------------------------------------
 
-/// Peer slots, counting both families and the peers that have left but are not forgotten yet: a dual-stack mesh of
-/// 5,000 nodes (the largest supported Kubernetes cluster) and as many again in a rollout.
+/// Peer slots. Both families count, and so do peers that have left but are not forgotten yet. The
+/// value fits a dual-stack mesh of 5,000 nodes (the largest supported Kubernetes cluster) and more
+/// than half as many again in a rollout.
 pub const PEER_SLOTS_MAX: usize = 16_384;
-/// Other nodes that a node probes, by default. With one family each has 24 series in text and 10 in protobuf: 24 have 576 and
-/// 240. Each node is then watched by 12 others at least, 6 of them in other zones.
+/// Default number of other nodes that a node probes. With one IP family, a peer has 24 series in
+/// text and 10 in protobuf. 24 peers have 576 and 240. Each node then has at least 12 watchers, 6
+/// of them in other zones.
 pub const MAX_PEERS_DEFAULT: usize = 24;
-/// The most of them that can be chosen; who wants more probes all, which takes no choice. A selection is made on the probe thread, at
-/// a cost that grows with the square: of 5,000 nodes 1 ms for 24, 23 to 50 ms for this many, 0.4 s for 1,024
+/// Largest value of `--max-peers`. To probe more, an agent must probe all nodes, which needs no
+/// selection. The probe thread computes the selection, at a cost that grows with the square of the
+/// value. With 5,000 nodes it takes 1 ms for 24, 23 to 50 ms for 256 and 0.4 s for 1,024
 /// (docs/adr/0012).
 pub const MAX_PEERS_MAX: usize = 256;
 const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
-/// Free slots between others before they are closed up: below a page of every table nothing is won.
+/// Free slots between used ones before the table is compacted. Below a page of every
+/// table, compaction frees nothing.
 pub const HOLES_MIN: usize = 128;
-/// Zones that an agent tells apart; a peer in a further zone is shown as `unknown`. Regions have 3 to 6.
+/// Zones that an agent distinguishes. A peer in a further zone is shown as `unknown`. Regions
+/// have 3 to 6.
 pub const ZONES_MAX: usize = 64;
-/// Zones that the selection tells apart, the unknown one counted: as many as fit a byte, with one value left. More than have
-/// names in series, for here all agents must come to the same, and which zones are the further ones they may see
-/// differently. Where a zone is a rack, 5,000 nodes are in more than 100.
+/// Zones that the selection distinguishes, the unknown zone included. All values of a byte but one
+/// are used. The limit is above [`ZONES_MAX`] because all agents must compute the same selection,
+/// and agents may disagree on which zones are the further ones. If a zone is a rack, 5,000 nodes
+/// are in more than 100.
 pub const MEMBER_ZONES_MAX: usize = 255;
 /// Bytes of a node name or a zone: a DNS subdomain (RFC 1123), as Kubernetes allows.
 pub const NAME_BYTES_MAX: usize = 253;
-/// Bytes of a peers file: 16,384 lines of the longest form fit.
+/// Bytes of a peers file. 16,384 lines of the longest form fit.
 pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 
 // ---- probes ------------------------------------------------------------------------------------
 
-/// The shortest probing interval. At 10 ms a peer's 32-bit counters last 497 days, at 1 s 136 years; what is counted of
-/// all peers together has 64 bits.
+/// Shortest probing interval. A peer's 32-bit counters last 497 days at 10 ms and 136 years at 1 s.
+/// Totals over all peers have 64 bits.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// The longest probing interval, and the longest timeout.
+/// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
-/// A prober that has not turned for longer reads before it sends: its times of sending come round after some minutes, and
-/// the next probe that it books would put those from before into the future.
+/// If the prober has not run for longer than this, it reads replies before it sends. Its
+/// send times wrap around after some minutes. Recording the next probe would move the
+/// earlier ones into the future.
 pub const STANDSTILL: Duration = Duration::from_secs(5);
-/// How often it reads then, if something is left each time, at 4,096 packets: more than the queues of all peers can hold.
+/// How often the prober reads after a standstill, as long as packets are left. Each read takes
+/// 4,096 packets. Together they exceed what the queues of all peers can hold.
 pub const STANDSTILL_READS_MAX: usize = 16;
-/// Probes of one peer that may be under way at once: bounds the flight table by `peers × this`.
+/// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
-/// How long a loss is withheld at most while it is asked whether the list is right, and how long no further question is
-/// asked about its address. Kubernetes discovery answers at once unless the peer's slice has changed since it was read, or
-/// it is out of touch; then it reads the slice, which takes an API server 5 to 50 ms, and one that thousands of agents ask
-/// in a rollout, seconds. With 0.75 s such rollouts showed single losses.
+/// Longest time that a loss is withheld while the source is asked whether the list is right. No
+/// further question about that address is asked for as long.
+///
+/// Kubernetes discovery answers at once, unless the peer's slice has changed since it was read or
+/// no watch is open yet. It reads a changed slice. That takes an API server 5 to 50 ms, and seconds
+/// if thousands of agents ask during a rollout. With 0.75 s, such rollouts showed single losses.
 pub const DOUBT_TIME: Duration = Duration::from_secs(3);
-/// How long a question is kept back: the reply to a later probe, which spares it, is on its way where a packet was lost and
-/// nobody has gone. Longer than round trips in a cluster.
+/// How long a question is delayed. If a packet was lost but the peer is still there, the reply
+/// to a later probe arrives in this time and makes the question unnecessary. Longer than round
+/// trips in a cluster.
 pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
-/// Peers that are in doubt at once, and questions that may wait for their source; losses of more are booked at once. 24
-/// peers by both protocols on both networks are 96; where more vanish within a second, it is no rollout.
+/// Peers that are in doubt at once, and questions that may wait for their source. Losses of further
+/// peers are counted at once. 24 peers with both protocols on both networks are 96. If more
+/// disappear within a second, it is not a rollout.
 pub const DOUBTS_MAX: u16 = 128;
-/// Losses of one peer that are withheld: as long as a doubt lasts, at intervals of 15 ms and more; at shorter ones further
-/// losses are booked. Below 100 ms so many, booked at once, may be more than what is left of the 255 that a recent half
-/// counts, which then counts no further.
+/// Losses of one peer that are withheld. They cover a doubt at intervals of 15 ms and more.
+/// At shorter intervals, further losses are counted at once. Below 100 ms, that many losses
+/// counted at once may exceed what is left of the 255 that a recent half can count. That
+/// half then stops counting.
 pub const WITHHELD_MAX: u8 = 200;
-/// How long a peer that has left the list is probed on, apart from what is sent and lost: longer than a rolled pod, which
-/// leaves before it returns, is away, and than a list may be behind (`preStop` 5 s).
+/// How long a peer that has left the list is still probed. These probes are counted apart from sent
+/// and lost. A rolled pod leaves the list before it returns, and this is longer than its absence.
+/// It is also longer than a list may be behind (`preStop` is 5 s).
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
-/// A slot is kept for the timeout and so much more at least, until no probe to its peer is under way: losses are decided up
-/// to an eighth of this after the timeout.
+/// A slot is kept at least for the timeout plus this, until no probe to its peer is in flight. A
+/// loss is decided at most an eighth of this after the timeout.
 pub const SLOT_KEPT_SLACK: Duration = Duration::from_secs(1);
-/// How soon a list is tried again that found the directory locked: a worker has it for a frame,
-/// some 50 µs. Where it has lost its CPU meanwhile, 200 attempts a second cost nothing, and lists
-/// come 100 ms apart at least.
+/// Delay before a list is applied again after it found the directory locked. A worker holds the
+/// lock for a frame, about 50 µs. If the worker has lost its CPU, 200 attempts a second cost
+/// nothing, and lists come at least 100 ms apart.
 pub const LIST_RETRY: Duration = Duration::from_millis(5);
-/// How long a stop waits for probes under way, while HTTP still answers. Round trips in a cluster are shorter; what is dead
-/// is not waited for.
+/// How long a stop waits for probes in flight, while HTTP still answers. Round trips in a cluster
+/// are shorter. Dead peers are not waited for.
 pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
-/// The smallest payload: our own header ([`crate::prober`] describes it).
+/// Smallest payload: our own header ([`crate::prober`] describes it).
 pub const PAYLOAD_BYTES_MIN: usize = 24;
-/// The largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
+/// Largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
-/// Native buckets of one octave of all links together: 128 links have eight each, the finest resolution, and 512 have two.
-/// With 21 octaves, at six bytes a bucket, that is 126 KB.
+/// Native histogram buckets per octave, of all links together. 128 links have eight each, the
+/// finest resolution, and 512 have two. With 21 octaves, at six bytes a bucket, that is 126 KB.
 pub const LINK_BINS_MAX: usize = 1_024;
-/// Half of the recent window, which covers one to two of these: the last minute.
+/// Half of the recent window. The window covers one to two halves: the last minute.
 pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
-/// Probes of one peer that half of the recent window may send. Its counters have 8 bits, and with the replies of probes
-/// that were under way when it began none may count beyond 255.
+/// Probes that a peer may be sent in half of the recent window. Its counters have 8 bits. None may
+/// exceed 255, even with replies to probes that were in flight when the half began.
 pub const RECENT_HALF_PROBES: u32 = 180;
-/// How often a reader tries to read the recent window of a peer, which fails if a half ends
-/// meanwhile. Halves end 1.7 s apart at least: the second reading succeeds, unless the reader has
-/// lost its CPU over the next end as well.
+/// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
+/// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
+/// over the next end as well.
 pub const RECENT_READS_MAX: usize = 3;
 
-/// A step of the hour that is kept of every peer.
+/// One step of the hour of history that is kept of every peer.
 pub const HOUR_STEP: Duration = Duration::from_mins(1);
-/// Steps that are kept.
+/// Number of such steps that are kept of every peer.
 pub const HOUR_STEPS: usize = 60;
-/// Slots whose hour is kept, 128 bytes each. 64 KiB are what all of it may cost; a mesh whose page shows every pair is
-/// smaller, and a larger one has a database.
+/// Slots whose hour is kept, 128 bytes each. All of it may cost 64 KiB. A mesh whose page shows
+/// every pair is smaller, and a larger mesh has a database.
 pub const HOUR_PEERS_MAX: usize = 512;
 
-/// Packets that a raw socket may have heard before its filter was there, and that are forgotten: what its first queue holds.
+/// Packets that a raw socket may have received before its filter was attached, and that are
+/// discarded. This is what its first queue holds.
 pub const UNHEARD_PACKETS_MAX: usize = 4_096;
-/// Bytes that the kernel counts for one small packet in a receive queue, and for its departure on the error queue, which
-/// counts against the same: 768 each on x86-64 with Linux 6, rounded up.
+/// Bytes that the kernel counts for one small packet in a receive queue and for its departure on
+/// the error queue, which share one limit. Each is 768 bytes on x86-64 with Linux 6, rounded up.
 pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
-/// The least that is asked for: what most kernels grant (`net.core.rmem_max`). Replies wait for up to a quarter of a second,
-/// and with them packets that nobody asked for: 550 small ones, which the kernel counts 768 bytes each, fit into the
-/// double of this that it gives.
+/// Smallest receive buffer that is requested: what most kernels grant (`net.core.rmem_max`).
+/// Replies wait for up to a quarter of a second, together with unrelated packets. The kernel grants
+/// double this value. 550 small packets of 768 bytes each fit into that.
 pub const RECEIVE_BYTES_MIN: usize = 208 * 1_024;
-/// The most that is asked for: 4,096 peers, all within one timeout. Costs memory only while packets wait.
+/// Largest receive buffer that is requested: 4,096 peers, all within one timeout. It costs memory
+/// only while packets wait.
 pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
 // ---- series ------------------------------------------------------------------------------------
 
-/// Series of a scrape, at most, by default: some 400 links with histograms.
+/// Default limit on the series of a scrape: about 400 links with histograms.
 pub const MAX_SERIES_DEFAULT: usize = 10_000;
-/// The fewest that can be asked for: the agent's own are some 140, and a region's zones must have room beside them.
+/// Smallest value of `--max-series`. The agent's own series are about 140, and a region's zones
+/// must fit beside them.
 pub const MAX_SERIES_MIN: usize = 200;
-/// The most: no limit in practice.
+/// Largest value of `--max-series`. In practice it is no limit.
 pub const MAX_SERIES_MAX: usize = 10_000_000;
 
 // ---- HTTP --------------------------------------------------------------------------------------
 
-/// HTTP worker threads, default and most. The number never follows the machine.
+/// Default number of HTTP worker threads. It never depends on the machine.
 pub const HTTP_WORKERS_DEFAULT: usize = 4;
-/// The most HTTP worker threads that can be asked for.
+/// Largest number of HTTP worker threads.
 pub const HTTP_WORKERS_MAX: usize = 64;
-/// Names that `--allow-host` may give: each request of the page and of `/api` is compared with them.
+/// Names that `--allow-host` may give. Each request for the page or `/api` is compared
+/// with all of them.
 pub const ALLOWED_HOSTS_MAX: usize = 64;
 /// Connections that one worker serves.
 pub const CONNECTIONS_PER_WORKER: usize = 16;
-/// Connections that one worker takes beyond those, for `/healthz` and `/readyz` alone: the kubelet must get an answer
-/// while every ordinary place is taken by slow scrapers.
+/// Connections that one worker accepts beyond [`CONNECTIONS_PER_WORKER`], for
+/// `/healthz` and `/readyz` alone. The kubelet must get an answer even if slow scrapers
+/// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
-/// How long a health connection stays at least before it gives way to the next. A kubelet sends its
-/// request when it learns that it is connected: within a millisecond, or one time slice later (3 ms)
-/// on a busy node. In that time it must not be evicted. Longer would help an attacker: the 16 health
-/// places of four workers take 3,200 connections a second, and a full backlog is through in 40 ms.
-/// At 100 ms they would take 160, and the kubelet's connection would be lost among 128 others that
-/// wait in the backlog for 0.8 s of its timeout of 1 s (Kubernetes' default).
+/// Minimum time that a health connection stays before the next one may evict it. A kubelet sends
+/// its request once it learns that it is connected: within a millisecond, or one time slice later
+/// (3 ms) on a busy node. It must not be evicted in that time.
+///
+/// A longer time would help an attacker. The 16 health permits of four workers take 3,200
+/// connections a second, so a full backlog is served in 40 ms. At 100 ms they would take 160 a
+/// second. The kubelet's connection would then wait behind 128 others in the backlog for 0.8 s of
+/// its 1 s timeout (Kubernetes' default).
 pub const HEALTH_STAY_MIN: Duration = Duration::from_millis(5);
-/// File descriptors of a worker besides those of its places: its event loop, the socket that it
-/// listens on, a file of /proc, and a connection that waits for a place.
+/// File descriptors of a worker besides those of its connections: its event loop, its listening
+/// socket, a file of /proc, and a connection that waits for a permit.
 pub const DESCRIPTORS_PER_WORKER: usize = 8;
-/// File descriptors of an ordinary place: the client's connection, and the one to the agent that is
+/// File descriptors of an ordinary connection: the client's, and the one to the agent that is
 /// asked for the client.
 pub const DESCRIPTORS_PER_ORDINARY_PLACE: usize = 2;
-/// File descriptors of all the rest: 3 standard streams, 16 of sockets, timers and signals of the
-/// probe thread, 8 identity requests, 4 rows of a gathering, 4 of discovery; what is left is reserve.
+/// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
+/// of the probe thread, 8 identity requests, 4 reports of a collection, 4 of discovery.
+/// The rest is reserve.
 pub const DESCRIPTORS_RESERVED: usize = 64;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
 /// How long a connection may be idle, or take to send a request's head.
 pub const REQUEST_HEAD_TIME: Duration = Duration::from_secs(5);
-/// How long one response may take to be read by its scraper. Prometheus gives up after 10 s by default.
+/// How long a scraper may take to read one response. Prometheus gives up after 10 s by default.
 pub const RESPONSE_TIME: Duration = Duration::from_secs(30);
-/// Bytes that a response is rendered and sent in at a time: the whole cost of a scrape, for any number of peers.
+/// Bytes in which a response is rendered and sent. This is the whole memory cost of a scrape, for
+/// any number of peers.
 pub const FRAME_BYTES: usize = 6 * 1_024;
-/// Responses that are compressed at once, by all workers together; further ones are sent as they
-/// are. More scrapes than this at the same time are rare, and the memory of all is [`GZIP_BYTES`]
-/// times this.
+/// Responses that are compressed at once, by all workers together. Further responses are
+/// sent uncompressed. More scrapes than this at once are rare. Together they use
+/// [`GZIP_BYTES`] times this.
 pub const COMPRESSED_RESPONSES_MAX: usize = 16;
-/// Memory of one of them, beside its frame: 14,160 bytes of zlib's own (docs/adr/0019), a frame
-/// that is not compressed yet, and what is compressed and not sent yet. Whole pages.
+/// Memory of one compressed response besides its frame, in whole pages. It holds 14,160 bytes
+/// of zlib state (docs/adr/0019), a frame that is not compressed yet, and compressed bytes that
+/// are not sent yet.
 pub const GZIP_BYTES: usize = 24 * 1_024;
-/// Bytes of a complete body from which it is compressed: a smaller one fits one packet anyway.
+/// Smallest complete body that is compressed, in bytes. A smaller one fits one packet anyway.
 pub const COMPRESSED_BODY_BYTES_MIN: usize = 1_024;
-/// Frame buffers that a worker keeps for the next scrape. A frame is rendered only when its socket has room for it, so
-/// that more than one is rarely alive.
+/// Frame buffers that a worker keeps for the next scrape. A frame is rendered only if its socket
+/// has room for it, so more than one is rarely alive.
 pub const SPARE_FRAMES_PER_WORKER: usize = 1;
-/// How long scrapes that overlap share the agent's own metrics as one of them encoded them. Scrapes one after the other
-/// never do.
+/// How long overlapping scrapes share one encoding of the agent's own metrics. Consecutive
+/// scrapes never share it.
 pub const HEAD_SHARED_TIME: Duration = Duration::from_secs(1);
-/// Connections that wait to be accepted, in the kernel.
+/// Connections that wait in the kernel to be accepted.
 pub const LISTEN_BACKLOG: i32 = 128;
-/// What the kernel may hold for a client that does not read; it counts twice this, for its own bookkeeping, and bills it
-/// to the container. A scrape of 1.6 MB over 50 ms of round trip still takes below 3 s.
+/// Bytes that the kernel may hold for a client that does not read. For its own bookkeeping the
+/// kernel counts twice this and charges it to the container. A scrape of 1.6 MB over a round trip
+/// of 50 ms still takes less than 3 s.
 pub const SOCKET_SEND_BYTES: usize = 32 * 1_024;
-/// What the kernel may hold of requests that are not read yet.
+/// Bytes of requests that the kernel may hold before they are read.
 pub const SOCKET_RECEIVE_BYTES: usize = 16 * 1_024;
-/// Bytes that are read from a client at a time: more than any scraper's request.
+/// Bytes that are read from a client at a time. More than any scraper's request.
 pub const READ_BYTES: usize = 2_048;
-/// What is read and forgotten of a request that was refused, so that its sender can read why.
+/// Bytes of a refused request that are read and discarded, so that the client can read the error.
 pub const DRAIN_BYTES_MAX: usize = 64 * 1_024;
-/// How long that may take.
+/// How long discarding a refused request may take.
 pub const DRAIN_TIME: Duration = Duration::from_millis(250);
-/// Pause after accept(2) failed for another reason than the connection itself, such as want of
-/// descriptors or memory.
+/// Pause after accept(2) fails for a reason other than the connection itself, such as too few
+/// descriptors or too little memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a shutdown waits for responses under way: the whole process stops within a second.
+/// How long a shutdown waits for responses in progress. The whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);
-/// Bytes of the mesh page: after it was asked for they are resident until unused parts of the program file are next given
-/// back.
+/// Bytes of the mesh page. After a request they stay resident until unused parts of the program
+/// file are next released.
 pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
-/// Stack of an HTTP worker. Measured after parallel scrapes: 28 KiB in a release build, 68 KiB in a debug build; untouched
-/// pages cost nothing.
+/// Stack of an HTTP worker. After parallel scrapes, 28 KiB were measured in a release build and 68
+/// KiB in a debug build. Untouched pages cost nothing.
 pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 
 // ---- discovery ---------------------------------------------------------------------------------
 
-/// Bytes of one EndpointSlice, or of one watch event. A slice of 1,000 endpoints has some 170 KB.
+/// Bytes of one EndpointSlice, or of one watch event. A slice of 1,000 endpoints has about 170 KB.
 pub const API_BODY_BYTES_MAX: usize = 4 << 20;
-/// Bytes of an error's body that are read, so that its connection can be used again.
+/// Bytes of an error body that are read so that its connection can be reused.
 pub const API_ERROR_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a whole list. Slices have 1 to 2 KB of metadata each, mostly `managedFields`: 4 KB for
-/// as many as are kept; and the first list has their endpoints besides, of 170 to 400 bytes: 1 KB
-/// for as many as there are slots.
+/// Bytes of a whole list. A slice has 1 to 2 KB of metadata, mostly `managedFields`: allow 4 KB for
+/// as many slices as are kept. The first list also has their endpoints, 170 to 400 bytes each:
+/// allow 1 KB for each slot.
 pub const API_LIST_BYTES_MAX: usize = SLICES_MAX * 4_096 + PEER_SLOTS_MAX * 1_024;
 /// Endpoints of one EndpointSlice that are read. The API allows 1,000.
 pub const ENDPOINTS_PER_SLICE_MAX: usize = 1_000;
-/// EndpointSlices of our Service that are kept: 16,384 endpoints in slices that are mostly a quarter full (the controller fills
-/// them to 100 but does not rebalance).
+/// EndpointSlices of our Service that are kept. 16,384 endpoints fit even if the slices are mostly
+/// a quarter full. The controller fills slices to 100 but does not rebalance them.
 pub const SLICES_MAX: usize = 4_096;
-/// Capacity that a read buffer keeps between two watch events; a larger one is given back after its event.
+/// Capacity that a read buffer keeps between two watch events. A larger buffer is
+/// released after its event.
 pub const EVENT_BUFFER_KEPT_BYTES: usize = 8_192;
 /// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
 pub const CLIENT_BUFFER_BYTES: usize = 8_192;
-/// Bytes that a client reads of an answer beside its body: the head with every 1xx before it, the
-/// sizes of chunks, trailers. A head of hyper's largest size, what may be read of the body together
-/// with it, and as much again for 1xx; heads of our own answers have 150 bytes, those of API
-/// servers below 2 KB.
+/// Bytes that a client reads of an answer besides its body: the head with every 1xx response before
+/// it, chunk sizes and trailers. It allows a head of hyper's largest size, body bytes read together
+/// with it, and as much again for 1xx. Heads of our own answers have 150 bytes, those of API
+/// servers less than 2 KB.
 pub const CLIENT_OVERHEAD_BYTES_MAX: usize = 4 * CLIENT_BUFFER_BYTES;
-/// Bytes of a service account file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.
+/// Bytes of a service account file (token, CA bundle, namespace). A bundle of a dozen
+/// roots is 20 KB.
 pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
-/// TCP and TLS set-up with the API server.
+/// Timeout of TCP and TLS set-up with the API server.
 pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
-/// The head of any answer, the whole of a slice, and each pause of a list. API Priority and Fairness may queue a request for a minute.
+/// Timeout of the head of any answer, of a whole slice, and of each pause within a list. API
+/// Priority and Fairness may queue a request for a minute.
 pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
-/// What we ask a watch to last, ± 20 % of jitter so that agents do not come back together. client-go takes 5 to 10 min.
+/// Duration that we request for a watch, ± 20 % of jitter so that agents do not reconnect together.
+/// client-go takes 5 to 10 min.
 pub const WATCH_TIME: Duration = Duration::from_mins(5);
-/// So long before its time a watch's end counts as its time: servers are asked for whole seconds, and begin to count later than we.
+/// A watch that ends at most this long before its duration counts as complete. Servers take whole
+/// seconds and start to count later than we do.
 pub const WATCH_END_SLACK: Duration = Duration::from_secs(1);
-/// What a watch may last beyond what we asked for, before we take its connection for dead.
+/// How long a watch may exceed the requested duration before we treat its connection as dead.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
-/// Back-off after the first failure: a random part of this.
+/// Ceiling of the back-off after the first failure. The wait is a random part of it.
 pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// The longest back-off: a random part of this.
+/// Largest ceiling of the back-off. The wait is a random part of it.
 pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
-/// A watch that has stood for so long has worked, however it ended: something between us and the server may cut what is idle, as
-/// some proxies do after 50 s. A server that ends watches after so long, and takes them again, is asked hardly more often than one
-/// that fails at once: by each agent every 20 s at most, and not every 30 s on average.
+/// A watch that has lasted this long has worked, however it ended. Something between us and the
+/// server may cut idle connections, as some proxies do after 50 s. Suppose a server ends watches
+/// after this time and accepts them again. It gets at most one request per agent every 20 s. A
+/// server that fails at once gets one every 30 s on average, so the difference is small.
 pub const WATCH_STOOD: Duration = Duration::from_secs(20);
-/// The longest `Retry-After` that is honoured.
+/// Longest `Retry-After` that is honoured.
 pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
-/// A slice is not read sooner than this after it has changed: changes that follow each other within it are one reading. A rollout
-/// touches a slice several times a second.
+/// A slice is read at the earliest this long after it changes. Changes within that time need one
+/// reading. A rollout touches a slice several times a second.
 pub const EVENTS_COALESCE: Duration = Duration::from_millis(100);
-/// For each further slice of the Service, a slice that holds peers of ours is read so much later after a change, ± 50 %. With
-/// that and the next two, what 5,000 agents read in a rollout of theirs, of 50 slices that change all the time, is 4,600 slices per
-/// second, doubted ones included (docs/adr/0013).
+/// Delay of reading a changed slice that holds our peers, ± 50 %, for each further slice of the
+/// Service. Together with the next two limits, 5,000 agents read 4,600 slices per second during
+/// their own rollout. That count assumes 50 slices that change all the time, and includes doubted
+/// slices (docs/adr/0013).
 pub const READ_SPACING: Duration = Duration::from_millis(800);
-/// The middle of that pause at most, so that its end is a minute: what a list may lag behind where nobody doubts it.
+/// Upper bound of the middle of the delay by [`READ_SPACING`], so that the longest delay is a
+/// minute. An undoubted list may be behind by that much.
 pub const READ_PAUSE_MIDDLE_MAX: Duration = Duration::from_secs(40);
-/// A slice that holds none of ours is read so many times later: it matters for who joins and leaves the mesh.
+/// Factor by which a slice with none of our peers is read later. It only matters for nodes that
+/// join or leave the mesh.
 pub const READ_OTHERS_FACTOR: u32 = 4;
-/// So long after its first list an agent that is not listed there itself, and so does not know its zone, reads all slices as soon
-/// as those of its peers: the longest pause twice, for its own may have been read just before. Who is no endpoint of the
-/// Service looks no longer than that.
+/// An agent that is not in its own first list does not know its zone. For this long after that
+/// list, it reads all slices as soon as those with its peers. This is twice the longest delay,
+/// because its own slice may have been read just before. An agent that is no endpoint of the
+/// Service stops searching then.
 pub const OWN_SEARCH_TIME: Duration = Duration::from_mins(2);
-/// A slice that is not read so long after it was due leaves the list unconfirmed, so that its age rises.
+/// A slice that is still unread this long after it was due leaves the list unconfirmed, so that the
+/// list's age rises.
 pub const READ_OVERDUE: Duration = Duration::from_secs(30);
-/// How long the connection for reading slices stays open unused: a rollout needs it every second, a quiet cluster never, and it
-/// costs 35 to 50 KB.
+/// How long the connection for reading slices stays open unused. A rollout needs it every second, a
+/// quiet cluster never. It costs 35 to 50 KB.
 pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
-/// A host that has acknowledged nothing of a reading for so long is dead, and the next reading makes a connection anew, perhaps to
-/// another. One that is alive acknowledges in milliseconds, however slow its server is; some five packets in a row must be lost. Longer
-/// would be more losses of peers that are rolled meanwhile.
+/// A host that has acknowledged nothing of a request for this long is dead. The next reading opens
+/// a new connection, perhaps to another host. A live host acknowledges in milliseconds, however
+/// slow its server is, so about five consecutive packets must be lost. A longer time would mean
+/// more losses of peers that are rolled in it.
 pub const READ_LINK_DEAD: Duration = Duration::from_secs(5);
-/// Readings of doubted slices are spread over so much for each further slice …
+/// Readings of doubted slices are spread over this much for each further slice.
 pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
-/// … and this at most: little beside the time that the asker waits.
+/// Upper bound of the spread by [`DOUBT_SPACING`]. It is short compared with the time that
+/// a question may wait.
 pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// After a failure an agent waits, beside its back-off, a random part of this for each further slice: 5,000 agents that an API
-/// server has sent away come back over 10 s, not over one …
+/// After a failure, an agent waits for its back-off and a random part of this for each further
+/// slice. 5,000 agents that an API server has turned away return over 10 s, not over one.
 pub const RETURN_SPACING: Duration = Duration::from_millis(200);
-/// … and of this at most. The second look at an empty list is spread over as much.
+/// Upper bound of the wait by [`RETURN_SPACING`]. The second look at an empty list is
+/// spread over as much.
 pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A watch that brings nothing for so long is given up, and what there is compared anew. A bookmark comes about once a minute,
-/// where anything changes in the cluster; after a restore of etcd to an older version, a watch from a newer one brings nothing
-/// for ever.
+/// A watch that delivers nothing for this long is ended, and the state is compared with a new list.
+/// A bookmark comes about once a minute if anything changes in the cluster. After etcd is restored
+/// to an older version, a watch from a newer version delivers nothing for ever.
 pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
-/// How often events confirm the list at most: in a rollout they come by the dozen.
+/// Minimum time between two confirmations of the list by events. In a rollout, events
+/// come by the dozen.
 pub const LIST_CONFIRM_TIME: Duration = Duration::from_secs(1);
-/// Between the first look at an empty list and the second, which makes it true; at least.
+/// Minimum time between the first look at an empty list and the second, which confirms it.
 pub const SECOND_LOOK: Duration = Duration::from_secs(5);
-/// A DNS name is not resolved more often, whatever its TTL: CoreDNS answers with 5 s, and every node asks.
+/// Shortest time between two look-ups of a DNS name, whatever its TTL. CoreDNS answers with 5 s,
+/// and every node asks.
 pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
-/// Nor less often: a pod that has gone would be probed for longer than this and count as loss.
+/// Longest time between two look-ups of a DNS name. A deleted pod is probed for up to this time,
+/// and its losses count.
 pub const DNS_REFRESH_MAX: Duration = Duration::from_secs(30);
-/// One look-up of all candidate names and both families.
+/// Timeout of one look-up of all candidate names and both families.
 pub const DNS_LOOKUP_TIME: Duration = Duration::from_secs(15);
-/// Identity requests under way at once.
+/// Identity requests in progress at once.
 pub const IDENTITY_REQUESTS_MAX: usize = 8;
-/// One identity request. Also how long a first list waits for the names of its peers.
+/// Timeout of one identity request. A first list waits as long for the names of its peers.
 pub const IDENTITY_TIME: Duration = Duration::from_secs(2);
-/// Bytes of an identity: two names of 253 bytes and the node's addresses; fields may be added.
+/// Bytes of an identity: two names of 253 bytes and the node's addresses. Fields
+/// may be added later.
 pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
-/// How often a peer that has given its name is asked again, ± 50 %: an address may move to another node.
+/// Time until a peer that has given its name is asked again, ± 50 %. An address may
+/// move to another node.
 pub const IDENTITY_REFRESH: Duration = Duration::from_mins(10);
-/// How long after a failed identity request the next, ± 50 %.
+/// Time from a failed identity request to the next, ± 50 %.
 pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
-/// Node addresses of one identity that are looked at: two families on a few networks.
+/// Node addresses of one identity that are used: two families on a few networks.
 pub const NODE_ADDRESSES_MAX: usize = 8;
-/// How long the node addresses of a peer are kept that has left the list. A pod that is replaced is away for less, its image's
-/// pull included; a machine that is made anew under its old name, perhaps at another address, is away for longer.
+/// How long the node addresses of a peer that has left the list are kept. A replaced pod is absent
+/// for less time, image pull included. A machine that is recreated under its old name, perhaps at
+/// another address, is absent for longer.
 pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
-/// Questions of node addresses that wait for the answer on their pods; the oldest gives way. Two families of the peers that
-/// are probed by default.
+/// Questions about node addresses that wait for the answer on their pods. A new question replaces
+/// the oldest. This is two families of the peers that are probed by default, and some more.
 pub const NODE_DOUBTS_MAX: usize = 64;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
 // ---- the kernel's files ------------------------------------------------------------------------
 
-/// Bytes of a line of /proc or of a cgroup that are looked at; the longest that matters (`Icmp:` of /proc/net/snmp) has
-/// 400. It stands on the stack, once per reading thread.
+/// Bytes of a line of /proc or of a cgroup file that are used. The longest one that matters
+/// (`Icmp:` of /proc/net/snmp) has 400. The buffer is on the stack, once per reading thread.
 pub const PROC_LINE_BYTES_MAX: usize = 1_024;
-/// Bytes of such a file. Mountinfo of a node with a thousand pods has 2 MB.
+/// Bytes of a file of /proc or of a cgroup. Mountinfo of a node with a thousand pods has 2 MB.
 pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
 
 // ---- footprint ---------------------------------------------------------------------------------
 
-/// The largest process id: PID_MAX_LIMIT of a 64-bit kernel.
+/// Largest process id: PID_MAX_LIMIT of a 64-bit kernel.
 pub const PID_MAX: u64 = 4_194_304;
-/// Program headers of a file that are looked at. Linkers write 8 to 14.
+/// Program headers of a file that are read. Linkers write 8 to 14.
 pub const FOOTPRINT_HEADERS_MAX: usize = 64;
-/// Loaded segments of a file that are told apart; a linker writes 4 or 5 by itself, our own script 10. A file with more
-/// counts by its permissions.
+/// Loaded segments of a file that are distinguished. A linker writes 4 or 5 by itself, and 10 with
+/// our own script. If a file has more, its mappings are classified by permissions.
 pub const FOOTPRINT_SEGMENTS_MAX: usize = 16;
-/// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a mapping's head.
+/// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a
+/// mapping's head.
 pub const FOOTPRINT_READ_BYTES: usize = 16 * 1_024;
-/// The same in the agent, where they stand on a worker's stack: its own paths are short.
+/// Bytes that the agent reads at a time. The buffer is on a worker's stack, and the agent's
+/// own paths are short.
 pub const FOOTPRINT_OWN_READ_BYTES: usize = 3 * 1_024;
 /// Bytes of a path that are kept in the agent.
 pub const FOOTPRINT_OWN_PATH_BYTES: usize = 512;
-/// Threads that share the work where thousands of processes are read: the kernel's walk of their page tables takes most of
-/// the time, and goes on side by side.
+/// Threads that share the work when thousands of processes are read. Most of the time is the
+/// kernel's walk of their page tables, which runs in parallel.
 pub const FOOTPRINT_THREADS_MAX: usize = 8;
-/// Processes that are worth a thread.
+/// Processes that justify one more thread.
 pub const FOOTPRINT_PROCESSES_PER_THREAD: usize = 64;
-/// Processes that could not be read and are named; the rest is counted.
+/// Unreadable processes that are listed by name. The rest is counted.
 pub const FOOTPRINT_UNREADABLE_NAMED_MAX: usize = 8;
-/// How long the agent's resident memory stands before `smaps_rollup` is read again: 0.1 ms of kernel time each.
+/// How long a value of the agent's resident memory is reused before `smaps_rollup` is read again. A
+/// reading costs 0.1 ms of kernel time.
 pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
-/// How long its memory by category stands: a reading is of 30 KB of text, and brings back pages of code that runs for
-/// nothing else.
+/// How long the agent's memory by category is reused. A reading parses 30 KB of text, and makes
+/// code resident that nothing else runs.
 pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 
 // ---- fleet and doctor --------------------------------------------------------------------------
 
-/// Canaries that are asked: the largest supported Kubernetes cluster.
+/// Agents that are asked: the largest supported Kubernetes cluster.
 pub const CANARIES_MAX: usize = 5_000;
-/// Of them at once. Each keeps a row in memory until it is read: 1.3 MB of one that watches 5,000 peers.
+/// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
+/// with 5,000 peers.
 pub const CANARIES_AT_ONCE: usize = 8;
-/// One canary, its name's look-up included: a row of 5,000 peers takes it some 50 ms to render.
+/// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
+/// in about 50 ms.
 pub const CANARY_TIME: Duration = Duration::from_secs(10);
-/// Bytes of one row, `/api/v1/peers`: 16,384 peers with names of usual length.
+/// Bytes of one report, `/api/v1/peers`: 16,384 peers with names of usual length.
 pub const ROW_BYTES_MAX: usize = 8 << 20;
-/// Bytes that are read of `/metrics` before its first series of a peer: the canary's own take 8 KB.
+/// Bytes of `/metrics` that are read before its first series of a peer. The agent's own
+/// series take 8 KB.
 pub const OWN_SAMPLES_BYTES_MAX: usize = 256 << 10;
-/// Bytes of one of its lines: a frame, in which every sample and every help text fits.
+/// Bytes of one line of `/metrics`: a frame, in which every sample and every help text fits.
 pub const SAMPLE_BYTES_MAX: usize = FRAME_BYTES;
-/// One mesh, which a canary gathers from all others first, and which may have to wait for another's gathering.
+/// Timeout of one mesh. The agent that is asked first collects it from all others, and may have to
+/// wait for another collection.
 pub const MESH_TIME: Duration = Duration::from_mins(1);
-/// Bytes of one mesh: 300 rows that name 5,000 peers each, of 300 bytes.
+/// Bytes of one mesh: 300 reports that name 5,000 peers each, at 300 bytes.
 pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
-/// Nodes without a row that are read, of all meshes together: twice the largest supported Kubernetes
-/// cluster.
+/// Nodes without a report that are read, of all meshes together: twice the
+/// largest supported Kubernetes cluster.
 pub const MISSING_MAX: usize = 10_000;
-/// Nodes and reports that `doctor --rows` judges at most: ten times the largest supported Kubernetes
-/// cluster, and fewer than the numbers that a cell has for them.
+/// Nodes and reports that `doctor --rows` judges at most. This is ten times the largest supported
+/// Kubernetes cluster, and less than the node numbers that a cell can hold.
 pub const ROWS_NODES_MAX: usize = 50_000;
-/// Bytes that `doctor --rows` keeps of a mesh: 5,000 nodes that each probe all others take 200 MB.
+/// Bytes that `doctor --rows` keeps of a mesh. 5,000 nodes that each probe all others take 200 MB.
 pub const ROWS_MESH_BYTES_MAX: usize = 512 << 20;
-/// Bytes that `doctor --rows` reads at most: the reports of those 5,000 nodes have 7.5 GB. A line may
-/// have [`ROW_BYTES_MAX`], a document that is not in lines [`MESH_DOCUMENT_BYTES_MAX`].
+/// Bytes that `doctor --rows` reads at most. The reports of those 5,000 nodes have 7.5 GB. A line
+/// may have [`ROW_BYTES_MAX`], and a document that is not in lines [`MESH_DOCUMENT_BYTES_MAX`].
 pub const ROWS_BYTES_MAX: u64 = 16 << 30;
 /// Lines without a report that `doctor --rows` names. It counts the others.
 pub const ROWS_UNREAD_NAMED_MAX: usize = 16;
-/// How soon `doctor --watch` sees that the reader of its output has gone.
+/// How soon `doctor --watch` notices that the reader of its output has gone.
 pub const WATCH_READER_TIME: Duration = Duration::from_secs(1);
-/// How often `--watch` may look: a look reads 30 KB from each canary of a hundred.
+/// Shortest interval of `--watch`. Each update reads 30 KB from each of a hundred agents.
 pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 // ---- the mesh ----------------------------------------------------------------------------------
 
-/// Rows of a mesh that are gathered and judged; the rest is counted.
+/// Reports of a mesh that are collected and judged. The rest is counted.
 pub const MESH_ROWS_MAX: usize = 300;
-/// Nodes of a mesh that are told apart: those of the largest supported Kubernetes cluster, which 300 rows may speak of.
+/// Nodes of a mesh that are distinguished: the largest supported Kubernetes cluster, which
+/// 300 reports may name.
 pub const MESH_NODES_MAX: usize = 5_000;
-/// Zones of a mesh that are told apart; further ones count as `unknown`. Regions have 3 to 6, and verdicts keep 320
-/// bytes of sums for each two of them.
+/// Zones of a mesh that are distinguished. Further ones count as `unknown`. Regions have 3 to 6.
+/// Verdicts keep 320 bytes of sums for each pair of zones.
 pub const MESH_ZONES_MAX: usize = 17;
 /// Failure domains that `--domains-file` may name: as many as fit a byte, with values to spare.
 /// Verdicts keep 72 bytes of sums for each.
 pub const DOMAINS_MAX: usize = 250;
-/// Bytes of a domains file: what a ConfigMap holds at most.
+/// Bytes of a domains file: the most that a ConfigMap holds.
 pub const DOMAINS_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Its lines with a domain: one for each node of twice the largest supported Kubernetes cluster.
+/// Lines of a domains file that name a domain: one for each node of twice the
+/// largest supported Kubernetes cluster.
 pub const DOMAIN_LINES_MAX: usize = 10_000;
-/// Those of them with a wildcard, two for each domain. They are compared with a node's name one
-/// after the other; plain names are looked up.
+/// Lines of a domains file with a wildcard: two for each domain. They are compared with a node's
+/// name one after the other. Plain names are looked up.
 pub const DOMAIN_PATTERNS_MAX: usize = 500;
-/// Bytes that are kept of a mesh and taken to judge it: a gathering may peak at 1 MB, and 300 nodes that each probe all
-/// others take 780 KB, of which their cells are 718.
+/// Bytes that are kept of a mesh and used to judge it. A collection may peak at 1 MB. 300 nodes
+/// that each probe all others take 780 KB, of which their cells take 718 KB.
 pub const MESH_BYTES_MAX: usize = 900_000;
-/// Bytes that judging takes for each node, counted into those above.
+/// Bytes that judging takes for each node. They count towards [`MESH_BYTES_MAX`].
 pub const MESH_JUDGED_BYTES_PER_NODE: usize = 72;
-/// From which age on a canary's list of peers is told to be old: above [`WATCH_SILENCE`], after which a list is confirmed anew also
-/// where nothing in the cluster changes.
+/// Age from which an agent's list of peers is reported as old. It is above [`WATCH_SILENCE`], after
+/// which a list is confirmed even if nothing in the cluster changes.
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
-/// Bytes that are kept of why a row is missing.
+/// Bytes that are kept of the reason for a missing report.
 pub const MESH_ERROR_BYTES_MAX: usize = 80;
-/// Culprits that are looked for, the strongest first, among losses and among round trips each: judging takes a walk over
-/// all cells for each.
+/// Causes that are searched for, strongest first, among losses and among round-trip times
+/// separately. Each takes a walk over all cells.
 pub const MESH_CULPRITS_MAX: usize = 24;
-/// Verdicts that are given, the gravest first.
+/// Verdicts that are reported, gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;
-/// Nodes being removed that are listed by name beside the verdicts; the rest is counted. As many as
-/// reports are collected, so that names of 253 bytes take at most 76 KB.
+/// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
+/// the number of reports, so that names of 253 bytes take at most 76 KB.
 pub const MESH_LEAVING_MAX: usize = MESH_ROWS_MAX;
-/// Bytes of one object of a row: two names of 253 bytes, each escaped to six times its length, and the figures.
+/// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
+/// length, and the figures.
 pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
-/// Rows that are asked for at once: the next are under way while one is passed on. Each holds a connection of some 35 KB.
+/// Reports that are requested at once. The next ones load while one is passed on. Each holds a
+/// connection of about 35 KB.
 pub const ROW_REQUESTS_MAX: usize = 4;
-/// How long a canary may take to begin its row, and to go on with it. It answers from memory.
+/// How long an agent may take to begin its report, and to continue it. It answers from memory.
 pub const ROW_TIME: Duration = Duration::from_secs(2);
-/// How long the whole of a row may take, once it has begun: rows come one after the other, and one that trickles must not
-/// take the time of all others.
+/// How long a whole report may take once it has begun. Reports are read one after the other, so a
+/// slow one must not use up the time of all others.
 pub const ROW_WHOLE_TIME: Duration = Duration::from_secs(5);
-/// How long a gathering may take: 300 rows take about a second, dead canaries 2 s for four of them.
+/// How long a collection may take. 300 reports take about a second. Dead agents take 2 s
+/// for four of them.
 pub const GATHERING_TIME: Duration = Duration::from_secs(20);
-/// How long a request waits for the gathering before it.
+/// How long a request waits for the collection before it.
 pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
-/// How long the reader of a mesh document may keep its collection from going on, in all; then the
-/// document is broken off. Shorter than [`GATHERING_WAIT`], so that requests that wait behind it are
-/// answered. 300 rows of 299 peers are 27 MB: a reader needs 5 MB/s.
+/// How long the reader of a mesh document may block its collection in total. Then the document is
+/// cut off. This is shorter than [`GATHERING_WAIT`], so that waiting requests are answered. 300
+/// reports of 299 peers are 27 MB, so a reader needs 5 MB/s.
 pub const MESH_READER_TIME: Duration = Duration::from_secs(5);
-/// After a collection, the next begins so many times later than the first one worked. A client that
-/// asks without end takes a tenth of a CPU for the rows that this agent reads and judges.
+/// The pause after a collection is this many times as long as the collection worked. A client that
+/// asks without end takes a tenth of a CPU for the reports that this agent reads and judges.
 pub const GATHERING_PAUSE_FACTOR: u32 = 9;
-/// That pause at most, so that a request that waits [`GATHERING_WAIT`] has its turn.
+/// Upper bound of the pause by [`GATHERING_PAUSE_FACTOR`], so that a request that waits
+/// [`GATHERING_WAIT`] gets its turn.
 pub const GATHERING_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Requests that wait for a gathering; more are refused.
+/// Requests that wait for a collection. More are refused.
 pub const GATHERING_WAITERS_MAX: usize = 8;
-/// How long verdicts stand before they are judged anew.
+/// How long verdicts are reused before they are computed again.
 pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
-/// Bytes of a peer's last hour: two series of 60 steps of three figures.
+/// Bytes of a peer's last hour: two series of 60 steps with three figures each.
 pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
 
 // ---- demo --------------------------------------------------------------------------------------
 
-/// Canaries of one demo: each is a process.
+/// Agents of one demo. Each is a process.
 pub const DEMO_NODES_MAX: u64 = 50;
 
 // ---- ping --------------------------------------------------------------------------------------
 
 /// Targets of one ping: the largest supported Kubernetes cluster.
 pub const PING_TARGETS_MAX: usize = 5_000;
-/// The most probes per target that can be asked for.
+/// Largest number of probes per target.
 pub const PING_COUNT_MAX: u64 = 1_000_000_000;
-/// Round-trip times of a target that are kept as they are, 8 bytes each; beyond, they are counted in cells.
+/// Exact round-trip times kept per target, 8 bytes each. Further ones are counted in cells.
 pub const PING_EXACT_RTTS: usize = 1_024;
-/// Bytes of output that wait for a slow reader; with more than that no further probe is sent.
+/// Bytes of output that wait for a slow reader. Beyond that, no further probe is sent.
 pub const PING_OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Bytes written at a time: PIPE_BUF, which a pipe that is ready for writing takes without blocking (pipe(7)).
+/// Bytes written at a time: PIPE_BUF, which a pipe that is ready for writing accepts without
+/// blocking (pipe(7)).
 pub const PING_WRITE_BYTES: usize = 4_096;
-/// How soon output that did not fit is tried again.
+/// Delay until output that did not fit is written again.
 pub const PING_OUTPUT_RETRY: Duration = Duration::from_millis(10);
-/// How long the end waits for a reader that takes nothing.
+/// How long the end of a ping waits for a reader that accepts nothing.
 pub const PING_OUTPUT_TIME: Duration = Duration::from_millis(800);
 
 // ---- allocators --------------------------------------------------------------------------------
 
-/// jemalloc arenas that can be asked for at build time: its own default, four per processor, on 256 processors.
+/// Largest number of jemalloc arenas at build time: its own default, four per CPU, on 256 CPUs.
 pub const NARENAS_MAX: u32 = 1_024;
-/// How often glibc's books are compared before it is held not to be ours: they are the whole process's, and other
-/// threads free memory meanwhile.
+/// How often glibc's counts are compared before the allocator is taken not to be ours. The counts
+/// cover the whole process, and other threads free memory at the same time.
 pub const MALLOC_TRIALS_MAX: u32 = 64;
-/// Heap profiles that one run writes beside its last: each is a file.
+/// Heap profiles that one run writes besides its last. Each is a file.
 pub const HEAP_PROFILES_MAX: u32 = 1_000;
-/// Allocations that the leak finder follows at once, at 40 bytes of its own each, and 400 more with a call stack. An agent
-/// has a thousand, a test's wire half a million. More are reported as such.
+/// Allocations that the leak finder follows at once, at 40 bytes each, and 400 more with a
+/// call stack. An agent has a thousand, a test's wire half a million. Further allocations
+/// are reported as such.
 pub const LEAK_LIVE_MAX: usize = 1 << 20;
-/// Frames that it keeps of a call stack. A debug build has some 20 of its own and of the standard library's before ours.
+/// Frames that the leak finder keeps of a call stack. A debug build has about 20 of the finder and
+/// of the standard library before ours.
 pub const LEAK_STACK_FRAMES: usize = 48;
-/// Call sites that it names, the largest first.
+/// Call sites that the leak finder names, largest first.
 pub const LEAK_LINES_MAX: usize = 40;
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);

@@ -1,19 +1,20 @@
-//! What the program says of itself: records of the `log` crate, written to standard error by env_logger.
+//! The log of the program: records of the `log` crate, written to standard error by env_logger.
 
 use log::LevelFilter;
 
-/// Records up to `level` are written from now on. The first call in a process counts.
+/// Starts to write records up to `level`. Only the first call in a process has an effect.
 pub fn start(level: LevelFilter) {
     let logger = env_logger::Builder::new().filter_level(level).build();
     #[cfg(feature = "leak-finder")]
     let logger = unfollowed::Unfollowed(logger);
-    // Refused where there is one already: a test's.
+    // This fails if a test has already set a logger.
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(level);
     }
 }
 
-/// env_logger keeps a buffer for each thread that has ever logged, as large as its longest line: no leak.
+/// env_logger keeps a buffer for each thread that has ever logged, as large as its longest line.
+/// That is no leak.
 #[cfg(feature = "leak-finder")]
 mod unfollowed {
     use crate::allocator::finder;

@@ -1,4 +1,4 @@
-//! The plain binary. (The other `main` is c-shim/main.c.)
+//! The plain binary. The other `main` is c-shim/main.c.
 
 use std::process::ExitCode;
 

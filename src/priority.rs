@@ -1,17 +1,20 @@
-//! Who gets a processor first: the probe thread, which needs one for a moment and at once, then whoever serves HTTP.
+//! Decides which threads get a CPU first. The probe thread comes first, because it needs one
+//! briefly and at once. The threads that serve HTTP come next.
 //!
-//! Without any privilege: a thread may always ask for shorter slices, and for less than its share. Where the kernel does
-//! not grant it (a seccomp profile, a sandbox), nothing is lost but the favour.
+//! This needs no privilege: a thread may always request shorter slices, and less than its share. If
+//! the kernel refuses (a seccomp profile, a sandbox), only this advantage is lost.
 #![expect(unsafe_code, reason = "sched_setattr(2) and getpriority(2) have no safe wrapper in std")]
 
-/// The shortest slice that the kernel grants. It looks at it when a thread wakes: who asks for little is served soon.
+/// The shortest slice that the kernel grants. The kernel considers it when a thread wakes: a thread
+/// that requests little CPU time gets it soon.
 const PROBE_SLICE_NS: u64 = 100_000;
-/// A third of the weight of the probe thread, and of any other process at its default.
+/// The nice value of HTTP threads. It gives a third of the weight of the probe thread, and of any
+/// other process at its default.
 const HTTP_NICE: libc::c_int = 5;
-/// The least that can be asked for.
+/// The highest nice value, which gives the least weight.
 const NICE_MAX: libc::c_int = 19;
 
-/// `struct sched_attr` of linux/sched/types.h, first version; the libc crate lacks it for musl.
+/// `struct sched_attr` of linux/sched/types.h, first version. The libc crate lacks it for musl.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -25,19 +28,22 @@ struct Attributes {
     period: u64,
 }
 
-/// The calling thread probes: it asks for short slices, which Linux takes into account from 6.12 on (EEVDF).
+/// Marks the calling thread as the probe thread. It requests short slices, which Linux considers
+/// from 6.12 on (EEVDF).
 pub fn of_probes() {
     ask(nice(), PROBE_SLICE_NS);
 }
 
-/// The calling thread serves HTTP: a scrape of thousands of peers is work for milliseconds, and may wait for a probe.
-/// Takes back what the thread that made it had asked for.
+/// Marks the calling thread as one that serves HTTP. A scrape of thousands of peers
+/// takes milliseconds, and may wait for a probe. Resets the slice that was inherited
+/// from the creating thread.
 pub fn of_http() {
     const DEFAULT_SLICE: u64 = 0;
     ask((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
 }
 
-/// Of the calling thread: on Linux these calls concern threads (setpriority(2), C library/kernel differences).
+/// The nice value of the calling thread: on Linux these calls concern threads (setpriority(2), C
+/// library/kernel differences).
 fn nice() -> libc::c_int {
     // SAFETY: takes no pointer; an error gives -1, a valid answer too.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }

@@ -1,8 +1,10 @@
-//! Reads the kernel's text files a line at a time, through one buffer on the stack, or one that is lent ([`Lines`]).
+//! Reads the kernel's text files line by line, through one buffer on the stack or one that the
+//! caller lends ([`Lines`]).
 //!
-//! `fs::read_to_string` would do, but it allocates: on the probe thread, where nothing may, and at every scrape, where
-//! each worker would keep what the longest file took. A line longer than the buffer is cut, and what is not UTF-8 is
-//! left out: no line that anybody here looks for is either.
+//! `fs::read_to_string` was rejected because it allocates. The probe thread must not allocate. At
+//! every scrape, each worker would keep as much memory as the longest file took. A line longer than
+//! the buffer is cut, and bytes that are not UTF-8 are left out. No line that is needed here has
+//! either property.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,26 +14,26 @@ use std::path::Path;
 
 use crate::limits::{PROC_FILE_BYTES_MAX, PROC_LINE_BYTES_MAX};
 
-/// Calls `line` with each line of the file at `path`, without its end, until it breaks.
+/// Calls `line` with each line of the file at `path`, without its newline, until it breaks.
 ///
 /// # Errors
-/// What the system says of opening or reading it.
+/// The system's error from opening or reading the file.
 pub fn each_line(path: impl AsRef<Path>, mut line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
     lines_of(&mut File::open(path)?.take(PROC_FILE_BYTES_MAX), &mut line)
 }
 
-/// What `find` makes of the first line of the file that it makes anything of.
+/// Returns the first result of `find` over the lines of the file.
 pub fn find<T>(path: impl AsRef<Path>, mut find: impl FnMut(&str) -> Option<T>) -> Option<T> {
     let mut found = None;
     let look = |line: &str| {
         found = find(line);
         if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    // A file that is not there tells nothing.
+    // A file that does not exist gives no result.
     each_line(path, look).ok().and(found)
 }
 
-/// The number behind `name` in a line of `name value`, as most of these files have them.
+/// Returns the number after `name` in a line of `name value`, the form of most of these files.
 pub fn number<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
     line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()
 }
@@ -47,7 +49,7 @@ pub(crate) fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> Contro
     Ok(())
 }
 
-/// A line cut within a character is told up to it.
+/// Returns a line as text. If it was cut within a character, it ends before that character.
 fn text(bytes: &[u8]) -> &str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -55,30 +57,33 @@ fn text(bytes: &[u8]) -> &str {
     }
 }
 
-/// The lines of a file, through a buffer that is lent: one that is longer than it is cut.
+/// The lines of a file, read through a buffer that the caller lends. A line longer than
+/// the buffer is cut.
 pub struct Lines<'a, E> {
     file: &'a mut dyn Read,
     buffer: &'a mut [u8],
     /// Finds the end of the first line, if it is there.
     end: E,
-    /// What is read but not told lies from here …
+    /// The start of the bytes that are read but not returned yet.
     begin: usize,
-    /// … to here.
+    /// The end of the bytes that are read but not returned yet.
     filled: usize,
-    /// Behind a line that was cut: what follows up to its end is left out.
+    /// Whether the rest of a cut line is being skipped.
     cutting: bool,
 }
 
 impl<'a, E: Fn(&[u8]) -> Option<usize>> Lines<'a, E> {
-    /// From the front of `file`. `end` is [`end_of_line`], or knows a quicker way in this file.
+    /// Starts at the beginning of `file`. `end` is [`end_of_line`], or a faster
+    /// function for this file.
     pub const fn new(file: &'a mut dyn Read, buffer: &'a mut [u8], end: E) -> Self {
         Self { file, buffer, end, begin: 0, filled: 0, cutting: false }
     }
 
-    /// The next line without its end, or what the file has behind its last one; none at the end of the file.
+    /// Returns the next line without its newline. The last line may lack a newline. Returns none at
+    /// the end of the file.
     ///
     /// # Errors
-    /// What reading says.
+    /// The error of reading.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
             while let Some(length) = (self.end)(&self.buffer[self.begin..self.filled]) {
@@ -109,7 +114,7 @@ impl<'a, E: Fn(&[u8]) -> Option<usize>> Lines<'a, E> {
     }
 }
 
-/// Up to the end of the first line, if it is there.
+/// Returns the length of the first line, if its end is there.
 pub fn end_of_line(text: &[u8]) -> Option<usize> {
     text.iter().position(|&byte| byte == b'\n')
 }
@@ -118,7 +123,7 @@ pub fn end_of_line(text: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Gives `step` bytes at a time.
+    /// A reader that returns `step` bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -1,5 +1,5 @@
-//! The agent's heap profile, where it is asked for (`--heap-profile FILE`): to `FILE.1`, `FILE.2`, … at each SIGUSR2, and to
-//! `FILE` when the agent is asked to end, while everything is still there.
+//! The agent's heap profile, if it is requested (`--heap-profile FILE`). Each SIGUSR2 writes to
+//! `FILE.1`, `FILE.2`, …. The stop writes to `FILE`, while all memory is still allocated.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,34 +8,35 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::allocator::{HeapProfile, ProfileError};
 
-/// A profile, and the signal that has it written; or none.
+/// A profile and the signal that writes it, or none.
 #[derive(Debug)]
 pub struct Profiling(Option<(HeapProfile, Signal)>);
 
-/// Why it does not start.
+/// The reason why profiling does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfilingError {
-    /// jemalloc refuses.
+    /// jemalloc refused to start the profile.
     #[error("cannot start --heap-profile: {0}")]
     Profile(#[from] ProfileError),
-    /// The kernel refuses.
+    /// The kernel refused the signal handler.
     #[error("cannot handle SIGUSR2: {0}")]
     Signal(#[from] io::Error),
 }
 
 impl Profiling {
-    /// From now on, if a file is given. Must be called within a tokio runtime.
+    /// Starts profiling if a file is given. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`ProfilingError`].
     pub fn start(file: Option<PathBuf>) -> Result<Self, ProfilingError> {
-        // Elsewhere the command line has refused the flag, and all this is compiled away.
+        // In other builds the command line has refused the flag, and this code is removed by the
+        // compiler.
         let Some(file) = file.filter(|_| HeapProfile::AVAILABLE) else { return Ok(Self(None)) };
         let asked = signal(SignalKind::user_defined2())?;
         Ok(Self(Some((HeapProfile::start(file)?, asked))))
     }
 
-    /// Waits for SIGUSR2, for ever without a profile. Cancel-safe.
+    /// Waits for SIGUSR2. Without a profile it waits forever. Cancel-safe.
     pub async fn asked(&mut self) {
         match &mut self.0 {
             Some((_, asked)) => drop(asked.recv().await),
@@ -43,7 +44,7 @@ impl Profiling {
         }
     }
 
-    /// Writes a numbered profile.
+    /// Writes a numbered profile, and logs its name.
     pub fn write_numbered(&mut self) {
         if let Some((profile, _)) = &mut self.0 {
             match profile.write_numbered() {
@@ -53,7 +54,7 @@ impl Profiling {
         }
     }
 
-    /// Writes the last profile.
+    /// Writes the last profile, and logs its name.
     pub fn write_last(&self) {
         if let Some((profile, _)) = &self.0 {
             match profile.write_last() {

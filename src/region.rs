@@ -1,13 +1,15 @@
-//! Memory that is planned once, touched as it is used, and given back when it is not.
+//! Memory that is planned once, touched as it is used, and released when it is unused.
 //!
-//! What is kept per peer lives in mappings of its own, as large as its limit from the start, and not in the heap: a page
-//! becomes resident when it is first written, and goes back to the system as soon as nobody is on it any more. What the
-//! resident set is after 5,000 peers have become ten must not depend on how a malloc keeps what was freed: musl's keeps
-//! groups of large blocks, glibc's the heap below its last block, mimalloc's whole segments of what was never written.
+//! The data of peers is in separate mappings rather than in the heap. A mapping is as large as its
+//! limit from the start. A page becomes resident when it is first written, and returns to the
+//! system as soon as none of its elements is used. The resident set after 5,000 peers have become
+//! ten must not depend on how a malloc keeps freed memory. musl's keeps groups of large blocks,
+//! glibc's the heap below its last block, mimalloc's whole segments of memory that was never
+//! written.
 //!
-//! The price is half a page per table on average, which a heap would give to others.
+//! The price is half a page per table on average, which a heap would use for other data.
 //!
-//! Both types own their mapping alone, and unmap it when they are dropped.
+//! Both types are the only owner of their mapping, and unmap it on drop.
 #![expect(unsafe_code, reason = "mmap(2), madvise(2) and memory that they hand out have no safe wrapper in std")]
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -15,16 +17,16 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 
-/// Types of which zero bytes are a value.
+/// Types for which zero bytes are a valid value.
 ///
 /// # Safety
 /// All bytes zero must be a valid value.
 pub unsafe trait Zero {}
 
-/// Types that may become zero bytes while others read them.
+/// Types that may become zero bytes while other threads read them.
 ///
 /// # Safety
-/// Made of atomic integers alone.
+/// The type consists only of atomic integers.
 pub unsafe trait Atomic: Zero + Sync {}
 
 /// Room for a number of `T`, as a mapping.
@@ -39,16 +41,16 @@ unsafe impl<T: Send> Send for Mapping<T> {}
 unsafe impl<T: Sync> Sync for Mapping<T> {}
 
 impl<T> Mapping<T> {
-    /// Room for `capacity` elements, at least one, all zero bytes. Where the system has none the process ends, as it does
-    /// for any other allocation.
+    /// Creates room for `capacity` elements, at least one, all zero bytes. If the system has no
+    /// memory, the process ends, as for any other allocation.
     ///
     /// # Panics
     /// If so many elements have more than `isize::MAX` bytes, as `Vec` does.
     fn new(capacity: usize) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096 && !std::mem::needs_drop::<T>()) };
         let capacity = capacity.max(1);
-        // A smaller mapping would be written beyond its end: the capacity is what all bounds are
-        // checked against.
+        // A smaller mapping would be written beyond its end, because all bounds are checked against
+        // the capacity.
         let Ok(layout) = Layout::array::<T>(capacity) else { panic!("capacity overflow: {capacity} elements") };
         let start = map(layout.size()).unwrap_or_else(|| handle_alloc_error(layout));
         Self { start: start.cast(), capacity }
@@ -58,14 +60,16 @@ impl<T> Mapping<T> {
         self.capacity * size_of::<T>()
     }
 
-    /// Bytes that are in memory, in whole pages: those that were written, and where nothing was, those that were read.
+    /// Bytes that are resident, in whole pages. These are pages that were written, and those that
+    /// were never written but read.
     fn resident_bytes(&self) -> usize {
         const PAGES: usize = 256;
         let (page, mut pages) = (page_bytes(), [0_u8; PAGES]);
         let chunks = (0..self.bytes()).step_by(PAGES * page);
         let resident = chunks.map(|from| {
             let bytes = (self.bytes() - from).min(PAGES * page);
-            // SAFETY: asks about a part of our own mapping; the answer has a byte for each of its pages.
+            // SAFETY: asks about a part of our own mapping; the answer has a byte for each of its
+            // pages.
             let error = unsafe { libc::mincore(self.start.as_ptr().byte_add(from).cast(), bytes, pages.as_mut_ptr()) };
             let answered = if error == 0 { &pages[..bytes.div_ceil(page)] } else { &[] };
             answered.iter().filter(|answer| **answer & 1 == 1).count()
@@ -73,13 +77,14 @@ impl<T> Mapping<T> {
         resident.sum::<usize>() * page
     }
 
-    /// Gives back all whole pages behind the first `len` elements: their bytes are zero afterwards, those of the page
-    /// under way are what they were.
+    /// Releases all whole pages after the first `len` elements. Their bytes are zero afterwards.
+    /// The page with the last of these elements is unchanged.
     fn give_back(&self, len: usize) {
         let from = (len * size_of::<T>()).next_multiple_of(page_bytes());
         if from < self.bytes() {
-            // SAFETY: whole pages inside the mapping (the kernel rounds its end up to a page's). Our callers give back
-            // either what is behind the end of a list, to which there is no reference, or atomics, which may turn zero.
+            // SAFETY: whole pages inside the mapping (the kernel rounds its end up to a page's).
+            // Our callers give back either what is behind the end of a list, to which there is no
+            // reference, or atomics, which may turn zero.
             unsafe {
                 libc::madvise(self.start.as_ptr().byte_add(from).cast(), self.bytes() - from, libc::MADV_DONTNEED)
             };
@@ -87,7 +92,7 @@ impl<T> Mapping<T> {
     }
 }
 
-/// Maps so many bytes, all zero, for nobody else; none where the system has no room.
+/// Creates a private mapping of this many bytes, all zero. Returns none if the system has no room.
 pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
@@ -96,20 +101,21 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
 
-/// Gives a mapping back.
+/// Releases a mapping to the system.
 ///
 /// # Safety
-/// It is a whole one of [`map`] or [`resize`], has so many bytes, and nobody uses it afterwards.
+/// It is a complete mapping from [`map`] or [`resize`] and has this many bytes. It
+/// is not used afterwards.
 pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(start.cast(), bytes) };
 }
 
-/// Makes a mapping longer or shorter, at another place where there is no room for it: its pages move, and are not copied.
-/// Null, and all as it was, where the system has no room.
+/// Makes a mapping longer or shorter. If there is no room for it, it moves to another address: its
+/// pages are moved, not copied. If the system has no room, returns null and changes nothing.
 ///
 /// # Safety
-/// As for [`unmap`]; what is returned is used instead.
+/// As for [`unmap`]. Afterwards only the returned address may be used.
 pub(crate) unsafe fn resize(start: *mut u8, from: usize, to: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     let moved = unsafe { libc::mremap(start.cast(), from, to, libc::MREMAP_MAYMOVE) };
@@ -128,23 +134,24 @@ impl<T> Drop for Mapping<T> {
     }
 }
 
-/// A table of fixed length, of zeroes until they are written.
+/// A table of fixed length. Elements are zero until they are written.
 pub struct Table<T>(Mapping<T>);
 
 impl<T: Zero> Table<T> {
-    /// `len` zeroes, at least one.
+    /// Creates a table of `len` zero elements, at least one.
     pub fn new(len: usize) -> Self {
         Self(Mapping::new(len))
     }
 
-    /// Bytes of it that are in memory, in whole pages.
+    /// Bytes of the table that are resident, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.0.resident_bytes()
     }
 }
 
 impl<T: Atomic> Table<T> {
-    /// Nobody needs what is at or behind `len`: whole pages there are given back, and read as zeroes.
+    /// Releases the whole pages at and after element `len`, which are no longer used. They
+    /// then read as zeroes.
     pub fn give_back(&self, len: usize) {
         self.0.give_back(len);
     }
@@ -154,7 +161,8 @@ impl<T> Deref for Table<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements are mapped, each zero bytes, which `T: Zero` makes a value, or written since.
+        // SAFETY: so many elements are mapped, each zero bytes, which `T: Zero` makes a value, or
+        // written since.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.capacity) }
     }
 }
@@ -172,19 +180,19 @@ impl<T: fmt::Debug> fmt::Debug for Table<T> {
     }
 }
 
-/// A list that never moves and has a largest length.
+/// A list that never moves and has a maximum length.
 pub struct List<T> {
     mapping: Mapping<T>,
     len: usize,
 }
 
 impl<T: Copy> List<T> {
-    /// An empty list for at most `capacity` elements.
+    /// Creates an empty list for at most `capacity` elements.
     pub fn new(capacity: usize) -> Self {
         Self { mapping: Mapping::new(capacity), len: 0 }
     }
 
-    /// Bytes of it that are in memory, in whole pages.
+    /// Bytes of the list that are resident, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.mapping.resident_bytes()
     }
@@ -201,13 +209,14 @@ impl<T: Copy> List<T> {
         true
     }
 
-    /// Adds all of them, or none where there is no room. Returns whether there was.
+    /// Adds all elements, or none if there is no room. Returns whether there was room.
     #[must_use]
     pub fn extend(&mut self, values: &[T]) -> bool {
         values.len() <= self.mapping.capacity - self.len && values.iter().all(|value| self.push(*value))
     }
 
-    /// Makes it `len` long, or as long as it can be: with copies of `value`, or by giving back what is behind.
+    /// Sets the length to `len`, or to the capacity if that is less. New elements are copies of
+    /// `value`. The memory of removed elements is released.
     pub fn resize(&mut self, len: usize, value: T) {
         while self.len < len && self.push(value) {}
         if len < self.len {
@@ -288,7 +297,8 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_unmapped() {
-        // So much address space that nobody maps anything into the middle of what becomes free.
+        // The address range is so large that no other thread maps anything into its middle once it
+        // is free.
         let list = List::<u8>::new(1 << 34);
         let middle = list.as_ptr().wrapping_add(1 << 33);
         let mut answer = [0_u8; 64];

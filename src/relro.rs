@@ -1,15 +1,17 @@
-//! What the start has relocated is read-only from then on.
+//! Makes the constants that were relocated at the start read-only.
 //!
-//! A position-independent program fills in the addresses in its constants (tables of functions, above all) at its start, and
-//! names their range in its header: `PT_GNU_RELRO`, to be made unwritable. glibc's loader does so, in a static program too;
-//! musl's does it for dynamic programs alone, and ours is static. Without this, whoever can write anywhere could choose
-//! which function is called next.
+//! A position-independent program fills in the addresses in its constants at its start. Most of
+//! them are tables of functions. The program names their range in its header, as `PT_GNU_RELRO`, to
+//! be made unwritable. glibc's loader does that, in a static program too. musl's does it only for
+//! dynamic programs, and ours is static. Otherwise an attacker with write access to any address
+//! could choose which function is called next.
 #![expect(unsafe_code, reason = "the C library finds the program's header, and mprotect(2) has no safe wrapper")]
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-/// Makes the relocated constants of this program unwritable. A refusal (a seccomp filter) is no reason not to run.
+/// Makes the relocated constants of this program unwritable. The program also runs if the kernel
+/// refuses (a seccomp filter).
 pub fn seal() {
     if let Some(range) = relocated() {
         protect(&range, libc::PROT_READ);
@@ -17,23 +19,25 @@ pub fn seal() {
 }
 
 fn protect(range: &Range<usize>, protection: c_int) {
-    // SAFETY: the range is page-aligned and the linker's: nothing in it is written once relocations are done, which they are
-    // before `main`, and all of it stays readable.
+    // SAFETY: the range is page-aligned and the linker's: nothing in it is written once relocations
+    // are done, which they are before `main`, and all of it stays readable.
     unsafe { libc::mprotect(range.start as *mut c_void, range.len(), protection) };
 }
 
-/// The program's relocated constants; none where they fill no page.
+/// The range of the program's relocated constants. None if they do not fill a page.
 fn relocated() -> Option<Range<usize>> {
     let mut found: Option<Range<usize>> = None;
-    // SAFETY: the callback has the signature that is asked for, and `data` is the `found` that it writes to.
+    // SAFETY: the callback has the signature that is asked for, and `data` is the `found` that it
+    // writes to.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
     found
 }
 
-/// Called with the program itself first; ends the walk there, for libraries are the loader's.
+/// The first call is for the program itself. It ends the walk there, because the
+/// loader handles the libraries.
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the C library passes a valid description, whose headers stay mapped as long as the program; `sysconf` takes and
-    // returns plain integers; `data` is what `relocated` passes.
+    // SAFETY: the C library passes a valid description, whose headers stay mapped as long as the
+    // program; `sysconf` takes and returns plain integers; `data` is what `relocated` passes.
     unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
@@ -43,8 +47,8 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
     1
 }
 
-/// The whole pages of a `PT_GNU_RELRO` header. What comes before it in its first page belongs to it; its last page it may
-/// share with what is written.
+/// The whole pages of a `PT_GNU_RELRO` header. Bytes before it in its first page belong to it. It
+/// may share its last page with writable data.
 fn pages(base: libc::Elf64_Addr, header: &libc::Elf64_Phdr, page: usize) -> Option<Range<usize>> {
     if header.p_type != libc::PT_GNU_RELRO {
         return None;
@@ -92,7 +96,7 @@ mod tests {
     #[test]
     fn what_was_writable_after_the_start_is_not_after_sealing() {
         let range = relocated().expect("a program with tables of functions has relocated constants");
-        // glibc's loader has sealed it already; musl's has not.
+        // glibc's loader has already protected it; musl's has not.
         protect(&range, libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(permissions(range.start), "rw-p");
         seal();

@@ -1,9 +1,10 @@
-//! Gives back the pages of our program file, and of its shared libraries, that are not needed now.
+//! Releases the pages of the program file, and of its shared libraries, that are not needed now.
 //!
-//! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of memory; an agent that is
-//! judged by its resident set gives them back itself, after its start and once a minute. What runs comes back by a minor
-//! fault per 64 KiB, from the page cache, and `layout/functions.ld` keeps it apart from what does not. Only a glibc build has
-//! libraries: 1.7 MB of theirs are resident once the loader has read them.
+//! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
+//! memory. An agent is judged by its resident set, so it releases them itself, after its start and
+//! once a minute. Code that runs returns from the page cache, with one minor fault per 64 KiB.
+//! `layout/functions.ld` keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB
+//! of them are resident once the loader has read them.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs::File;
@@ -13,25 +14,28 @@ use std::ops::Range;
 use crate::footprint::smaps::{self, Mapping};
 use crate::limits::PROC_LINE_BYTES_MAX;
 
-/// Drops this process's view of every part of a mapped file that it has never changed. Where /proc does not tell, nothing
-/// happens.
+/// Unmaps the pages of every part of a mapped file that this process has never changed. If /proc is
+/// not available, it does nothing.
 pub fn give_back_files() {
     let Ok(mut smaps) = File::open("/proc/self/smaps") else { return };
-    // All ranges first: what finds them would be back at once.
+    // All ranges are collected first. Otherwise the code that finds them would be resident again at
+    // once.
     for Range { start, end } in unchanged(&mut smaps) {
-        // SAFETY: the range is an unwritable private mapping of a file, without a page of our own in it, in memory or
-        // swapped: the next access reads the same bytes from the file again. It is page-aligned, as all mappings are.
+        // SAFETY: the range is an unwritable private mapping of a file, without a page of our own
+        // in it, in memory or swapped: the next access reads the same bytes from the file again. It
+        // is page-aligned, as all mappings are.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
     }
 }
 
-/// The unwritable private mappings of files that hold no anonymous page: text and constants, but not what relocations have
-/// changed before it was made read-only.
+/// Returns the unwritable private mappings of files that hold no anonymous page. These are text and
+/// constants. Constants that relocation changed before they became read-only are excluded.
 fn unchanged(smaps: &mut dyn Read) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut look = |mapping: &Mapping, _: &[u8]| {
         let unwritable = matches!(&mapping.permissions, b"r-xp" | b"r--p");
-        // The inode tells a file: the kernel's own mappings (`[vdso]`) and anonymous ones, which may have a name, have 0.
+        // A file has an inode. The kernel's own mappings (`[vdso]`) and anonymous ones, which may
+        // have a name, have inode 0.
         if unwritable
             && mapping.inode != 0
             && (mapping.anonymous, mapping.swap) == (0, 0)
@@ -40,7 +44,7 @@ fn unchanged(smaps: &mut dyn Read) -> Vec<Range<usize>> {
             ranges.push(start..end);
         }
     };
-    // What was read before a failure holds all the same: each mapping was whole.
+    // The mappings that were read before a failure are still valid, because each was complete.
     let _ = smaps::each(smaps, &mut [0; PROC_LINE_BYTES_MAX], &mut [], &mut look);
     ranges
 }

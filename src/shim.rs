@@ -1,10 +1,14 @@
-//! The C boundary: a C `main` links us as a static library, so that the final link, by `cc`, decides the malloc.
+//! The C boundary: a C `main` links the program as a static library, so that the final link by `cc`
+//! decides the malloc.
 //!
-//! What differs from a Rust `main`, for Rust's runtime does not start: SIGPIPE would kill the process and closed
-//! standard descriptors would be handed out again (`c-shim/main.c` sees to both); on musl `std::env::args` is empty, so
-//! the arguments are passed on; buffered output is not flushed at the exit, so it is done here.
+//! Rust's runtime does not start, which has three consequences:
 //!
-//! `c-shim/kube_canary.h` is generated from this file; a test compares them.
+//! - SIGPIPE would kill the process, and closed standard descriptors would be reused.
+//!   `c-shim/main.c` handles both.
+//! - On musl `std::env::args` is empty, so the arguments are passed on.
+//! - Buffered output is not flushed at the exit, so this module flushes it.
+//!
+//! `c-shim/kube_canary.h` is generated from this file. A test compares them.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::io::Write;
@@ -12,15 +16,17 @@ use std::os::unix::ffi::OsStringExt;
 
 use crate::allocator;
 
-/// jemalloc looks for `const char *malloc_conf`, which a reference to an array is. Whoever links jemalloc behind the shim
-/// gets the configuration of the `jemalloc` build.
+/// The symbol that jemalloc looks for: `const char *malloc_conf`. A reference to an array has the
+/// same representation. A jemalloc that is linked behind the shim gets the configuration of the
+/// `jemalloc` build.
 #[expect(unsafe_code, reason = "jemalloc finds its configuration by the symbol's name")]
-// SAFETY: the name and the type are the ones that jemalloc declares, as a weak symbol; nobody else reads it.
+// SAFETY: the name and the type are the ones that jemalloc declares, as a weak symbol; nobody else
+// reads it.
 #[unsafe(export_name = "malloc_conf")]
 static MALLOC_CONF: &[u8; allocator::MALLOC_CONF.len()] = &allocator::MALLOC_CONF;
 
-/// What the final link found of mallocs that can be asked who they are. Each function may be null: that malloc was not
-/// linked. Functions, so nothing is owned.
+/// The malloc functions that the final link found. Each function may be null, if that malloc was
+/// not linked. These are functions, so there is no ownership.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct KubeCanaryLink {
@@ -40,13 +46,15 @@ pub struct KubeCanaryLink {
     pub mi_is_in_heap_region: Option<unsafe extern "C" fn(p: *const c_void) -> bool>,
 }
 
-/// Runs kube-canary's command line and returns its exit code, as `main` should. Call it once, from `main`, before any
-/// thread is started.
+/// Runs kube-canary's command line. Returns its exit code, which `main` should return. Call it
+/// once, from `main`, before any thread is started.
 ///
-/// `argv` is `main`'s: `argc` C strings that stay the caller's and are copied; null is allowed if `argc` is 0, and a null
-/// among them ends the list. `link` stays the caller's and is copied; it must not be null.
+/// `argv` is `main`'s: `argc` C strings, which are copied and stay the caller's. Null is allowed if
+/// `argc` is 0, and a null among the strings ends the list. `link` is copied and stays the
+/// caller's. It must not be null.
 ///
-/// A panic never reaches C: it returns 101, as a Rust `main` does (in a release build it aborts where it happens).
+/// A panic never reaches C: the function returns 101, as a Rust `main` does. In a release build the
+/// panic aborts the process.
 ///
 /// # Safety
 /// `argv` and `link` must be as described.
@@ -55,7 +63,7 @@ pub struct KubeCanaryLink {
 #[unsafe(no_mangle)]
 #[expect(clippy::similar_names, reason = "argc and argv are what C calls them")]
 pub unsafe extern "C" fn kube_canary_main(argc: c_int, argv: *const *mut c_char, link: *const KubeCanaryLink) -> c_int {
-    // The linker takes only those members out of the archive that somebody names.
+    // The linker extracts only those members of the archive that are referenced.
     std::hint::black_box((&raw const allocator::EARLY, &raw const MALLOC_CONF));
     // SAFETY: the caller promises a valid `link`.
     let KubeCanaryLink { mallctl, mi_version, mi_is_in_heap_region } = unsafe { *link };
@@ -63,7 +71,8 @@ pub unsafe extern "C" fn kube_canary_main(argc: c_int, argv: *const *mut c_char,
     // SAFETY: the caller promises `argc` C strings.
     let words = unsafe { arguments(argc, argv) };
     let code = std::panic::catch_unwind(|| crate::main_from(words)).unwrap_or(101);
-    // An error is the reader's: who writes checks, and this is only what `print!` left without a newline.
+    // An error here is ignored: code that writes checks its errors, and this flushes only what
+    // `print!` left without a newline.
     let _ = std::io::stdout().flush();
     code
 }

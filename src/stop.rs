@@ -1,10 +1,10 @@
-//! The end that is asked for from outside: SIGTERM and SIGINT.
+//! The signals that request the end of the process: SIGTERM and SIGINT.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Both signals; they no longer end the process by themselves.
+/// Both signals. They no longer end the process by themselves.
 #[derive(Debug)]
 pub struct Stop {
     terminate: Signal,
@@ -12,15 +12,15 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// From now on. Must be called within a tokio runtime.
+    /// Starts to handle the signals. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for either. Cancel-safe.
+    /// Waits for either of the signals. Cancel-safe.
     pub async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,37 +1,37 @@
-//! The units that every stage shares: one clock, one way to write a duration.
+//! The units that every stage shares: one clock, and one notation for durations.
 
 use std::time::Duration;
 
 /// A point on `CLOCK_MONOTONIC`, or a span of it, in nanoseconds.
 ///
-/// One type for both keeps the prober's arithmetic free of conversions; 64 bits last 584 years.
+/// One type for both keeps the prober's arithmetic free of conversions. 64 bits last 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The span `ms` milliseconds.
+    /// Returns a span of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
 
-    /// The span from `earlier` to `self`, or zero where `earlier` is later: never negative, by construction.
+    /// The span from `earlier` to `self`, or zero if `earlier` is later. It is never negative.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self + span`, saturating.
+    /// Returns `self + span`, or the largest value if that overflows.
     #[must_use]
     pub const fn plus(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// In seconds, the unit of every metric.
+    /// The value in seconds, the unit of every metric.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// In whole seconds, rounded: for times of day.
+    /// The value in whole seconds, rounded. For times of day.
     pub const fn as_secs(self) -> u64 {
         self.0.saturating_add(500_000_000) / 1_000_000_000
     }
@@ -49,7 +49,8 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// Reads `10us`, `2.5ms`, `1s`, `5m`, `1h` (a number and one unit; `ns` and `µs` too).
+/// Parses `10us`, `2.5ms`, `1s`, `5m`, `1h`: a number and one unit. `ns` and `µs` are
+/// accepted, too.
 ///
 /// # Errors
 /// A sentence that says what is accepted.
@@ -68,7 +69,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let value: f64 = number.parse().map_err(|_| ACCEPTED.to_owned())?;
     let nanos = (value * scale).round();
-    // 2^53 ns is 104 days: past that a float no longer counts nanoseconds, and no setting of ours needs it.
+    // 2^53 ns is 104 days. Above that a float cannot represent every nanosecond, and none of our
+    // settings needs such a duration.
     if !(0.0..9.007e15).contains(&nanos) {
         return Err("a duration between 0ns and 2500h".into());
     }

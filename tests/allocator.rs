@@ -1,4 +1,5 @@
-//! Which malloc runs, whether it can be told, and that no huge page backs it: on the plain binary.
+//! Which malloc runs, whether the program shows it, and that no huge page backs its memory. These
+//! tests use the plain binary.
 
 mod blocked;
 
@@ -27,7 +28,8 @@ fn version_names_the_malloc_that_runs() {
     let baked_in = option_env!("KUBE_CANARY_NARENAS").unwrap_or("1");
     let narenas = version["narenas"].as_u64();
     if jemalloc && baked_in == "default" {
-        assert!(narenas > Some(0), "{version}"); // its own choice: it follows the processors that it may use
+        // jemalloc's own choice, which depends on the CPUs that it may use.
+        assert!(narenas > Some(0), "{version}");
     } else {
         let baked_in = baked_in.parse::<u64>().expect("checked by the build");
         assert_eq!(narenas, jemalloc.then_some(baked_in), "{version}");
@@ -54,12 +56,14 @@ fn a_misspelt_jemalloc_option_ends_the_start_and_is_named() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("narena:3"), "{output:?}");
 }
 
-/// A library whose constructor, which runs before any of the program's, asks the kernel for huge pages and writes a line:
-/// whether huge pages are disabled for this process, and how many kilobytes of them it got.
+/// A library with a constructor that runs before all constructors of the program. It asks the
+/// kernel for huge pages. Then it writes a line: whether huge pages are disabled for this process,
+/// and how many kilobytes of them it got.
 ///
-/// Two properties of the machine must not decide the test. The first start enables huge pages, because a process inherits
-/// the flag from its parent. And where the kernel has no huge page to give, the first start answers the program's question
-/// itself: the library replaces `open`, and its `smaps_rollup` lists huge pages.
+/// Two properties of the machine must not decide the test. The first start enables huge pages,
+/// because a process inherits the flag from its parent. If the kernel has no huge page to give, the
+/// first start answers the program's question itself: the library replaces `open`, and its
+/// `smaps_rollup` lists huge pages.
 #[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
 const HUGE_PAGES_BEFORE_US: &str = r#"
 #define _GNU_SOURCE

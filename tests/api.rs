@@ -1,4 +1,4 @@
-//! The JSON documents of an agent whose statistics are made by hand: no prober, no HTTP.
+//! The JSON documents of an agent with hand-made statistics: no prober, no HTTP.
 
 #[path = "common/leaks.rs"]
 mod leaks;
@@ -26,7 +26,7 @@ const MINUTE: u64 = 60 * SECOND;
 struct Agent(App);
 
 impl Agent {
-    /// With peers of these names and addresses, in this order.
+    /// An agent with peers of these names and addresses, in this order.
     fn new(peers: impl Iterator<Item = (String, IpAddr)>) -> Self {
         let spec = |(node, address)| {
             let zone = Some("zone-a".to_owned());
@@ -178,7 +178,7 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
             }
             agent.statistics().tick(begun.plus(Nanos(minute * MINUTE)));
         }
-        // In the fourth minute.
+        // These peers lose in the fourth minute.
         for slot in [1, 2, u32::from(peers) - 1] {
             agent.lost(slot);
         }
@@ -190,7 +190,7 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
             assert!(seconds.is_some_and(|seconds| seconds.abs_diff(expected) <= 1), "{seconds:?} {expected}");
         };
         assert_eq!((since(0), since(3)), (None, None), "nothing lost, nothing sent");
-        // The first minute may be a part of one.
+        // The first minute may be incomplete.
         let ten = |peer: usize| {
             let of = &row["peers"][peer]["ten_minutes"];
             let [seconds, sent, lost] = ["seconds", "sent", "lost"].map(|field| of[field].as_u64());
@@ -249,7 +249,8 @@ fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
         Sink::skipped(&mut statistics, times);
         statistics.set_receive_queue_drops(statistics.receive_queue_drops() + times);
     };
-    // Fifteen seconds into the third half, but for a machine that has not run for so long.
+    // This is fifteen seconds into the third half minute, unless the machine has not run for so
+    // long.
     let begun = clock::monotonic().since(seconds(75));
     trouble(statistics, 1_000);
     for half in 0..=2 {
@@ -259,7 +260,8 @@ fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
     Sink::read_delay(&mut statistics, Nanos(40_000));
     let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
     assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
-    // Within its half octave, 345 to 488 µs: the latest but two of 23. Of one alone the median, of 30.5 to 43.2 µs.
+    // The third-largest of 23 values lies within its half octave, 345 to 488 µs. With one value
+    // alone, the result is the median of its half octave, 30.5 to 43.2 µs.
     assert_eq!(recent["send_lag_p99_seconds"], 0.000_475_8);
     assert_eq!(recent["read_delay_p99_seconds"], 0.000_036_84);
     assert!(recent["run_delay_seconds"].as_f64() >= Some(0.0), "{recent}");

@@ -1,13 +1,16 @@
-//! Data flows one way, and files stay small: what a stage may name of the crate, and how long a file may be.
+//! Data flows one way, and files stay small. This test checks the paths that a stage may name in
+//! the crate, and the length of files.
 //!
-//! A check of the text, not of the types: a path behind `crate::` in code is enough to see a stage reach to its right,
-//! and costs no dependency. Comments are left out, since a link in documentation moves no data. The trap is the way
-//! round it: `super::` from a stage's root reaches the crate too, so it is looked at as well.
+//! It checks the text, not the types. A path behind `crate::` in code is enough to see a stage
+//! import from its right, and costs no dependency. Comments are left out, because a link in
+//! documentation moves no data. The trap is another path: `super::` from a stage's root reaches the
+//! crate too, so it is checked as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each stage, and what of the crate it may name. A longer path allows only what is below it.
+/// Each stage, and the paths of the crate that it may name. A longer path allows only
+/// what is below it.
 const STAGES: [(&str, &[&str]); 12] = [
     ("discovery", &["discovery", "http::client", "http::lines", "files", "units", "limits", "clock", "region"]),
     ("peers", &["discovery", "peers", "units", "limits", "region"]),
@@ -35,7 +38,7 @@ const STAGES: [(&str, &[&str]); 12] = [
     ("http", &["http", "limits", "units", "priority", "descriptors", "region"]),
     ("allocator", &["allocator", "limits", "units", "region"]),
     ("footprint", &["config::FootprintSettings", "config::FootprintSubject", "console", "footprint", "limits", "proc"]),
-    // From outside: it has what a canary says over HTTP, and nothing of a canary's own.
+    // It works from outside: it has what an agent says over HTTP, and nothing of an agent's own.
     (
         "fleet",
         &[
@@ -94,17 +97,17 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
 ];
-/// Folders that wire, like the files beside them: they may name anything.
+/// Folders that wire the stages, like the files beside them. They may name anything.
 const WIRING: [&str; 2] = ["config", "demo"];
-/// A file that does not fit in one's head.
+/// The most lines of a file, so that a reader can remember it.
 const LINES_MAX: usize = 600;
 
-/// A line without its comment. (`//` in a string is taken for one: no path follows there.)
+/// A line without its comment. `//` in a string counts as a comment, because no path follows there.
 fn code(line: &str) -> &str {
     line.split_once("//").map_or(line, |(code, _)| code)
 }
 
-/// Every path behind `crate::` or the crate's name, braces resolved, without either.
+/// Every path behind `crate::` or the crate's name, with braces resolved and without that prefix.
 fn paths(source: &str) -> Vec<String> {
     let code: String = source.lines().map(code).collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
@@ -119,7 +122,7 @@ fn paths(source: &str) -> Vec<String> {
     found
 }
 
-/// Reads a path or a group in braces from the front of `rest`, and returns what is left behind it.
+/// Reads a path or a group in braces from the front of `rest`, and returns the rest behind it.
 fn expand<'a>(prefix: &str, rest: &'a str, found: &mut Vec<String>) -> &'a str {
     let rest = rest.trim_start();
     if let Some(mut group) = rest.strip_prefix('{') {
@@ -132,7 +135,7 @@ fn expand<'a>(prefix: &str, rest: &'a str, found: &mut Vec<String>) -> &'a str {
                 return group;
             }
             let behind = expand(prefix, group, found);
-            // Renamed (`as x`), or not a path at all: go on behind the next comma.
+            // This is a renaming (`as x`), or no path at all. Continue behind the next comma.
             let next = behind.find([',', '}']).unwrap_or(behind.len());
             group = &behind[next..];
         }
@@ -151,7 +154,7 @@ fn expand<'a>(prefix: &str, rest: &'a str, found: &mut Vec<String>) -> &'a str {
 /// Whether some `super::` reaches beyond a stage, from a file `depth` modules below the crate.
 fn climbs_out(source: &str, depth: usize) -> bool {
     source.lines().map(code).any(|line| {
-        // In an inline module, and code there is indented, one more is needed.
+        // An inline module adds a level, and its code is indented.
         let allowed = if line.starts_with(' ') { depth } else { depth.saturating_sub(1) };
         let mut rest = line;
         while let Some(at) = rest.find("super::") {
@@ -167,7 +170,7 @@ fn climbs_out(source: &str, depth: usize) -> bool {
     })
 }
 
-/// What in a file of a stage is against the direction.
+/// Returns what a file of a stage names against the direction.
 fn offences(allowed: &[&str], source: &str, depth: usize) -> Vec<String> {
     let fits = |path: &str| {
         allowed.iter().any(|allowed| path.strip_prefix(allowed).is_some_and(|r| r.is_empty() || r.starts_with("::")))

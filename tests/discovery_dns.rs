@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 const NAME: &str = "canary.ns.svc.cluster.local.";
-/// Runs out in no test that passes.
+/// A limit that is never reached in a test that passes.
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -52,7 +52,7 @@ struct Mesh {
 }
 
 impl Mesh {
-    /// Looks `name` up, with peers that answer on `port`.
+    /// Looks up `name`, with peers that answer on `port`.
     fn start(name: &str, port: u16, dns: NameServer) -> Self {
         Self::with_times(name, port, dns, LONG, LONG)
     }
@@ -83,7 +83,8 @@ impl Mesh {
         self.list().await.into_iter().map(|p| p.address).collect()
     }
 
-    /// The next question that is like this one, while updates go on; a list among them fails the test.
+    /// Returns the next question that matches. Updates may come in between, but a
+    /// list fails the test.
     async fn question(&mut self, wanted: impl Fn(&Asked) -> bool) -> Asked {
         let found = async {
             loop {
@@ -103,14 +104,14 @@ impl Mesh {
     }
 }
 
-/// A port on which nobody listens at 127.0.0.0/8: bound on an address that no test asks.
+/// A port at 127.0.0.0/8 without a server: it is bound on an address that no test uses.
 async fn silent_port() -> (TcpListener, u16) {
     let held = TcpListener::bind("127.9.9.9:0").await.unwrap();
     let port = held.local_addr().unwrap().port();
     (held, port)
 }
 
-/// Answers every connection with an identity, and says who asked for what.
+/// Answers every connection with an identity, and reports the address and path of each request.
 async fn peer(listener: TcpListener, body: &'static str, paths: mpsc::UnboundedSender<String>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -165,13 +166,14 @@ fn both_families_are_one_list_and_peers_say_who_they_are() {
         let find = |address| list.iter().find(|p| p.address == ip(address)).unwrap();
         assert_eq!(list.len(), 3);
         assert_eq!((find("127.0.0.2").node.as_str(), find("127.0.0.2").zone.as_deref()), ("n2", Some("z1")));
-        // Nobody answers there: the address stands in.
+        // No server answers there, so the address serves as the name.
         assert_eq!((find("127.0.0.3").node.as_str(), find("127.0.0.3").zone.as_deref()), ("127.0.0.3", None));
         assert_eq!(find("::1").node, "::1");
         assert!(list.iter().all(|p| p.readiness == Readiness::Ready));
         assert_eq!(asked.recv().await.unwrap(), "/api/v1/identity");
 
-        // Look-ups go on, the peer is not asked again, and the list stands.
+        // Look-ups go on, the client does not request the peer's identity again, and the list
+        // stays.
         for _ in 0..5 {
             let update = mesh.update().await;
             assert!(matches!(update, Update::Confirmed), "{update:?}");
@@ -235,17 +237,18 @@ fn no_failure_of_dns_empties_the_list() {
         dns.say(name, some(&["127.8.0.1"]), some(&["::1"]));
         let (_held, port) = silent_port().await;
         let mut mesh = Mesh::with_times(name, port, dns, SHORT, LONG);
-        // A server that is held up counts as silent, and the next question finds it.
+        // A server that is delayed counts as silent, and the next question finds it.
         while mesh.addresses().await.len() < 2 {}
         for (say, line) in [
             (Say::Code(ResponseCode::NXDomain), Some("(NXDOMAIN)")),
             (Say::Code(ResponseCode::ServFail), Some("SERVFAIL")),
-            // Of the same kind as the failure before, and so not logged again.
+            // This failure is of the same kind as the one before, and so not logged again.
             (Say::Nothing, None),
         ] {
             mesh.dns.say(name, say.clone(), say);
             mesh.dns.forget();
-            // More questions than one look-up asks with all its retries: it has failed, and the next is under way.
+            // There are more questions than those of one look-up with all its retries. So it has
+            // failed, and the next has begun.
             for _ in 0..16 {
                 mesh.question(|_| true).await;
             }
@@ -255,7 +258,7 @@ fn no_failure_of_dns_empties_the_list() {
         }
         // IPv6 alone fails: IPv4 goes on, and the IPv6 address stays.
         mesh.dns.say(name, some(&["127.8.0.2"]), Say::Code(ResponseCode::ServFail));
-        // That is a change, and no word on whether the list is right.
+        // That is a change, and it does not confirm the list.
         let Update::Amended(list) = mesh.update().await else { panic!("half a look-up confirms nothing") };
         let mut got: Vec<IpAddr> = list.peers.into_iter().map(|p| p.address).collect();
         got.sort();
@@ -307,7 +310,7 @@ fn a_silent_peer_does_not_hold_the_list_back_for_ever() {
     leaks::run(async {
         let dns = NameServer::start().await;
         dns.say(NAME, some(&["127.0.0.4"]), some(&[]));
-        // Accepts in the kernel, and never says a word.
+        // The kernel accepts the connection, and no answer is ever sent.
         let silent = TcpListener::bind("127.0.0.4:0").await.unwrap();
         let mut mesh = Mesh::with_times(NAME, SocketAddr::port(&silent.local_addr().unwrap()), dns, LONG, SHORT);
         assert_eq!(mesh.list().await[0].node, "127.0.0.4");

@@ -1,5 +1,5 @@
-//! Lists, a watch and readings against a fake API server over real TLS on loopback: what goes wrong there must not reach the
-//! peers.
+//! Lists, a watch and readings against a fake API server over real TLS on loopback. Its failures
+//! must not affect the peers.
 
 #[path = "discovery/api.rs"]
 mod api;
@@ -67,7 +67,7 @@ fn a_slice_that_changes_is_read_and_no_other() {
         let mut api = Api::start().await;
         let both = [slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")]), slice("s2", "91", "IPv6", &[("n1", "fd00::1")])];
         let watch = api.synced_with(&both).await;
-        // n1 is on its way out, n2 has come but is not serving.
+        // n1 is terminating, n2 has come but is not serving.
         let mut rolled = slice("s1", "102", "IPv4", &[]);
         rolled.endpoints = vec![
             Endpoint::terminating("n1", "10.0.0.1"),
@@ -90,7 +90,7 @@ fn a_slice_that_changes_is_read_and_no_other() {
         ] {
             assert!(states.contains(&(node.into(), address.into(), readiness)), "{states:?}");
         }
-        // One that is new, one that goes.
+        // One slice is new, one is removed.
         let added = slice("s3", "103", "IPv4", &[("n3", "10.0.0.3")]);
         watch.events(&[("ADDED", &added)]);
         api.request().await.slice(&added);
@@ -103,7 +103,7 @@ fn a_slice_that_changes_is_read_and_no_other() {
     });
 }
 
-/// The head never comes, and hyper reads every byte of it: the client has to leave by itself.
+/// The head never ends, and hyper reads every byte of it, so the client itself must close.
 #[test]
 fn interim_answers_without_end_are_given_up_and_asked_again() {
     const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -126,7 +126,7 @@ fn a_list_of_more_bytes_than_any_service_needs_is_given_up_and_asked_for_again()
         let slices = [slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])];
         let large = encode::padded_slice_list("100", &slices, API_LIST_BYTES_MAX);
         api.request().await.chunks(&large, 1 << 20);
-        // It is a good list otherwise.
+        // It is a valid list otherwise.
         let Next::Request(again) = api.next().await else { panic!("taken") };
         again.metadata("100", &slices);
         assert_eq!(api.names().await, ["n1=10.0.0.1"]);
@@ -145,7 +145,7 @@ fn a_burst_of_changes_is_one_reading() {
         watch.changed(&last);
         api.request().await.slice(&last);
         assert_eq!(api.names().await, ["n1=10.0.0.1", "n2=10.0.0.2"]);
-        // What was read was as new as what is heard of later.
+        // This reading is as new as the change that is reported later.
         watch.changed(&slice("s1", "109", "IPv4", &[]));
         watch.bookmark("110");
         api.confirmed().await;
@@ -253,7 +253,7 @@ fn only_those_that_are_selected_become_peers_and_our_own_entry() {
         assert_eq!((list.len(), list.iter().filter(|p| p.node == "n07").count()), (9, 1));
         let watch = api.request().await.watch();
         api.confirmed().await;
-        // Who leaves stays a member: no other takes its place.
+        // A node that leaves stays a member: no other takes its place.
         let left = &list.iter().find(|p| p.node != "n07").unwrap().node;
         let at = nodes.iter().position(|(node, _)| node == left).unwrap() / 20 * 20;
         let mut without = part(at);
@@ -276,7 +276,7 @@ fn a_slice_of_others_is_read_later_than_one_of_ours() {
             forget_after: Duration::from_mins(5),
             ..Ourselves::default()
         };
-        // By 250 to 750 ms, and four times as much.
+        // Readings of our peers wait 250 to 750 ms, those of the others four times as long.
         let timing = Timing { read_spacing: Duration::from_millis(50), ..timing() };
         let mut api = Api::with(Setup { timing, ourselves, ..Setup::default() }).await;
         let nodes: Vec<(String, String)> = (0..11).map(|n| (format!("n{n:02}"), format!("10.0.0.{n}"))).collect();
@@ -289,7 +289,8 @@ fn a_slice_of_others_is_read_later_than_one_of_ours() {
         assert_eq!((ours.len(), others.len()), (2, 8));
         let watch = api.request().await.watch();
         api.confirmed().await;
-        // Ours first: a test that is held up within the events holds up the others all the more.
+        // Our slices come first. If a delay hits the test within the events, the others are delayed
+        // even more.
         let changes: Vec<_> = ours.iter().chain(&others).map(|n| one(*n, "101")).collect();
         watch.events(&changes.iter().map(|slice| ("MODIFIED", slice)).collect::<Vec<_>>());
         let mut read = Vec::new();
@@ -301,7 +302,7 @@ fn a_slice_of_others_is_read_later_than_one_of_ours() {
             api.confirmed().await;
         }
         let last_of_ours = ours.iter().filter_map(|n| read.iter().position(|r| r == n)).max().unwrap();
-        // The pauses of both overlap where ours is long and theirs short: 750 ms against 1,000 at least.
+        // Even the longest pause of ours, 750 ms, is shorter than the others', 1,000 ms at least.
         assert_eq!(last_of_ours, 1, "{read:?}, ours {ours:?}");
     });
 }

@@ -1,4 +1,5 @@
-//! Node addresses that peers tell: made-up canaries on loopback, and the adapter between a source and the probe loop.
+//! Node addresses that peers report: made-up agents on loopback, and the adapter between a source
+//! and the probe loop.
 
 #[path = "common/leaks.rs"]
 mod leaks;
@@ -23,19 +24,20 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The made-up canaries: one server for all addresses of 127.0.0.0/8, which answers at each as it is told.
+/// The made-up agents: one server for all addresses of 127.0.0.0/8, which answers at each
+/// as the test sets.
 #[derive(Clone, Default)]
 struct Canaries(Arc<Mutex<State>>, Arc<Notify>);
 
 #[derive(Default)]
 struct State {
-    /// Nobody else answers.
+    /// The answer at each address. Other addresses give no answer.
     says: HashMap<IpAddr, String>,
     asked: Vec<IpAddr>,
-    /// Questions that are under way, and how many ever were.
+    /// The questions that are open, and the number of all questions.
     under_way: usize,
     most: usize,
-    /// Nobody is answered before so many are under way at once.
+    /// No question is answered before so many are open at once.
     awaited: usize,
 }
 
@@ -67,7 +69,7 @@ impl Canaries {
         self.0.lock().unwrap().asked.clone()
     }
 
-    /// Waits until a question that comes makes this true.
+    /// Waits until a question makes the condition true.
     async fn changed(&self, is_so: impl Fn(&State) -> bool) {
         let changed = async {
             loop {
@@ -105,7 +107,7 @@ impl Canaries {
             state.under_way -= 1;
             state.says.get(&address).cloned()
         };
-        // Without an answer the connection just ends.
+        // Without an answer the server just closes the connection.
         if let Some(body) = body {
             let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
             let _ = stream.write_all(text.as_bytes()).await;
@@ -113,7 +115,7 @@ impl Canaries {
     }
 }
 
-/// The adapter, between a source and a probe loop that are played by the test.
+/// The adapter, between a source and a probe loop, both of which the test plays.
 struct Between {
     canaries: Canaries,
     source: Sender<Update>,
@@ -124,7 +126,7 @@ struct Between {
 }
 
 impl Between {
-    /// With a node of which the pod's and the node's address are told.
+    /// Starts with a node whose pod address and node address are reported.
     async fn start_with_a() -> Self {
         let mut between = Self::start().await;
         between.canaries.say(A.1, "a", &["127.2.0.2"]);
@@ -134,7 +136,7 @@ impl Between {
         between
     }
 
-    /// The address about which the source is asked.
+    /// The address that the source is asked about.
     async fn asked(&mut self) -> IpAddr {
         tokio::time::timeout(PATIENCE, self.asked.recv()).await.unwrap().unwrap()
     }
@@ -159,7 +161,7 @@ impl Between {
         next(&mut self.updates).await
     }
 
-    /// The next update is a list of the source.
+    /// Asserts that the next update is a list of the source.
     async fn passed(&mut self) -> Vec<String> {
         match self.update().await {
             Update::List(list) => written(&list),
@@ -167,7 +169,7 @@ impl Between {
         }
     }
 
-    /// The next update is the same list, with what was learnt.
+    /// Asserts that the next update is the same list with the learnt addresses.
     async fn amended(&mut self) -> Vec<String> {
         match self.update().await {
             Update::Amended(list) => written(&list),
@@ -228,7 +230,7 @@ fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell(
         assert!(matches!(between.update().await, Update::Confirmed));
         assert_eq!(between.canaries.asked().len(), 2, "{:?}", between.canaries.asked());
 
-        // A canary that is gone from its node, though not from the list, leaves the node as it was.
+        // If an agent has left its node, though not the list, the node keeps its known addresses.
         between.canaries.fall_silent(A.1);
         between.list(&[A, ("self", "127.1.0.1"), B]).await;
         assert_eq!(between.passed().await, both);
@@ -247,7 +249,8 @@ fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
         between.list(&[A, B]).await;
         assert_eq!(between.passed().await.len(), 2);
         between.until_asked(2).await;
-        // A third, who is asked behind them and tells: what they have said has been looked at.
+        // A third agent is asked after these and answers. So the adapter has processed the answers
+        // of all three.
         between.canaries.say("127.1.0.5", "c", &["127.2.0.5"]);
         between.list(&[A, B, ("c", "127.1.0.5")]).await;
         assert_eq!(between.passed().await.len(), 3);
@@ -282,7 +285,7 @@ fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
             between.doubts.send(doubted).await.unwrap();
             assert_eq!(between.asked().await, asked);
         }
-        // By now it has left: the list says so first, and then the doubt is answered.
+        // By now the peer has left: the list shows it first, and then the doubt is answered.
         between.list(&[]).await;
         assert!(between.passed().await.is_empty());
         between.source.send(Update::Sure(pod)).await.unwrap();
@@ -325,7 +328,7 @@ fn it_ends_with_either_side() {
         drop(between.source);
         tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
         let between = Between::start().await;
-        // With questions under way.
+        // Both agents now have open questions.
         between.canaries.0.lock().unwrap().awaited = 2;
         between.list(&[A]).await;
         between.until_asked(1).await;
@@ -366,7 +369,7 @@ fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
                 break;
             }
         }
-        // Confirmed by its source when the probe loop notifies it.
+        // The source confirms the list when the probe loop notifies it.
         each_second.notify_one();
         assert!(matches!(next(&mut updates).await, Update::Confirmed));
     });

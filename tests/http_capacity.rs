@@ -1,4 +1,4 @@
-//! The HTTP server when more is asked of it than it has places for.
+//! The HTTP server under more requests than it has places for.
 
 mod http_support;
 
@@ -19,7 +19,8 @@ const WORKERS: usize = 4;
 const PLACES: usize = WORKERS * CONNECTIONS_PER_WORKER;
 const HEALTH_PLACES: usize = WORKERS * HEALTH_CONNECTIONS_PER_WORKER;
 
-/// Connections that say nothing: they take the ordinary places first, and what is beyond the others is closed again.
+/// Opens connections that send nothing. They take the ordinary places first, and the server closes
+/// those beyond its places.
 fn idle(canary: &Canary, count: usize) -> Vec<TcpStream> {
     let idle = (0..count).map(|_| connect(canary.address)).collect();
     eventually("the idle ones are seated", || canary.stats.connections() >= count.min(PLACES));
@@ -50,7 +51,7 @@ fn idle_connections_that_began_a_request_do_not_stop_health() {
     let mut held = idle(&canary, PLACES);
     for _ in 0..200 {
         let mut begun = connect(canary.address);
-        // An evicted one may notice at once.
+        // An evicted client may notice at once.
         let _ = begun.write_all(b"GET /healthz HT");
         held.push(begun);
     }
@@ -83,7 +84,7 @@ fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
         before = rendered();
         still == 50
     });
-    // The client's receive buffer is most of it.
+    // Most of this is the client's receive buffer.
     assert!(before < 400_000, "{before} bytes are on their way");
 }
 
@@ -126,13 +127,13 @@ fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
     let mut held: Vec<_> = (0..PLACES).map(|_| connect(canary.address)).collect();
     assert!(held.iter_mut().all(is_closed), "each had a place, and none sent a request in time");
     eventually("all places are free", || canary.stats.connections() == 0);
-    // A request has as little time as the others had, so that one which is held up is closed, too.
+    // A request has as little time as the others had, so one that is delayed is closed, too.
     eventually("a scrape is answered", || get(canary.address, "/metrics").is_ok_and(|answer| answer.body == lines(10)));
 }
 
 #[test]
 fn a_worker_without_a_place_leaves_a_connection_to_one_that_has() {
-    // One place each: most accepts race between a full worker and a free one.
+    // Each worker has one place, so most accepts race between a full worker and a free one.
     let canary = serve(WORKERS, 10, ServeLimits { connections: 1, ..patient() });
     for _ in 0..100 {
         let mut held: Vec<_> = (0..WORKERS - 1).map(|_| connect(canary.address)).collect();
@@ -175,9 +176,10 @@ fn parallel_scrapes_all_get_the_same_complete_body() {
 
 #[test]
 fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
-    /// 16 readers of 41 MB each on one worker.
+    /// The lines of a response: 16 readers of 41 MB each on one worker.
     const LINES: usize = 1_000_000;
-    /// What the sockets of both sides may hold between renderer and reader, with the kernel's own overhead.
+    /// The most bytes that the sockets of both sides hold between renderer and reader, with the
+    /// kernel's own overhead.
     const IN_SOCKETS: usize = 1 << 20;
     let canary = serve(1, LINES, patient());
     let mut readers: Vec<_> = (0..CONNECTIONS_PER_WORKER)

@@ -1,4 +1,4 @@
-//! Compressed responses: which clients get them, how many at once, and what is left of them.
+//! Compressed responses: which clients get them, how many at once, and what remains of them.
 
 #[path = "common/gunzip.rs"]
 mod gunzip;
@@ -28,8 +28,8 @@ use kube_canary::{
 };
 use socket2::{Domain, Socket, Type};
 
-/// Lines of which a reader that reads nothing has the beginning in its sockets, compressed or not:
-/// 18 MB, and 1.5 MB.
+/// Lines of a response that does not fit in the sockets of a client that reads nothing: 18 MB
+/// plain, and 1.5 MB compressed.
 const ENDLESS: usize = 400_000;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ fn request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: canary\r\nAccept-Encoding: gzip\r\n\r\n")
 }
 
-/// Sends a request, and reads the response with its body as it came.
+/// Sends a request, and reads the response with its body as received.
 fn ask(stream: &mut TcpStream, request: &str) -> (Response, Vec<u8>) {
     stream.write_all(request.as_bytes()).expect("it is taken");
     let mut answer = BufReader::new(stream);
@@ -51,7 +51,7 @@ fn is_gzip(response: &Response) -> bool {
     response.header("content-encoding") == Some("gzip")
 }
 
-/// A connection that has sent a request, whose kernel holds few bytes that are not read.
+/// A connection that has sent a request, with a small receive buffer in the kernel.
 fn narrow(address: SocketAddr, request: &str) -> BufReader<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4_096).expect("an option");
@@ -140,7 +140,7 @@ fn no_more_than_16_responses_are_compressed_at_once_and_further_ones_are_sent_as
     for _ in 0..3 {
         let mut readers: Vec<_> = (0..READERS).map(|_| narrow(canary.address, &request("/metrics"))).collect();
         let compressed = readers.iter_mut().map(|reader| is_gzip(&receive_head(reader).expect("a head")));
-        // None of them can have ended: the readers have not read.
+        // None of them can have ended, because the readers have not read.
         assert_eq!(compressed.filter(|is_gzip| *is_gzip).count(), COMPRESSED_RESPONSES_MAX);
         assert_eq!(canary.stats.compressors(), COMPRESSED_RESPONSES_MAX);
         drop(readers);
@@ -209,7 +209,7 @@ fn http_1_0_gets_a_compressed_stream_that_ends_with_the_connection() {
     assert!(is_closed(&mut stream));
 }
 
-/// A gate that a body waits at.
+/// A gate at which a body waits.
 #[derive(Default)]
 struct Signal {
     given: AtomicBool,
@@ -230,7 +230,7 @@ impl Signal {
     }
 }
 
-/// Writes one row at once, and the other after the signal.
+/// A body that writes one row at once, and the other after the signal.
 struct Rows {
     signal: Arc<Signal>,
     written: usize,
@@ -266,7 +266,7 @@ impl Routes for LiveRoutes {
 struct LiveCanary {
     server: Server,
     signal: Arc<Signal>,
-    /// Dropped last.
+    /// Declared last, so that it is dropped last.
     _no_leaks: NoLeaks,
 }
 
@@ -286,8 +286,8 @@ fn what_a_live_body_has_so_far_can_be_read_while_it_waits_for_the_rest() {
     let mut answer = BufReader::new(stream);
     assert!(is_gzip(&receive_head(&mut answer).expect("a head")));
     let mut body = Vec::new();
-    // The body does not go on before the signal: what is not sent by then is never read, and the
-    // read times out.
+    // The body does not go on before the signal. A part that is not sent by then is never read, and
+    // the read times out.
     while beginning(&body) != ROWS[0] {
         receive_chunk(&mut answer, &mut body).expect("a chunk");
     }

@@ -1,4 +1,5 @@
-//! What compressed responses leave mapped, alone in a process where nothing else maps memory.
+//! The memory that compressed responses leave mapped. This test is alone in a process, where
+//! nothing else maps memory.
 
 #[path = "common/gunzip.rs"]
 mod gunzip;
@@ -10,7 +11,7 @@ use std::io::{BufReader, Write};
 use http_support::{connect, lines, patient, receive_body, receive_head, serve};
 use kube_canary::limits::GZIP_BYTES;
 
-/// The whole address space of this process, in bytes.
+/// Returns the whole address space of this process, in bytes.
 fn mapped() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a size");
@@ -32,8 +33,8 @@ fn the_memory_of_a_compressed_response_is_unmapped_when_it_ends() {
             assert!(gunzip::gunzip(&body).expect("a gzip stream") == lines(300).into_bytes());
         }
     };
-    // Some of what the first ones use stays with the process: buffers of malloc, of this thread and
-    // of the worker.
+    // Some of what the first responses use stays with the process: buffers of malloc, of this
+    // thread and of the worker.
     (0..20).for_each(|number| scrape(number % 2 == 0));
     let before = mapped();
     (0..RESPONSES).for_each(|number| scrape(number % 2 == 0));

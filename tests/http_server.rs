@@ -1,4 +1,4 @@
-//! The HTTP server as its clients see it: the protocol, the times, the end.
+//! The HTTP server as its clients see it: the protocol, the timeouts, the stop.
 
 mod http_support;
 
@@ -101,7 +101,8 @@ fn a_refused_body_can_be_sent_to_its_end() {
     let head = "POST / HTTP/1.1\r\nHost: canary\r\nContent-Length: 30000\r\n\r\n";
     assert_eq!(exchange(&mut stream, head).expect("an answer").status, 405);
     assert!(is_closed(&mut stream), "the server has said all");
-    // A server that closed its socket with this unread would reset the connection, and the answer might be lost.
+    // A server that closed its socket with this unread would reset the connection, and the answer
+    // might be lost.
     for _ in 0..30 {
         stream.write_all(&[b'x'; 1_000]).expect("the rest is taken");
     }
@@ -186,7 +187,8 @@ fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
     let canary = serve(1, 3, ServeLimits { request_head_time: time, ..patient() });
     let (mut silent, mut slow) = (connect(canary.address), connect(canary.address));
     let mut used = connect(canary.address);
-    // Where this test is held up before it asks, the connection is closed for its silence, and the next is tried.
+    // If this test is delayed before its request, the server closes the connection as idle, and the
+    // test tries the next.
     eventually("a connection is answered", || {
         let answer = exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n");
         let answered = answer.is_ok_and(|response| response.status == 200);
@@ -195,7 +197,7 @@ fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
         }
         answered
     });
-    // Each byte is in time; the head is not.
+    // Each byte is in time, but the head is not.
     let head = format!("GET /healthz HTTP/1.1\r\nX: {}\r\n\r\n", "f".repeat(4_000));
     let cut = head.bytes().any(|byte| {
         std::thread::sleep(time / 20);
@@ -233,7 +235,8 @@ fn a_scraper_that_leaves_in_the_middle_frees_its_place_and_harms_nobody() {
 
 #[test]
 fn shutdown_frees_the_port_and_ends_what_does_not_end_by_itself() {
-    // At an address of its own: a port of 127.0.0.1 that is free again may be given to another test.
+    // The server has an address of its own: another test may get a port of 127.0.0.1 that is free
+    // again.
     let bound = Server::bind("127.7.7.7:0".parse().expect("an address")).expect("a socket");
     let canary = serve_on(bound, 3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
     let mut idle = connect(canary.address);

@@ -1,4 +1,4 @@
-//! The number of threads, alone in a process where nobody else starts any.
+//! The number of threads. This test is alone in a process, where no other test starts threads.
 
 mod http_support;
 
@@ -27,7 +27,8 @@ fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
     assert_eq!(workers(), expected);
     assert_eq!(fs::read_dir("/proc/self/task").expect("procfs").count(), before + 4);
     thread::scope(|scope| {
-        // As many as there are places: of more, some would be closed to make room before they are read.
+        // There are as many requests as places. Of more, some would be closed to make room before
+        // the server reads them.
         let requests: Vec<_> =
             (0..4 * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| get(canary.address, "/metrics"))).collect();
         for request in requests {
@@ -36,7 +37,7 @@ fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
             assert_eq!((response.status, response.body == lines(2_000)), (200, true));
         }
     });
-    // A thread is joined before it has left /proc.
+    // A thread is joined before it disappears from /proc.
     let threads = || fs::read_dir("/proc/self/task").expect("procfs").count();
     eventually("as many threads as before the requests", || threads() == before + 4);
     canary.server.shutdown();

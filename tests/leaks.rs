@@ -1,4 +1,4 @@
-//! The leak finder finds what there is to find: bytes, function, file and line.
+//! The leak finder finds all leaks: bytes, function, file and line.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What a peer costs, stage by stage, and that it comes back when peers leave: in whole pages that are in memory, as the
-//! kernel tells, not as added up by hand.
+//! The memory of a peer, stage by stage, which is freed when peers leave. It is measured in whole
+//! resident pages, as the kernel counts them, not computed by hand.
 
 #[path = "scenario/clock.rs"]
 #[expect(dead_code, reason = "nobody steps the clock here")]
@@ -22,7 +22,7 @@ use leaks::NoLeaks;
 const PEERS: u32 = 5_000;
 const INTERVAL: Nanos = Nanos::from_millis(1_000);
 
-/// Takes everything, brings nothing back.
+/// A sink that accepts everything and returns nothing.
 struct Void;
 
 impl Wire for Void {
@@ -65,14 +65,14 @@ impl Agent {
         };
         Self {
             directory: Directory::default(),
-            // As in a mesh in which all probe all.
+            // As in a mesh in which all nodes probe all others.
             statistics: Statistics::new(Scale::default().with_schema(Scale::schema_of(None)), INTERVAL),
             prober: Prober::new(Void, clock.clone(), &settings),
             clock,
         }
     }
 
-    /// A list takes effect, and is lived with for some seconds. Returns the bytes of the names in it.
+    /// Applies a list, and runs with it for some seconds. Returns the bytes of the names in it.
     fn live_with(&mut self, numbers: impl Iterator<Item = u32>) -> usize {
         let spec = |number: u32| PeerSpec {
             zone: Some(format!("zone-{}", number % 3)),
@@ -97,7 +97,7 @@ impl Agent {
         names
     }
 
-    /// Whoever left is probed no more.
+    /// Stops probing the peers that left.
     fn stop(&mut self) {
         for change in self.directory.stop(self.clock.now(), INTERVAL) {
             self.statistics.apply(change);
@@ -112,13 +112,13 @@ impl Agent {
         self.prober.compact(&compaction);
     }
 
-    /// A minute goes by, without probes.
+    /// Advances by a minute, without probes.
     fn end_minute(&mut self) {
         self.clock.advance(HOUR_STEP.into());
         self.statistics.tick(self.clock.now());
     }
 
-    /// Of statistics, directory, prober and hours.
+    /// The resident bytes of statistics, directory, prober and hours.
     fn resident(&self) -> [usize; 4] {
         let hours = self.statistics.hour_resident_bytes();
         [self.statistics.resident_bytes(), self.directory.resident_bytes(), self.prober.resident_bytes(), hours]
@@ -132,7 +132,8 @@ fn an_hour_costs_what_the_documentation_says_and_no_more_beyond_the_limit() {
         let mut agent = Agent::new();
         agent.live_with(0..peers);
         let [.., fresh] = agent.resident();
-        // No sooner and no later: what is measured shortly after the start is what stays.
+        // The table is allocated at the start, and not later: its size shortly after the start is
+        // the same after three minutes.
         (0..3).for_each(|_| agent.end_minute());
         let [.., hours] = agent.resident();
         unfollowed(|| println!("{peers} peers: {hours} bytes of hours"));
@@ -164,7 +165,7 @@ fn a_peer_costs_what_the_documentation_says() {
 fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
     let _no_leaks = NoLeaks::here();
     let mut fresh = Agent::new();
-    // Who stays is neither first nor last, nor side by side.
+    // The remaining peers are neither the first, nor the last, nor side by side.
     let stays = || (0..10).map(|number| number * 487 + 300);
     fresh.live_with(stays());
     let (mut agent, mut waves) = (Agent::new(), Vec::new());

@@ -1,14 +1,15 @@
-//! The shape of the tool that this project grew out of, for `bench/cores`: every part of it is the obvious choice, and
-//! together they make memory follow the machine.
+//! The shape of the tool that this project grew out of, for `bench/cores`. Every part of it is the
+//! obvious choice. Together these choices make memory grow with the machine.
 //!
-//! - a multi-thread tokio runtime, with a worker per processor, serves HTTP as well as the pings
-//! - jemalloc with its own defaults: four arenas per processor, a cache per thread
-//! - a histogram of the prometheus crate per peer; a scrape gathers all of them and encodes them into one buffer
-//! - a surge-ping `Pinger` and a task per peer
-//! - transparent huge pages as the machine has them
+//! - A multi-thread tokio runtime, with one worker per CPU, serves HTTP as well as the pings.
+//! - jemalloc has its own defaults: four arenas per CPU and a cache per thread.
+//! - Each peer has a histogram of the prometheus crate. A scrape reads all of them and encodes them
+//!   into one buffer.
+//! - Each peer has a surge-ping `Pinger` and a task.
+//! - Transparent huge pages are used as the machine has them.
 //!
-//! `as_in_2018 PEERS_FILE ADDRESS:PORT`: the file has a `NAME=ADDRESS[@ZONE]` per line, each is pinged once a second. Any path
-//! is answered with the metrics.
+//! `as_in_2018 PEERS_FILE ADDRESS:PORT`: the file has a line `NAME=ADDRESS[@ZONE]` per peer. Each
+//! peer is pinged once a second. Any path is answered with the metrics.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -64,7 +65,7 @@ async fn main() -> Result<(), Failure> {
                 let response = metrics(&registry);
                 async { Ok::<_, Infallible>(response) }
             });
-            // Who leaves in the middle of an answer is no concern of ours.
+            // A client that disconnects in the middle of an answer is no error of this program.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -96,7 +97,7 @@ fn peers(text: &str, registry: &Registry) -> Result<Vec<Peer>, Failure> {
 async fn ping(client: Arc<Client>, peer: Peer, index: u16, delay: Duration) {
     let mut pinger = client.pinger(peer.address, PingIdentifier(index)).await;
     pinger.timeout(INTERVAL);
-    // Spread over the interval: unpaced, most of them would be lost.
+    // The first pings are spread over the interval: without this, most of them would be lost.
     tokio::time::sleep(delay).await;
     let mut ticks = tokio::time::interval(INTERVAL);
     for sequence in (0..=u16::MAX).cycle() {

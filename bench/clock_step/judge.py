@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Judges what bench/clock_step/guest left behind: judge.py DIRECTORY WIRE STEPS CSV. A Markdown table on standard output.
+"""Judges the results of bench/clock_step/guest: judge.py DIRECTORY WIRE STEPS CSV. A Markdown table on standard output.
 
-The truth is the phase without steps: the buckets that its probes came into, and the times that its ping told. In a
+The truth is the phase without steps: the buckets of its probes, and the times of its ping. In a
 machine of virtual time they differ by microseconds. With the clock being stepped
 - no probe may be in a bucket above, none lost, late or double, and no line of ping may be longer;
 - one may be in a bucket below only after a step shorter than the round trip, which leaves a stamp two possible meanings
@@ -19,8 +19,8 @@ from pathlib import Path
 
 PEERS = 8
 TARGETS = 2
-# What a line of ping may differ from the undisturbed ones: softirqs, caches and page faults of a machine that does more.
-# A tenth of the smallest step.
+# By how much a line of ping may differ from the undisturbed ones, because of softirqs, caches and
+# page faults of a busier machine. It is a tenth of the smallest step.
 SLACK_SECONDS = 500e-6
 NONE = ["none", "none-again"]
 SIZES_MS = [5, 50, 500, 3_600_000]
@@ -94,7 +94,7 @@ def main():
     shortest, longest = min(truth.pings)[0], max(truth.pings)[0]
     if not truth.filled() or truth.counters["user"]:
         problems.append("none: no probes, or without stamps of the kernel")
-    # Only a sharp truth tells a step of 5 ms.
+    # Only a precise truth can show a step of 5 ms.
     if longest - shortest > 1e-3:
         problems.append(f"none: round trips from {shortest} to {longest} s are no truth to compare with")
 

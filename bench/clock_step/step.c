@@ -1,7 +1,10 @@
-// Steps the real-time clock of the machine it runs in, again and again, at moments scattered over 40 to 80 ms. Only for
-// the virtual machine of bench/clock-step: it refuses to run where there is no /arguments, which bench/vm/run makes.
+// Steps the real-time clock of its machine, again and again, at moments scattered over 40 to 80 ms.
+// It is only for the virtual machine of bench/clock-step. It refuses to run if there is no
+// /arguments, which bench/vm/run makes.
 //
-//   step NANOSECONDS TIMES SEED     by clock_settime and by ADJ_SETOFFSET in turn; a line per step: monotonic time, way
+//   step NANOSECONDS TIMES SEED
+//
+// It uses clock_settime and ADJ_SETOFFSET in turn. Each step has a line: monotonic time, way.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@ Ends with its stdin; the nodes stay until they are deleted by their label `kube-
 """
 import heapq, http.client, itertools, json, random, socket, sys, threading, time
 
-# What a kubelet takes, as in bench/scale_mesh/plane.py: seconds, evenly distributed.
+# The times of a kubelet, as in bench/scale_mesh/plane.py: seconds, evenly distributed.
 STOP, ADDRESS, READY = (5.3, 7.3), (0.7, 2.7), (0.5, 5.5)
 LABEL, WORKERS, LEASE_SECONDS = "kube-canary.test/node", 6, 15
 PATCH = "application/strategic-merge-patch+json"
@@ -100,7 +100,7 @@ class Kubelets:
             try:
                 work(*arguments)
             except (OSError, http.client.HTTPException) as error:
-                # The API may be away for a while: a kubelet tries again, too.
+                # The API may be stopped for a while. A kubelet also tries again.
                 print(f"{work.__name__}: {error}", file=sys.stderr)
                 self.later(2, work, *arguments)
 

@@ -7,7 +7,7 @@ from measured import Matrix, Point
 
 ANY = "any"
 RISE = "rise"
-# A rise of 200 KB must be found, so that none of that size can be allowed.
+# A rise of 200 KB must be found, so no rise of that size can be allowed.
 RISE_MAX = 150
 
 
@@ -18,13 +18,14 @@ class Malformed(Exception):
 class Build(NamedTuple):
     """The budget of one build."""
 
-    # KB of written pages that any number of CPUs may have above those at 1; none: they may rise.
+    # KB of written pages that any number of CPUs may have above those at 1. None: there is no
+    # limit.
     rise: int | None
-    # KB by processors (ANY: those not named) and peers.
+    # KB by the number of CPUs (ANY: all that are not named) and of peers.
     ceilings: dict[int | str, dict[int, int]]
 
     def ceiling(self, point: Point) -> int | None:
-        """The KB that a row may have; none if nobody has said."""
+        """The KB that a row may have, or None without a ceiling."""
         return self.ceilings.get(point.cores, self.ceilings.get(ANY, {})).get(point.peers)
 
 

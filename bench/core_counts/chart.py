@@ -1,4 +1,4 @@
-"""A line per build, resident memory against processors, both axes logarithmic; as SVG, readable on light and on dark."""
+"""A line per build, resident memory against CPUs, both axes logarithmic; as SVG, readable on light and on dark."""
 
 import math
 from xml.sax.saxutils import escape
@@ -6,7 +6,8 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 860, 520
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 46, 56
 LABEL_HEIGHT = 16
-# Okabe and Ito's, less yellow and black: told apart by colour-blind readers; mid-tones serve both backgrounds.
+# The colours of Okabe and Ito, less yellow and black. Colour-blind readers can tell them apart, and
+# mid-tones are visible on both backgrounds.
 COLOURS = ["#009e73", "#0072b2", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00", "#8c6d46", "#7f7fbf", "#888888"]
 STYLE = """
     text { font: 12px system-ui, sans-serif; fill: #555 }
@@ -40,7 +41,7 @@ def _apart(wanted: list[float], lowest: float, highest: float) -> list[float]:
 
 
 def draw(lines: dict[str, list[tuple[int, int]]], title: str) -> str:
-    """`lines`: (processors, KB) per build, in the order of processors."""
+    """`lines`: (CPUs, KB) per build, in ascending order of CPUs."""
     lines = {build: points for build, points in lines.items() if points}
     cores = sorted({x for points in lines.values() for x, _ in points})
     sizes = [kb / 1024 for points in lines.values() for _, kb in points]

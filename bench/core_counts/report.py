@@ -18,7 +18,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def resident(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int) -> str:
-    """Builds as rows, processors as columns."""
+    """Builds as rows, numbers of CPUs as columns."""
     ratio = len(matrix.cores) > 1
     rows = []
     for build in matrix.builds:
@@ -32,7 +32,7 @@ def resident(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, pee
 
 
 def details(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int) -> str:
-    """Everything else, at both ends: lowest / highest number of processors."""
+    """Everything else, at both ends: lowest / highest number of CPUs."""
     names = {
         "Pss": "pss_kb",
         "Private_Dirty": "private_dirty_kb",

@@ -1,9 +1,9 @@
 /*
  * Scrapes of one agent, in a fixed order: scrape PORT PATH HELD COMPRESSED WHOLE SECONDS PREFIX
  *
- * First HELD requests at once. Nothing of their answers is read until none of them grows: each is
- * then under way, and blocked by its reader. So the peak does not depend on which thread ran when.
- * Then all of them are given up, as by scrapers whose time is over.
+ * First HELD requests at once. Their answers are not read until none of them grows: each is
+ * then in progress, and blocked by its reader. So the peak does not depend on which thread ran when.
+ * Then all of them are closed, as by scrapers after their timeout.
  *
  * Then COMPRESSED requests at once, of clients that accept gzip, in the same way.
  *
@@ -34,8 +34,8 @@
 #include <unistd.h>
 
 enum { CONNECTIONS_MAX = 64, HEAD_MAX = 4096, LINE_MAX_BYTES = 1024, READ_LOW = 32 * 1024 };
-/* Looks are counted, not time: a computer that stands still costs one look, and the agent runs
- * before the next. */
+/* Polls are counted, not time: a stopped computer costs one poll, and the agent runs before the
+ * next. */
 enum { LOOK_MS = 50, STILL_LOOKS = 20 };
 enum state { HEAD, LENGTH, CHUNK_SIZE, CHUNK, CHUNK_END, TRAILER, DONE };
 
@@ -52,7 +52,7 @@ static struct sockaddr_in server = {.sin_family = AF_INET};
 static char request[512];
 static size_t request_length;
 static long long deadline;
-static int last; /* of the whole answers: by then every peer has had the most time */
+static int last; /* of the answers that are read to their end: by then every peer has had the most time */
 static char buffer[64 * 1024];
 static const char *prefix;
 static char line[LINE_MAX_BYTES];
@@ -70,7 +70,7 @@ static long long now_ms(void) {
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
-/* Lines of the last body; of one that is too long the end is not seen, and it does not count. */
+/* Counts lines of the last body. A line that is too long does not count: its end is not seen. */
 static void count(const char *bytes, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] != '\n') {
@@ -100,7 +100,7 @@ static void head(int index, struct answer *answer) {
     if (answer->state == DONE) fail(index, "a body of no known length, or an empty one");
 }
 
-/* Adds one byte to the head or the line that is being read; whether it ends with `end`. */
+/* Adds one byte to the head or line that is being read. Returns whether it ends with `end`. */
 static int until(int index, struct answer *answer, char byte, const char *end) {
     if (answer->used + 1 >= sizeof answer->head) fail(index, "a head or a chunk's head is too long");
     answer->head[answer->used++] = byte;
@@ -209,7 +209,8 @@ static unsigned long long whole(int index) {
     static struct answer answer;
     memset(&answer, 0, sizeof answer);
     int fd = asked(index), low = READ_LOW;
-    /* Without it the reader is woken for every frame of 6 KB, which in the emulator costs more than all the rest. */
+    /* Without it, every frame of 6 KB wakes the reader, which in the emulator costs more than
+     * everything else. */
     if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low)) fail(index, strerror(errno));
     long long begun = now_ms();
     for (;;) {

@@ -32,10 +32,10 @@ def musl(cores: int, peers: int = 200) -> Point:
     return Point("musl", cores, "always", peers)
 
 
-# Of what ships, at 200 peers: KB that the process wrote, KB of the program file. bench/budget.toml
-# says how they were measured.
+# The builds that ship, at 200 peers: KB that the process wrote, KB of the program file.
+# bench/budget.toml says how they were measured.
 SHIPPED = [("system-musl", 596, 752), ("c-shim-musl", 570, 788), ("jemalloc", 946, 1044)]
-# What two rows may differ by: far more than was ever measured.
+# The largest difference of two rows: far more than was ever measured.
 SPREAD_KB = 40
 
 

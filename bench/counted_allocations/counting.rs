@@ -1,40 +1,40 @@
-//! The system's allocator, which counts what this thread asks of it between two calls.
+//! The system's allocator, which counts what the calling thread requests between two calls.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// What was asked for since [`begin`].
+/// What the thread requested since [`begin`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
-    /// Allocations, those that grow or shrink one among them.
+    /// Allocations. A reallocation that grows or shrinks a block counts as one.
     pub allocations: u64,
-    /// Given back.
+    /// Blocks that the thread freed.
     pub frees: u64,
-    /// Bytes of all allocations; of one that grows, all of its new size.
+    /// Bytes of all allocations. A block that grows counts with its whole new size.
     pub bytes: u64,
-    /// Bytes allocated and not given back; below zero where older ones were.
+    /// Bytes allocated and not freed. Below zero if blocks from before [`begin`] were freed.
     pub held: i64,
-    /// The most of those at once.
+    /// The highest value of `held`.
     pub peak: i64,
 }
 
 thread_local! {
-    // Without a destructor and initialized in place: to use it allocates nothing.
+    // The cell has no destructor and is initialized in place, so its use allocates nothing.
     static ASKED: Cell<Asked> = const { Cell::new(Asked { allocations: 0, frees: 0, bytes: 0, held: 0, peak: 0 }) };
 }
 
-/// Counts from zero.
+/// Sets all counts of this thread to zero.
 pub fn begin() {
     ASKED.set(Asked::default());
 }
 
-/// What was asked for since.
+/// Returns what this thread requested since [`begin`].
 pub fn asked() -> Asked {
     ASKED.get()
 }
 
-/// The allocator.
+/// The system's allocator with counters per thread.
 pub struct Counting;
 
 fn note(allocated: Option<usize>, freed: Option<usize>) {
@@ -52,7 +52,8 @@ fn note(allocated: Option<usize>, freed: Option<usize>) {
     ASKED.set(asked);
 }
 
-// SAFETY: everything is the system allocator's own; counting touches no memory but a cell of the thread.
+// SAFETY: everything is the system allocator's own; counting touches no memory but a cell of the
+// thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(Some(layout.size()), None);

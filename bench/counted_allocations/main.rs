@@ -1,9 +1,11 @@
-//! Allocations per probe and per scrape, counted by the allocator of this program, for `bench/allocations`.
+//! Allocations per probe and per scrape, counted by the allocator of this program, for
+//! `bench/allocations`.
 //!
-//! `counted_allocations naive|ours PEERS` probes 127.2.x.y and prints a CSV line for each of: what is held once all peers
-//! are there, a while of probing, one scrape. The naive one is what the libraries' examples show: a surge-ping `Pinger` and
-//! a task per peer, a prometheus histogram and three counters per peer, `gather()` and `TextEncoder`. Neither is served over
-//! HTTP here: both ways of making the text would be served alike.
+//! `counted_allocations naive|ours PEERS` probes 127.2.x.y and prints a CSV line for each of three
+//! things: the memory held once all peers are there, a while of probing, and one scrape. The naive
+//! agent is what the examples of the libraries show: a surge-ping `Pinger` and a task per peer, a
+//! prometheus histogram and three counters per peer, `gather()` and `TextEncoder`. Neither agent is
+//! served over HTTP here, because both texts would be served in the same way.
 
 mod counting;
 mod naive;
@@ -17,11 +19,11 @@ use counting::Asked;
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;
 
-/// Rounds of probing before the count begins: until then, buffers find their size.
+/// Rounds of probing before the count begins. During these, buffers reach their final size.
 const ROUNDS_BEFORE: u32 = 2;
-/// Rounds that are counted.
+/// Rounds of probing that are counted.
 const ROUNDS: u32 = 3;
-/// Not more probes a second than this: a build without optimization must not fall behind.
+/// The most probes a second, so that a build without optimization does not fall behind.
 const PROBES_PER_SECOND_MAX: u64 = 1_000;
 
 fn interval(peers: u16) -> Duration {
@@ -33,12 +35,12 @@ fn address(peer: u16) -> IpAddr {
     IpAddr::from([127, 2, high, low])
 }
 
-/// What was counted of one thing.
+/// The counts of one CSV line.
 struct Counted {
     what: &'static str,
-    /// Peers, probes or scrapes.
+    /// The number of peers, probes or scrapes.
     units: u64,
-    /// Of these, those without an answer; of a scrape, its bytes.
+    /// For peers and probes: those without an answer. For a scrape: its bytes.
     detail: u64,
     asked: Asked,
 }

@@ -1,4 +1,4 @@
-//! The naive agent: what the libraries' own examples show.
+//! The naive agent, as the examples of the libraries show it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ struct Metrics {
     counters: [IntCounterVec; 3],
 }
 
-/// Those of one peer.
+/// The metrics of one peer.
 struct Peer {
     rtt: Histogram,
     sent: IntCounter,
@@ -55,7 +55,7 @@ impl Metrics {
     }
 }
 
-/// Counts set-up, probing and a scrape.
+/// Returns the counts of set-up, probing and one scrape.
 pub fn count(peers: u16) -> Vec<Counted> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let interval = interval(peers);
@@ -66,7 +66,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let metrics = Metrics::new();
     let local = LocalSet::new();
     local.block_on(&runtime, async {
-        // One for all: a clone that is dropped would end the pings of the others.
+        // One client for all peers: dropping a clone would end the pings of the others.
         let client = Arc::new(Client::new(&Config::default()).expect("an ICMP socket"));
         let start = tokio::time::Instant::now();
         for peer in 0..peers {
@@ -75,7 +75,8 @@ pub fn count(peers: u16) -> Vec<Counted> {
             spawn_local(async move {
                 let mut pinger = client.pinger(address(peer), PingIdentifier(peer)).await;
                 pinger.timeout(interval);
-                // Spread over the interval: all at once, the socket's queue would overflow.
+                // Pings are spread over the interval: all at once, they would overflow the socket's
+                // queue.
                 let mut ticks = interval_at(start + interval * u32::from(peer) / u32::from(peers), interval);
                 for sequence in 0.. {
                     ticks.tick().await;

@@ -1,4 +1,4 @@
-//! The agent's own stages, wired as `src/agent.rs` does it, over real sockets.
+//! The agent's own stages over real sockets, wired as in `src/agent.rs`.
 
 use std::sync::{Arc, RwLock};
 
@@ -62,7 +62,7 @@ impl Agent {
         }
     }
 
-    /// Probes sent and lost so far.
+    /// Returns the probes sent and lost so far.
     fn probes(&self) -> (u64, u64) {
         let directory = self.view.directory.read().expect("no panic");
         let readings =
@@ -71,7 +71,7 @@ impl Agent {
     }
 }
 
-/// Counts set-up, probing and a scrape.
+/// Returns the counts of set-up, probing and one scrape.
 pub fn count(peers: u16) -> Vec<Counted> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let interval = Nanos::from(interval(peers));
@@ -97,7 +97,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
         series: SeriesSettings { max: MAX_SERIES_MAX, ..SeriesSettings::default() },
     };
     let metrics = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
-    // The worker's, which keeps it.
+    // The frame belongs to the HTTP worker, which keeps it between scrapes.
     let mut frame = Vec::with_capacity(FRAME_BYTES);
     let mut scrape = || {
         let mut body = MetricsBody::new(Arc::clone(&agent.view), &metrics, Format::Text);

@@ -10,15 +10,15 @@ import json, pathlib, signal, sys, time
 import client, liar, mesh
 from mesh import Mesh
 
-# One letter each, so that a path has room for many.
+# Names of one letter each, so that a path has room for many.
 AGENTS = "abcdefghijklmnopqrst"
-# As in a large mesh: each agent probes a part of the others, and finds the rest by reports.
+# As in a large mesh, each agent probes a part of the others, and knows the rest by reports.
 PART, ALL = 8, 0
-# Seconds for the probes of a minute to show an outage, which a verdict needs.
+# Seconds until the probes of a minute show an outage, which a verdict needs.
 OUTAGE_SECONDS = 60
-# Names in a path that fits a request's 8 KiB.
+# The number of names in a path that fits a request's 8 KiB.
 HOPS_MAX = 3_700
-# For readers to be answered meanwhile.
+# Seconds for which liars lie, so that readers are answered during that time.
 LYING_SECONDS = 6
 SECONDS = {"quick": 8, "full": 20}
 # Name → (function, how its mesh is made).
@@ -54,7 +54,7 @@ def percent(answers):
 
 @attack(PART)
 def none(m, seconds):
-    """Nobody attacks: what the readers of this command cost."""
+    """The cost of the readers of this command, without an attack."""
     with m.measured("a") as figures:
         time.sleep(seconds)
     return figures | {"result": "–"}
@@ -92,7 +92,8 @@ def leaving(m, _):
     honest = until(lambda: (text := m.headline("a")).startswith("t is losing") and text, OUTAGE_SECONDS)
     said = [honest or "no verdict"]
     leaving = [m.peer(name, state="terminating") for name in AGENTS]
-    # A report of 1.4 MB names one node so often; one that names all would be cut off for its length.
+    # A report of 1.4 MB names one node so often. A report that names all nodes would be cut off for
+    # its length.
     for times, named in ((50, leaving), (32_768, [{"node": "t", "state": "terminating"}])):
         lie = m.report("z", named * times)
         m.tell({m.address["z"]: {"/api/v1/peers": lie}})
@@ -172,7 +173,7 @@ def dead_addresses(m, _):
 
 
 def asked_without_pause(m, seconds, path, clients):
-    """Clients that ask one agent for a path again and again: what it cost, and how many times each
+    """Clients that request a path of one agent again and again: the cost, and how many times each
     status was answered."""
     with m.measured("a") as figures:
         asking = m.child("client.py", "loop", m.address["a"], path, clients)
@@ -210,13 +211,13 @@ def silent_reader(m, _):
 
 
 def endless(m, lie):
-    """What a report without end costs, and what it takes from the others."""
+    """The cost of an endless report, and its effect on the others."""
     m.tell({m.address["z"]: {"/api/v1/peers": m.report("z") | lie | {"times": -1}}})
     with m.measured("a", mesh=False) as figures:
         begun = time.monotonic()
         _, body = m.get("a", "/api/v1/mesh")
         took = time.monotonic() - begun
-    # Not among what is measured: this takes longer than to collect what is endless.
+    # Not part of the measurement: this takes longer than the collection of an endless report.
     document = json.loads(body)
     rows = sum(row["source"]["node"] in AGENTS for row in document["rows"])
     why = next((missing["error"] for missing in document["missing"] if missing["node"] == "z"), "not missing")
@@ -241,7 +242,7 @@ def forged_replies(m, seconds):
     """A peer that is probed forges the replies of a peer that is dead."""
     own, dead = [name for name in m.peers_of("a") if name in AGENTS][:2]
     mesh.drop(f"ip daddr {m.address[dead]}")
-    time.sleep(2)  # probes that were under way
+    time.sleep(2)  # for the probes that are in flight
     before = m.peers_of("a")[dead]
     with m.measured("a", dead=dead) as figures:
         m.child("forge.py", m.address[own], m.address[dead], 2 * PART)
@@ -266,7 +267,7 @@ def endless_1xx(m, seconds):
 
 
 def main(name, binary, length, result):
-    # An exception, so that the mesh is stopped.
+    # It raises an exception, so that the mesh is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     mesh.namespace()
     function, made = ATTACKS[name]

@@ -1,16 +1,17 @@
 """What an attack may cost and change at most: each bound with its reason."""
 
-# Resident memory of any agent, KB. At rest it has 1.4 MB, and 2.5 MB while it is scraped in a mesh
-# of 20; the container's memory limit is far above.
+# Resident memory of any agent, KB. It is 1.4 MB at rest, and 2.5 MB during a scrape in a mesh of
+# 20. The container's memory limit is far above.
 RSS_KB = 4_096
-# Of one core, what an attack may take of the attacked agent in all. A collection without end is
-# bounded to a tenth (GATHERING_PAUSE_FACTOR of src/limits.rs), and probes and scrapes take 1 %.
+# The share of one core that an attack may take of the attacked agent in all. A collection without
+# end is limited to a tenth (GATHERING_PAUSE_FACTOR of src/limits.rs), and probes and scrapes take 1
+# %.
 CPU_SHARE = 0.15
-# CPU seconds of one collection with one endless report: 8 MiB are read of it at most
+# CPU seconds of one collection with one endless report. At most 8 MiB of it are read
 # (ROW_BYTES_MAX), which takes 40 ms.
 CPU_COLLECTION = 0.5
-# CPU seconds that a request may take which no other agent is asked for. 0.08 ms are usual, most of
-# which is the kernel's share of a connection.
+# CPU seconds of a request for which no other agent is asked. 0.08 ms are usual, most of which is
+# the kernel's share of a connection.
 CPU_REQUEST = 0.000_3
 # Seconds for a collection that a liar delays: the 5 s that a report may take (ROW_WHOLE_TIME), or a
 # reader (MESH_READER_TIME), the pause after it, and the collection itself.
@@ -45,7 +46,7 @@ def dead_addresses(f):
 
 
 def unknown_loop(f):
-    # The honest reader's meshes ask all members; nothing else may ask any.
+    # The honest reader's meshes ask all members. No other request may ask any.
     fan_out = f["polls"]["/api/v1/mesh"]["asked"] * (AGENTS + 1)
     yield f["requests"] <= f["gets"] + fan_out, "other agents are asked"
     yield f["cpu_target"] <= CPU_SHARE * f["seconds"] + CPU_REQUEST * f["gets"], \
@@ -70,7 +71,7 @@ def forged_replies(f):
 CHECKS = (path_once, path_loop, leaving, frames, impersonates, dead_addresses, unknown_loop, silent_reader,
           forged_replies)
 OWN = {check.__name__: check for check in CHECKS} | {"endless_string": endless, "endless_objects": endless}
-# Their CPU is bounded by what one collection, or one request, may take.
+# Attacks whose CPU is limited by the cost of one collection, or one request.
 CPU_OF_THEIR_OWN = ("endless_string", "endless_objects", "unknown_loop", "dead_addresses")
 
 

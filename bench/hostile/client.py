@@ -46,7 +46,7 @@ def loop(address, path, clients):
 def ask_only(address, path):
     """Sends a request, and returns the connection. Nothing is read of it."""
     connection = socket.socket()
-    # The least that the kernel takes: what it holds for this client stays small.
+    # The smallest buffer that the kernel accepts: it holds little for this client.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     connection.connect((address, PORT))
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {address}:{PORT}\r\n\r\n".encode())

@@ -12,8 +12,8 @@ own path begins with, or 404. A LIE has these fields, all of which may be missin
 import asyncio, json, os, pathlib, sys
 
 PORT = 9877
-# Bytes written at a time. A server in Python that wrote 25 bytes at a time would be slower than
-# what it attacks.
+# Bytes written at a time. A server in Python that wrote 25 bytes at a time would be slower than the
+# agent that it attacks.
 BLOCK = 64 * 1024
 REQUEST_SECONDS = 5
 OK = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"

@@ -1,5 +1,5 @@
-"""A mesh of real agents on loopback addresses of a network namespace of its own, and what is
-measured of it while something else goes on."""
+"""A mesh of real agents on loopback addresses of a network namespace of its own, and the
+figures that are measured during an attack."""
 import contextlib, json, pathlib, re, subprocess, sys, threading, time
 
 import client, liar
@@ -8,9 +8,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 INTERVAL = "1s"
 START_SECONDS = 30
 POLL_SECONDS = 0.25
-# A collection of the whole mesh is dear, and what one honest reader asks must not be the load.
+# A collection of the whole mesh is expensive, and the requests of one honest reader must not be the
+# load.
 MESH_POLL_SECONDS = 3
-# As Prometheus and the kubelet wait by default, and as a collection may take.
+# The default timeouts of Prometheus and the kubelet, and the longest time of a collection.
 SCRAPE_SECONDS, HEALTH_SECONDS, MESH_SECONDS = 10, 1, 40
 MEMORY_SECONDS = 0.25
 
@@ -57,7 +58,7 @@ class Answers:
 
 class Mesh:
     """`names` are agents, `liars` are members that a server of lies answers for: at first as honest
-    agents do, or as `lies` has it. Everybody probes `max_peers` others (0: all). `flags` has further
+    agents do, or as `lies` has it. Every agent probes `max_peers` others (0: all). `flags` has further
     flags of single agents. To be used in a `with`."""
 
     def __init__(self, binary, names, liars, max_peers, lies=None, flags=None):
@@ -135,7 +136,7 @@ class Mesh:
         return child
 
     def end_child(self, child):
-        """Ends its input, and returns what it says last."""
+        """Ends its input, and returns its last output."""
         said, _ = child.communicate(timeout=MESH_SECONDS + 5)
         self.children.remove(child)
         return said

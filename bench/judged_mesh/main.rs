@@ -1,10 +1,10 @@
-//! What judging a mesh costs: processor time and memory beside its cells.
+//! What it costs to judge a mesh: CPU time, and memory in addition to the cells of the matrix.
 //!
-//! `judged_mesh NODES PEERS FAULT` makes the reports of NODES agents that each probe the next PEERS,
-//! adds a FAULT (`none`, `nodes`, `mesh`, `paths`, `zone`, `partition`, or `domain`: one of 200
-//! failure domains, which no other fault has), judges them 9 times, and
-//! prints a CSV line: nodes, peers, fault, verdicts, microseconds of processor time (median), most bytes allocated
-//! while judging, allocations, bytes of a cell.
+//! `judged_mesh NODES PEERS FAULT` makes the reports of NODES agents, each of which probes the next
+//! PEERS nodes. It adds a FAULT: `none`, `nodes`, `mesh`, `paths`, `zone`, `partition` or `domain`.
+//! The fault `domain` is one of 200 failure domains, which no other fault has. The program judges
+//! the reports 9 times and prints a CSV line: nodes, peers, fault, verdicts, median CPU time in
+//! microseconds, the most bytes allocated while judging, allocations, and bytes per cell.
 
 #[path = "../counted_allocations/counting.rs"]
 mod counting;
@@ -53,7 +53,7 @@ impl Fault {
         })
     }
 
-    /// The share of the probes between two nodes that is lost.
+    /// Returns the share of the probes between two nodes that is lost, 0 to 1.
     fn rate(self, a: usize, b: usize) -> f64 {
         let is_either = |of: &dyn Fn(usize) -> bool| of(a) || of(b);
         let is_across = |of: &dyn Fn(usize) -> bool| of(a) != of(b);
@@ -70,7 +70,7 @@ impl Fault {
     }
 }
 
-/// The number of a node's failure domain.
+/// Returns the number of a node's failure domain.
 const fn domain(node: usize) -> usize {
     node / ZONES % DOMAINS
 }
@@ -82,7 +82,7 @@ const fn mixed(number: u64) -> u64 {
     two ^ (two >> 31)
 }
 
-/// Draws how many of the probes are lost.
+/// Draws how many probes of a pair are lost.
 fn drawn(rate: f64, state: &mut u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is 0 to 1")]
     let below = (rate * f64::from(u32::MAX)) as u64;
@@ -123,7 +123,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
     for node in 0..nodes {
         begin(&mut matrix, &format!("node-{node}"), &zone(node), nodes);
         for step in 1..=peers {
-            // Peers are spread over the whole mesh, and each is probed as often as any other.
+            // Peers are spread over the whole mesh, and each node is probed as often as any other.
             let peer = (node + step * step * 7 + step) % nodes;
             if peer == node {
                 continue;

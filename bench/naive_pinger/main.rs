@@ -1,6 +1,8 @@
-//! The naive alternative, for `bench/naive` and `bench/peers`: one surge-ping `Pinger` and one task per peer.
+//! The naive alternative, for `bench/naive` and `bench/peers`: one surge-ping `Pinger` and one task
+//! per peer.
 //!
-//! `naive_pinger PEERS SECONDS [A.B]` pings A.B.x.y (127.1.x.y) once a second each and prints one CSV line.
+//! `naive_pinger PEERS SECONDS [A.B]` pings each A.B.x.y (127.1.x.y) once a second and prints one
+//! CSV line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -33,7 +35,7 @@ fn main() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        // One for all: a clone that is dropped would end the pings of the others.
+        // One client for all peers: dropping a clone would end the pings of the others.
         let client = Arc::new(Client::new(&Config::default()).expect("an ICMP socket"));
         for peer in 0..peers {
             let [high, low] = peer.to_be_bytes();
@@ -42,7 +44,8 @@ fn main() {
             tokio::task::spawn_local(async move {
                 let mut pinger = client.pinger(address, PingIdentifier(peer)).await;
                 pinger.timeout(Duration::from_secs(1));
-                // Spread over the second, as the canary does: unpaced, it would lose most of them.
+                // Pings are spread over the second, as the agent spreads its probes. Without this,
+                // most pings would be lost.
                 tokio::time::sleep(Duration::from_secs(1) * u32::from(peer) / u32::from(peers)).await;
                 let mut ticks = tokio::time::interval(Duration::from_secs(1));
                 for sequence in 0..seconds.saturating_sub(1) {

@@ -1,5 +1,5 @@
-//! What writing a probe and reading its reply costs, without the system calls: nanoseconds of each
-//! round.
+//! The cost of encoding a probe and decoding its reply, without the system calls, in nanoseconds of
+//! each round.
 //!
 //! `cargo run --release -p kube-canary-bench --bin probe_codec`
 
@@ -12,7 +12,7 @@ use kube_canary::prober::packet::{Codec, Decoded, Label};
 use kube_canary::prober::{Datagram, Moment, SocketKind};
 use kube_canary::units::Nanos;
 
-/// Probes of one round, and rounds.
+/// The probes of one round, and the number of rounds.
 const PROBES: u32 = 1_000_000;
 const ROUNDS: usize = 9;
 

@@ -36,7 +36,7 @@ def compact(value):
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-# ---- protobuf ------------------------------------------------------------------------------------------------------------
+# ---- protobuf ------------------------------------------------------------------------------------
 
 def varint(number):
     out = bytearray()
@@ -101,7 +101,7 @@ def enveloped(version, kind, raw):
     return b"k8s\0" + data(1, data(1, version) + data(2, kind)) + data(2, raw) + data(3, "") + data(4, "")
 
 
-# ---- objects, lists, events ----------------------------------------------------------------------------------------------
+# ---- objects, lists, events ----------------------------------------------------------------------
 
 def is_bookmark(item):
     return "name" not in item["metadata"]

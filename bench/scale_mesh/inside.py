@@ -1,7 +1,7 @@
 """What bench/scale runs in a network and a mount namespace of its own: `inside.py agent|failing NODES BINARY RESULT`
 
-agent: one real canary with Kubernetes discovery in a mesh of NODES, whose other nodes answer pings but are no processes.
-failing: NODES real canaries, of which one stops answering pings while its pod stays listed.
+agent: one real agent with Kubernetes discovery in a mesh of NODES, whose other nodes answer pings but are no processes.
+failing: NODES real agents, of which one stops answering pings while its pod stays listed.
 RESULT gets the figures as JSON. An address answers echo requests only while its pod lives (nft), so that peers vanish as they do.
 """
 import concurrent.futures, json, pathlib, re, subprocess, sys, threading, time, urllib.request
@@ -123,7 +123,7 @@ def agent(nodes, binary):
             peers = sorted({peer["node"] for peer in row["peers"]})
             found["peers"] = len(peers)
 
-            # ---- one endpoint's change: of a peer, and of somebody else's
+            # ---- one endpoint's change: of a peer, and of another node
             by_name = {plane.node_name(k): k for k in range(nodes)}
             strangers = sorted(set(by_name) - set(peers) - {plane.node_name(0)})
             for what, names in (("change_of_a_peer", peers), ("change_of_another", strangers)):

@@ -11,7 +11,8 @@ class Alive:
 
     def __init__(self):
         run("ip", "link", "set", "lo", "up")
-        # Each canary its own ICMP socket: with raw ones each would read what all others get.
+        # Each agent has its own ICMP socket: with raw sockets, each would read the packets of all
+        # others.
         pathlib.Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 0")
         run("nft", "-f", "-", text="table inet canary { set alive { type ipv4_addr; }; chain arriving { type filter hook input priority 0; "
             "icmp type echo-request ip daddr != @alive counter drop; }; }")
@@ -28,7 +29,8 @@ class Alive:
     def flush(self):
         with self.lock:
             due, self.due = self.due, []
-            # Under the lock: nothing overtakes it, and the caller's own changes are in force when this returns.
+            # Under the lock, so that no other change overtakes it, and the caller's own changes are
+            # in force when this returns.
             if due:
                 run("nft", "-f", "-", text="\n".join(due) + "\n")
 

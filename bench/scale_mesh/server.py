@@ -172,7 +172,7 @@ class Server:
                 news, version = self.plane.events[at:], self.plane.version
             at += len(news)
             for event in news:
-                # Whoever comes first encodes for all.
+                # The first reader encodes the event for all.
                 if form not in event.forms:
                     event.forms[form] = encode.event(form, event.kind, event.item)
                 chunk(event.forms[form])

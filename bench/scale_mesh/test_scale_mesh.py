@@ -4,7 +4,8 @@ import collections, json, pathlib, sys, unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import encode, plane
 
-# Answers of kube-apiserver 1.34.4 to one and the same list, and to watches begun one after the other.
+# Answers of kube-apiserver 1.34.4 to one and the same list, and to watches begun one after the
+# other.
 RECORDED = pathlib.Path(__file__).parent / "recorded"
 FORMS = {encode.JSON: "json", encode.PROTOBUF: "pb", encode.METADATA: "meta", encode.METADATA_JSON: "metajson"}
 

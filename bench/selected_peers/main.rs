@@ -1,8 +1,11 @@
-//! Whom every node of a mesh probes: `selected_peers MAX_PEERS SELECTED < MEMBERS`, run by bench/scale.
+//! The peers that each node of a mesh probes: `selected_peers MAX_PEERS SELECTED < MEMBERS`, run by
+//! bench/scale.
 //!
-//! MEMBERS is a line `NODE ZONE` for each. Prints `members RESIDENT_BYTES`, then for each node in that order a line of the
-//! numbers of those it probes (what is true of them is counted by who reads it), then `alone NODE MICROSECONDS FACTS…`
-//! for SELECTED nodes, each computed by itself as an agent does it: it must come to the same peers, or this fails.
+//! MEMBERS has a line `NODE ZONE` for each node. The program prints `members RESIDENT_BYTES`. Then
+//! it prints, for each node in the same order, a line with the numbers of its peers. The reader of
+//! these lines computes the statistics. Last, it prints `alone NODE MICROSECONDS FACTS…` for
+//! SELECTED nodes. Each of these is computed by itself, as an agent does it. If that gives other
+//! peers, the program fails.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -34,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "members {}", members.resident_bytes())?;
     for at in 0..ids.len() {
-        // Numbers are given in the order of the members, so that they are the lines' as well.
+        // Members are numbered in their order, so the numbers are those of the lines as well.
         let peers: Vec<_> = chosen(at).into_iter().map(|id| id.0.to_string()).collect();
         writeln!(out, "{}", peers.join(" "))?;
     }

@@ -8,7 +8,7 @@ import os, random, select, socket, struct, sys, threading, time
 
 PACKETS_PER_SECOND, CONNECTIONS_PER_SECOND = 4000, 200
 IDLE, DEAF, SLOW, LOOPS = 150, 60, 80, 8
-# Where packets of an agent on loopback come from.
+# The source address of an agent's packets on loopback.
 AGENT = "127.0.0.1"
 
 

@@ -1,4 +1,4 @@
-"""Whether a run was what it had to be, and its report; from what run.py and watch.py found."""
+"""Judges a run from the findings of run.py and watch.py, and writes its report."""
 
 import collections
 
@@ -68,7 +68,7 @@ def refused_without_fault(found):
 
 
 def missed(found, states):
-    """What is not as it has to be, one line each."""
+    """The faults of the run, one line each."""
     lines = []
     for name, before, after in before_and_after(found, states):
         lines += ledger.grown(name, before, after)

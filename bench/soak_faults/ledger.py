@@ -1,18 +1,18 @@
 """What the agents' own figures must obey, sample after sample: no sockets, no clock.
 
 Exact are the objects of /api/v1/peers, each read at one moment: sent - received - lost is the
-number of probes under way. The samples of /metrics are written family by family, while probes are
+number of probes in flight. The samples of /metrics are written family by family, while probes are
 sent, so their differences scatter by what happened between two families. A difference that stays
 is a defect: the smallest of a quiet minute's scrapes shows it.
 """
 
 import collections, itertools, math, re
 
-# A probe is lost after the timeout, and its loss is withheld for 3 s at most while discovery is
+# A probe is lost after the timeout, and its loss is withheld for at most 3 s while discovery is
 # asked (DOUBT_TIME). One interval more, for the probe that is just being sent.
 DOUBT_SECONDS = 3.0
-# The build that takes a call stack at each allocation, under one lock, and keeps it in tables of
-# its own. It is here for its report at the end; its memory and its speed are those of a test.
+# The build that records a call stack at each allocation, under one lock, and keeps it in tables of
+# its own. It is here for its report at the end. Its memory and its speed are those of a test.
 LEAK_FINDER = "leak-finder"
 # The longest back-off after an outage of the API is a random part of a minute; then a connection
 # and a list.
@@ -39,7 +39,7 @@ def samples(text):
 
 
 def in_flight_max(interval, timeout):
-    """Probes of one peer that can be under way, or whose loss is withheld."""
+    """The most probes of one peer that can be in flight, or have a withheld loss."""
     return int((timeout + DOUBT_SECONDS) / interval) + 2
 
 
@@ -57,7 +57,7 @@ class Ledger:
         self.under_way, self.zones, self.peers = {}, {}, {}
 
     def problem(self, text):
-        # Bounded: a broken counter is broken in every sample.
+        # The list is bounded: a broken counter is broken in every sample.
         if len(self.problems) < 50:
             self.problems.append(f"{self.agent}: {text}")
 
@@ -232,7 +232,7 @@ def out_of_touch(agent, moves, outages, stopped):
 
 def forged(answers, dead):
     """Answers counted of addresses that answered nothing. `answers` are (since, at, node, network,
-    count), of two samples that are both within that time; replies that were under way are read
+    count), of two samples that are both within that time; replies that were in flight are read
     within half a second."""
     return [
         answer
@@ -247,11 +247,11 @@ def forged(answers, dead):
 
 # ---- the states before and after ----
 
-# How much more an agent may have after the faults. Descriptors, sockets and threads: none.
-# RSS, a tenth: as in bench/waves; it is of file pages for the most part, which agents give back
-# once a minute, so that the lowest of a minute is compared. Anonymous memory: what bench/gathering
-# allows, because a malloc keeps pages that are in use in part. Live bytes: text that the next
-# scrape reuses, names of members that came and went, the plan of the series.
+# How much more an agent may have after the faults. Descriptors, sockets and threads: none. RSS: a
+# tenth, as in bench/waves. It consists mostly of file pages, which agents give back once a minute,
+# so the lowest values of a minute are compared. Anonymous memory: what bench/gathering allows,
+# because a malloc keeps partly used pages. Live bytes: text that the next scrape reuses, names of
+# members that came and went, the plan of the series.
 RSS_FACTOR, ANONYMOUS_KB, LIVE_BYTES = 1.10, 150, 64 * 1024
 EXACT = ("descriptors", "sockets", "threads")
 
@@ -268,7 +268,7 @@ def lowest(states, begin, end):
 
 
 def grown(agent, before, after):
-    """What is not as at the start."""
+    """The differences from the start."""
     for name in EXACT:
         if after[name] > before[name]:
             yield f"{agent}: {after[name]} {name}, {before[name]} before the faults"

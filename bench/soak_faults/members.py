@@ -10,7 +10,7 @@ import liars
 PORT, API_PORT = 9877, 19879
 # At a tenth, a rollout of this mesh would take two minutes.
 plane.UNAVAILABLE = 0.34
-# A watch sends each within a second, or breaks.
+# A watch sends each event within a second, or breaks.
 EVENTS_KEPT = 1000
 
 
@@ -69,14 +69,14 @@ class Mesh(plane.Plane):
     def join(self, nodes):
         back = [node for node in nodes if node in self.away]
         self.away.difference_update(back)
-        # A pod that has not stopped yet is followed by another as in any replacement.
+        # A pod that has not stopped yet is followed by another, as in any replacement.
         here = {*self.pods, *(pod.node for pod in self.rolling), *self.missing}
         self.missing.extend(node for node in back if node not in here)
         self.roll()
 
     def delete(self):
         while self.old and self.old[0] not in self.pods:
-            self.old.popleft()  # replaced meanwhile
+            self.old.popleft()  # it was replaced by now
         if self.old:
             return super().delete()
         self.busy = False

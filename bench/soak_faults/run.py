@@ -18,7 +18,8 @@ NODES = 33
 INTERVAL, TIMEOUT = 0.041, 1.0
 # A peer is forgotten after the churn below has kept it away for long, and not after a short while.
 FORGET_SECONDS = 10
-# From the end of a lie about a node's address: the pod is replaced, and the new one asked.
+# Seconds from the end of a lie about a node's address: the pod is replaced, and the new one is
+# asked.
 TRUTH_SECONDS = 30
 # How many nodes after the agents are never rolled: these die at times.
 MORTALS = 3
@@ -183,7 +184,8 @@ class Soak:
 
         def mend():
             change(liars.honest)
-            # Where a node says that its address is another's, what is lost there is its own affair.
+            # If a node reports another node's address as its own, losses there do not count as
+            # faults of the agent.
             if kind == "identity-addresses":
                 self.excuses += [
                     ledger.Excuse(

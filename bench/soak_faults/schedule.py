@@ -43,15 +43,15 @@ LANES = {
     # Packets, and addresses that stop answering.
     "packets": ("forged-replies", "forged-requests", "dead-and-forged", "dead"),
 }
-# A lane begins a fault so often at most: in an hour, that is 86 faults of each lane. Below 20 s,
-# what an agent does after an outage (its back-off) would be cut off by the next.
+# The shortest time between two faults of a lane: in an hour, that is 86 faults of each lane. Below
+# 20 s, the next fault would cut off an agent's recovery after an outage (its back-off).
 SPACING_SECONDS = 40
 # Of the time until the lane's next fault.
 SHARE = (0.4, 0.7)
 
-# What a run is made of, in seconds: agents start and are read as they will be in the faults; then
-# they are left alone and measured; then come the faults; then they are left alone again. The last
-# is longer than a minute: agents give back file pages once a minute.
+# The phases of a run, in seconds. Agents start and are read as they will be during the faults. Then
+# they are left alone and measured. Then come the faults. Then they are left alone again. The last
+# phase is longer than a minute, because agents give back file pages once a minute.
 Phases = collections.namedtuple("Phases", "settle before faults after")
 # From the end of the faults until the measurement. Readers that do not read have been ended by
 # then; what is left are timeouts of seconds, and the idle time of API connections (5 s).

@@ -13,7 +13,7 @@ import http.client, json, os, pathlib, sys, threading, time
 import ledger
 
 PORT, KUBELET_SECONDS, READ_SECONDS = 9877, 1.0, 5.0
-# A check that begins so much later than it should is the machine's delay, not the agent's.
+# A check that begins this much later than it should shows a delay of the machine, not of the agent.
 LATE_SECONDS = 0.25
 
 
@@ -69,7 +69,7 @@ def state(pid):
         try:
             files.append(os.readlink(directory / "fd" / number))
         except FileNotFoundError:
-            pass  # closed meanwhile
+            pass  # it was closed by now
     rollup = dict(
         line.split(":", 1) for line in (directory / "smaps_rollup").read_text().splitlines()[1:]
     )
@@ -124,7 +124,7 @@ class Agent:
 
 def main(result, states, begin, interval, timeout, mortal, *agents):
     os.nice(-5)
-    # One clock with run.py.
+    # The same clock as in run.py.
     begin, quiet = float(begin), threading.Event()
     in_flight = ledger.in_flight_max(float(interval), float(timeout))
     agents = [

@@ -48,7 +48,7 @@ def one_way(loss):
 
 
 def lost(a, b, *lists):
-    """What is lost from a to b for all these reasons together."""
+    """The loss from a to b for all these reasons together."""
     kept = 1.0
     for reasons in lists:
         for reason in reasons:

@@ -1,4 +1,4 @@
-"""python3 -m unittest bench/verdict_shapes/test_verdict_shapes.py: what is drawn, and how it is scored."""
+"""python3 -m unittest bench/verdict_shapes/test_verdict_shapes.py: the drawn meshes, and their scores."""
 import json, pathlib, random, sys, unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))

@@ -1,1 +1,1 @@
-// Nothing: see Cargo.toml.
+// This crate has no code: see Cargo.toml.

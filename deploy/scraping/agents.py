@@ -1,4 +1,4 @@
-"""Agents that are none: three of them, whose histograms are of known distributions, in text or in protobuf.
+"""Three fake agents, whose histograms are of known distributions, in text or in protobuf.
 
 They show what a Prometheus makes of classic and of native histograms, and whether queries of both agree. The encoder is one of
 its own, beside that of the agent: metrics.proto of prometheus/client_model, MetricFamily messages with their length before them.

@@ -61,7 +61,7 @@ class Prometheus:
                 return json.loads(answer.read())["data"]
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace")
-            # Until it is ready it says so in plain words.
+            # Until it is ready, it answers in plain text.
             raise Refused(json.loads(said).get("error", error.reason) if said.startswith("{") else said or error.reason) from error
 
     def query(self, text, at=None):

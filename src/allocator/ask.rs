@@ -1,13 +1,16 @@
-//! Who allocates for us? Each malloc is asked in its own words, and has to prove that our allocations are its own: that
-//! a malloc is present says nothing, for a process may well hold two of them.
+//! Finds out which malloc serves our allocations. It uses each malloc's own functions, and each
+//! malloc has to prove that our allocations belong to it. Its presence alone proves nothing,
+//! because a process may hold two mallocs.
 //!
-//! - jemalloc: its count of the bytes that this thread has allocated (`thread.allocated`) moves with an allocation.
+//! - jemalloc: its count of the bytes that this thread has allocated (`thread.allocated`) changes
+//!   with an allocation.
 //! - mimalloc: the allocation lies in its heap (`mi_is_in_heap_region`).
-//! - glibc: its `mallinfo` moves with an allocation.
-//! - musl, which keeps no books: `malloc_usable_size` gives back the odd size that was asked for. Only musl's malloc
-//!   (since 1.2.1) remembers it to the byte; all others round up.
+//! - glibc: its `mallinfo` changes with an allocation.
+//! - musl, which keeps no statistics: `malloc_usable_size` returns the odd size that was requested.
+//!   Only musl's malloc (since 1.2.1) stores it to the byte; all others round up.
 //!
-//! jemalloc and mimalloc may come from this crate's feature, from the shim's link, or at run time, by `LD_PRELOAD`.
+//! jemalloc and mimalloc may come from this crate's feature, from the shim's link, or at run time
+//! from `LD_PRELOAD`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
@@ -17,7 +20,8 @@ use super::mallctl::{Mallctl, read, read_text};
 /// The libc of this build.
 pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
 
-/// Large enough for no thread cache to serve it unseen; small enough to come from any heap.
+/// Too large to be served from a thread cache, which no counter would show. Small enough to
+/// come from any heap.
 const TRIAL_BYTES: usize = 64 * 1_024;
 
 /// mimalloc's `mi_version`.
@@ -25,13 +29,15 @@ pub(crate) type MiVersion = unsafe extern "C" fn() -> c_int;
 /// mimalloc's `mi_is_in_heap_region`.
 pub(crate) type MiIsInHeapRegion = unsafe extern "C" fn(*const c_void) -> bool;
 
-/// That of the feature's jemalloc, whose names have a prefix, so that no linker finds it for others.
+/// The function of the feature's jemalloc. Its names have a prefix, so no linker resolves
+/// other references to them.
 #[cfg(feature = "jemalloc")]
 pub(super) const FEATURE: Option<Mallctl> = Some(tikv_jemalloc_sys::mallctl);
 #[cfg(not(feature = "jemalloc"))]
 pub(super) const FEATURE: Option<Mallctl> = None;
 
-/// The functions by which a malloc that was linked in can be asked; none of one that was not.
+/// The functions by which a malloc that was linked in can be identified. They are none for a malloc
+/// that was not linked in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Malloc {
     pub(crate) mallctl: Option<Mallctl>,
@@ -46,7 +52,7 @@ pub(super) struct Answer {
     pub(super) books: Books,
 }
 
-/// Where the malloc that runs says how much it holds.
+/// The source of the running malloc's memory statistics.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Books {
     Jemalloc(Mallctl),
@@ -55,7 +61,8 @@ pub(super) enum Books {
     None,
 }
 
-/// Asks one after the other; the libc last, for any other malloc has replaced it.
+/// Tries the mallocs one after the other. The libc is the last, because any
+/// other malloc replaces it.
 pub(super) fn ask(linked: Malloc) -> Answer {
     let loaded = loaded();
     let jemallocs = [FEATURE, loaded.mallctl, linked.mallctl];
@@ -69,7 +76,7 @@ pub(super) fn ask(linked: Malloc) -> Answer {
         .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None, books: Books::None })
 }
 
-/// An allocation by the global allocator, as all of ours are.
+/// Makes an allocation by the global allocator, as all of ours are.
 fn trial() -> Vec<u8> {
     black_box(Vec::with_capacity(TRIAL_BYTES))
 }
@@ -83,9 +90,10 @@ fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
         return None;
     }
     let version = read_text(mallctl, c"version");
-    // "5.3.0-1-ge13ca99…": the rest is of its repository.
+    // "5.3.0-1-ge13ca99…": the part after the first hyphen comes from the repository.
     let version = version.as_deref().and_then(|text| text.split('-').next()).unwrap_or("unknown").to_owned();
-    // Not "arenas.narenas", which counts the arena for huge allocations as well; "opt.narenas" is resolved at the start.
+    // "arenas.narenas" is unsuitable: it also counts the arena for huge allocations. "opt.narenas"
+    // is fixed at the start.
     let narenas = read(mallctl, c"opt.narenas");
     Some(Answer { allocator: "jemalloc", version, narenas, books: Books::Jemalloc(mallctl) })
 }
@@ -96,11 +104,13 @@ fn mimalloc(functions: Malloc) -> Option<Answer> {
     let allocation = trial();
     // SAFETY: mimalloc looks the address up and does not read through it.
     let version = unsafe { is_ours(allocation.as_ptr().cast()).then(|| mi_version()) }?;
-    // It counts what it has committed and what the process has resident, neither of which jemalloc's words mean.
+    // mimalloc counts committed memory and the resident memory of the process. Neither is what
+    // jemalloc's names mean.
     Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None, books: Books::None })
 }
 
-/// `209` is 2.0.9; five digits, which later releases have, are one for the major and two for each of the others.
+/// Formats mimalloc's version number: `209` is 2.0.9. Later releases have five digits: one for the
+/// major number and two for each of the others.
 fn mimalloc_version(number: c_int) -> String {
     if number >= 10_000 {
         format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
@@ -109,7 +119,7 @@ fn mimalloc_version(number: c_int) -> String {
     }
 }
 
-/// Looks the functions up among the libraries that were loaded with the program.
+/// Looks the functions up in the libraries that were loaded with the program.
 #[cfg(not(target_feature = "crt-static"))]
 #[expect(unsafe_code, reason = "dlsym gives untyped addresses")]
 fn loaded() -> Malloc {
@@ -118,8 +128,8 @@ fn loaded() -> Malloc {
         let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         (!address.is_null()).then_some(address)
     };
-    // SAFETY: the names are those of jemalloc's and mimalloc's documented functions, whose types have been the same in
-    // all their releases.
+    // SAFETY: the names are those of jemalloc's and mimalloc's documented functions, whose types
+    // have been the same in all their releases.
     unsafe {
         Malloc {
             mallctl: find(c"mallctl").map(|address| std::mem::transmute::<*mut c_void, Mallctl>(address)),
@@ -130,7 +140,7 @@ fn loaded() -> Malloc {
     }
 }
 
-/// A static program loads no library.
+/// Returns no functions, because a static program loads no library.
 #[cfg(target_feature = "crt-static")]
 fn loaded() -> Malloc {
     Malloc::default()
@@ -139,7 +149,8 @@ fn loaded() -> Malloc {
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "glibc answers by C functions")]
 fn system() -> Option<Answer> {
-    // `mallinfo2` would need glibc 2.33; the older one's counters wrap, which a difference of 64 KiB does not mind.
+    // `mallinfo2` would need glibc 2.33. The counters of the older function wrap, which does not
+    // affect a difference of 64 KiB.
     let in_use = || {
         // SAFETY: takes nothing, returns integers by value.
         let books = unsafe { libc::mallinfo() };
@@ -165,14 +176,14 @@ fn system() -> Option<Answer> {
 fn system() -> Option<Answer> {
     const ODD_BYTES: usize = 1_001;
     let allocation = black_box(Vec::<u8>::with_capacity(ODD_BYTES));
-    // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every replacement of malloc that is
-    // in use replaces this function along with it.
+    // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every
+    // replacement of malloc that is in use replaces this function along with it.
     let usable = unsafe { libc::malloc_usable_size(allocation.as_ptr().cast_mut().cast()) };
     let (allocator, books) = ("musl", Books::None);
     (usable == ODD_BYTES).then(|| Answer { allocator, version: musl_version(), narenas: None, books })
 }
 
-/// musl has no function for its version, but its static library holds the string.
+/// musl has no function for its version, but its static library contains the string.
 #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
 #[expect(unsafe_code, reason = "a symbol of the libc")]
 fn musl_version() -> String {

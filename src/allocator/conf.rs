@@ -1,20 +1,24 @@
-//! jemalloc's configuration, baked in: small before fast, for an agent allocates next to nothing in the steady state.
+//! jemalloc's built-in configuration. It prefers small to fast, because an agent allocates next to
+//! nothing in the steady state.
 //!
 //! | option | why |
 //! |---|---|
-//! | `narenas:1` | the default is four per processor: memory would follow the machine |
-//! | `tcache:false` | a cache per thread, filled by every scrape and never given back |
-//! | `dirty_decay_ms:0`, `muzzy_decay_ms:0` | freed pages go back at once: there is no later call that would do it |
+//! | `narenas:1` | the default is four per CPU: memory would grow with the machine |
+//! | `tcache:false` | a thread cache would be filled by every scrape and never returned |
+//! | `dirty_decay_ms:0`, `muzzy_decay_ms:0` | freed pages are returned at once: no later call would do it |
 //! | `abort_conf:true` | a misspelt option in the environment ends the start instead of being ignored |
 //!
-//! With `jemalloc-profiling` there is more: `prof:true,prof_active:false` has it ready to note call stacks, which it begins
-//! to do when [`super::HeapProfile`] says so, and `lg_prof_sample:0` has it note each: the default, one in 512 KiB, would
-//! hardly see an agent whose whole heap is smaller than that.
+//! The feature `jemalloc-profiling` adds options. `prof:true,prof_active:false` prepares jemalloc
+//! to record call stacks. It starts to record when [`super::HeapProfile`] says so.
+//! `lg_prof_sample:0` makes it record every allocation. The default of one in 512 KiB would hardly
+//! see an agent whose whole heap is smaller than that.
 //!
-//! jemalloc reads this first and the environment last, so `_RJEM_MALLOC_CONF` (or `MALLOC_CONF`, where jemalloc comes
-//! by way of the C shim) overrides it option by option. `KUBE_CANARY_NARENAS` sets the number of arenas at build time; built
-//! with `KUBE_CANARY_NARENAS=default`, jemalloc keeps all of its own defaults, arenas per processor and caches per thread
-//! included. That is for measuring what the above is worth (`bench/cores`), not for nodes.
+//! jemalloc reads this configuration first and the environment last. So `_RJEM_MALLOC_CONF`
+//! overrides it option by option. If jemalloc comes through the C shim, the variable is
+//! `MALLOC_CONF`. `KUBE_CANARY_NARENAS` sets the number of arenas at build time. With
+//! `KUBE_CANARY_NARENAS=default`, jemalloc keeps all of its own defaults, including arenas per CPU
+//! and caches per thread. That build measures the benefit of these options (`bench/cores`). It is
+//! not for nodes.
 
 use crate::limits::NARENAS_MAX;
 
@@ -30,10 +34,10 @@ const SMALL: [&str; 3] = if is_default(NARENAS) {
 const END: &str = "abort_conf:true\0";
 const LENGTH: usize = length(&SMALL) + END.len();
 
-/// The configuration as jemalloc wants it: NUL-terminated.
+/// The configuration in the form that jemalloc expects: NUL-terminated.
 pub(crate) static MALLOC_CONF: [u8; LENGTH] = join(&[SMALL[0], SMALL[1], SMALL[2], END]);
 
-/// Not for the shim, whose jemalloc may not know these words, and would end the start.
+/// Not for the shim: its jemalloc may not know these options, and would then end the start.
 #[cfg(feature = "jemalloc")]
 const PROFILING: &str =
     if cfg!(feature = "jemalloc-profiling") { "prof:true,prof_active:false,lg_prof_sample:0," } else { "" };
@@ -51,15 +55,15 @@ const _: () = match (is_narenas(NARENAS) || is_default(NARENAS), str::from_utf8(
 };
 const _: () = assert!(NARENAS_MAX == 1_024, "the message above names the bound");
 
-/// What jemalloc, with the prefix that tikv-jemalloc-sys gives it, looks for: `const char *_rjem_malloc_conf`, which a
-/// reference to an array is.
+/// The symbol that jemalloc, with tikv-jemalloc-sys's prefix, looks for: `const char
+/// *_rjem_malloc_conf`. A reference to an array has the same representation.
 #[cfg(feature = "jemalloc")]
 #[expect(unsafe_code, reason = "jemalloc finds its configuration by the symbol's name")]
 // SAFETY: the name and the type are the ones that jemalloc declares, as a weak symbol.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static RJEM_MALLOC_CONF: &[u8; LENGTH_RJEM] = &join(&[SMALL[0], SMALL[1], SMALL[2], PROFILING, END]);
 
-/// The bytes of all parts.
+/// The total length of all parts in bytes.
 const fn length(parts: &[&str]) -> usize {
     match parts {
         [] => 0,
@@ -67,7 +71,7 @@ const fn length(parts: &[&str]) -> usize {
     }
 }
 
-/// The parts, one after the other; `N` is the sum of their lengths, or the build fails.
+/// Concatenates the parts. `N` must be the sum of their lengths, or the build fails.
 const fn join<const N: usize>(mut parts: &[&str]) -> [u8; N] {
     let mut joined = [0; N];
     let mut free = joined.as_mut_slice();
@@ -80,7 +84,8 @@ const fn join<const N: usize>(mut parts: &[&str]) -> [u8; N] {
     joined
 }
 
-/// Whether `text` is a decimal number in the accepted range. No leading zero: jemalloc would read it as octal.
+/// Whether `text` is a decimal number in the accepted range. A leading zero is rejected, because
+/// jemalloc would read the number as octal.
 const fn is_narenas(text: &str) -> bool {
     match u32::from_str_radix(text, 10) {
         Ok(number) => 1 <= number && number <= NARENAS_MAX && matches!(text.as_bytes()[0], b'1'..=b'9'),
@@ -88,7 +93,7 @@ const fn is_narenas(text: &str) -> bool {
     }
 }
 
-/// Whether jemalloc is to keep its own defaults.
+/// Whether jemalloc keeps its own defaults.
 const fn is_default(text: &str) -> bool {
     matches!(text.as_bytes(), b"default")
 }

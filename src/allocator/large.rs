@@ -1,17 +1,21 @@
-//! musl's malloc, kept small: a block of two pages and more is a mapping of its own, which goes back when it is freed.
+//! Keeps musl's malloc small: a block of two pages or more is a separate mapping, which is returned
+//! when the block is freed.
 //!
-//! musl's serves blocks of up to 128 KiB from groups of one size, and unmaps a group when the last of its blocks is
-//! free; no page of it goes back before. A group has more blocks the more there are: where every place of the HTTP
-//! server is taken, hyper's two buffers of 8 KiB a connection come in groups of 28, which are 256 KiB. The connection to
-//! the API server has two of the same size, and stays. Where it was made anew, or read a change, at such a moment, one
-//! of its buffers held a whole group for as long as it lived. Of any two users of one size, the one that stays decides
-//! what the other gives back; so blocks that are worth it have nothing in common with any other.
+//! musl serves blocks of up to 128 KiB from groups of blocks of one size. It unmaps a group when
+//! the last of its blocks is free, and returns no page of it before. A group has more blocks the
+//! more blocks there are. If every connection of the HTTP server is in use, hyper's two buffers of
+//! 8 KiB per connection come in groups of 28, which are 256 KiB. The connection to the API server
+//! has two buffers of the same size, and lives long. If it was opened again or read a change at
+//! such a moment, one of its buffers held a whole group for as long as it lived. Among users of one
+//! size, the one that lives longest decides what the others can return. So blocks of this size
+//! share no memory with others.
 //!
-//! glibc's malloc is asked for the same by an option ([`super::glibc`]); musl's has none. It costs no time: a malloc
-//! that gives back what is freed maps these buffers for each connection anyway, as a group of three.
+//! glibc's malloc has an option for this ([`super::glibc`]); musl's has none. It costs no time: a
+//! malloc that returns freed memory maps these buffers for each connection anyway, as a group of
+//! three.
 //!
-//! Only the plain binary has this, in `src/main.rs`: behind the C shim, the final link decides which malloc serves, and
-//! tests and measurements bring allocators of their own.
+//! Only the plain binary uses this, in `src/main.rs`. Behind the C shim, the final link decides
+//! which malloc serves. Tests and measurements bring allocators of their own.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,15 +23,16 @@ use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 
 use crate::region;
 
-/// The libc's malloc for what is small, and mappings for the rest.
+/// Uses the libc's malloc for small blocks and separate mappings for the others.
 #[derive(Debug)]
 pub struct LargeApart;
 
-/// Whether a block is a mapping of its own: half a page of it is lost on average, which is a quarter at most. The same
-/// for every call on a block, since all of them are told its layout.
+/// Whether a block is a separate mapping. Such a block loses half a page on average, which is
+/// a quarter of it at most. The answer is the same for every call on a block, because every
+/// call has its layout.
 fn is_large(layout: Layout) -> bool {
     const PAGE_BYTES_MIN: usize = 4_096;
-    // Nearly all are small, and need not ask how large a page is.
+    // Nearly all blocks are small. For them, the page size is not looked up.
     layout.size() >= 2 * PAGE_BYTES_MIN && layout.size() >= 2 * region::page_bytes() && layout.align() <= PAGE_BYTES_MIN
 }
 
@@ -35,8 +40,9 @@ fn map(bytes: usize) -> *mut u8 {
     region::map(bytes).map_or(null_mut(), NonNull::as_ptr)
 }
 
-// SAFETY: each block comes from the system's malloc or from a mapping of its own, by its layout alone, and goes back or
-// grows where it came from. A mapping is aligned to a page, and neither unwinds.
+// SAFETY: each block comes from the system's malloc or from a mapping of its own, by its layout
+// alone, and goes back or grows where it came from. A mapping is aligned to a page, and neither
+// unwinds.
 unsafe impl GlobalAlloc for LargeApart {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
@@ -48,7 +54,7 @@ unsafe impl GlobalAlloc for LargeApart {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            // The kernel gives zeroes.
+            // The kernel maps zeroed pages.
             return map(layout.size());
         }
         // SAFETY: as above.
@@ -70,14 +76,15 @@ unsafe impl GlobalAlloc for LargeApart {
         match (is_large(layout), is_large(new)) {
             // SAFETY: as above.
             (false, false) => unsafe { System.realloc(block, layout, size) },
-            // SAFETY: a mapping of this size, which the caller gives up for the one that is returned.
+            // SAFETY: a mapping of this size, which the caller gives up for the one that is
+            // returned.
             (true, true) => unsafe { region::resize(block, layout.size(), size) },
             _ => {
                 // SAFETY: `new` has a size, as the caller promises.
                 let moved = unsafe { self.alloc(new) };
                 if !moved.is_null() {
-                    // SAFETY: both have so many bytes, and a new block lies nowhere in an old one, which is the
-                    // caller's to give up.
+                    // SAFETY: both have so many bytes, and a new block lies nowhere in an old one,
+                    // which is the caller's to give up.
                     unsafe {
                         copy_nonoverlapping(block, moved, layout.size().min(size));
                         self.dealloc(block, layout);
@@ -93,7 +100,7 @@ unsafe impl GlobalAlloc for LargeApart {
 mod tests {
     use super::*;
 
-    const LARGE: usize = 1 << 17; // two pages of any size that Linux has
+    const LARGE: usize = 1 << 17; // Two pages of any size that Linux has.
 
     fn layout(bytes: usize) -> Layout {
         Layout::from_size_align(bytes, 16).unwrap()

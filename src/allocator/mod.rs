@@ -1,15 +1,15 @@
-//! The malloc: the one place that decides which, and the one place that reports which.
+//! The malloc. This module alone decides which one is used, and reports which one is used.
 //!
 //! | build | what decides |
 //! |---|---|
 //! | `system` (default) | the libc: musl in the image ([`large`] blocks apart), glibc on a developer's machine |
 //! | feature `jemalloc` | `#[global_allocator]` here, configured in [`conf`] |
 //! | `c-shim` | the final link by `cc`; see [`crate::shim`] |
-//! | feature `leak-finder` | on top of any of these: follows what is live, for tests |
+//! | feature `leak-finder` | an addition to any of these: follows live allocations, for tests |
 //!
-//! The report does not repeat what the build was told: with `LD_PRELOAD`, or behind the shim, that is not what runs. It
-//! asks the allocator that serves this very process ([`ask`]). In all builds huge pages are off before the first
-//! allocation ([`thp`]).
+//! The report does not repeat the options of the build: with `LD_PRELOAD`, or behind the shim,
+//! another malloc may run. It queries the allocator that serves this process ([`ask`]). In all
+//! builds huge pages are off before the first allocation ([`thp`]).
 
 mod ask;
 mod conf;
@@ -36,58 +36,63 @@ pub(crate) use thp::EARLY;
 #[cfg(all(feature = "jemalloc", not(feature = "leak-finder")))]
 #[global_allocator]
 static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-/// On top of jemalloc where that is there too.
+/// Calls jemalloc if that feature is on, too.
 #[cfg(feature = "leak-finder")]
 #[global_allocator]
 static GLOBAL: finder::Finder = finder::Finder;
 
-/// Set when C called us, to what its link found.
+/// Set if C called us: the malloc functions that its link found.
 static LINKED_BY_C: OnceLock<Malloc> = OnceLock::new();
 
-/// What serves this process's allocations, as the allocator itself answers.
+/// The allocator that serves this process, as reported by the allocator itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AllocatorInfo {
-    /// `musl`, `glibc`, `jemalloc` or `mimalloc`; `unknown` where none of them owns our allocations.
+    /// `musl`, `glibc`, `jemalloc` or `mimalloc`. It is `unknown` if none of
+    /// them owns our allocations.
     pub allocator: &'static str,
-    /// Its version, which for a libc's own malloc is the libc's; `unknown` if it does not say.
+    /// The allocator's version. For a libc's own malloc it is the libc's version. It is `unknown`
+    /// if the allocator does not report one.
     #[serde(rename = "allocator_version")]
     pub version: String,
-    /// jemalloc's automatic arenas in force; none for the others, which have no such number.
+    /// The number of jemalloc's automatic arenas. None for the other mallocs, which
+    /// have no such number.
     pub narenas: Option<u32>,
-    /// `musl` or `glibc`: the libc that this was linked with, whoever's malloc runs.
+    /// The libc that this program was linked with, `musl` or `glibc`, even if another malloc runs.
     pub libc: &'static str,
-    /// `rust`, or `c-shim` where a C `main` made the final link.
+    /// `rust`, or `c-shim` if a C `main` made the final link.
     pub linkage: &'static str,
 }
 
-/// Asks the running allocator. Costs a few allocations of 64 KiB that are freed at once: ask at the start, keep the
-/// answer.
+/// Identifies the running allocator. This costs a few allocations of 64 KiB, which are freed at
+/// once. Call it at the start and keep the result.
 pub fn info() -> AllocatorInfo {
     info_and_stats().0
 }
 
-/// The same, and who reads its figures: by one asking.
+/// Returns the same as [`info`], and the reader of the allocator's figures. Both come
+/// from a single query.
 pub fn info_and_stats() -> (AllocatorInfo, Stats) {
     let ask::Answer { allocator, version, narenas, books } = ask::ask(linked());
     let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
     (AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }, Stats(books))
 }
 
-/// Asks the libc's malloc to be small before fast, where it can be asked: only glibc's, whose defaults follow the machine.
-/// Call it before any thread is started.
+/// Configures glibc's malloc for small size rather than speed. Its defaults grow with the machine.
+/// The other libc mallocs have no such options. Call it before any thread is started.
 pub(crate) fn keep_small() {
     #[cfg(target_env = "gnu")]
     glibc::keep_small();
 }
 
-/// The start is over: what is allocated from now on has to be given back by [`report_leaks`]. For the feature `leak-finder`;
-/// without it, this does nothing.
+/// Marks the end of the start: later allocations that are never freed are reported by
+/// [`report_leaks`]. Without the feature `leak-finder`, this does nothing.
 pub fn mark_baseline() {
     #[cfg(feature = "leak-finder")]
     finder::mark();
 }
 
-/// Everything is torn down: what was allocated since [`mark_baseline`] and is live is a leak, and a line on standard error.
+/// Reports each leak on one line of standard error: an allocation made since [`mark_baseline`] that
+/// is still live. Call it when everything has been dropped.
 pub fn report_leaks() {
     #[cfg(feature = "leak-finder")]
     finder::report();
@@ -97,7 +102,7 @@ fn linked() -> Malloc {
     LINKED_BY_C.get().copied().unwrap_or_default()
 }
 
-/// Notes that a C `main` called, and the functions of a malloc that its link found.
+/// Records that a C `main` called, and which malloc functions its link found.
 pub(crate) fn linked_by_c(found: Malloc) {
     LINKED_BY_C.get_or_init(|| found);
 }

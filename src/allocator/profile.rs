@@ -1,10 +1,13 @@
-//! jemalloc's heap profile: which call stacks hold how much, in its own format (`heap_v2`, for jeprof and pprof).
+//! jemalloc's heap profile: how much memory each call stack holds, in jemalloc's own format
+//! (`heap_v2`, for jeprof and pprof).
 //!
-//! Only in a build with the feature `jemalloc-profiling`, and only once it is asked for; [`super::conf`] says how jemalloc is
-//! set up for it. What was allocated before is not in it.
+//! It exists only in a build with the feature `jemalloc-profiling`, and starts only on request.
+//! [`super::conf`] describes how jemalloc is configured for it. Earlier allocations are not in the
+//! profile.
 //!
-//! The trap: compiled for musl, jemalloc finds no unwinder at its configuration, and follows frame pointers, which are not
-//! there, into the void. So it is given a function that unwinds with what the standard library links anyway.
+//! The trap: when jemalloc is compiled for musl, its configure step finds no unwinder. It then
+//! follows frame pointers, which do not exist there, and reads invalid addresses. So jemalloc is
+//! given a function that unwinds with the code that the standard library links anyway.
 
 use std::ffi::{CString, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -14,32 +17,32 @@ use super::ask::FEATURE;
 use super::mallctl;
 use crate::limits::HEAP_PROFILES_MAX;
 
-/// A profile that is being taken.
+/// A heap profile in progress.
 #[derive(Debug)]
 pub struct HeapProfile {
     file: PathBuf,
     taken: u32,
 }
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The environment has switched it off.
+    /// The environment has switched profiling off.
     #[error("jemalloc takes no heap profile (error {0}): leave prof out of _RJEM_MALLOC_CONF")]
     Off(i32),
-    /// jemalloc says only that it failed.
+    /// jemalloc could not write the file. It gives no reason.
     #[error("cannot write the heap profile {}: its directory must be there and writable", .0.display())]
     Write(PathBuf),
-    /// As many as there may be.
+    /// The largest number of profiles was written.
     #[error("{HEAP_PROFILES_MAX} heap profiles were written: no more")]
     Enough,
 }
 
 impl HeapProfile {
-    /// Whether this build can.
+    /// Whether this build has heap profiles.
     pub const AVAILABLE: bool = cfg!(feature = "jemalloc-profiling");
 
-    /// From now on call stacks are noted; `file` is where the last profile will be written.
+    /// Starts to record call stacks. `file` is the path of the last profile.
     ///
     /// # Errors
     /// [`ProfileError::Off`].
@@ -51,7 +54,8 @@ impl HeapProfile {
         Ok(Self { file, taken: 0 })
     }
 
-    /// Writes what is live now to the file's name with the next number behind it, `.1` first, and gives that name.
+    /// Writes the live allocations to a numbered file and returns its path. The number is appended
+    /// to the file name, beginning with `.1`.
     ///
     /// # Errors
     /// [`ProfileError::Write`], [`ProfileError::Enough`].
@@ -67,7 +71,7 @@ impl HeapProfile {
         Ok(path)
     }
 
-    /// Writes what is live now to the file itself, and gives its name.
+    /// Writes the live allocations to the file itself and returns its path.
     ///
     /// # Errors
     /// [`ProfileError::Write`].
@@ -85,17 +89,18 @@ fn write(path: &Path) -> Result<(), ProfileError> {
     mallctl::write(mallctl, c"prof.dump", pointer).map_err(|_| failed())
 }
 
-/// Call stacks for jemalloc.
+/// Captures call stacks for jemalloc.
 #[cfg(feature = "jemalloc-profiling")]
 mod unwind {
     #![expect(unsafe_code, reason = "called by C")]
 
     use std::ffi::{c_uint, c_void};
 
-    /// jemalloc's `prof_backtrace_hook_t`: room for so many addresses, how many there are, and so many.
+    /// jemalloc's `prof_backtrace_hook_t`: the array of addresses, their number as output, and the
+    /// size of the array.
     pub(super) const HOOK: unsafe extern "C" fn(*mut *mut c_void, *mut c_uint, c_uint) = call_stack;
 
-    /// Must not allocate: jemalloc calls it from within an allocation.
+    /// This must not allocate: jemalloc calls it during an allocation.
     unsafe extern "C" fn call_stack(addresses: *mut *mut c_void, count: *mut c_uint, max: c_uint) {
         let mut noted: c_uint = 0;
         let note = |frame: &backtrace::Frame| {

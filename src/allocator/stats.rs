@@ -1,7 +1,8 @@
-//! How much memory the malloc that runs holds, and for what: its own figures, in jemalloc's words (jemalloc(3), `stats.*`).
+//! How much memory the running malloc holds, by purpose. These are the malloc's own figures under
+//! jemalloc's names (jemalloc(3), `stats.*`).
 //!
-//! glibc has two of these figures. musl keeps no books, and mimalloc's mean something else; what a malloc does not say is not
-//! there, rather than 0.
+//! glibc has two of these figures. musl keeps none, and those of mimalloc have other meanings. A
+//! figure that a malloc does not report is absent, not 0.
 
 use super::ask::Books;
 use super::mallctl::{self, Mallctl};
@@ -9,26 +10,26 @@ use super::mallctl::{self, Mallctl};
 /// One of jemalloc's figures, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stat {
-    /// Handed out to the program.
+    /// Bytes in use by the program.
     Allocated,
-    /// In pages that hold any of those.
+    /// Bytes in pages that hold any allocated bytes.
     Active,
-    /// The malloc's own notes.
+    /// Bytes of the malloc's own data structures.
     Metadata,
-    /// Of its pages, those that can be resident: an upper bound.
+    /// Bytes in the malloc's pages that can be resident: an upper bound.
     Resident,
-    /// In mappings that are in use.
+    /// Bytes in mappings that are in use.
     Mapped,
-    /// In mappings that are kept for later, without memory behind them.
+    /// Bytes in mappings that are kept for later and have no memory behind them.
     Retained,
 }
 
 impl Stat {
-    /// All.
+    /// All six figures of this type.
     pub const ALL: [Self; 6] =
         [Self::Allocated, Self::Active, Self::Metadata, Self::Resident, Self::Mapped, Self::Retained];
 
-    /// Its name in metrics.
+    /// The value of the label `stat` in metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
@@ -52,20 +53,22 @@ impl Stat {
     }
 }
 
-/// Reads the figures of the malloc that runs; [`super::info_and_stats`] finds it.
+/// Reads the figures of the running malloc. [`super::info_and_stats`] creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats(pub(super) Books);
 
 impl Stats {
-    /// Has jemalloc add up its figures, which it else shows as they were the last time. Takes the lock of each arena.
+    /// Makes jemalloc update its figures. Without this call they stay as they were at the last one.
+    /// Takes the lock of each arena.
     pub fn refresh(self) {
         if let Books::Jemalloc(mallctl) = self.0 {
-            // Without figures there is nothing to add up: the reading says so.
+            // The result is ignored: if jemalloc has no statistics, `read` returns none.
             let _ = mallctl::write(mallctl, c"epoch", 1_u64);
         }
     }
 
-    /// A figure as of the last [`Self::refresh`], in bytes; none where this malloc does not keep it.
+    /// Returns a figure as of the last [`Self::refresh`], in bytes. Returns none if this malloc
+    /// does not keep it.
     pub fn read(self, stat: Stat) -> Option<u64> {
         match self.0 {
             Books::Jemalloc(mallctl) => jemalloc(mallctl, stat),
@@ -80,7 +83,8 @@ fn jemalloc(mallctl: Mallctl, stat: Stat) -> Option<u64> {
     mallctl::read::<usize>(mallctl, stat.of_jemalloc()).map(|bytes| bytes as u64)
 }
 
-/// `mallinfo2` would need glibc 2.33; the older one's figures wrap at 4 GiB, which this program does not come near.
+/// `mallinfo2` would need glibc 2.33. The figures of the older function wrap at 4 GiB, far more
+/// than this program uses.
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "glibc answers by a C function")]
 fn glibc(stat: Stat) -> Option<u64> {
@@ -90,7 +94,7 @@ fn glibc(stat: Stat) -> Option<u64> {
         Some(u64::from(of_heaps.cast_unsigned()) + u64::from(mapped_alone.cast_unsigned()))
     };
     match stat {
-        // Its thread caches are among these, as jemalloc's are.
+        // Memory in glibc's thread caches counts as allocated, as it does in jemalloc.
         Stat::Allocated => sum(books.uordblks, books.hblkhd),
         Stat::Mapped => sum(books.arena, books.hblkhd),
         _ => None,
@@ -117,7 +121,7 @@ mod tests {
         for ((stat, before), during) in Stat::ALL.into_iter().zip(before).zip(during) {
             let glibc = cfg!(target_env = "gnu") && matches!(stat, Stat::Allocated | Stat::Mapped);
             assert_eq!((before.is_some(), during.is_some()), (jemalloc || glibc, jemalloc || glibc), "{stat:?}");
-            // Other tests free less than a quarter of that meanwhile.
+            // Other tests free less than a quarter of that at the same time.
             let grows = matches!(stat, Stat::Allocated | Stat::Active | Stat::Resident | Stat::Mapped);
             if let (Some(before), Some(during), true) = (before, during, grows) {
                 assert!(during > before + BYTES / 4 * 3, "{stat:?}: {before} {during}");

@@ -1,14 +1,17 @@
-//! No huge page backs this process: `PR_SET_THP_DISABLE`, before the first allocation.
+//! Prevents huge pages in this process: sets `PR_SET_THP_DISABLE` before the first allocation.
 //!
-//! With `transparent_hugepage=always` one touched byte costs 2 MiB; jemalloc maps and touches its first arena in a
-//! constructor, long before `main`. jemalloc's own `thp:never` only withholds advice, which changes nothing there.
-//! So the flag is set by a constructor of our own. An `.init_array` section with a number runs before those without
-//! (jemalloc's) and in the order of the numbers; those up to 100 are the implementation's, and 101 is mimalloc's.
+//! With `transparent_hugepage=always` one touched byte costs 2 MiB. jemalloc maps and touches its
+//! first arena in a constructor, long before `main`. jemalloc's own `thp:never` only omits the
+//! advice to the kernel, which has no effect there. So the flag is set by a constructor of our own.
+//! An `.init_array` section with a number runs before those without one (jemalloc's), in the order
+//! of the numbers. Numbers up to 100 are reserved for the implementation, and 101 is mimalloc's.
 //!
-//! A constructor of the executable is still too late where the malloc is a shared library, whose constructors run first.
-//! There the process starts itself once more, for the flag survives `execve`; and only if huge pages are already there:
-//! those stay until they are unmapped. glibc's `.preinit_array` would come before a shared malloc's constructor, but not
-//! before whatever else may have allocated by then, and one mechanism that looks at the outcome is enough.
+//! A constructor of the executable is too late if the malloc is a shared library, because a
+//! library's constructors run first. In that case the process executes itself once more, because
+//! the flag survives `execve`. It does so only if huge pages already exist: those stay until they
+//! are unmapped. glibc's `.preinit_array` was rejected. It runs before a shared malloc's
+//! constructor, but other code may have allocated even earlier. One mechanism that checks the
+//! outcome is enough.
 
 #[cfg(target_env = "gnu")]
 use std::ffi::{c_char, c_int};
@@ -18,11 +21,12 @@ type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_ch
 #[cfg(not(target_env = "gnu"))]
 type Constructor = extern "C" fn();
 
-/// What the loader calls. Public for [`crate::shim`], which names it: a linker takes a member out of an archive only
-/// for a symbol that somebody needs.
+/// The constructor that the loader calls. It is visible to [`crate::shim`], which names it: a
+/// linker extracts a member from an archive only if some code needs one of its symbols.
 #[used]
 #[expect(unsafe_code, reason = "a constructor is placed by its section")]
-// SAFETY: the section holds pointers to functions of just this type: glibc passes argc, argv and envp, musl nothing.
+// SAFETY: the section holds pointers to functions of just this type: glibc passes argc, argv and
+// envp, musl nothing.
 #[unsafe(link_section = ".init_array.00099")]
 pub(crate) static EARLY: Constructor = early;
 
@@ -33,14 +37,15 @@ extern "C" fn early(_argc: c_int, argv: *const *const c_char, envp: *const *cons
     }
 }
 
-/// musl is always linked statically here, and runs nothing that allocates before this.
+/// musl is always linked statically here, and runs no code that allocates before this.
 #[cfg(not(target_env = "gnu"))]
 extern "C" fn early() {
     disable();
 }
 
-/// Sets the flag; whether it was this call that did. A refusal (a seccomp filter, a kernel before 3.15) is no reason not
-/// to run: it costs memory, which the memory metrics show.
+/// Sets the flag. Returns whether this call changed it. The program also runs if the
+/// kernel refuses (a seccomp filter, a kernel before 3.15). It then uses more memory,
+/// which the memory metrics show.
 #[expect(unsafe_code, reason = "prctl has no safe form")]
 fn disable() -> bool {
     // SAFETY: both operations take and return plain integers; unused arguments must be 0.
@@ -49,13 +54,15 @@ fn disable() -> bool {
     }
 }
 
-/// Reads `AnonHugePages` of `smaps_rollup` without allocating. No such file (before Linux 4.14, no /proc): none known.
+/// Reads `AnonHugePages` of `smaps_rollup` without allocating. If there is no such file (before
+/// Linux 4.14, or no /proc), the answer is that there are none.
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "std's File may not be relied on before main")]
 fn huge_pages_back_us() -> bool {
     // The file is about 800 bytes long.
     let mut buffer = [0_u8; 2_048];
-    // SAFETY: the path is NUL-terminated; `read` writes at most the buffer's length into it; the descriptor is ours.
+    // SAFETY: the path is NUL-terminated; `read` writes at most the buffer's length into it; the
+    // descriptor is ours.
     let read = unsafe {
         let file = libc::open(c"/proc/self/smaps_rollup".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
@@ -68,7 +75,7 @@ fn huge_pages_back_us() -> bool {
     usize::try_from(read).is_ok_and(|length| anon_huge_kb(&buffer[..length]) > 0)
 }
 
-/// The figure of the line `AnonHugePages:      2048 kB`; 0 where there is no such line.
+/// Returns the figure of the line `AnonHugePages:      2048 kB`, or 0 if there is no such line.
 #[cfg(any(target_env = "gnu", test))]
 fn anon_huge_kb(rollup: &[u8]) -> u64 {
     let mut lines = rollup.split(|&byte| byte == b'\n');
@@ -77,16 +84,19 @@ fn anon_huge_kb(rollup: &[u8]) -> u64 {
     digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
 }
 
-/// Executes this very program with the same arguments and environment. Returns only if that fails, and then the program
-/// goes on as it is. It cannot loop: the flag is now set, so [`disable`] says no the next time.
+/// Executes this program again with the same arguments and environment. Returns only if that fails;
+/// the program then continues as it is. It cannot loop: the flag is now set, so [`disable`] returns
+/// false the next time.
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "execve before main")]
 fn start_again(argv: *const *const c_char, envp: *const *const c_char) {
     let mut path = [0_u8; libc::PATH_MAX as usize];
-    // SAFETY: `readlink` writes at most one byte less than the buffer holds, so it stays NUL-terminated (all zero if it
-    // fails); argv and envp are the loader's own, NULL-terminated, and live as long as the process.
+    // SAFETY: `readlink` writes at most one byte less than the buffer holds, so it stays
+    // NUL-terminated (all zero if it fails); argv and envp are the loader's own, NULL-terminated,
+    // and live as long as the process.
     unsafe {
-        // By its name, not as /proc/self/exe: the kernel calls a process by the file that it executed.
+        // The program is executed by its path, not as /proc/self/exe, because the kernel names a
+        // process after the executed file.
         libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len() - 1);
         libc::execve(path.as_ptr().cast(), argv, envp);
         // The file may have been replaced or deleted since.

@@ -1,4 +1,5 @@
-//! Which canaries are asked: `--url`, or `--service` with `--namespace` and `--port`; one way for every command that asks.
+//! Which agents are asked: `--url`, or `--service` with `--namespace` and `--port`. Every command
+//! that asks agents uses it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,37 +10,37 @@ use super::typed::Typed;
 use crate::discovery::dns;
 use crate::limits::CANARIES_MAX;
 
-/// Where every canary listens unless it is told otherwise.
+/// The default HTTP port of an agent.
 const PORT: u16 = 9_877;
 const ACCEPTED: &str = "http://HOST or http://HOST:PORT, where HOST is a name or an address (IPv6 in brackets)";
 
-/// Whom to ask.
+/// The agents to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Canaries {
-    /// Each of these; at least one.
+    /// The agents at these URLs; at least one.
     Urls(Vec<CanaryUrl>),
     /// Every address of a headless Service.
     Service {
-        /// Its DNS name, relative to resolv.conf's search list.
+        /// The DNS name of the Service, relative to resolv.conf's search list.
         name: String,
-        /// Of every canary's HTTP server.
+        /// The HTTP port of every agent.
         port: u16,
     },
 }
 
-/// Where a canary's HTTP server is.
+/// The address of an agent's HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanaryUrl {
-    /// Its host.
+    /// The host name or address.
     pub host: Host,
-    /// Its port.
+    /// The TCP port of the server.
     pub port: u16,
 }
 
 /// A host as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// An address.
+    /// A host given as an address.
     Address(IpAddr),
     /// A name for the servers of resolv.conf.
     Name(String),
@@ -49,7 +50,7 @@ impl Canaries {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let mut urls: Vec<CanaryUrl> = Vec::new();
         for (flag, text) in typed.texts("url") {
-            // A variable holds several, separated by commas, which no URL of ours has.
+            // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
             for text in text.split(',').map(str::trim) {
                 let url = CanaryUrl::parse(text).map_err(|accepted| UsageError::of(flag, text, &accepted))?;
                 if urls.contains(&url) {
@@ -66,13 +67,15 @@ impl Canaries {
         let port = typed.value("port", number_between(1, u16::MAX.into()))?;
         if urls.is_empty() {
             let service = service.unwrap_or_else(|| "kube-canary".into());
-            // `.svc` and not the whole name: clusters choose their own domain, which the search list knows.
+            // `.svc` and not the full name: clusters choose their own domain, which the search list
+            // contains.
             let full = namespace.map_or_else(|| service.clone(), |namespace| format!("{service}.{namespace}.svc"));
             dns::check_name(&full).map_err(|error| UsageError(format!("--service: {error}")))?;
             let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
             return Ok(Self::Service { name: full, port });
         }
-        // Variables may be there for another purpose (POD_NAMESPACE in every pod of ours); a flag was meant.
+        // Variables may be set for another purpose (POD_NAMESPACE in every pod of ours). A flag is
+        // intentional.
         match ["service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
             Some(flag) => Err(UsageError(format!("--{flag} goes with --service, and --url is given"))),
             None => Ok(Self::Urls(urls)),
@@ -81,7 +84,7 @@ impl Canaries {
 }
 
 impl CanaryUrl {
-    /// Reads `http://HOST[:PORT]`, with a slash behind it or without.
+    /// Reads `http://HOST[:PORT]`, with or without a slash at the end.
     fn parse(text: &str) -> Result<Self, String> {
         let accepted = || ACCEPTED.to_owned();
         let rest = text.strip_prefix("http://").ok_or_else(accepted)?;
@@ -108,11 +111,12 @@ impl Host {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return Some(Self::Address(address.into()));
         }
-        // RFC 6761, 6.3: not everybody's name server knows it, and what is forwarded to a workstation is there.
+        // RFC 6761, 6.3: not every name server resolves it, and ports forwarded to a workstation
+        // are there.
         if text.eq_ignore_ascii_case("localhost") {
             return Some(Self::Address(Ipv4Addr::LOCALHOST.into()));
         }
-        // No top-level domain is a number: this was meant for an address.
+        // No top-level domain is numeric, so this was meant as an address.
         let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         (plain && !numeric && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))

@@ -7,19 +7,19 @@ use super::run::{duration_between, number_between};
 use super::typed::Typed;
 use crate::limits::{DEMO_NODES_MAX, INTERVAL_MAX, INTERVAL_MIN};
 
-/// What it does.
+/// The first line of `demo --help`.
 pub const ABOUT: &str = "A mesh of real canaries, one process each, on this machine's loopback addresses.";
 
-/// A demo.
+/// The settings of a demo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemoSettings {
-    /// Canaries.
+    /// The number of agents to start.
     pub nodes: u8,
-    /// One probe per peer and interval.
+    /// Time between two probes of a peer.
     pub interval: Duration,
-    /// Of every canary's HTTP server.
+    /// The HTTP port of every agent.
     pub port: u16,
-    /// Stop after this; else at a signal.
+    /// Stop after this many seconds. None means at a signal.
     pub seconds: Option<u64>,
 }
 

@@ -10,9 +10,9 @@ use super::run::{domains_file, duration_between};
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
-/// What it does.
+/// The first line of `doctor --help`.
 pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the canaries see it.";
-/// What stands below the flags.
+/// The text below the flags in `doctor --help`.
 pub const AFTER: &str = "
 Each --url is asked for its whole mesh (/api/v1/mesh): one canary is enough, and several see past each other's blind spots.
 Without --url, every canary of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
@@ -22,37 +22,37 @@ A canary's own failure domains are not asked for: --domains-file names them here
 Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but a canary or a report could not be asked
 or read, nothing was measured, or a failure. With --watch: that of the last look.
 ";
-/// Verdicts are of the last 30 to 60 seconds, and a mesh is costly to collect.
+/// Verdicts cover the last 30 to 60 seconds, and a mesh is costly to collect.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// An examination.
+/// The settings of `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorSettings {
-    /// Where the reports come from.
+    /// The source of the reports.
     pub reports: Reports,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
-    /// One object rather than sentences.
+    /// Print one JSON object instead of sentences.
     pub json: bool,
-    /// Again and again, so often.
+    /// Repeat after this interval.
     pub watch: Option<Duration>,
 }
 
-/// Where the reports come from.
+/// The source of the reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reports {
-    /// These canaries are asked.
+    /// These agents are asked for their reports.
     Asked(Canaries),
-    /// This has them.
+    /// The reports are read from this file.
     Read(RowsFile),
 }
 
-/// What has reports.
+/// A file with reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowsFile {
-    /// Standard input.
+    /// The standard input of the process.
     StandardInput,
-    /// A file.
+    /// A file with this path.
     Path(PathBuf),
 }
 
@@ -93,7 +93,7 @@ impl RowsFile {
         if text.is_empty() {
             return Err(UsageError::of("--rows", text, "a file, or - for standard input"));
         }
-        // Variables may be there for another purpose; a flag was meant.
+        // Variables may be set for another purpose. A flag is intentional.
         match ["url", "service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
             Some(flag) => Err(UsageError(format!("--{flag} says which canaries are asked, and --rows asks none"))),
             None if text == "-" => Ok(Some(Self::StandardInput)),

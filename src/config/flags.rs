@@ -1,18 +1,19 @@
-//! The table of flags: names, environment variables, defaults and help texts in one place. What is typed is looked up
-//! here, what `--help` prints is made from here, and a test holds the README to it.
+//! The table of flags: names, environment variables, defaults and help texts in one place. The
+//! command line is looked up here, and `--help` is generated from here. A test compares the README
+//! with it.
 
-/// A flag.
+/// A command-line flag.
 #[derive(Debug)]
 pub struct Flag {
-    /// Without the dashes.
+    /// The name without the dashes.
     pub name: &'static str,
-    /// What stands for the value in the help; none for a switch.
+    /// The placeholder of the value in the help. None for a switch.
     pub value: Option<&'static str>,
-    /// The environment variable that is read where the flag is not given.
+    /// The environment variable that is read if the flag is not given.
     pub env: Option<&'static str>,
-    /// What holds where neither is given.
+    /// The value if neither is given.
     pub default: &'static str,
-    /// What it does.
+    /// The help text, in one sentence.
     pub help: &'static str,
 }
 
@@ -26,7 +27,7 @@ const fn flag(
     Flag { name, value: Some(value), env: Some(env), default, help }
 }
 
-/// The same flag for `run` and `doctor`.
+/// The flag is the same for `run` and `doctor`.
 const DOMAINS_FILE: Flag = flag(
     "domains-file",
     "FILE",
@@ -122,7 +123,7 @@ pub const FOOTPRINT: &[Flag] = &[
     Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" },
 ];
 
-/// Which canaries are asked: the same flags for `fleet` and `doctor`.
+/// Which agents are asked. The flags are the same for `fleet` and `doctor`.
 const URL: Flag = flag(
     "url",
     "URL",
@@ -139,7 +140,7 @@ const SERVICE: Flag = flag(
 );
 const NAMESPACE: Flag =
     flag("namespace", "NAME", "POD_NAMESPACE", "the one that resolv.conf searches first", "The Service's namespace");
-// Not KUBE_CANARY_PORT, which Kubernetes sets to a URL where a Service of that name has an address.
+// Not KUBE_CANARY_PORT: Kubernetes sets that to a URL if a Service of that name has an address.
 const PORT: Flag =
     flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "The canaries' HTTP port at the Service's addresses");
 
@@ -173,7 +174,7 @@ pub const DOCTOR: &[Flag] = &[
 pub const VERSION: &[Flag] =
     &[Flag { name: "json", value: None, env: None, default: "", help: "As one JSON object on one line" }];
 
-/// The help of a command.
+/// Returns the help text of a command.
 pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{about}\n\nUsage: kube-canary {usage}\n");
@@ -198,7 +199,7 @@ pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The part of the README that is about a command: from its own head to the next.
+    /// Returns the README's section about a command, from its own heading to the next.
     fn section(of: &str) -> String {
         let readme = include_str!("../../README.md");
         let (_, from) = readme.split_once(&format!("\n## {of}\n")).unwrap_or_else(|| panic!("## {of} in the README"));

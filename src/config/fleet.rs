@@ -8,65 +8,65 @@ use super::run::duration_between;
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
-/// What it does.
+/// The first line of `fleet --help`.
 pub const ABOUT: &str = "What every canary costs and measures: a row per node.";
-/// What stands below the flags.
+/// The text below the flags in `fleet --help`.
 pub const AFTER: &str = "
 Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
 no flag. A canary that does not answer is a row with its error.
 
 RSS KB and DIRTY KB (private dirty memory: what it has written to) are the canary's own, CORES the machine's. CPU/PROBE is
-processor time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
+CPU time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
 sends itself, and WORST PEER, the one with the highest loss, then the longest p99.
 
 Exit codes: 0; 1 no canary answers, or a failure; 2 a bad flag.
 ";
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A look at the fleet.
+/// The settings of `fleet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetSettings {
-    /// Whose.
+    /// The agents to ask.
     pub canaries: Canaries,
     /// What the rows are sorted by.
     pub sort: Column,
-    /// Builds beside each other instead of nodes.
+    /// Compare builds instead of nodes.
     pub by_allocator: bool,
-    /// JSON rather than tables.
+    /// Print JSON instead of tables.
     pub json: bool,
-    /// Again and again, so often.
+    /// Repeat after this interval.
     pub watch: Option<Duration>,
 }
 
-/// What rows can be sorted by.
+/// The columns that rows can be sorted by. Texts sort from A to Z, numbers from the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// Name, as all texts from A to Z.
+    /// The node's name.
     Node,
-    /// Resident memory, as all numbers the largest first.
+    /// Resident memory in bytes.
     Rss,
-    /// Private dirty memory.
+    /// Private dirty memory in bytes.
     Dirty,
-    /// Processors of the machine.
+    /// Number of the machine's CPUs.
     Cores,
-    /// Threads.
+    /// Number of threads of the agent.
     Threads,
-    /// Allocator, then arenas.
+    /// Allocator, then number of arenas.
     Allocator,
-    /// Version.
+    /// Version of the agent.
     Version,
-    /// Processor time per probe.
+    /// CPU time per probe.
     Cpu,
-    /// Loss of all probes.
+    /// Loss of all probes together.
     Loss,
-    /// Loss to the worst peer, then its p99.
+    /// Loss to the worst peer, then its 99th percentile of round-trip times.
     Worst,
-    /// Send lag.
+    /// Lag of sent probes behind their schedule.
     Lag,
 }
 
 impl Column {
-    /// All, with the names that the command line has for them.
+    /// All columns, with their names on the command line.
     pub const ALL: [(&'static str, Self); 11] = [
         ("node", Self::Node),
         ("rss", Self::Rss),
@@ -94,7 +94,7 @@ impl FleetSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
         let watch = typed.switch("watch");
-        // The variable is the prober's, and may be there for it.
+        // The variable belongs to the prober and may be set for it.
         if interval.is_some() && !watch {
             return Err(UsageError("--interval goes with --watch".into()));
         }

@@ -5,9 +5,9 @@ use super::run::number_between;
 use super::typed::Typed;
 use crate::limits::PID_MAX;
 
-/// What it does.
+/// The first line of `footprint --help`.
 pub const ABOUT: &str = "What the memory of a process is for, and what programs take.";
-/// What stands below the flags.
+/// The text below the flags in `footprint --help`.
 pub const AFTER: &str = "
 Without --pid and --filter: every running kube-canary but this one. A process is shown by category (text, rodata, relro,
 data, heap, anon, stacks, kernel; file and shared where there is any), clean, dirty and swapped; clean and dirty add up to
@@ -18,23 +18,23 @@ Needs to be the user of what it reads, or root (CAP_SYS_PTRACE). What may not be
 Exit codes: 0; 1 there is nothing to show, or it may not be read; 2 a bad flag.
 ";
 
-/// Whose memory.
+/// The processes or programs whose memory is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FootprintSubject {
-    /// Of every other canary.
+    /// All other agents on this machine.
     Canaries,
-    /// Of one process.
+    /// The process with this id.
     Process(u32),
-    /// Of programs whose name has this in it.
+    /// Programs with this text in their name.
     Programs(String),
 }
 
-/// A look at memory.
+/// The settings of `footprint`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FootprintSettings {
-    /// Whose.
+    /// The processes or programs to show.
     pub subject: FootprintSubject,
-    /// One object rather than tables.
+    /// Print one JSON object instead of tables.
     pub json: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The command line, in two stages: as typed ([`typed`]), then resolved and validated ([`run`]).
 //!
-//! A bad value stops the start with one line that names the flag (or the variable), the value, and what would be
-//! accepted.
+//! A bad value stops the start with one line. The line names the flag (or the variable), the value,
+//! and what would be accepted.
 
 mod canaries;
 mod demo;
@@ -25,7 +25,7 @@ use std::ffi::OsString;
 
 use typed::Typed;
 
-/// Reads an environment variable.
+/// A function that reads an environment variable.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A mistake on the command line or in the environment: one line, exit code 2.
@@ -34,30 +34,30 @@ pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub struct UsageError(pub String);
 
 impl UsageError {
-    /// "`name` `value`: expected …".
+    /// Makes the error "`name` `value`: expected …".
     fn of(name: &str, value: &str, accepted: &str) -> Self {
         Self(format!("{name} {value:?}: expected {accepted}"))
     }
 }
 
-/// What to do.
+/// The command to execute.
 #[derive(Debug)]
 pub enum Command {
-    /// Probe and serve.
+    /// Run the agent: probe peers and serve HTTP.
     Run(Box<RunSettings>),
-    /// Probe targets and print what comes.
+    /// Probe targets and print the results.
     Ping(PingSettings),
-    /// A mesh on this machine.
+    /// Run a mesh on this machine.
     Demo(DemoSettings),
-    /// Ask canaries what they cost and measure.
+    /// Ask agents what they cost and measure.
     Fleet(FleetSettings),
-    /// Ask canaries what is wrong.
+    /// Ask agents for faults in the mesh.
     Doctor(DoctorSettings),
-    /// Show what memory is for.
+    /// Show what the memory of processes is used for.
     Footprint(FootprintSettings),
-    /// Say which build this is.
+    /// Print which build this is.
     Version {
-        /// As JSON.
+        /// Print it as one JSON object.
         json: bool,
     },
     /// Print this and exit with 0.
@@ -83,7 +83,7 @@ See `kube-canary COMMAND --help` for the flags of each.
 ///
 /// # Errors
 /// [`UsageError`], one line.
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+// Not inlined, so that this code is not placed within the agent's own code, which stays resident.
 #[inline(never)]
 pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
     let mut arguments = arguments.into_iter().peekable();

@@ -9,11 +9,11 @@ use super::typed::Typed;
 use crate::discovery::dns;
 use crate::limits::{PING_COUNT_MAX, PING_TARGETS_MAX};
 
-/// How to call it.
+/// The usage line of `ping`.
 pub const USAGE: &str = "ping TARGET… [FLAGS]";
-/// What it does.
+/// The first line of `ping --help`.
 pub const ABOUT: &str = "The agent's prober for people and for tests: a line per probe, and a summary.";
-/// What stands below the flags.
+/// The text below the flags in `ping --help`.
 pub const AFTER: &str = "
 A TARGET is an IPv4 or IPv6 address, or a name that the servers of /etc/resolv.conf know (its first IPv4 address, else its
 first IPv6 address; /etc/hosts is not read).
@@ -25,26 +25,26 @@ const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
 /// A target as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PingTarget {
-    /// An address.
+    /// A target given as an address.
     Address(IpAddr),
-    /// To be resolved at the start.
+    /// A name, resolved at the start.
     Name(String),
 }
 
-/// A ping.
+/// The settings of `ping`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// Whom, each once, and at least one; the text is what the output calls it.
+    /// The targets, each once, and at least one. The text is its name in the output.
     pub targets: Vec<(String, PingTarget)>,
-    /// Probes per target; else until a signal.
+    /// Probes per target. None means until a signal.
     pub count: Option<u64>,
-    /// One probe per target and interval.
+    /// Time between two probes of a target.
     pub interval: Duration,
-    /// Unanswered for longer is lost.
+    /// A probe without a reply after this time is lost.
     pub timeout: Duration,
-    /// Bytes behind the ICMP header.
+    /// Bytes after the ICMP header.
     pub payload_bytes: usize,
-    /// Objects rather than lines for people.
+    /// Print JSON objects instead of text lines.
     pub json: bool,
 }
 
@@ -84,7 +84,7 @@ fn target(text: &str) -> Result<PingTarget, String> {
         let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
         return if usable { Ok(PingTarget::Address(address)) } else { Err("the address of one host".into()) };
     }
-    // No top-level domain is a number: this was meant for an address.
+    // No top-level domain is numeric, so this was meant as an address.
     let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
     match dns::check_name(text) {
         Ok(()) if !numeric || text.ends_with('.') => Ok(PingTarget::Name(text.to_owned())),

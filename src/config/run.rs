@@ -27,67 +27,70 @@ const LISTEN_DEFAULT: &str = "[::]:9877";
 pub struct RunSettings {
     /// This node's name.
     pub node_name: String,
-    /// This node's zone, where configured.
+    /// This node's zone, if configured.
     pub zone: Option<String>,
-    /// Where HTTP is served.
+    /// The address and port of the HTTP server.
     pub listen: SocketAddr,
-    /// Further DNS names by which the page and `/api` may be called.
+    /// Further DNS names under which the page and `/api` may be requested.
     pub allow_hosts: Vec<String>,
-    /// Where peers come from.
+    /// The source of the peer list.
     pub discovery: Source,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
-    /// One probe per peer and interval.
+    /// Time between two probes of a peer.
     pub interval: Duration,
-    /// Unanswered for longer is lost.
+    /// A probe without a reply after this time is lost.
     pub timeout: Duration,
-    /// Bytes behind the ICMP header.
+    /// Bytes after the ICMP header.
     pub payload_bytes: usize,
-    /// The RTT histogram's.
+    /// Bounds of the RTT histogram.
     pub rtt_buckets: Bounds,
-    /// 0: all.
+    /// Largest number of nodes to probe; 0 means all.
     pub max_peers: usize,
-    /// Peers are probed at their nodes' addresses, too.
+    /// Whether peers are also probed at their nodes' addresses.
     pub node_network: bool,
-    /// What is exported of a link.
+    /// The series that are exported per link.
     pub link_series: LinkSeries,
-    /// Series that are exported, at most.
+    /// Largest number of exported series.
     pub max_series: usize,
     /// How long an absent peer keeps its slot; see [`RunSettings::slots_kept_for`].
     pub forget_after: Duration,
-    /// HTTP threads.
+    /// Number of HTTP worker threads.
     pub http_workers: usize,
-    /// Told to peers.
+    /// The node's addresses, reported to peers.
     pub node_addresses: Vec<IpAddr>,
-    /// Our own addresses, as configured; empty: ask the interfaces.
+    /// Our own addresses, as configured. If empty, the interfaces are asked.
     pub pod_addresses: Vec<IpAddr>,
-    /// Where heap profiles go; only in a build that takes them.
+    /// The directory for heap profiles. Only in a build that records them.
     pub heap_profile: Option<PathBuf>,
-    /// What is logged.
+    /// The most detailed level that is logged.
     pub log_level: log::LevelFilter,
 }
 
 impl RunSettings {
-    /// How long a slot is really kept: for no less than a probe can be under way. Those of the slot's last holder are told from
-    /// its present one's, but not from those of the holder before the last.
+    /// Returns how long a slot is really kept: at least as long as a probe can be in flight. Probes
+    /// of the slot's previous peer can be distinguished from those of its present peer. Probes of
+    /// the peer before that cannot.
     pub fn slots_kept_for(&self) -> Duration {
         self.forget_after.max(self.timeout + SLOT_KEPT_SLACK)
     }
 
-    /// Links that there can be: a peer has one by each protocol on each network. None where all nodes are probed.
+    /// Returns the largest number of links: a peer has one for each protocol on each network. None
+    /// if all nodes are probed.
     pub fn links_max(&self) -> Option<usize> {
         let networks = if self.node_network { 2 } else { 1 };
         (self.max_peers > 0).then_some(self.max_peers * Protocol::ALL.len() * networks)
     }
 
-    /// What is exported by an agent that has these addresses itself. On the host network they are its node's, and with
-    /// `--network pod,node` the two are told apart in any case.
+    /// Returns what an agent with these addresses exports. On the host network, they are its node's
+    /// addresses. With `--network pod,node`, the two networks are distinguished in any case.
     pub fn series(&self, own: &[IpAddr]) -> SeriesSettings {
         let on_host_network = !self.node_network && own.iter().any(|address| self.node_addresses.contains(address));
         SeriesSettings { links: self.link_series, max: self.max_series, on_host_network }
     }
 
-    /// How round-trip times of links are divided: the more links there can be, the coarser.
+    /// Returns how round-trip times of links are divided into buckets. The more links are
+    /// possible, the coarser.
     pub fn scale(&self) -> Scale {
         Scale::new(self.rtt_buckets.clone(), Scale::schema_of(self.links_max()), self.timeout)
     }
@@ -127,7 +130,7 @@ impl RunSettings {
     }
 }
 
-/// How to probe: the flags that `run` and `ping` have in common.
+/// The settings of probes: the flags that `run` and `ping` have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probing {
     pub interval: Duration,
@@ -147,7 +150,7 @@ impl Probing {
     }
 }
 
-/// Accepts whole numbers of a range.
+/// Returns a parser that accepts whole numbers from `min` to `max`.
 pub(super) fn number_between(min: u64, max: u64) -> impl Fn(&str) -> Result<u64, String> {
     move |text| {
         let number = text.parse().ok().filter(|n| (min..=max).contains(n));
@@ -155,7 +158,7 @@ pub(super) fn number_between(min: u64, max: u64) -> impl Fn(&str) -> Result<u64,
     }
 }
 
-/// Accepts durations of a range.
+/// Returns a parser that accepts durations from `min` to `max`.
 pub(super) fn duration_between(min: Duration, max: Duration) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| {
         let duration = parse_duration(text)?;
@@ -209,7 +212,7 @@ fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
     Ok(names)
 }
 
-/// Whether the nodes' addresses are probed, too.
+/// Returns whether the nodes' addresses are also probed.
 fn networks(text: &str) -> Result<bool, String> {
     match text {
         "pod" => Ok(false),
@@ -226,7 +229,7 @@ fn heap_profile(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Reads the file once, so that a bad one stops the start.
+/// Reads the domains file once, so that a bad one stops the start.
 pub(super) fn domains_file(typed: &Typed) -> Result<Option<PathBuf>, UsageError> {
     let Some(path) = typed.text("domains-file").map(PathBuf::from) else { return Ok(None) };
     Domains::read(&path).map_err(|error| UsageError(error.to_string()))?;
@@ -254,14 +257,14 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageErro
             .find(|(source, _)| *source == text)
             .map(|(source, _)| *source)
             .ok_or_else(|| UsageError::of(typed.name("discovery"), text, "kubernetes, dns or static"))?,
-        // A source's own flag says as much as naming it.
+        // A flag of a source selects that source, like its name.
         None if typed.switch("dns") => "dns",
         None if typed.switch("peer") || typed.switch("peers-file") => "static",
         None if env("KUBERNETES_SERVICE_HOST").is_some() => "kubernetes",
         None => "static",
     };
     for (source, flags) in SOURCES.iter().filter(|(source, _)| *source != chosen) {
-        // Variables may be there for another purpose (POD_NAMESPACE); a flag was meant.
+        // Variables may be set for another purpose (POD_NAMESPACE). A flag is intentional.
         if let Some(flag) = flags.iter().find(|flag| typed.name(flag).starts_with("--")) {
             return Err(UsageError(format!("--{flag} goes with --discovery {source}, and {chosen} is in force")));
         }
@@ -379,7 +382,7 @@ mod tests {
             ("--allow-host canary.example:9877", ["--allow-host", "canary.example:9877", "DNS names"]),
             ("--allow-host a,,b", ["--allow-host", "a,,b", "DNS names"]),
         ] {
-            // `--dns` alone chooses dns; with a peer beside it the source has to be named.
+            // `--dns` alone selects dns. Together with a peer, the source must be named.
             let line = format!("--discovery static {PEER} {line}");
             let error = settings(&line, &|_| None).unwrap_err().0;
             assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");
@@ -395,7 +398,7 @@ mod tests {
             "POD_NAMESPACE" => Some("ns".to_owned()),
             _ => None,
         };
-        // Inside a cluster the service account's files are needed too, which are not here.
+        // Inside a cluster the service account's files are needed too, which do not exist here.
         let error = settings("", &cluster).unwrap_err().0;
         assert!(error.contains("serviceaccount"), "{error}");
         assert!(matches!(settings(PEER, &cluster).unwrap().discovery, Source::Static(_)));

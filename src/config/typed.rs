@@ -1,4 +1,4 @@
-//! The first stage: which flag was given which text, and where that text came from.
+//! The first stage: which text each flag was given, and where that text came from.
 
 use std::ffi::OsString;
 
@@ -21,8 +21,8 @@ pub struct Typed {
 }
 
 impl Typed {
-    /// Looks every argument up in `flags`; a flag that is not given is taken from its variable, unless that is empty.
-    /// None where help is asked for.
+    /// Looks up every argument in `flags`. A flag that is not given takes its value from its
+    /// variable, unless that is empty. Returns None if help is requested.
     pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Option<Self>, UsageError> {
         let typed = Self::read_with_positional(arguments, flags, env)?;
         match typed.as_ref().and_then(|typed| typed.positional.first()) {
@@ -31,7 +31,7 @@ impl Typed {
         }
     }
 
-    /// The same for a command that takes arguments without a flag, between the flags or behind them.
+    /// The same for a command that also takes arguments without a flag, between or after the flags.
     pub fn read_with_positional(
         arguments: Vec<OsString>,
         flags: &'static [Flag],
@@ -76,34 +76,35 @@ impl Typed {
         Ok(Some(Self { given, positional }))
     }
 
-    /// What was given without a flag.
+    /// Returns the arguments that were given without a flag.
     pub fn positional(&self) -> &[String] {
         &self.positional
     }
 
-    /// Whether a switch was given.
+    /// Returns whether a switch was given.
     pub fn switch(&self, flag: &str) -> bool {
         self.given.iter().any(|g| g.flag == flag)
     }
 
-    /// The last text given for a flag.
+    /// Returns the last text given for a flag.
     pub fn text(&self, flag: &str) -> Option<&str> {
         self.last(flag).map(|given| given.value.as_str())
     }
 
-    /// All texts given for a flag, with the names to use in errors.
+    /// Returns all texts given for a flag, with the names to use in errors.
     pub fn texts(&self, flag: &str) -> impl Iterator<Item = (&str, &str)> {
         self.given.iter().filter(move |g| g.flag == flag).map(|g| (g.name.as_str(), g.value.as_str()))
     }
 
-    /// The last text given for a flag, read by `read`, whose error says what it expects.
+    /// Returns the last text given for a flag, parsed by `read`. The error of `read`
+    /// states what it expects.
     pub fn value<T>(&self, flag: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
         let read =
             |given: &Given| read(&given.value).map_err(|accepted| UsageError::of(&given.name, &given.value, &accepted));
         self.last(flag).map(read).transpose()
     }
 
-    /// The name under which a flag was given: the flag itself, or its variable.
+    /// Returns the name under which a flag was given: the flag itself, or its variable.
     pub fn name<'a>(&'a self, flag: &'a str) -> &'a str {
         self.last(flag).map_or(flag, |given| &given.name)
     }

@@ -1,7 +1,9 @@
-//! `kube-canary demo`: a mesh of real canaries on one machine, and a live table of what they measure.
+//! `kube-canary demo`: a mesh of real agents on one machine, and a live table of their
+//! measurements.
 //!
-//! Every canary is a process of its own with an address of its own (127.0.0.2 and up) and the one common port, as in a
-//! cluster. The table shows what their HTTP servers say, and what /proc says of their memory.
+//! Every agent is a separate process with its own address (127.0.0.2 and up). All use the same
+//! port, as in a cluster. The table shows figures from their HTTP servers, and their memory from
+//! /proc.
 
 pub mod namespace;
 mod table;
@@ -20,41 +22,41 @@ use crate::console;
 use crate::http::client;
 use table::{Row, RowData};
 
-/// How often the table is drawn anew.
+/// The interval at which the table is redrawn.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How often a table is printed where there is no terminal to draw on.
+/// The interval at which a table is printed if the output is no terminal.
 const REPRINT: Duration = Duration::from_secs(5);
-/// How long a canary may take to answer, and to stop.
+/// How long an agent may take to answer, and to stop.
 const PATIENCE: Duration = Duration::from_millis(900);
-/// How long the mesh may take to come up.
+/// How long the mesh may take to start.
 const START: Duration = Duration::from_secs(8);
 
-/// Why there is no demo.
+/// The reason why there is no demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// No ICMP, and no namespace to have it in.
+    /// ICMP is not permitted, and no namespace that permits it can be created.
     #[error(
         "cannot ping: no ICMP socket is permitted, and a user namespace of our own is refused ({0}): either run \
          sysctl -w net.ipv4.ping_group_range=\"0 2147483647\", or run as root"
     )]
     NoPing(io::Error),
-    /// A canary did not start.
+    /// An agent could not be started.
     #[error("cannot start a canary: {0}")]
     Start(io::Error),
-    /// A canary stopped by itself; it has said why on standard error.
+    /// An agent stopped by itself. It has printed the reason on standard error.
     #[error("{node} stopped: {status}; is port {port} taken? --port chooses another")]
     Stopped {
-        /// Which.
+        /// The name of its node.
         node: String,
-        /// How.
+        /// The exit status of its process.
         status: std::process::ExitStatus,
-        /// The port in use.
+        /// The port that the agents use.
         port: u16,
     },
-    /// Nobody answered in time.
+    /// No agent answered in time.
     #[error("the canaries did not answer within {} s", START.as_secs())]
     Silent,
-    /// The demo's own plumbing.
+    /// The demo could not create its own resources.
     #[error("cannot set up the demo: {0}")]
     Setup(io::Error),
 }
@@ -65,17 +67,18 @@ struct Canary {
     process: Child,
 }
 
-/// The processes of a mesh; dropping it ends them.
+/// The processes of a mesh. They are ended on drop.
 struct Mesh(Vec<Canary>);
 
-/// Runs the demo until a signal comes or its time is over.
+/// Runs the demo until a signal arrives or its time is over.
 ///
 /// # Errors
 /// [`DemoError`].
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+// This is separate from the agent's own code, which stays resident. If it were inlined, it would
+// stay resident, too.
 #[inline(never)]
 pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
-    // Before any thread starts: a process with threads may not enter a user namespace.
+    // This must precede any thread: a process with threads may not enter a user namespace.
     if !namespace::can_ping() {
         namespace::enter().map_err(DemoError::NoPing)?;
         println!(
@@ -101,7 +104,7 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
         loop {
             mesh.check(settings.port)?;
             let rows = mesh.rows(settings.port).await;
-            // The first table waits until every canary has an answer of every peer, or is overdue.
+            // The first table waits until every agent has a result for every peer, or is overdue.
             let complete = rows.iter().all(Row::is_complete);
             if rows.iter().all(|row| row.data.is_none()) && started.elapsed() > START {
                 return Err(DemoError::Silent);
@@ -130,7 +133,8 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
     }
 }
 
-/// Prints the table, over the last one if that had `over` lines. Returns its lines.
+/// Prints the table. If the last table had `over` lines, the new one replaces it. Returns
+/// the number of lines.
 fn show(rows: &[Row], settings: &DemoSettings, over: Option<usize>) -> usize {
     let mut text = String::new();
     if let Some(lines @ 1..) = over {
@@ -138,7 +142,7 @@ fn show(rows: &[Row], settings: &DemoSettings, over: Option<usize>) -> usize {
     }
     let body = table::render(rows, settings);
     text.push_str(&body);
-    // There may be no room for it, or no reader; the demo ends at the next signal either way.
+    // The output may have no room or no reader. In both cases the demo ends at the next signal.
     let _ = console::print(&text);
     body.lines().count()
 }
@@ -153,12 +157,12 @@ impl Mesh {
             let mut command = Command::new(&program);
             command.arg("run").args(["--discovery", "static", "--log-level", "warn", "--node-name", node]);
             command.args(["--zone", zone(index), "--listen", &format!("{address}:{}", settings.port)]);
-            // All of them are in one table, however many there are.
+            // All peers are in one table, so their number is not limited.
             command.args(["--interval", &format!("{}us", settings.interval.as_micros()), "--max-peers", "0"]);
             for (other, (name, peer)) in nodes.iter().enumerate().filter(|(other, _)| *other != index) {
                 command.args(["--peer", &format!("{name}={peer}@{}", zone(other))]);
             }
-            // Settings of this shell are meant for a real agent, not for the mesh of the demo.
+            // The environment of this shell is meant for a real agent, not for the demo's mesh.
             for (variable, _) in std::env::vars_os() {
                 if variable.to_string_lossy().starts_with("KUBE_CANARY_") {
                     command.env_remove(variable);
@@ -202,7 +206,7 @@ impl Drop for Mesh {
             while matches!(canary.process.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // Already gone, or not going by itself: either way nothing is left behind.
+            // The process has ended, or does not end by itself. Either way it is removed here.
             let _ = canary.process.kill();
             let _ = canary.process.wait();
         }
@@ -216,12 +220,13 @@ fn zone(index: usize) -> &'static str {
 #[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
 fn end(process: &Child) {
     if let Ok(id) = libc::pid_t::try_from(process.id()) {
-        // SAFETY: the process is our child and has not been waited for, so that the id is still its own.
+        // SAFETY: the process is our child and has not been waited for, so that the id is still its
+        // own.
         unsafe { libc::kill(id, libc::SIGTERM) };
     }
 }
 
-/// Has the kernel end the child when we end, however that happens.
+/// Makes the kernel end the child when this process ends for any reason.
 #[expect(unsafe_code, reason = "prctl(2) between fork and exec")]
 fn end_with_parent(command: &mut Command) {
     // SAFETY: prctl is async-signal-safe and the closure touches no memory of the parent.

@@ -1,4 +1,4 @@
-//! A user and network namespace of our own, where ICMP is ours to use.
+//! A new user and network namespace, in which this process may use ICMP.
 #![expect(unsafe_code, reason = "unshare(2) and the interface ioctl have no safe wrapper in std or socket2")]
 
 use std::fs;
@@ -12,19 +12,22 @@ pub fn can_ping() -> bool {
     [Type::DGRAM, Type::RAW].into_iter().any(|kind| Socket::new(Domain::IPV4, kind, Some(Protocol::ICMPV4)).is_ok())
 }
 
-/// Moves this process, which must have one thread only, into a new user namespace (as its root) and a new network
-/// namespace with a loopback interface that is up. Its children start there too.
+/// Moves this process into a new user namespace, as its root, and into a new network namespace. The
+/// loopback interface there is up. The process must have only one thread. Its children start in the
+/// namespaces, too.
 ///
 /// # Errors
-/// What the kernel says: user namespaces may be switched off, or the process may have threads.
+/// The kernel's error: user namespaces may be disabled, or the process may have several threads.
 pub fn enter() -> io::Result<()> {
     // SAFETY: no pointer is passed; both calls only read the process's identity.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    // SAFETY: flags only. It affects this process alone, which the caller promises to be single-threaded.
+    // SAFETY: flags only. It affects this process alone, which the caller promises to be
+    // single-threaded.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // user_namespaces(7): without privilege, the group map may only be written once setgroups is given up.
+    // user_namespaces(7): without privilege, the group map may be written only after setgroups is
+    // denied.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;

@@ -1,4 +1,4 @@
-//! The demo's table: a row per canary.
+//! The demo's table, with a row for each agent.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::config::DemoSettings;
 use crate::exposition::field;
 
-/// What `/api/v1/peers` says, as far as it is shown.
+/// The part of `/api/v1/peers` that is shown.
 #[derive(Debug, Deserialize)]
 pub struct RowData {
     peers: Vec<PeerData>,
@@ -23,7 +23,7 @@ struct PeerData {
     rtt_p99_seconds: Option<f64>,
 }
 
-/// One canary.
+/// The row of one agent.
 #[derive(Debug)]
 pub struct Row {
     node: String,
@@ -31,12 +31,12 @@ pub struct Row {
     expected_peers: usize,
     rss_kilobytes: Option<i64>,
     threads: Option<i64>,
-    /// None where it did not answer.
+    /// None if the agent did not answer.
     pub data: Option<RowData>,
 }
 
 impl Row {
-    /// A row; memory and threads are read here.
+    /// Creates a row. Memory and threads are read here.
     pub fn new(node: &str, address: Ipv4Addr, pid: u32, data: Option<RowData>, expected_peers: usize) -> Self {
         Self {
             node: node.to_owned(),
@@ -48,14 +48,14 @@ impl Row {
         }
     }
 
-    /// Whether every peer has answered once.
+    /// Whether every peer has at least one result.
     pub fn is_complete(&self) -> bool {
         let Some(data) = &self.data else { return false };
         data.peers.len() == self.expected_peers && data.peers.iter().all(|peer| peer.received + peer.lost > 0)
     }
 }
 
-/// The whole table.
+/// Formats the whole table.
 pub fn render(rows: &[Row], settings: &DemoSettings) -> String {
     let mut text =
         String::from("NODE    ADDRESS       PEERS    SENT   LOST    LOSS   RTT P50   RTT P99   THREADS        RSS\n");

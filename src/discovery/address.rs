@@ -1,17 +1,21 @@
 //! Which addresses may be probed at all, whatever source they come from.
 //!
-//! The traps: an IPv4 address in IPv6's clothes (`::ffff:10.0.0.7`) is IPv4 on the wire, and would be probed by the wrong
-//! protocol; and a link-local IPv6 address means another host on every link, and the kernel sends nothing there without an
-//! interface, which no source tells. IPv4's link-local addresses (169.254.0.0/16) need none and are routed like any other:
-//! who writes one down, or whose API server lists one, means it. What a peer merely says of its node is held to more
-//! (`underlay`).
+//! The traps:
+//! * An IPv4-mapped IPv6 address (`::ffff:10.0.0.7`) is IPv4 on the wire. It would be probed with
+//!   the wrong protocol.
+//! * A link-local IPv6 address means another host on every link. The kernel sends nothing there
+//!   without an interface, which no source gives.
+//!
+//! IPv4's link-local addresses (169.254.0.0/16) need no interface and are routed like any other. An
+//! operator or an API server that lists one means it. Stricter rules hold for node addresses that a
+//! peer reports (`underlay`).
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The address in the form in which it is probed.
+/// Returns the address in the form in which it is probed.
 ///
 /// # Errors
-/// Why it cannot be one host's, as a clause.
+/// Why it cannot be one host's address, as a clause.
 pub fn of_a_host(address: IpAddr) -> Result<IpAddr, &'static str> {
     let address = address.to_canonical();
     if address.is_unspecified() {

@@ -1,4 +1,4 @@
-//! Entries to this stage's private parsers, for the targets in `fuzz/`.
+//! Entry points to this stage's private parsers, for the targets in `fuzz/`.
 
 use super::{identity, static_list};
 

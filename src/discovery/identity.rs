@@ -1,4 +1,4 @@
-//! Who is behind an address: `GET http://ADDRESS:PORT/api/v1/identity`.
+//! Asks an address for its identity: `GET http://ADDRESS:PORT/api/v1/identity`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,31 +10,32 @@ use serde::{Deserialize, Deserializer};
 use crate::http::client::{GetError, get};
 use crate::limits;
 
-/// A peer's own word on its name.
+/// The name that a peer reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Node name; neither empty nor too long.
+    /// The node name. It is neither empty nor too long.
     pub node: String,
-    /// None where it does not know.
+    /// None if the peer does not know it.
     pub zone: Option<String>,
 }
 
-/// All that is read of an answer.
+/// The parts of an answer that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Who it is.
+    /// The name and zone of the peer.
     pub identity: Identity,
-    /// Its node's own addresses in its order, at most [`limits::NODE_ADDRESSES_MAX`]; as it says, whatever they are.
+    /// The addresses of its node in the order of the answer, at most
+    /// [`limits::NODE_ADDRESSES_MAX`]. They are not checked.
     pub node_addresses: Vec<IpAddr>,
 }
 
 /// Why a peer stays unnamed.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// No answer to use.
+    /// The request to the peer failed.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// Not an identity.
+    /// The body is not an identity.
     #[error("not an identity: {0}")]
     Malformed(String),
 }
@@ -48,7 +49,8 @@ struct Body {
     node_addresses: Option<Addresses>,
 }
 
-/// The first few of a list of addresses. What is no address is passed over: a later version may have more to say there.
+/// The first addresses of a list. Other items are skipped, because a later version
+/// may send more there.
 struct Addresses(Vec<IpAddr>);
 
 impl<'de> Deserialize<'de> for Addresses {
@@ -65,7 +67,7 @@ impl<'de> Deserialize<'de> for Addresses {
                 let mut found = Vec::new();
                 for _ in 0..limits::NODE_ADDRESSES_MAX {
                     let Some(text) = list.next_element::<String>()? else { break };
-                    // A mapped address is IPv4 on the wire.
+                    // An IPv4-mapped address is IPv4 on the wire.
                     found.extend(text.parse::<IpAddr>().map(|address| address.to_canonical()));
                 }
                 while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -76,7 +78,7 @@ impl<'de> Deserialize<'de> for Addresses {
     }
 }
 
-/// Asks; at most `time` and [`limits::IDENTITY_BYTES_MAX`].
+/// Asks a peer for its identity, within `time` and [`limits::IDENTITY_BYTES_MAX`].
 ///
 /// # Errors
 /// [`IdentityError`]
@@ -93,7 +95,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
     if !fits(&node) {
         return Err(IdentityError::Malformed("its node name is empty, too long or not text".into()));
     }
-    // `unknown` is how the agent itself writes a zone that it does not know.
+    // The agent itself writes `unknown` for a zone that it does not know.
     let identity = Identity { node, zone: zone.filter(|z| fits(z) && z != "unknown") };
     Ok(Answer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
 }

@@ -1,10 +1,13 @@
-//! Who belongs to the mesh: the name and the zone of every node, from which each agent computes the same selection.
+//! The members of the mesh: the name and the zone of every node. Each agent computes the same
+//! selection from them.
 //!
-//! 5,000 members must cost next to nothing: a name stands in one long string, an entry is 12 bytes, and the order in which
-//! a name is found is a number of two bytes. A map of strings would be three times as large, in pieces of the heap.
+//! 5,000 members must cost next to nothing. All names are in one long string, an entry is 12 bytes,
+//! and the sorted order takes two bytes per member. A map of strings would be three times as large,
+//! in many pieces on the heap.
 //!
-//! The trap is a rollout: every pod leaves the list and comes back, one after the other. A member stays one while it is
-//! away for less than `forget_after`, so that nobody's peers move meanwhile.
+//! The trap is a rollout: every pod leaves the list and comes back, one after the other. A member
+//! that is absent for less than `forget_after` stays a member, so that no node's peers change in
+//! the meantime.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use super::selection::hash;
 use crate::limits::{MEMBER_ZONES_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
 use crate::region::List;
 
-/// A member's number: small, its own while it is a member, another's once it was let go.
+/// The number of a member. It is reused once the member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub u16);
 
@@ -25,19 +28,19 @@ impl MemberId {
     }
 }
 
-/// Index of a zone; [`Members::UNKNOWN_ZONE`] is that of all whose zone nobody has told us.
+/// Index of a zone. [`Members::UNKNOWN_ZONE`] is that of members whose zone is not known.
 pub(super) type ZoneNumber = u8;
 
-/// `absent_since` of who is in the list.
+/// `absent_since` of a member that is in the list.
 const PRESENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where the name begins.
+    /// Offset of the name.
     begin: u32,
-    /// In tenths of a second since the first list: 13 years fit.
+    /// In tenths of a second since the first list. 13 years fit.
     absent_since: u32,
-    /// Of the name; 0: nobody has this number.
+    /// Length of the name in bytes. 0 means that the number is free.
     length: u8,
     zone: ZoneNumber,
     listed: bool,
@@ -48,16 +51,17 @@ const NOBODY: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 
 const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(MEMBER_ZONES_MAX <= ZoneNumber::MAX as usize);
 
-/// All members.
+/// All members of the mesh.
 #[derive(Debug)]
 pub struct Members {
     entries: List<Entry>,
-    /// One behind the other; the space of who was let go is won back when it is more than half.
+    /// All names, one after the other. The space of removed names is reclaimed when it
+    /// is more than half.
     names: List<u8>,
-    /// Those who are members, in the order of the ring: by their names' place on it, then by name.
+    /// The members in ring order: by the hash of their names, then by name.
     ring: List<u16>,
     zones: Vec<Box<str>>,
-    /// No number below is free.
+    /// No number below this is free.
     first_free: usize,
     forget_after: Duration,
     began: Option<Instant>,
@@ -67,11 +71,11 @@ pub struct Members {
 impl Members {
     pub(super) const UNKNOWN_ZONE: ZoneNumber = 0;
 
-    /// Nobody yet. A member that is in no list for `forget_after` is let go.
+    /// Returns an empty table. A member that is in no list for `forget_after` is removed.
     pub fn new(forget_after: Duration) -> Self {
         Self {
             entries: List::new(PEER_SLOTS_MAX),
-            // Twice what all can be, for that is when space is won back.
+            // Twice the maximum of all names: space is reclaimed at half.
             names: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX),
             ring: List::new(PEER_SLOTS_MAX),
             zones: vec!["unknown".into()],
@@ -82,8 +86,8 @@ impl Members {
         }
     }
 
-    /// Finds or adds a node. A zone that is given replaces the one known. None where the table is full
-    /// ([`PEER_SLOTS_MAX`]), or for a name that no node can have.
+    /// Finds or adds a node. A given zone replaces the known one. Returns None if the table is full
+    /// ([`PEER_SLOTS_MAX`]) or no node can have that name.
     pub fn put(&mut self, node: &str, zone: Option<&str>) -> Option<MemberId> {
         let id = match self.place(node) {
             Ok(at) => MemberId(self.ring[at]),
@@ -98,12 +102,12 @@ impl Members {
         Some(id)
     }
 
-    /// The member of that name.
+    /// Returns the member of that name.
     pub fn find(&self, node: &str) -> Option<MemberId> {
         self.place(node).ok().map(|at| MemberId(self.ring[at]))
     }
 
-    /// The name; empty where nobody has that number.
+    /// Returns the name; empty if the number is free.
     pub fn name(&self, id: MemberId) -> &str {
         let Some(entry) = self.entries.get(id.index()) else { return "" };
         let begin = entry.begin as usize;
@@ -111,14 +115,14 @@ impl Members {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// The zone, where it is known.
+    /// Returns the zone, if it is known.
     pub fn zone(&self, id: MemberId) -> Option<&str> {
         let number = self.zone_number(id);
         if number == Self::UNKNOWN_ZONE { None } else { self.zones.get(usize::from(number)).map(|zone| &**zone) }
     }
 
-    /// Who is listed now: all others begin (or go on) to be absent, and those that have been for `forget_after` or longer
-    /// are let go.
+    /// Sets which members are listed now. All others become or stay absent. Those that have been
+    /// absent for `forget_after` or longer are removed.
     pub fn listed(&mut self, ids: impl Iterator<Item = MemberId>, now: Instant) {
         self.entries.iter_mut().for_each(|entry| entry.listed = false);
         for id in ids {
@@ -137,22 +141,23 @@ impl Members {
         self.expire(now);
     }
 
-    /// Lets go of those that have been absent for `forget_after` or longer. Returns whether there were any.
+    /// Removes members that have been absent for `forget_after` or longer. Returns
+    /// whether there were any.
     pub fn expire(&mut self, now: Instant) -> bool {
         let now = self.tenths(now);
         let after = u32::try_from(self.forget_after.as_millis().div_ceil(100)).unwrap_or(PRESENT);
         self.remove(|_, entry| entry.absent_since != PRESENT && now.saturating_sub(entry.absent_since) >= after)
     }
 
-    /// Removes members that are known not to come back, given in ascending order, in one walk over
-    /// all members.
+    /// Removes members that are known not to come back, given in ascending order, in one
+    /// walk over all members.
     pub fn let_go(&mut self, gone: &[MemberId]) {
         if !gone.is_empty() {
             self.remove(|id, _| gone.binary_search(&id).is_ok());
         }
     }
 
-    /// Returns whether there were any.
+    /// Returns whether any member was removed.
     fn remove(&mut self, goes: impl Fn(MemberId, &Entry) -> bool) -> bool {
         let mut kept = 0;
         for at in 0..self.ring.len() {
@@ -177,43 +182,44 @@ impl Members {
         true
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Whether any is absent, and so may be let go without a new list.
+    /// Returns whether any member is absent, and so may be removed without a new list.
     pub fn any_absent(&self) -> bool {
         self.any_absent_of(|_| true)
     }
 
-    /// Whether any of those is.
+    /// Returns whether any of those members is absent.
     pub fn any_absent_of(&self, those: impl Fn(MemberId) -> bool) -> bool {
         let is_absent = |entry: &Entry| entry.length > 0 && entry.absent_since != PRESENT;
         (0..).zip(&*self.entries).any(|(id, entry)| is_absent(entry) && those(MemberId(id)))
     }
 
-    /// Changes whenever a selection may: a member has come or gone, or is in another zone.
+    /// Returns a number that changes whenever a selection may change: a member is added, is
+    /// removed, or changes its zone.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// What all of it takes in memory, in whole pages.
+    /// Returns the resident bytes of the table, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.entries.resident_bytes() + self.names.resident_bytes() + self.ring.resident_bytes()
     }
 
-    /// All of them, in the order of the ring.
+    /// Returns all members, in ring order.
     pub(super) fn ring(&self) -> impl ExactSizeIterator<Item = MemberId> {
         self.ring.iter().map(|id| MemberId(*id))
     }
 
-    /// Where on the ring that name is, or would be.
+    /// Returns the index of that name on the ring, or the index where it would be inserted.
     pub(super) fn place(&self, node: &str) -> Result<usize, usize> {
         let wanted = hash::on_ring(node);
         self.ring.binary_search_by(|id| {
@@ -229,7 +235,7 @@ impl Members {
         self.entries.get(id.index()).map_or(Self::UNKNOWN_ZONE, |entry| entry.zone)
     }
 
-    /// The number of a zone that some member may be in.
+    /// Returns the number of a zone, if it has one.
     pub(super) fn zone_called(&self, zone: &str) -> Option<ZoneNumber> {
         let known = self.zones.iter().position(|known| **known == *zone)?;
         ZoneNumber::try_from(known).ok()
@@ -247,7 +253,7 @@ impl Members {
             return None;
         }
         self.entries[self.first_free] = Entry { begin, length, ..NOBODY };
-        // As many as there are entries: there is room.
+        // The ring has as many places as there are entries, so there is room.
         if !self.ring.push(number) {
             return None;
         }
@@ -256,7 +262,8 @@ impl Members {
         Some(MemberId(number))
     }
 
-    /// The number of a zone for a member: one known, a new one, or one that nobody else is in any more.
+    /// Returns the number of a zone for a member: a known one, a new one, or one that no other
+    /// member uses any more.
     fn zone_to(&mut self, zone: &str, id: MemberId) -> ZoneNumber {
         if zone.is_empty() {
             return Self::UNKNOWN_ZONE;
@@ -270,7 +277,8 @@ impl Members {
         };
         if let Some(free) = (1..self.zones.len()).find(|number| !held(*number)) {
             self.zones[free] = zone.into();
-            // Maybe its own old zone under another name: for a selection, that of nobody.
+            // It may be the member's own old zone under another name. For a selection, that is a
+            // zone without other members.
             self.version += 1;
             return ZoneNumber::try_from(free).unwrap_or(Self::UNKNOWN_ZONE);
         }
@@ -286,7 +294,7 @@ impl Members {
         u32::try_from(now.saturating_duration_since(began).as_millis() / 100).unwrap_or(PRESENT - 1)
     }
 
-    /// Moves all names to a fresh region where more than half of this one is nobody's.
+    /// Moves all names to a fresh region if more than half of this one is unused.
     fn win_back_names(&mut self) {
         let held: usize = self.entries.iter().map(|entry| usize::from(entry.length)).sum();
         if 2 * held >= self.names.len() {
@@ -297,7 +305,7 @@ impl Members {
             let begin = entry.begin as usize;
             let name = &self.names[begin..begin + usize::from(entry.length)];
             entry.begin = u32::try_from(fresh.len()).unwrap_or(0);
-            // It held them before, and more.
+            // The old region held these names and more, so they fit.
             let _ = fresh.extend(name);
         }
         self.names = fresh;

@@ -1,8 +1,8 @@
-//! Who is in the mesh. Three sources (static, DNS, Kubernetes) give the same thing: a whole [`PeerList`], now and
-//! whenever it changes.
+//! Discovers the nodes of the mesh. Each of the three sources (static, DNS, Kubernetes) sends a
+//! complete [`PeerList`] at the start and whenever it changes.
 //!
-//! The trap that this stage avoids: an error is never an empty list. A source that fails says so in the log, keeps
-//! quiet on the channel, and the last good list stays in force; its age is exported.
+//! The trap that this stage avoids: an error is never an empty list. A source that fails logs the
+//! failure and sends nothing. The last good list stays in force, and its age is exported.
 
 mod address;
 pub mod dns;
@@ -32,36 +32,36 @@ pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
 pub use static_list::StaticConfig;
 
-/// The domain of clusters that were not given another. Nobody can register a name in it (RFC 6762).
+/// The default domain of clusters. It cannot be registered as a name (RFC 6762).
 const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// What a source says about a peer's readiness.
+/// The readiness of a peer, as a source reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Readiness {
-    /// Serving.
+    /// The peer is listed and serving.
     Ready,
-    /// Listed, but not serving: a failing peer must stay visible, so it is probed as any other.
+    /// Listed, but not serving. A failing peer must stay visible, so it is probed as any other.
     Unready,
-    /// On its way out: probed, but its losses are no alarm.
+    /// Terminating. It is probed, but its losses are no alarm.
     Terminating,
 }
 
-/// Which of a node's networks an address is on; the `network` label.
+/// The network of a node that an address is on. It is the `network` label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Network {
-    /// The pods': often an overlay.
+    /// The pods' network, often an overlay.
     #[default]
     Pod,
-    /// The nodes' own, which carries the other.
+    /// The nodes' own network, which carries the pods' network.
     Node,
 }
 
 impl Network {
-    /// Both, in label order.
+    /// Both networks, in label order.
     pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Pod => "pod",
@@ -73,145 +73,155 @@ impl Network {
 /// One address of one node, as a source lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSpec {
-    /// The node's name: what makes a peer one and the same over time.
+    /// The node's name, which identifies a peer over time.
     pub node: String,
-    /// Where probes go: in canonical form, and one host's; the family decides the protocol.
+    /// The destination of probes: the canonical address of one host. Its
+    /// family decides the protocol.
     pub address: IpAddr,
-    /// The topology zone, where it is known.
+    /// The topology zone, if it is known.
     pub zone: Option<String>,
-    /// As of this list.
+    /// The readiness in this list.
     pub readiness: Readiness,
-    /// The port of its HTTP server, where the source knows it.
+    /// The port of its HTTP server, if the source knows it.
     pub http_port: Option<u16>,
-    /// Which network the address is on.
+    /// The network that the address is on.
     pub network: Network,
 }
 
 impl PeerSpec {
-    /// A pod that is ready, of a zone and a port that the source does not tell.
+    /// Makes a ready pod without zone and HTTP port.
     pub fn pod(node: impl Into<String>, address: IpAddr) -> Self {
         let (zone, readiness, http_port, network) = (None, Readiness::Ready, None, Network::Pod);
         Self { node: node.into(), address, zone, readiness, http_port, network }
     }
 
-    /// Whether it is called by its address, for want of its name.
+    /// Returns whether the address stands in for an unknown name.
     fn is_nameless(&self) -> bool {
         self.node.parse() == Ok(self.address)
     }
 }
 
-/// A complete list of the mesh as a source sees it at one moment; one's own entry may be among it.
+/// A complete list of the mesh as a source sees it at one moment. It may contain our own entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerList {
-    /// In any order. Two entries of one node and one family are allowed: see [`crate::peers`] for which is used. The
-    /// later entry is the newer one.
+    /// In any order. One node may have two entries of one family; [`crate::peers`] describes which
+    /// one is used. The later entry is the newer one.
     pub peers: Vec<PeerSpec>,
 }
 
-/// Where sources send their lists, and how they say that they are still in touch.
+/// An update from a source: a list, or a sign that the source is still in touch.
 ///
-/// A list that equals the one before must be sent too, or [`Update::Confirmed`] instead: `peer_list_age_seconds`
-/// counts from the latest of either.
+/// If a list equals the one before, the source must send it too, or send [`Update::Confirmed`]
+/// instead. `peer_list_age_seconds` counts from the latest of either.
 #[derive(Debug)]
 pub enum Update {
     /// A new complete list.
     List(PeerList),
-    /// The list before, with what was learnt of its peers meanwhile, or with what half a look at the source has found: no whole
-    /// word of the source, and so no confirmation. Never the first.
+    /// The previous list with new details of its peers, or with the result of half a look at the
+    /// source. It does not confirm the list, because the source has not fully checked it. It is
+    /// never the first update.
     Amended(PeerList),
-    /// The source has checked: the last list is still right.
+    /// The source has checked that the last list is still right.
     Confirmed,
-    /// Of the mesh as a whole; comes before the list that it goes with.
+    /// Facts about the whole mesh. Sent before the list that they belong to.
     Mesh(MeshFacts),
-    /// The addresses of all members, if the lists hold only a part of them; else an empty roster.
+    /// The addresses of all members, if the lists contain only a part of them.
+    /// Else an empty roster.
     Roster(Arc<Roster>),
-    /// The answer to a question: what the lists so far say of this address is as new as can be had.
+    /// The answer to a question: what the lists say of this address is as new as possible.
     Sure(IpAddr),
-    /// The answer to a question: nobody can say now. It may be asked again.
+    /// The answer to a question: it cannot be checked now. It may be asked again.
     Unsure(IpAddr),
 }
 
-/// What a source knows of the whole mesh, of which a list may hold a part.
+/// What a source knows of the whole mesh. A list may contain only a part of the mesh.
 ///
-/// Watchers are those that the selection gives a node, whether they run or not: all who are due to probe it.
+/// A node's watchers are those that the selection gives it, whether they run or not: all nodes that
+/// are due to probe it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeshFacts {
-    /// Nodes, our own included, and those that have just left.
+    /// Number of nodes, including our own and those that have just left.
     pub members: u32,
-    /// Nodes that watch ours, by the selection that all nodes make: of its own zone.
+    /// Number of nodes in our zone that watch our node, by the selection that all nodes compute.
     pub watchers_in_zone: u32,
-    /// Of other zones.
+    /// Number of nodes in other zones that watch our node.
     pub watchers_elsewhere: u32,
-    /// Watchers that ours lacks: of any zone, of half the peers that a node has. None in a full mesh, where all watch it.
+    /// Number of watchers that our node lacks, of half the peers that a node has. 0 in a full mesh,
+    /// where all nodes watch it.
     pub watchers_missing: u32,
-    /// Of other zones, of a quarter: as where one zone has most nodes, and the others' cannot watch them all. None in a
-    /// full mesh, and none in a mesh of one zone.
+    /// Number of watchers in other zones that our node lacks, of a quarter of the peers. Nodes lack
+    /// some if one zone has most nodes and the other zones cannot watch them all. 0 in a full mesh,
+    /// and 0 in a mesh of one zone.
     pub watchers_missing_elsewhere: u32,
 }
 
-/// What the probe loop is about to ask a source: is what its list says of the peer at this address still right? Asked
-/// before a loss is booked, answered by [`Update::Sure`], after a new list where one was needed, or by [`Update::Unsure`].
-/// Only of a source that [answers](Source::answers).
+/// Questions of the probe loop: is the list still right about the peer at this address?
+///
+/// A question is asked before a loss is counted. The answer is [`Update::Sure`], after a new list
+/// if one was needed, or [`Update::Unsure`]. Only sources that [answer](Source::answers) are asked.
 pub type Questions = tokio::sync::mpsc::Receiver<IpAddr>;
 
-/// What a source must know of ourselves.
+/// What a source must know of our own node.
 #[derive(Clone, Debug, Default)]
 pub struct Ourselves {
     /// Our node's name.
     pub node: String,
-    /// Our zone, where it is configured; else our own entry in the list tells it.
+    /// Our zone if it is configured. Else it comes from our own entry in the list.
     pub zone: Option<String>,
-    /// Probe at most so many other nodes; 0: all.
+    /// The largest number of other nodes to probe. 0 means all.
     pub max_peers: usize,
-    /// How long a node that left the list stays a member, so that a rollout moves nobody's peers.
+    /// How long a node that left the list stays a member, so that a rollout does not change the
+    /// peers of other nodes.
     pub forget_after: std::time::Duration,
-    /// Peers are probed at their nodes' addresses, too.
+    /// Whether peers are also probed at their nodes' addresses.
     pub node_network: bool,
-    /// Our pod's addresses and our node's: no peer has them.
+    /// Addresses of our pod and our node. No peer has them.
     pub addresses: Vec<IpAddr>,
-    /// The port of a peer's HTTP server where its source does not say.
+    /// The port of a peer's HTTP server if its source does not give one.
     pub http_port: u16,
-    /// Notified about once a second, in a turn that the probe loop makes anyway: for what is looked at so often. A timer of
-    /// its own would wake the thread two more times a second (tokio's wheel takes two steps to a second).
+    /// Notified about once a second, in an iteration that the probe loop makes anyway. Sources use
+    /// it for checks at that rate. A timer would wake the thread two more times a second (tokio's
+    /// wheel takes two steps to a second).
     pub each_second: Arc<Notify>,
 }
 
-/// The sending half of the channel between a source and the probe loop (bounded: a source waits).
+/// The sending half of the channel between a source and the probe loop. The channel is bounded, so
+/// a source waits if it is full.
 pub type Updates = tokio::sync::mpsc::Sender<Update>;
 
-/// Where peers come from.
+/// The origin of the peer list.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Written down by the operator.
+    /// Peers that the operator listed.
     Static(StaticConfig),
     /// The records of a headless Service.
     Dns(DnsConfig),
-    /// The EndpointSlices of a Service. Boxed: it is many times the size of the others.
+    /// The EndpointSlices of a Service. Boxed, because it is many times the size of the others.
     Kubernetes(Box<KubernetesConfig>),
 }
 
-/// Why discovery cannot start: each is one line for exit code 2.
+/// Why discovery cannot start. Each error is one line for exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// A peer or the peers file.
+    /// A peer or the peers file is invalid.
     #[error(transparent)]
     Static(#[from] static_list::PeerError),
-    /// The DNS name.
+    /// The DNS name is invalid.
     #[error("--dns: {0}; accepted: a name such as kube-canary.monitoring.svc")]
     Dns(#[from] dns::ResolveError),
-    /// Not in a cluster, or its service account cannot be used.
+    /// The process is not in a cluster, or its service account cannot be used.
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
 }
 
 impl Source {
-    /// Whether it answers [`Questions`]: one that is told of changes late, and can look them up.
+    /// Returns whether it answers [`Questions`]: it learns of changes late, and can look them up.
     pub const fn answers(&self) -> bool {
         matches!(self, Self::Kubernetes(_))
     }
 
-    /// The names by which the Service of the agents is called where names are completed with these
-    /// domains; none of static peers.
+    /// Returns the names of the agents' Service if names are completed with these domains.
+    /// Static peers have none.
     pub fn service_names(&self, search: &[String]) -> Vec<String> {
         let written = match self {
             Self::Static(_) => Vec::new(),
@@ -222,7 +232,8 @@ impl Source {
             }
         };
         let mut names = written.clone();
-        // Not every domain behind `.svc`: a cluster may have any, but so may an attacker.
+        // Not every domain behind `.svc` is accepted. A cluster may have any domain, but so may an
+        // attacker.
         for domain in search.iter().map(String::as_str).chain([CLUSTER_DOMAIN]) {
             let relative = written.iter().filter(|name| !name.ends_with('.'));
             names.extend(relative.map(|name| format!("{name}.{domain}")));
@@ -230,8 +241,9 @@ impl Source {
         names
     }
 
-    /// What must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS cannot carry.
-    /// ([`KubernetesConfig::in_cluster`] has checked its own.) Whatever only the network can tell is no error here.
+    /// Checks what must stop the start: a bad `--peer`, an unreadable peers file, a name that DNS
+    /// cannot carry. [`KubernetesConfig::in_cluster`] has checked its own settings. Errors that
+    /// only the network can show do not count.
     ///
     /// # Errors
     /// [`DiscoveryError`]
@@ -245,7 +257,7 @@ impl Source {
     }
 }
 
-/// Waits for a moment; where there is none, for ever.
+/// Waits until a moment. Without one, it waits for ever.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -253,8 +265,8 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Sends what the source finds, for ever, on the caller's current-thread runtime (with I/O and time); returns only when
-/// the receiver is gone. Failures are logged and retried; they are never an [`Update`].
+/// Runs the source on the caller's current-thread runtime, which needs I/O and time. Returns only
+/// when the receiver is gone. Failures are logged and retried, and are never an [`Update`].
 pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
     if !ourselves.node_network {
         return follow(source, ourselves, questions, updates).await;
@@ -263,7 +275,8 @@ pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, upd
     let (to_source, questions_to_source) = tokio::sync::mpsc::channel(questions.max_capacity());
     let identity_time = crate::limits::IDENTITY_TIME;
     let ends = underlay::Ends { from_source, to_source, questions, updates, identity_time };
-    // Boxed: who probes one network does not pay for it. Either ends with the other.
+    // Boxed, so that agents that probe one network do not pay for it. If one of the two futures
+    // ends, the other is dropped.
     let underlay = Box::pin(async {
         tokio::select! {
             () = underlay::run(&ourselves, ends) => {}
@@ -273,7 +286,7 @@ pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, upd
     underlay.await;
 }
 
-/// The same of the addresses that the source knows.
+/// Runs the source for the addresses that it knows itself.
 async fn follow(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
     match source {
         Source::Static(config) => {
@@ -285,7 +298,7 @@ async fn follow(source: Source, ourselves: Ourselves, questions: Questions, upda
             drop(questions);
             narrow::run(|lists| dns::run(config, lists), ourselves, updates).await;
         }
-        // Boxed: else each source would pay for the largest state machine.
+        // Boxed: otherwise each source would pay for the largest state machine.
         Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }
 }

@@ -1,9 +1,11 @@
-//! Between a source that lists the whole mesh and those who probe: lets pass whom [`select`] has chosen, and says before of
-//! the mesh what [`MeshFacts`] holds.
+//! Sits between a source that lists the whole mesh and the probe loop. It passes on the entries
+//! that [`select`] has chosen, preceded by the [`MeshFacts`].
 //!
-//! The traps: who is absent for long is let go without a new list, and another must be probed instead; so while anyone is
-//! absent, the last list is kept, without its names. A source by DNS lists addresses in the place of names that it does
-//! not know yet; they are members only as long as they are listed.
+//! The traps:
+//! * A member that is absent for long is removed without a new list, and another must be probed
+//!   instead. So the last list is kept while any member is absent, without its names.
+//! * A DNS source lists addresses in place of names that it does not know yet. They are members
+//!   only as long as they are listed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -16,7 +18,8 @@ use super::members::{MemberId, Members};
 use super::selection::{Selection, select};
 use super::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Roster, Update, Updates};
 
-/// Runs a source, and passes on what it sends, narrowed, until nobody listens any more or the source ends.
+/// Runs a source and passes on what it sends, narrowed, until the receiver is closed
+/// or the source ends.
 pub async fn run<S: Future<Output = ()>>(source: impl FnOnce(Updates) -> S, ourselves: Ourselves, updates: Updates) {
     let (lists, mut received) = mpsc::channel(1);
     let mut narrow = Narrow::new(ourselves);
@@ -36,7 +39,7 @@ pub async fn run<S: Future<Output = ()>>(source: impl FnOnce(Updates) -> S, ours
     }
 }
 
-/// An entry of a list, its name with the members.
+/// An entry of a list. Its name is in the members.
 struct Kept {
     member: MemberId,
     address: IpAddr,
@@ -45,23 +48,23 @@ struct Kept {
     network: Network,
 }
 
-/// Decides what passes. No I/O, no clock.
+/// Decides which entries pass. No I/O, no clock.
 struct Narrow {
     ourselves: Ourselves,
     members: Members,
-    /// Of the members at that version.
+    /// The selection, and the version of the members that it is from.
     selection: Option<(u64, Selection)>,
-    /// As last said.
+    /// The facts that were sent last.
     facts: Option<MeshFacts>,
     /// A roster that is not sent yet.
     roster: Option<Arc<Roster>>,
-    /// The last roster has members.
+    /// Whether the last roster has members.
     has_roster: bool,
-    /// The last list, while anyone is absent.
+    /// The last list, while any member is absent.
     kept: Vec<Kept>,
-    /// Of the last list: those who are called by their address.
+    /// Members of the last list whose name is their address.
     stand_ins: Vec<MemberId>,
-    /// How many of the last list were left out.
+    /// How many entries of the last list were left out.
     without_place: usize,
 }
 
@@ -73,7 +76,7 @@ impl Narrow {
         Self { ourselves, members, selection, facts, roster, has_roster, kept, stand_ins, without_place: 0 }
     }
 
-    /// What to send instead, in order.
+    /// Returns the updates to send instead, in order.
     fn update(&mut self, update: Update, now: Instant) -> impl Iterator<Item = Update> {
         let (facts, update) = match update {
             Update::List(list) => {
@@ -94,22 +97,22 @@ impl Narrow {
         facts.map(Update::Mesh).into_iter().chain(roster).chain([update])
     }
 
-    /// Takes a complete list, and gives what is new of the mesh, and what passes.
+    /// Takes a complete list. Returns the facts if they are new, and the entries that pass.
     fn pass(&mut self, list: PeerList, now: Instant) -> (Option<MeshFacts>, PeerList) {
         if self.ourselves.max_peers == 0 {
-            // No choice is to be made: nobody need be remembered.
+            // All nodes are probed, so no member needs to be remembered.
             return (self.news(full_mesh(&list, &self.ourselves)), list);
         }
         let chosen = self.list(list, now);
         (self.chosen_facts(), chosen)
     }
 
-    /// Takes a complete list, and gives those of it who are to be probed, and our own entries.
+    /// Takes a complete list. Returns the entries to be probed and our own entries.
     fn list(&mut self, list: PeerList, now: Instant) -> PeerList {
         let mut peers = list.peers;
         let ids: Vec<Option<MemberId>> =
             peers.iter().map(|spec| self.members.put(&spec.node, spec.zone.as_deref())).collect();
-        // A list may lack ourselves; the others' have us.
+        // Our list may lack ourselves, but the lists of other agents have us.
         let listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
         let own_zone = if listed { None } else { self.ourselves.zone.as_deref() };
         let own = self.members.put(&self.ourselves.node, own_zone);
@@ -133,7 +136,7 @@ impl Narrow {
         PeerList { peers }
     }
 
-    /// The same from the last list, after others were let go.
+    /// Computes the same from the last list, after members were removed.
     fn again(&mut self) -> PeerList {
         self.select();
         let own = self.members.find(&self.ourselves.node);
@@ -155,7 +158,8 @@ impl Narrow {
         list
     }
 
-    /// Makes the roster of a list of which a part passes; an empty one as soon as all of it does.
+    /// Makes the roster of a list of which only a part passes. Once all of it passes,
+    /// makes one empty roster.
     fn enrol(&mut self, peers: Option<&Vec<PeerSpec>>) {
         if peers.is_some() || self.has_roster {
             let pods = peers.into_iter().flatten().filter(|spec| spec.network == Network::Pod);
@@ -175,7 +179,7 @@ impl Narrow {
         }
     }
 
-    /// The selection of the members as they are.
+    /// Returns the selection of the present members.
     fn select(&mut self) -> &Selection {
         let (version, own) = (self.members.version(), &self.ourselves);
         let known = self.selection.take().filter(|(of, _)| *of == version);
@@ -188,7 +192,7 @@ impl Narrow {
         self.news(facts)
     }
 
-    /// Only what has not been said.
+    /// Returns the facts only if they differ from the last ones.
     fn news(&mut self, facts: MeshFacts) -> Option<MeshFacts> {
         (self.facts.replace(facts) != Some(facts)).then_some(facts)
     }
@@ -201,7 +205,7 @@ impl Narrow {
     }
 }
 
-/// Where all others are probed: everybody listed watches us.
+/// Facts if all others are probed: every listed node watches us.
 fn full_mesh(list: &PeerList, ourselves: &Ourselves) -> MeshFacts {
     let own = list.peers.iter().filter(|spec| spec.node == ourselves.node).find_map(|spec| spec.zone.as_deref());
     let own_zone = own.or(ourselves.zone.as_deref());

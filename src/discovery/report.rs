@@ -1,4 +1,5 @@
-//! One log line per kind of failure, not one per retry: an API server that is away for an hour is one event.
+//! One log line per kind of failure, not one per retry. An API server that is away for an hour is
+//! one event.
 
 use std::fmt::Display;
 
@@ -9,12 +10,13 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// For the source of that name.
+    /// Makes a reporter for the source of that name.
     pub const fn new(source: &'static str) -> Self {
         Self { source, seen: Vec::new() }
     }
 
-    /// Logs `what`, unless its `kind` was logged since the last [`Reporter::recovered`]. Returns whether it did.
+    /// Logs `what`, unless its `kind` was logged since the last [`Reporter::recovered`].
+    /// Returns whether it did.
     pub fn failed(&mut self, kind: &'static str, what: &dyn Display) -> bool {
         let new = !self.seen.contains(&kind);
         if new {
@@ -24,12 +26,12 @@ impl Reporter {
         new
     }
 
-    /// Lets the next failure be logged whatever its kind.
+    /// Forgets all kinds, so that the next failure is logged.
     pub fn forget(&mut self) {
         self.seen.clear();
     }
 
-    /// All is well again; said once, if there was a failure.
+    /// Forgets all kinds, and logs the recovery once if there was a failure.
     pub fn recovered(&mut self) {
         if !self.seen.is_empty() {
             self.seen.clear();

@@ -1,15 +1,15 @@
 //! The addresses of all members of a mesh of which the agent probes a part.
 //!
-//! Only discovery fills it. A report from another agent may name members, but the addresses at which
-//! they are asked come from here, so a report cannot send requests to an address of its choice.
+//! Only discovery fills it. A report from another agent may name members, but they are asked only
+//! at the addresses from here. So a report cannot send requests to an address of its choice.
 //!
-//! A mesh of 5,000 members with IPv4 addresses takes 60 KB: names are kept as hashes of 64 bits,
-//! keyed anew for each roster, so nobody can choose a name that has the hash of another.
+//! A mesh of 5,000 members with IPv4 addresses takes 60 KB. Names are kept as hashes of 64 bits.
+//! Each roster has a new key, so a name with the same hash as another cannot be chosen on purpose.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-/// Members by name, with one address of each family at most.
+/// Members by name, with at most one address of each family.
 #[derive(Debug, Default)]
 pub struct Roster {
     key: RandomState,
@@ -17,7 +17,7 @@ pub struct Roster {
     v6: Box<[Entry<16>]>,
 }
 
-/// Bytes, so that nothing is lost to alignment. In the order of the hashes.
+/// Byte arrays, so that alignment wastes nothing. Sorted by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry<const N: usize> {
     name: [u8; 8],
@@ -27,7 +27,8 @@ struct Entry<const N: usize> {
 const _: () = assert!(size_of::<Entry<4>>() == 12 && size_of::<Entry<16>>() == 24, "as the head of this file says");
 
 impl Roster {
-    /// Makes a roster of names and addresses. Of two addresses of one name and family, it keeps one.
+    /// Makes a roster of names and addresses. If a name has two addresses of one family, it
+    /// keeps one of them.
     pub fn new<'a>(members: impl Iterator<Item = (&'a str, IpAddr)>) -> Self {
         let key = RandomState::new();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
@@ -48,7 +49,7 @@ impl Roster {
         v4.or_else(|| find(&self.v6, name).map(IpAddr::from))
     }
 
-    /// Returns the bytes that its entries take.
+    /// Returns the bytes that the entries take.
     pub const fn bytes(&self) -> usize {
         size_of_val(&*self.v4) + size_of_val(&*self.v6)
     }

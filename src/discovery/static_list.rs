@@ -1,6 +1,8 @@
-//! Peers that the operator wrote down: `--peer NAME=ADDR[@ZONE]`, and a file with one of the same per line.
+//! Peers that the operator lists: `--peer NAME=ADDR[@ZONE]`, and a file with one such entry per
+//! line.
 //!
-//! The file is looked at about once a second, when the probe loop is awake. A file that has become bad keeps the last list.
+//! The file is checked about once a second, when the probe loop is awake. If it becomes invalid,
+//! the last list stays.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +18,7 @@ use super::{PeerList, PeerSpec, Update, Updates};
 use crate::files::{self, Version};
 use crate::limits;
 
-/// Why a list of peers is refused: what, where, and what would be accepted.
+/// Why a list of peers is refused: what is wrong, where, and what would be accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// An entry that cannot be read.
@@ -24,47 +26,48 @@ pub enum PeerError {
     Entry {
         /// The flag, or the file and line.
         place: Place,
-        /// As written.
+        /// The entry as written.
         text: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A name that an earlier entry has.
+    /// A name that an earlier entry has already.
     #[error("{place}: duplicate peer '{name}': accepted: one IPv4 and one IPv6 address per name")]
     Duplicate {
-        /// Of the second entry.
+        /// The place of the second entry.
         place: Place,
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
     /// A file that cannot be read.
     #[error("--peers-file {}: {source}; accepted: a readable text file with one NAME=ADDRESS[@ZONE] per line", path.display())]
     File {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the system.
         source: io::Error,
     },
-    /// More than the program has slots for.
+    /// The list has more entries than there are slots.
     #[error("{place}: more than {} peers", limits::PEER_SLOTS_MAX)]
     TooMany {
-        /// Where it became too many.
+        /// The first entry that is too many.
         place: Place,
     },
 }
 
 impl PeerError {
-    /// Whether it may pass without a change of the file: the system could not open or read it, for want of descriptors, say.
+    /// Returns whether the error may pass without a change of the file. For example, the system
+    /// could not open or read it because there were no file descriptors.
     fn may_pass(&self) -> bool {
-        // Other: not a regular file, or too long; InvalidData: not text.
+        // `Other`: not a regular file, or too long. `InvalidData`: not text.
         matches!(self, Self::File { source, .. } if !matches!(source.kind(), ErrorKind::Other | ErrorKind::InvalidData))
     }
 }
 
-/// Where an entry stands.
+/// The place of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A `--peer` flag.
+    /// One of the `--peer` flags.
     Flag,
     /// A line of the peers file, counted from 1.
     Line(PathBuf, usize),
@@ -109,7 +112,7 @@ pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
 const EMPTY_NAME: &str = "the name is empty";
 const LONG_NAME: &str = "the name is longer than 253 bytes";
 
-/// A node or zone name that a label can carry.
+/// Checks that a label can carry this node or zone name.
 fn check_name(name: &str) -> Result<(), &'static str> {
     const _: () = assert!(limits::NAME_BYTES_MAX == 253, "the messages say 253");
     if name.is_empty() {
@@ -124,12 +127,12 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What the operator asked for.
+/// The peers and the file that the operator has given.
 #[derive(Clone, Debug, Default)]
 pub struct StaticConfig {
-    /// `--peer` values as typed.
+    /// The `--peer` values as typed.
     pub peers: Vec<String>,
-    /// `--peers-file`.
+    /// The path of `--peers-file`.
     pub file: Option<PathBuf>,
 }
 
@@ -139,7 +142,8 @@ impl StaticConfig {
     /// # Errors
     /// The first bad entry, a duplicate, or an unreadable file.
     pub fn load(&self) -> Result<PeerList, PeerError> {
-        // Outlives the list, which borrows the names of it to tell duplicates: copies would leave the heap in pieces.
+        // It outlives the list, which borrows names from it to find duplicates. Copies would
+        // fragment the heap.
         let text;
         let mut list = Collector::default();
         for text in &self.peers {
@@ -159,7 +163,7 @@ struct Collector<'a> {
     seen: HashSet<(&'a str, bool)>,
 }
 
-/// Reads the text of a peers file.
+/// Reads the text of a peers file. Only for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(super) fn parse_file(text: &str, path: &Path) -> Result<PeerList, PeerError> {
     let mut list = Collector::default();
@@ -201,14 +205,14 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not valid UTF-8"))
 }
 
-/// What becomes of each look at the file. No I/O, no clock.
+/// Decides what to send after each check of the file. No I/O, no clock.
 struct Look {
     reporter: Reporter,
-    /// As of the last look; None before the first.
+    /// The version at the last check. None before the first.
     seen: Option<Version>,
-    /// The last list is what the file says.
+    /// The last list matches the content of the file.
     good: bool,
-    /// It could not be read, for a reason that may pass without an edit.
+    /// The file could not be read, for a reason that may pass without an edit.
     again: bool,
 }
 
@@ -217,7 +221,7 @@ impl Look {
         Self { reporter: Reporter::new("static"), seen: None, good: false, again: false }
     }
 
-    /// Has it loaded where that version was not, and gives what to send.
+    /// Loads the file if this version is new, and returns the update to send.
     fn at(&mut self, version: Version, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
         let edited = self.seen.replace(version) != Some(version);
         if !edited && !self.again {
@@ -233,7 +237,8 @@ impl Look {
             }
             Err(error) => {
                 if edited {
-                    // What is wrong now may differ from what was wrong with the version before: said once for each.
+                    // The error may differ from that of the version before. It is logged once for
+                    // each version.
                     self.reporter.forget();
                 }
                 self.reporter.failed("file", &error);
@@ -243,12 +248,13 @@ impl Look {
     }
 }
 
-/// Sends the list, then whenever it is notified a new one if the file has changed, or [`Update::Confirmed`] if it has not.
-/// Returns when nobody listens any more.
+/// Sends the list. On each notification, sends a new list if the file has changed, or
+/// [`Update::Confirmed`] if it has not. Returns when the receiver is closed.
 pub async fn run(config: StaticConfig, notified: &Notify, updates: Updates) {
     let mut look = Look::new();
     loop {
-        // Taken before the content is read: an edit in between is seen as a change at the next tick.
+        // Taken before the content is read. An edit in between then shows up as a change at the
+        // next check.
         let version = config.file.as_deref().map(Version::of).unwrap_or_default();
         let update = look.at(version, || config.load());
         if updates.is_closed() {

@@ -1,11 +1,16 @@
-//! Both networks: beside each peer's pod address that of its node, which is learnt from the peer itself
-//! (`GET /api/v1/identity`) and from nobody else, so that it takes no further right in any API.
+//! Probes both networks: it adds the node's address to each peer's pod address. Only the peer
+//! itself reports that address (`GET /api/v1/identity`), so no further right in any API is needed.
 //!
-//! An adapter: a source's updates go in on one side, and come out on the other with entries of [`Network::Node`] in their
-//! lists. [`book`] decides, this asks. The traps: the pods' network may be dead, which is when the nodes' is of interest,
-//! so what is known outlives every failure to ask; a list that goes out again because something was learnt says nothing
-//! of how fresh the source's is ([`Update::Amended`]); and the probe loop may doubt a node's address, of which the source
-//! knows nothing: its pod's stands in for it.
+//! This is an adapter. A source's updates go in on one side, and come out on the other with entries
+//! of [`Network::Node`] in their lists. [`book`] decides, this module asks.
+//!
+//! The traps:
+//! * The pods' network may be down, and then the nodes' network is of interest. So known addresses
+//!   survive every failure to ask.
+//! * A list that is sent again with new addresses does not confirm the source's list
+//!   ([`Update::Amended`]).
+//! * The probe loop may doubt a node's address, which the source does not know. The address of its
+//!   pod is asked about instead.
 //!
 //! [`Network::Node`]: super::Network::Node
 
@@ -25,21 +30,22 @@ use crate::limits;
 use book::{Book, Learnt, Question};
 use doubts::Doubts;
 
-/// The adapter's ends.
+/// The four channel ends of the adapter, and its timing.
 pub struct Ends {
-    /// What the source sends.
+    /// Updates from the source.
     pub from_source: mpsc::Receiver<Update>,
-    /// What it is asked.
+    /// Questions to the source.
     pub to_source: mpsc::Sender<IpAddr>,
-    /// What the probe loop asks.
+    /// Questions from the probe loop.
     pub questions: Questions,
-    /// What it is sent.
+    /// Updates to the probe loop.
     pub updates: Updates,
-    /// How long a peer's identity may take, and how long what was learnt waits for more: [`limits::IDENTITY_TIME`], except in tests.
+    /// Timeout of a peer's identity, and how long new addresses wait for more:
+    /// [`limits::IDENTITY_TIME`], except in tests.
     pub identity_time: Duration,
 }
 
-/// Passes updates and questions on until either side has gone.
+/// Passes updates and questions on until either side is closed.
 pub async fn run(ourselves: &Ourselves, ends: Ends) {
     let Ends { mut from_source, to_source, mut questions, updates, identity_time } = ends;
     let mut underlay = Underlay {
@@ -64,7 +70,8 @@ pub async fn run(ourselves: &Ourselves, ends: Ends) {
             Some(done) = underlay.tasks.join_next() => {
                 match done {
                     Ok((question, result)) => underlay.answered(&question, result),
-                    // Only a panic ends a task of ours without a result, and the release build aborts on one.
+                    // Only a panic ends such a task without a result, and the release build aborts
+                    // on a panic.
                     Err(error) => log::error!("node addresses: {error}"),
                 }
                 Ok(())
@@ -79,7 +86,7 @@ pub async fn run(ourselves: &Ourselves, ends: Ends) {
     }
 }
 
-/// Nobody listens any more.
+/// The receiver of updates is closed.
 struct Closed;
 
 struct Underlay {
@@ -88,16 +95,16 @@ struct Underlay {
     to_source: mpsc::Sender<IpAddr>,
     updates: Updates,
     identity_time: Duration,
-    /// Tasks of the same current-thread runtime, which end with this set.
+    /// Tasks on the same current-thread runtime. They end with this set.
     tasks: JoinSet<(Question, Result<Answer, IdentityError>)>,
-    /// When to send what was learnt; None where nothing was.
+    /// When to send new addresses. None if there are none.
     publish_at: Option<Instant>,
-    /// It was said that a peer has no address to tell.
+    /// A warning was logged that a peer has no address to report.
     warned: bool,
 }
 
 impl Underlay {
-    /// When the next question is due, where there is a place for it.
+    /// Returns when the next question is due, if another request may start.
     fn ask_at(&self) -> Option<Instant> {
         if self.tasks.len() < limits::IDENTITY_REQUESTS_MAX { self.book.ask_at() } else { None }
     }
@@ -136,7 +143,7 @@ impl Underlay {
         }
     }
 
-    /// An answer on a pod answers for its node.
+    /// Passes on an answer about a pod, and answers for its node as well.
     async fn pass_on(&mut self, answer: fn(IpAddr) -> Update, pod: IpAddr) -> Result<(), Closed> {
         self.send(answer(pod)).await?;
         while let Some(node) = self.doubts.answered(pod) {
@@ -145,8 +152,8 @@ impl Underlay {
         Ok(())
     }
 
-    /// A question of the probe loop. One that the source has no room for is answered at once: so it is where there is no room
-    /// in our own channel, too.
+    /// Takes a question of the probe loop. If the source has no room for it, the question is
+    /// answered at once. The same happens if our own channel has no room.
     async fn question(&mut self, address: IpAddr) -> Result<(), Closed> {
         let pod = self.book.pod_of(address);
         if let Some(pod) = pod {
@@ -160,12 +167,13 @@ impl Underlay {
 
     fn answered(&mut self, question: &Question, result: Result<Answer, IdentityError>) {
         let Question { node, server } = question;
-        // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
+        // Not a warning: a peer that starts later than we do is normal, and is asked again.
         let answer = result.inspect_err(|error| log::debug!("node addresses: asking {node} at {server}: {error}")).ok();
         let now = Instant::now();
         match self.book.answered(question, answer.as_ref(), now, random::unit()) {
             Learnt::Nothing => {}
-            // Others follow: one list for all, but not for ever.
+            // Other answers follow soon. One list serves all of them, but it does not wait for
+            // ever.
             Learnt::Addresses => _ = self.publish_at.get_or_insert(now + self.identity_time),
             Learnt::NoneUsable => {
                 if !std::mem::replace(&mut self.warned, true) {

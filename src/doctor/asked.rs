@@ -1,4 +1,4 @@
-//! The reports of canaries that are asked over HTTP.
+//! Gets reports from agents over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::mesh::domains::Domains;
 
 const MESH: &str = "/api/v1/mesh";
 const ROW: &str = "/api/v1/peers";
-/// How soon a canary that is busy with another's gathering is asked again.
+/// The pause before an agent that is busy with another collect is asked again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks all, and judges what they answer.
+/// Asks all agents, and judges their answers.
 ///
 /// # Errors
-/// [`DoctorError`]: no canary could be asked, or none has answered.
+/// [`DoctorError`]: no agent could be asked, or none has answered.
 pub async fn examine(canaries: &Canaries, domains: Option<Arc<Domains>>) -> Result<Report, DoctorError> {
     let canary_urls = ask::whom(canaries).await.map_err(FleetError::from)?;
     let mut reading = Reading::default();
@@ -43,7 +43,8 @@ pub async fn examine(canaries: &Canaries, domains: Option<Arc<Domains>>) -> Resu
                 failed.extend(read.err().map(|error| (document, error)));
             };
             ask::each(&canary_urls, ask_row, take).await;
-            // Once all who have answered are known: who is at the address of one who has not.
+            // This is done once all answers are known. Only they say which node is at the address
+            // of an agent that did not answer.
             for (document, error) in &failed {
                 if let Host::Address(address) = canary_urls[*document].host {
                     reading.silent(*document, address, &error.to_string());
@@ -67,7 +68,7 @@ async fn row(canary: &CanaryUrl) -> Result<Vec<u8>, AskError> {
     Ok(Connection::open(canary).await?.whole(ROW, ROW_BYTES_MAX).await?)
 }
 
-/// Reads one canary's mesh, and asks again while it is busy.
+/// Reads the mesh of one agent. Repeats the request while the agent is busy.
 async fn mesh(canary: &CanaryUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
     loop {
         match mesh_once(canary, document, reading).await {

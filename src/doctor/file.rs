@@ -1,15 +1,16 @@
-//! The reports of a file, or of standard input: the document of `/api/v1/mesh`, or a report per line.
+//! Reads reports from a file or from standard input: the document of `/api/v1/mesh`, or one report
+//! per line.
 //!
 //! The first line that is not blank decides which of three forms it is:
 //!
-//! | it is | then |
+//! | the line is | then |
 //! |---|---|
-//! | `{"rows":[` | the mesh as an agent writes it, a row per line |
-//! | the beginning of a mesh, or `{` alone | the same, or reports, as another tool has laid them out: read as a whole |
-//! | anything else | a report per line |
+//! | `{"rows":[` | the mesh as an agent writes it, one row per line |
+//! | the beginning of a mesh, or `{` alone | a mesh or reports, formatted by another tool: read as a whole |
+//! | anything else | one report per line |
 //!
-//! In lines, one that is none does not keep the others from being judged. It is named with its number,
-//! and the judgement is not that all is well.
+//! If the input is read by lines, an invalid line does not prevent the others from being judged. It
+//! is reported with its number, and the outcome is then never that all is well.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -25,10 +26,10 @@ use crate::limits::{MESH_DOCUMENT_BYTES_MAX, ROW_BYTES_MAX, ROWS_BYTES_MAX, ROWS
 use crate::mesh::domains::Domains;
 use crate::mesh::row::{PeerRow, Source};
 
-/// All reports of a file are of one document.
+/// All reports of a file belong to one document.
 const DOCUMENT: usize = 0;
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
-/// How other encodings and compressed files begin, and what they are.
+/// The first bytes of other encodings and compressed files, and what to do about them.
 const FOREIGN: [(&[u8], &str); 6] = [
     (b"\xff\xfe", "UTF-16: convert it to UTF-8"),
     (b"\xfe\xff", "UTF-16: convert it to UTF-8"),
@@ -38,7 +39,7 @@ const FOREIGN: [(&[u8], &str); 6] = [
     (b"BZh", "compressed by bzip2: decompress it"),
 ];
 
-/// Why a file has no report.
+/// The reason why a file has no report.
 #[derive(Debug, thiserror::Error)]
 #[error("--rows {file}: {reason}")]
 pub struct FileError {
@@ -60,7 +61,7 @@ enum Reason {
     NoReport(String),
 }
 
-/// Why a line, or the rest of the file, was not judged.
+/// The reason why a line, or the rest of the file, was not judged.
 #[derive(Debug, thiserror::Error)]
 enum NoLine {
     #[error(transparent)]
@@ -102,11 +103,11 @@ pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Report,
     Ok(report)
 }
 
-/// Expects a file that can be read again. A pipe cannot, and may keep its reader waiting for ever. A file
-/// that is not there now may be there later.
+/// Checks that the file can be read repeatedly. A pipe cannot, and may block its reader forever. A
+/// file that does not exist yet is accepted, because it may appear later.
 ///
 /// # Errors
-/// [`FileError`]: it is something else.
+/// [`FileError`]: it cannot be read repeatedly.
 pub fn expect_lasting(file: &RowsFile) -> Result<(), FileError> {
     let is_once = match file {
         RowsFile::StandardInput => true,
@@ -115,7 +116,7 @@ pub fn expect_lasting(file: &RowsFile) -> Result<(), FileError> {
     if is_once { Err(FileError { file: file.to_string(), reason: Reason::Once }) } else { Ok(()) }
 }
 
-/// What was not read, the first few by their lines.
+/// The parts that were not read. The first few are named by their lines.
 #[derive(Debug, Default)]
 struct Losses {
     named: Vec<Unread>,
@@ -128,7 +129,7 @@ impl Losses {
             self.further += 1;
             return;
         }
-        // A line is a text of its own to the parser.
+        // The parser sees each line as a separate text.
         let error = error.into().to_string();
         let error = if line.is_some() { error.replace(" at line 1 column ", " at column ") } else { error };
         self.named.push(Unread { line, error });
@@ -143,7 +144,7 @@ impl Losses {
     }
 }
 
-/// A text that is read line by line, each and all within their limits.
+/// A text that is read line by line. Each line and the whole text are limited.
 struct Text<'a, R> {
     from: &'a mut R,
     bytes_left: u64,
@@ -152,8 +153,8 @@ struct Text<'a, R> {
 }
 
 impl<R: BufRead> Text<'_, R> {
-    /// Reads the next line that is not blank; its end may be missing from the last. Returns false if
-    /// there is none.
+    /// Reads the next line that is not blank. The last line may lack its newline. Returns false if
+    /// there is no more line.
     fn next(&mut self) -> io::Result<Result<bool, NoLine>> {
         loop {
             self.line.clear();
@@ -193,7 +194,7 @@ fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Re
         Err(error) if !begins_document(text.line.trim_ascii_start()) => {
             return Ok(Err(Reason::NoReport(error.to_string())));
         }
-        // A line, or a mesh in one line that is longer than others may be.
+        // A line of a report, or a mesh in one line that may be longer than other lines.
         Ok(true) | Err(_) => {}
     }
     let first = text.line.trim_ascii();
@@ -207,14 +208,14 @@ fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Re
     Ok(Ok((reading, losses.all())))
 }
 
-/// Whether a text begins as a mesh does, or as JSON that was laid out with indents.
+/// Whether a text begins like a mesh, or like JSON that was formatted with indents.
 fn begins_document(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"{") else { return false };
     let rest = rest.trim_ascii();
     rest.is_empty() || rest.starts_with(b"\"rows\"")
 }
 
-/// The mesh as an agent writes it, from its first line on.
+/// Reads the mesh as an agent writes it, from its first line on.
 fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
     let mut lines = MeshLines::default();
     loop {
@@ -242,7 +243,7 @@ fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &
     }
 }
 
-/// A report per line, from the first on.
+/// Reads one report per line, from the first line on.
 fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
     let mut reports = 0;
     loop {
@@ -265,7 +266,7 @@ fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: 
     }
 }
 
-/// A mesh, or a report.
+/// A mesh, or a single report.
 #[derive(Deserialize)]
 struct Document<'a> {
     #[serde(borrow)]
@@ -278,9 +279,9 @@ struct Document<'a> {
     peers: Option<Vec<PeerRow<'a>>>,
 }
 
-/// Meshes and reports one after the other, however they are laid out, from the first line on.
+/// Reads a sequence of meshes and reports in any format, from the first line on.
 fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
-    // The parser counts lines, blank ones included.
+    // The parser counts lines, so the blank ones are added.
     let mut whole = vec![b'\n'; text.number - 1];
     whole.append(&mut text.line);
     let most = (MESH_DOCUMENT_BYTES_MAX as u64 + 1).saturating_sub(whole.len() as u64);

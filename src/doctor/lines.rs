@@ -1,31 +1,32 @@
-//! The document of `/api/v1/mesh`, a line at a time, as an agent writes it: a head, each row in a line of its
-//! own, and the rest in the last.
+//! Reads the document of `/api/v1/mesh` line by line, as an agent writes it: a head, each row in
+//! its own line, and the rest in the last line.
 //!
-//! The trap: a document that lost its end, or a row of it, must never pass for a whole one.
+//! The trap: a document that lost its end or one of its rows must never be taken for a complete
+//! one.
 
 use super::reading::{NoFields, NoRow, Reading};
 
-/// The first line. No report begins so.
+/// The first line of the document. No report begins like this.
 pub const HEAD: &[u8] = b"{\"rows\":[";
 
-/// Why no further line can be read.
+/// The reason why no further line can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NoMesh {
-    /// The row beyond the last that may be.
+    /// There are more rows than allowed.
     #[error(transparent)]
     Row(#[from] NoRow),
-    /// What stands behind the rows.
+    /// The text after the rows is invalid.
     #[error(transparent)]
     Fields(#[from] NoFields),
-    /// Another text.
+    /// The text is not a mesh with one row per line.
     #[error("no rows in lines of their own")]
     Lines,
-    /// Its last line is not there.
+    /// The last line is missing.
     #[error("it breaks off")]
     BrokeOff,
 }
 
-/// Where in the document the next line is.
+/// The part of the document that the next line belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -42,11 +43,11 @@ pub struct MeshLines {
 }
 
 impl MeshLines {
-    /// Takes the next line that is not blank. Returns why the row in it is none: that is no reason to
-    /// leave the rest unread.
+    /// Takes the next line that is not blank. If it holds no valid row, returns the reason. The
+    /// rest is still read in that case.
     ///
     /// # Errors
-    /// [`NoMesh`]; then the rest is of no use.
+    /// [`NoMesh`]: the rest cannot be used.
     pub fn take(&mut self, document: usize, line: &[u8], reading: &mut Reading) -> Result<Option<NoRow>, NoMesh> {
         let line = line.trim_ascii();
         match self.place {
@@ -67,7 +68,7 @@ impl MeshLines {
         Ok(None)
     }
 
-    /// Nothing more comes.
+    /// Checks that the document is complete.
     ///
     /// # Errors
     /// [`NoMesh::BrokeOff`].

@@ -1,4 +1,5 @@
-//! `kube-canary doctor`: which node, link, zone or domain is bad, judged here by the same function as in the agent.
+//! `kube-canary doctor`: which node, link, zone or domain is bad. The judgement uses the same
+//! function as the agent.
 //!
 //! ```text
 //! --url:      /api/v1/mesh of each, one after the other ─┐
@@ -6,9 +7,9 @@
 //! --rows:     a file with either, or standard input ─────┘
 //! ```
 //!
-//! An agent collects the whole mesh for each request, even if it probes a part of it. A Service may have
-//! thousands of agents, so each of them is asked for its own report instead. The trap: a report that did
-//! not come, or cannot be read, must never count as well.
+//! An agent collects the whole mesh for each request, even if it probes only a part of it. A
+//! Service may have thousands of agents, so each of them is asked for its own report instead. The
+//! trap: a report that is missing or unreadable must never count as well.
 
 mod asked;
 mod file;
@@ -24,19 +25,19 @@ use crate::mesh::domains::DomainsFile;
 use file::FileError;
 use output::{Report, Unanswered};
 
-/// What a judgement comes to.
+/// The result of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every report was judged, and nothing is wrong.
     Well,
-    /// A fault was found.
+    /// At least one fault was found.
     Found,
-    /// Nothing was found, and not every report was judged.
+    /// Nothing was found, but not every report was judged.
     Unknown,
 }
 
 impl Outcome {
-    /// Returns the exit code. 2 is a mistake on the command line.
+    /// Returns the exit code. 2 is reserved for a mistake on the command line.
     pub const fn exit_code(self) -> i32 {
         match self {
             Self::Well => 0,
@@ -46,25 +47,26 @@ impl Outcome {
     }
 }
 
-/// Why there is no judgement.
+/// The reason why there is no judgement.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
-    /// No canary could be asked, or the system fails.
+    /// No agent could be asked, or the system failed.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// None has given a report.
+    /// No agent has given a report.
     #[error("none of {} canaries answers", .0.len())]
     Silent(Vec<Unanswered>),
-    /// The file of `--rows`.
+    /// The file of `--rows` has no usable report.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Asks or reads, judges and prints; again and again if the settings say so.
+/// Collects the reports, judges them and prints the result. Repeats this if the settings say so.
 ///
 /// # Errors
 /// [`DoctorError`].
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+// This is separate from the agent's own code, which stays resident. If it were inlined, it would
+// stay resident, too.
 #[inline(never)]
 pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
     on_event_loop(async {
@@ -95,7 +97,7 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
     Ok(report.outcome())
 }
 
-/// Judges all reports that there are now.
+/// Judges all reports that exist now.
 async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Report, DoctorError> {
     let warn = |level: log::Level, text: &str| {
         if level <= log::Level::Warn {

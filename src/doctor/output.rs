@@ -1,4 +1,4 @@
-//! What an operator reads, or a program.
+//! Prints the result for an operator, or for a program.
 
 use std::fmt::{self, Write as _};
 
@@ -15,60 +15,61 @@ use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, 
 /// The result of an examination.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// All in one line.
+    /// The summary in one line.
     headline: String,
-    /// Whether all is well, links lose without a cause, or there is a cause.
+    /// Whether all is well, links have losses without a known cause, or there is a cause.
     state: State,
-    /// The gravest first.
+    /// Verdicts, the most severe first.
     pub verdicts: Vec<Verdict>,
-    /// Nodes without a row, or with half of one.
+    /// Nodes whose row is missing or incomplete.
     pub missing: Vec<Missing>,
-    /// Canaries that were asked, and have not answered as they should.
+    /// Agents that were asked and gave no valid answer.
     pub unanswered: Vec<Unanswered>,
-    /// What of a file is no report.
+    /// Parts of a file that are no report.
     pub unread: Vec<Unread>,
-    /// Rows that were judged.
+    /// The number of rows that were judged.
     pub rows: usize,
-    /// Nodes that are known, by their rows or as somebody's peers.
+    /// The number of nodes that are known, by their rows or as peers of others.
     nodes: usize,
-    /// Nodes of which only others speak, because nobody was asked for their rows.
+    /// The number of nodes that are known only from other rows, because their
+    /// own was not requested.
     not_gathered: usize,
-    /// Pairs that were measured.
+    /// The number of measured pairs.
     links: usize,
-    /// Rows and pairs that did not fit.
+    /// The number of rows and pairs that exceeded the limits.
     not_kept: usize,
-    /// Nodes that there are, as far as the canaries know.
+    /// The number of members of the mesh, as far as the agents know.
     members: usize,
-    /// Networks that were measured.
+    /// The networks that were measured.
     networks: Vec<&'static str>,
-    /// By how many others each node is probed, at least; none where the canaries do not say.
+    /// The smallest number of watchers that a node has. None if the agents do not report it.
     watchers: Option<u64>,
-    /// Nodes that should be probed by more, but cannot.
+    /// The number of nodes that should have more watchers, but cannot.
     watchers_missing: usize,
-    /// Canaries whose list of peers is old: no fault of the network, and no verdict.
+    /// Agents whose peer list is old. That is no fault of the network, and no verdict.
     old_lists: Vec<OldList>,
 }
 
-/// A canary that was asked, and has not answered as it should.
+/// An agent that was asked and gave no valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unanswered {
-    /// Where.
+    /// The URL that was requested.
     pub url: String,
-    /// What came instead.
+    /// The reason why there is no answer.
     pub error: String,
 }
 
 /// A part of a file that is no report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unread {
-    /// Its line, from 1 on; none if it is not one line.
+    /// The line number, from 1. None if the part is not one line.
     pub line: Option<usize>,
-    /// Why.
+    /// The reason why it was not read.
     pub error: String,
 }
 
 impl Unread {
-    /// The file has more than is judged.
+    /// The entry for a file that has more reports than are judged.
     pub fn too_much() -> Self {
         let mebibytes = ROWS_MESH_BYTES_MAX >> 20;
         let error = format!("more than {ROWS_NODES_MAX} nodes or {mebibytes} MiB of links: the rest is not judged");
@@ -86,7 +87,7 @@ impl fmt::Display for Unread {
 }
 
 impl Report {
-    /// Judges what was read.
+    /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, told) = reading.finish();
         let Judgement { verdicts, headline, .. } = verdicts::judge_whole(&matrix);
@@ -95,7 +96,7 @@ impl Report {
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
         // Members that no row names were not asked either.
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
-        // A mesh may know of nodes that none of its rows names.
+        // A mesh may have nodes that none of its rows names.
         let not_gathered = not_gathered.max(told.not_gathered);
         Self {
             headline: headline.text,
@@ -118,17 +119,17 @@ impl Report {
         .with_true_headline()
     }
 
-    /// The same, with the canaries that have not answered.
+    /// Returns the report with the agents that have not answered.
     pub fn with_unanswered(self, unanswered: Vec<Unanswered>) -> Self {
         Self { unanswered, ..self }.with_true_headline()
     }
 
-    /// The same, with what of the file was not read.
+    /// Returns the report with the parts of the file that were not read.
     pub fn with_unread(self, unread: Vec<Unread>) -> Self {
         Self { unread, ..self }.with_true_headline()
     }
 
-    /// A headline knows the reports that were judged, and not that others are missing.
+    /// Corrects the headline: it knows only the judged reports, not the missing ones.
     fn with_true_headline(mut self) -> Self {
         let parts = [
             (self.missing.len(), "node", "without a whole report"),
@@ -148,12 +149,12 @@ impl Report {
         self
     }
 
-    /// Whether rows or pairs did not fit.
+    /// Whether rows or pairs exceeded the limits.
     pub const fn is_cut(&self) -> bool {
         self.not_kept > 0
     }
 
-    /// What it comes to.
+    /// The outcome of the examination.
     pub fn outcome(&self) -> Outcome {
         if self.state != State::Well {
             return Outcome::Found;
@@ -162,7 +163,7 @@ impl Report {
         if is_whole && self.links > 0 { Outcome::Well } else { Outcome::Unknown }
     }
 
-    /// Nodes without a whole row of which no verdict tells.
+    /// Returns the nodes without a complete row that no verdict mentions.
     pub fn untold(&self) -> impl Iterator<Item = &Missing> {
         let is_told = |missing: &Missing| {
             let is_it = |verdict: &Verdict| verdict.kind == Kind::AgentUnreachable && verdict.subject == missing.node;
@@ -171,14 +172,14 @@ impl Report {
         self.missing.iter().filter(move |missing| !is_told(missing))
     }
 
-    /// The headline.
+    /// Returns the headline in printable form.
     pub fn headline(&self) -> String {
         printable(&self.headline)
     }
 
-    /// How much was judged: one line.
+    /// Returns one line that says how much was judged.
     pub fn extent(&self) -> String {
-        // Into memory: it cannot fail.
+        // Writing to memory cannot fail.
         let mut text = format!("Judged: {} of {} nodes, {} links", self.rows, self.members, self.links);
         if self.networks.len() > 1 {
             let _ = write!(text, " on the {} networks", self.networks.join(" and "));
@@ -200,19 +201,19 @@ impl Report {
         text
     }
 
-    /// As one object on one line.
+    /// Formats the report as one object on one line.
     pub fn json(&self) -> String {
         serde_json::to_string(self).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
     }
 
-    /// As lines.
+    /// Formats the report as lines of text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.headline());
-        // Into memory: it cannot fail.
+        // Writing to memory cannot fail.
         for verdict in &self.verdicts {
             let _ = write!(text, "\n{}\n    {}\n", title(verdict), printable(&verdict.evidence));
         }
-        // Of the others a verdict tells, with what else is known of them.
+        // The others are in a verdict, together with what else is known of them.
         for (place, Missing { node, error }) in self.untold().enumerate() {
             let head = if place == 0 { "\nMissing:\n" } else { "" };
             let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
@@ -236,7 +237,7 @@ fn count_of(number: u64, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What is found, where and since when.
+/// Returns the finding, its place and its start.
 pub fn title(verdict: &Verdict) -> String {
     let mut title = finding(verdict);
     if let Some(since) = verdict.since_unix_seconds {
@@ -245,7 +246,7 @@ pub fn title(verdict: &Verdict) -> String {
     title
 }
 
-/// What is found, and where.
+/// Returns the finding and its place.
 pub fn finding(verdict: &Verdict) -> String {
     let subject = printable(&verdict.subject);
     let network = match verdict.network {
@@ -271,13 +272,13 @@ pub fn finding(verdict: &Verdict) -> String {
     }
 }
 
-/// A moment in UTC, to the minute: what verdicts know is no finer.
+/// Formats a time in UTC, to the minute. Verdicts know it no more exactly.
 fn moment(unix_seconds: u64) -> String {
     let minutes = unix_seconds % 86_400 / 60;
     format!("{} {:02}:{:02} UTC", date(unix_seconds), minutes / 60, minutes % 60)
 }
 
-/// A moment in UTC, to the second.
+/// Formats a time in UTC, to the second.
 pub fn stamp(unix_seconds: u64) -> String {
     let seconds = unix_seconds % 86_400;
     let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
@@ -286,8 +287,8 @@ pub fn stamp(unix_seconds: u64) -> String {
 
 fn date(unix_seconds: u64) -> String {
     let days = unix_seconds / 86_400;
-    // Years that begin in March have their odd day last; eras of 400 of them are alike. 719,468 days lie between the
-    // first of March of year 0 and 1970.
+    // If years begin in March, the leap day is the last day. Eras of 400 such years are alike.
+    // 719,468 days lie between the first of March of year 0 and 1970.
     let day = days + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,11 +1,13 @@
-//! Rows on their way into the matrix: each source once, a peer at a time, and who is missing.
+//! Adds rows to the matrix: each source once, one peer at a time. Also records which nodes are
+//! missing.
 //!
-//! The traps: meshes of several canaries overlap, and a source that counts twice would double what was sent to everybody; a
-//! node is missing only if no mesh has its row. The first row of a source that comes is judged. If it
-//! breaks off, it is kept as such, because what is absent from it is no evidence, and its node counts
-//! as missing, also if another mesh has the whole row: that one was not judged.
+//! The traps: the meshes of several agents overlap, and a source that counts twice would double the
+//! probes sent to every peer. A node is missing only if no mesh has its row. The first row of a
+//! source is judged. If it breaks off, the part is kept and marked as incomplete, because what is
+//! absent from it is no evidence. Its node then counts as missing even if another mesh has the
+//! whole row, because that one was not judged.
 //!
-//! Whatever is read may come from a liar, so everything that is kept of it is bounded.
+//! The input may be malicious, so everything that is kept of it is bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,79 +24,80 @@ use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
 
-/// Why a text is no row.
+/// The reason why a text is no row.
 #[derive(Debug, thiserror::Error)]
 pub enum NoRow {
-    /// As a whole.
+    /// The text as a whole is no row.
     #[error(transparent)]
     Split(#[from] SplitError),
-    /// One of its objects, or what stands between them.
+    /// One of its objects, or the text between them, is invalid.
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
-    /// No node has such a name.
+    /// The name is longer than a node's name can be.
     #[error("a name of more than {NAME_BYTES_MAX} bytes")]
     Name,
-    /// More than an agent can have.
+    /// There are more peers than an agent can have.
     #[error("more than {PEER_SLOTS_MAX} peers")]
     Peers,
-    /// An agent names each node once at one network and address family.
+    /// A peer appears twice. An agent names each node once for each network and address family.
     #[error("it names {0} twice")]
     Twice(String),
-    /// The document has the row of this node already.
+    /// The document already has the row of this node.
     #[error("a second report of {0}, which is not judged")]
     Repeated(String),
-    /// More than a mesh can have.
+    /// There are more rows than a mesh can have.
     #[error("more than {0} rows")]
     Rows(usize),
 }
 
-/// Why a text is not what stands behind the rows of a mesh.
+/// The reason why a text is not valid after the rows of a mesh.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFields {
-    /// It is something else.
+    /// The text is not the expected object.
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
-    /// More than a mesh can have.
+    /// There are more missing nodes than a mesh can have.
     #[error("more than {MISSING_MAX} nodes without a row")]
     Missing,
 }
 
-/// What was read.
+/// The state of reading: everything that was read so far.
 #[derive(Debug)]
 pub struct Reading {
     matrix: Matrix,
-    /// Rows that are taken, and lines that a document may have.
+    /// The limit of accepted rows, and of the lines of a document.
     rows_max: usize,
-    /// Sources whose row was taken, and from which document.
+    /// Sources whose row was accepted, with the document it came from.
     taken: HashMap<String, usize>,
-    /// Whose probed address it is, as the rows say; at most as many as an agent has peers.
+    /// The node that each probed address belongs to, according to the rows. At most as many as
+    /// an agent has peers.
     owners: HashMap<IpAddr, String>,
-    /// Node and reason, from which document.
+    /// Missing nodes and the reasons, with the document they came from.
     missing: Vec<(usize, Missing)>,
     told: Told,
     /// The operator's failure domains.
     domains: Option<Arc<Domains>>,
 }
 
-/// What sources say of the mesh, and of their lists.
+/// What sources report about the mesh and about their lists.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Those whose list is old.
+    /// Sources whose list is old.
     pub old_lists: Vec<OldList>,
-    /// By how many others the node is probed that is probed by the fewest, at least.
+    /// The smallest number of watchers that a node has.
     pub watchers: Option<u64>,
-    /// How many nodes should be probed by more, but cannot.
+    /// The number of nodes that should have more watchers, but cannot.
     pub watchers_missing: usize,
-    /// Nodes whose rows a mesh left out, because it is larger than a gathering may be.
+    /// The number of nodes whose rows a mesh left out, because it exceeds the limits of a collect.
     pub not_gathered: usize,
 }
 
 /// An old list of peers.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct OldList {
-    /// Whose.
+    /// The node that has the list.
     pub node: String,
-    /// When it was last confirmed; none: never.
+    /// Seconds since it was last confirmed. None means never.
     pub age_seconds: Option<f64>,
 }
 
@@ -107,56 +110,57 @@ impl Told {
         };
         self.old_lists.extend(old.map(|age_seconds| OldList { node: source.node.clone().into_owned(), age_seconds }));
         self.watchers_missing += usize::from(source.watchers_missing.is_some_and(|missing| missing > 0));
-        // A source that knows of no mesh says 0.
+        // A source that knows of no mesh reports 0.
         let watchers = source.watchers.filter(|watchers| *watchers > 0);
         self.watchers = self.watchers.into_iter().chain(watchers).min();
     }
 }
 
-/// A node without a row, or with half of one.
+/// A node whose row is missing or incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub struct Missing {
-    /// Which.
+    /// The name of the node.
     pub node: String,
-    /// Why.
+    /// The reason why it is missing.
     pub error: String,
 }
 
-/// What stands behind the rows of a mesh.
+/// The object after the rows of a mesh.
 #[derive(Deserialize)]
 pub struct Fields {
-    /// Nodes without a row.
+    /// The nodes without a row.
     pub missing: Vec<Missing>,
-    /// Nodes that were not asked for theirs.
+    /// The number of nodes whose rows were not requested.
     pub not_gathered: usize,
 }
 
-/// A row that was read as a whole.
+/// A row that was parsed as a whole.
 #[derive(Deserialize)]
 pub struct WholeRow<'a> {
-    /// What measured.
+    /// The agent that measured.
     #[serde(borrow)]
     pub source: Source<'a>,
-    /// What it measured.
+    /// The peers that it measured.
     #[serde(borrow)]
     pub peers: Vec<PeerRow<'a>>,
 }
 
 impl Default for Reading {
-    /// For what canaries answer.
+    /// Creates the state for the answers of agents.
     fn default() -> Self {
         Self::within(Bounds::AGENT, CANARIES_MAX)
     }
 }
 
 impl Reading {
-    /// For reports that are judged off line: no agent's memory is at stake.
+    /// Creates the state for reports that are judged offline. Its limits are larger than an
+    /// agent's, because no agent's memory is used.
     pub fn off_line() -> Self {
         let bounds = Bounds { rows: ROWS_NODES_MAX, nodes: ROWS_NODES_MAX, bytes: ROWS_MESH_BYTES_MAX };
         Self::within(bounds, ROWS_NODES_MAX)
     }
 
-    /// The same, judged with these failure domains.
+    /// Returns the state with these failure domains.
     pub fn with_domains(self, domains: Option<Arc<Domains>>) -> Self {
         Self { domains, ..self }
     }
@@ -173,22 +177,22 @@ impl Reading {
         }
     }
 
-    /// How many rows are read of all documents together, and of each.
+    /// The most rows that are read, over all documents and in each one.
     pub const fn rows_max(&self) -> usize {
         self.rows_max
     }
 
-    /// A row, from one of several documents.
+    /// Adds a row from one of several documents.
     ///
     /// # Errors
-    /// It is none, or it breaks off; what came of it is kept.
+    /// The text is no row, or breaks off. The valid part is kept.
     pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), NoRow> {
         let mut begun = None;
         let read = self.objects(document, text, &mut begun);
         self.end_row(document, begun, read)
     }
 
-    /// A row that was read as a whole, from one of several documents.
+    /// Adds a parsed row from one of several documents.
     ///
     /// # Errors
     /// As [`Reading::row`].
@@ -208,14 +212,15 @@ impl Reading {
         read
     }
 
-    /// The objects of a row. `begun` becomes the source, unless its row was taken before.
+    /// Reads the objects of a row. `begun` is set to the source, unless its
+    /// row was accepted before.
     fn objects(&mut self, document: usize, text: &[u8], begun: &mut Option<String>) -> Result<(), NoRow> {
         let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
         while let Some(object) = splitter.next(&mut rest)? {
             match object {
                 Object::Source(text) => match self.begin_row(document, &serde_json::from_slice(text)?) {
                     Ok(node) => *begun = Some(node),
-                    // Meshes overlap. Whether the rest is a row is looked at all the same.
+                    // Meshes overlap. The rest is checked for validity all the same.
                     Err(NoRow::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
                     Err(error) => return Err(error),
                 },
@@ -226,16 +231,16 @@ impl Reading {
                 Object::Peer(_) => {}
             }
         }
-        // The splitter finds objects and their end, and takes anything between them.
+        // The splitter finds objects and their end, and accepts anything between them.
         match (splitter.end(), serde_json::from_slice::<IgnoredAny>(text)) {
             (Ok(()), json) => Ok(json.map(drop)?),
-            // Another object, and whole.
+            // It is a complete object of another kind.
             (Err(_), Ok(_)) => Err(SplitError::NotARow.into()),
             (Err(error), Err(_)) => Err(error.into()),
         }
     }
 
-    /// Begins the row of a source of which none was taken. Returns its name.
+    /// Begins the row of a source that has none yet. Returns the source's name.
     fn begin_row(&mut self, document: usize, source: &Source<'_>) -> Result<String, NoRow> {
         if source.node.len() > NAME_BYTES_MAX {
             return Err(NoRow::Name);
@@ -253,7 +258,7 @@ impl Reading {
         Ok(node)
     }
 
-    /// A peer of the row that was begun, of which `before` came before.
+    /// Adds a peer to the current row. `before` is the number of peers already in it.
     fn peer(&mut self, peer: &PeerRow<'_>, before: usize) -> Result<(), NoRow> {
         if before == PEER_SLOTS_MAX {
             return Err(NoRow::Peers);
@@ -271,18 +276,18 @@ impl Reading {
         }
     }
 
-    /// What stands behind the rows of a mesh, as an object.
+    /// Reads the object after the rows of a mesh.
     ///
     /// # Errors
-    /// It is something else, or too much; then none of it is kept.
+    /// It is another object, or has too many nodes. None of it is kept then.
     pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), NoFields> {
         self.whole_fields(document, serde_json::from_slice(text)?)
     }
 
-    /// The same, already read.
+    /// Adds the parsed object after the rows.
     ///
     /// # Errors
-    /// [`NoFields::Missing`]; then none of it is kept.
+    /// [`NoFields::Missing`]. None of it is kept then.
     pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), NoFields> {
         let Fields { missing, not_gathered } = fields;
         if self.missing.len() + missing.len() > MISSING_MAX {
@@ -293,14 +298,16 @@ impl Reading {
         Ok(())
     }
 
-    /// A canary at `address` has given no row. Gives whether anyone knows which node that is.
+    /// Records that an agent at `address` has given no row. Returns whether the node of
+    /// that address is known.
     pub fn silent(&mut self, document: usize, address: IpAddr, error: &str) -> bool {
         let Some(node) = self.owners.get(&address) else { return false };
         self.missing.push((document, Missing { node: node.clone(), error: error.to_owned() }));
         true
     }
 
-    /// Nothing more comes: the matrix, who is missing, how many rows there are, and what they say.
+    /// Ends the reading. Returns the matrix, the missing nodes, the number of rows, and what
+    /// sources report about the mesh.
     pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, Told) {
         let (mut missing, mut known) = (Vec::new(), HashSet::new());
         for (document, found) in self.missing {
@@ -371,7 +378,7 @@ mod tests {
         };
         reading.fields(0, fields(&["n2", "n3"]).as_bytes()).unwrap();
         reading.row(1, row("n2", &["n1"]).as_bytes()).unwrap();
-        // Of the same mesh: it broke off.
+        // A row of the same mesh that broke off.
         reading.row(1, row("n4", &["n1"]).as_bytes()).unwrap();
         reading.fields(1, fields(&["n3", "n4"]).as_bytes()).unwrap();
         let (matrix, missing, rows, _) = reading.finish();
@@ -381,7 +388,7 @@ mod tests {
         assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
     }
 
-    /// What stands behind the rows where these are missing.
+    /// The text after the rows, with these missing nodes.
     fn behind(missing: &str) -> String {
         format!(r#"{{"missing":[{missing}],"not_gathered":0}}"#)
     }
@@ -455,7 +462,7 @@ mod tests {
         let twice = row("n1", &["n2", "n3", "n2", "n4"]);
         let error = reading.row(0, twice.as_bytes()).unwrap_err();
         assert!(matches!(&error, NoRow::Twice(node) if node == "n2"), "{error}");
-        // At its other network and by the other protocol it is another object.
+        // A peer on its other network, or by the other protocol, is another object.
         let thrice = row("n2", &["n1", "n1", "n1"]);
         let thrice = thrice.replacen("\"pod\"", "\"node\"", 1).replacen("\"icmp\"", "\"icmpv6\"", 2);
         let thrice = thrice.replacen("\"icmpv6\"", "\"icmp\"", 1);

@@ -1,8 +1,9 @@
-//! `--watch`: the same judgement again and again, of which only changes are printed.
+//! `--watch`: repeats the judgement and prints only changes.
 //!
-//! What is kept is the last judgement, so memory does not grow with time. The traps: a look that fails does not
-//! end a verdict, since nothing was judged; figures differ with every look, and are no change; nobody may read
-//! the output any more for hours before there is something to write.
+//! Only the last judgement is kept, so memory does not grow with time. The traps: a failed
+//! examination does not end a verdict, because nothing was judged. Figures differ every time, and
+//! are no change. The reader of the output may be gone for hours before there is something to
+//! write.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ use crate::mesh::verdicts::Verdict;
 use crate::stop::Stop;
 use crate::{allocator, clock};
 
-/// Looks until a signal comes, or nobody reads any more. Returns what the last look came to.
+/// Repeats the examination until a signal arrives or the output has no reader.
+/// Returns the last outcome.
 ///
 /// # Errors
 /// A signal handler, standard output, or a file that cannot be read again.
@@ -56,10 +58,12 @@ pub async fn run(
     }
 }
 
-/// Prints what has changed, and waits for the next look. Returns whether somebody still reads.
+/// Prints what has changed, and waits until the next examination. Returns whether the output
+/// still has a reader.
 async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
     let mut rest = text.as_deref().unwrap_or_default().as_bytes();
-    // In pieces that a pipe takes at once: a reader that takes nothing must not keep a signal from ending this.
+    // The text is written in pieces that a pipe accepts at once. A reader that reads nothing must
+    // not prevent a signal from ending this.
     while !rest.is_empty() {
         match console::reader() {
             Reader::Gone => return Ok(false),
@@ -85,41 +89,41 @@ async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
     }
 }
 
-/// What one entry is about.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// Kind, subject and network of a verdict, in words.
     Verdict(String),
-    /// A node without a whole report, a canary that does not answer, or a line that is no report.
+    /// A node without a whole report, an agent that does not answer, or a line that is no report.
     Unjudged(String),
 }
 
 /// An entry as it is shown.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// It is a change if this becomes another.
+    /// The title. If it differs from the last one, that is a change.
     title: String,
-    /// The title with since when.
+    /// The title, followed by its start time.
     line: String,
-    /// The figures.
+    /// The evidence, with its figures.
     detail: String,
     verdict: Option<Verdict>,
 }
 
-/// The last look.
+/// The state after the last examination.
 #[derive(Debug, Default)]
 struct Watched {
     outcome: Option<Outcome>,
     entries: BTreeMap<Key, Entry>,
-    /// Why the last look failed.
+    /// The reason why the last examination failed.
     failed: Option<String>,
 }
 
-/// What is different from the last look.
+/// The differences from the last examination.
 #[derive(Debug)]
 struct Changes {
     unix_seconds: u64,
-    /// The first look after a start says how much it judged.
+    /// Whether this is the first examination. It then also says how much was judged.
     is_first: bool,
     look: Result<Report, String>,
     new: Vec<Entry>,
@@ -128,7 +132,7 @@ struct Changes {
 }
 
 impl Watched {
-    /// Takes a look. Returns what has changed, if anything has.
+    /// Takes the result of an examination. Returns the changes, if there are any.
     fn take(&mut self, look: Result<Report, DoctorError>, unix_seconds: u64) -> Option<Changes> {
         let (is_first, failed_before) = (self.outcome.is_none(), self.failed.take());
         let report = match look {
@@ -167,7 +171,7 @@ impl Watched {
     }
 }
 
-/// All that a report finds, and all that it does not judge.
+/// Returns all findings of a report, and all parts that were not judged.
 fn entries(report: &Report) -> BTreeMap<Key, Entry> {
     let mut entries = BTreeMap::new();
     for verdict in &report.verdicts {
@@ -198,14 +202,15 @@ fn entries(report: &Report) -> BTreeMap<Key, Entry> {
 }
 
 impl Changes {
-    /// As lines: when, what it comes to, and what is new (`+`), different (`~`) or over (`-`).
+    /// Formats the changes as lines: the time, the headline, and what is new (`+`), changed (`~`)
+    /// or over (`-`).
     fn text(&self) -> String {
         let now = stamp(self.unix_seconds);
         let report = match &self.look {
             Ok(report) => report,
             Err(error) => return format!("{now}: cannot judge: {}\n", printable(error)),
         };
-        // Into memory: it cannot fail.
+        // Writing to memory cannot fail.
         let mut text = format!("{now}: {}\n", report.headline());
         for (mark, entries) in [("+", &self.new), ("~", &self.changed)] {
             for entry in entries {
@@ -221,7 +226,8 @@ impl Changes {
         text
     }
 
-    /// As one object on one line: that of a single look, with the time and which verdicts have changed.
+    /// Formats the examination as one object on one line, with the time and the
+    /// verdicts that have changed.
     fn json(&self) -> String {
         #[derive(Serialize)]
         struct Line<'a> {
@@ -256,7 +262,7 @@ mod tests {
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
-    /// Four nodes. Of 60 probes to `b`, `lost` are lost.
+    /// A report on four nodes. Of 60 probes to `b`, `lost` are lost.
     fn look(lost: u32) -> Report {
         let mut reading = Reading::off_line();
         for source in &NODES {
@@ -289,9 +295,9 @@ mod tests {
         assert_eq!(take(look(0)), None);
         let bad = take(look(30)).unwrap();
         assert!(bad.contains("\n  + node b, pod network\n      loses 50.0 %") && !bad.contains("Judged"), "{bad}");
-        // Other figures are no change.
+        // Other figures alone are no change.
         assert_eq!(take(look(45)), None);
-        // A look that fails ends nothing, and is told once.
+        // A failed examination ends no verdict, and is reported once.
         assert_eq!(take(silent()), Some(format!("{now}: cannot judge: none of 0 canaries answers\n")));
         assert_eq!(take(silent()), None);
         let again = take(look(45)).unwrap();

@@ -1,29 +1,30 @@
-//! What an agent says of itself in its row, beside what it measures.
+//! What an agent's row says about the agent itself, beside its measurements.
 
 use super::process::{Resident, cpus};
 use crate::allocator::AllocatorInfo;
 
-/// The commit that this program was built from: 12 digits of its hash, what `KUBE_CANARY_REVISION`
-/// said at build time, or `unknown`.
+/// The commit that this program was built from: 12 digits of its hash, the value of
+/// `KUBE_CANARY_REVISION` at build time, or `unknown`.
 pub const REVISION: &str = env!("KUBE_CANARY_REVISION");
 
-/// The build and the machine, found once; and the memory of both the row and `/metrics`.
+/// Facts about the build and the machine, found once at start. Also holds the resident-memory
+/// reading that the row and `/metrics` share.
 #[derive(Debug)]
 pub struct About {
-    /// The malloc that runs.
+    /// The name of the malloc that runs.
     pub allocator: &'static str,
-    /// Its arenas, where it is jemalloc.
+    /// The number of jemalloc's arenas. None for any other malloc.
     pub narenas: Option<u32>,
-    /// `rust` or `c-shim`.
+    /// How the program was linked: `rust` or `c-shim`.
     pub linkage: &'static str,
-    /// Processors of the machine that are online.
+    /// Number of CPUs of the machine that are online.
     pub cpus: usize,
-    /// Resident memory.
+    /// The shared reading of resident memory.
     pub resident: Resident,
 }
 
 impl About {
-    /// Of an agent with this allocator.
+    /// Collects the facts for an agent that runs with this allocator.
     pub fn new(allocator: &AllocatorInfo) -> Self {
         Self {
             allocator: allocator.allocator,

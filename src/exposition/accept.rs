@@ -1,27 +1,29 @@
-//! Which exposition format a scraper is given (RFC 9110, section 12.5.1).
+//! Chooses the exposition format of a response from the Accept header (RFC 9110, section 12.5.1).
 
 use crate::http::thousandths;
 
-/// An exposition format.
+/// A format in which metrics can be exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text format 0.0.4.
     Text,
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// Prometheus protobuf: length-delimited messages of the type `io.prometheus.client.MetricFamily`.
+    /// Prometheus protobuf: length-delimited messages of the type
+    /// `io.prometheus.client.MetricFamily`.
     Protobuf,
 }
 
-/// Media ranges of an `Accept` header that are looked at; scrapers send up to six.
+/// The most media ranges of an `Accept` header that are examined. Scrapers send up to six.
 const RANGES_MAX: usize = 32;
 
 impl Format {
-    /// All of them. The first is what a client gets that has no preference.
+    /// All formats. A client without a preference gets the first one.
     pub const ALL: [Self; 3] = [Self::Text, Self::OpenMetrics, Self::Protobuf];
 
-    /// The format that an `Accept` header prefers: the highest `q`, and among equals the one that is named first. Text where
-    /// the header names none of the three.
+    /// Returns the format that an `Accept` header prefers: the one with the highest `q`. If
+    /// several have the same `q`, the one named first wins. If the header names none of the three,
+    /// the result is text.
     pub fn accepted(accept: &str) -> Self {
         let mut best = (0, Self::Text);
         for range in accept.split(',').take(RANGES_MAX) {
@@ -39,7 +41,7 @@ impl Format {
         best.1
     }
 
-    /// The Content-Type.
+    /// The value of the Content-Type header for this format.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -61,7 +63,7 @@ impl Format {
                     || is_type("text/*")
                     || is_type("text/plain") && matches!(value("version"), None | Some("0.0.4" | "1.0.0"))
             }
-            // Clients that ask for 0.0.1 alone read 1.0.0, too.
+            // Clients that ask for 0.0.1 alone can read 1.0.0, too.
             Self::OpenMetrics => {
                 is_type("application/openmetrics-text") && matches!(value("version"), None | Some("0.0.1" | "1.0.0"))
             }
@@ -74,7 +76,7 @@ impl Format {
     }
 }
 
-/// The weight `q` in thousandths; 1,000 where none is given, none where it is not valid.
+/// The weight `q` in thousandths. It is 1,000 if none is given, and none if it is not valid.
 fn weight<'a>(mut parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Option<u16> {
     let given = parameters.find(|(name, _)| name.eq_ignore_ascii_case("q"));
     given.map_or(Some(1_000), |(_, text)| thousandths(text.as_bytes()))

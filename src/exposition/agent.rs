@@ -21,7 +21,7 @@ use crate::statistics::{EchoCounters, Scale, probe_thread_run_delay};
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the registry holds, brought up to date at each scrape.
+/// The metrics in the registry. Each scrape brings them up to date.
 #[derive(Debug)]
 pub struct AgentMetrics {
     registry: Registry,
@@ -34,7 +34,7 @@ pub struct AgentMetrics {
     resident_bytes: IntGauge,
     echo_requests: IntCounter,
     echo_replies: IntCounter,
-    /// In the order of [`Stamp::ALL`].
+    /// Counters in the order of [`Stamp::ALL`].
     stamps: [IntCounter; 2],
     throttle: Option<ThrottleMetrics>,
     allocator: AllocatorMetrics,
@@ -47,12 +47,13 @@ pub struct AgentMetrics {
     encoded: Mutex<Encoded>,
 }
 
-/// What scrapes make in turn, and leave for each other.
+/// The encoded heads, one for each format. One scrape makes a head; other scrapes may share it.
 #[derive(Debug, Default)]
 struct Encoded([EncodedHead; Format::ALL.len()]);
 
 impl Encoded {
-    /// The head of a scrape that is still being sent, unless it is old.
+    /// Returns the head that another scrape is still sending, if it is younger than
+    /// `HEAD_SHARED_TIME`.
     fn shared(&mut self, now: Nanos, format: Format) -> Option<(Arc<Vec<u8>>, Shown)> {
         let head = &mut self.0[format as usize];
         let is_shared = Arc::get_mut(&mut head.bytes).is_none() && now.since(head.at) < HEAD_SHARED_TIME.into();
@@ -60,8 +61,9 @@ impl Encoded {
     }
 }
 
-/// What the kernel's files say at a scrape. Read before the lock is taken: reading can take long, and
-/// a worker that waited for another's reading would answer nobody meanwhile, the kubelet included.
+/// What the kernel's files contain at a scrape. They are read before the lock is taken, because
+/// reading can take long. A worker that waited for another worker's reading could answer no request
+/// in that time, not even the kubelet's.
 #[derive(Debug)]
 struct Readings {
     echo: EchoCounters,
@@ -72,10 +74,13 @@ struct Readings {
     memory: Option<Footprint>,
 }
 
-/// The agent's own families in one format, when they were true, and what of the links their scrape shows.
+/// The agent's own families in one format, the time they were encoded, and which
+/// links their scrape shows.
 ///
-/// Shared: the scrapes that send it hold it, and so does this. Written only while nobody else holds it (`Arc::get_mut`), so one
-/// buffer serves scrape after scrape; where slow scrapers hold an old one, it is theirs, and the last of them frees it.
+/// The buffer is shared between this struct and the scrapes that send it. It is
+/// written only while no scrape holds it (`Arc::get_mut`), so one buffer serves
+/// scrape after scrape. If slow scrapers still hold an old buffer, it is left to
+/// them, and the last of them frees it.
 #[derive(Debug, Default)]
 struct EncodedHead {
     bytes: Arc<Vec<u8>>,
@@ -83,7 +88,7 @@ struct EncodedHead {
     at: Nanos,
 }
 
-/// Counters that the kernel keeps: they may have counted before the agent started.
+/// Counters that the kernel keeps. They may have counted before the agent started.
 const OLDER_COUNTERS: [&str; 4] = [
     "kube_canary_echo_requests_received_total",
     "kube_canary_echo_replies_sent_total",
@@ -99,7 +104,7 @@ struct ThrottleMetrics {
 }
 
 impl ThrottleMetrics {
-    /// None where no cpu controller tells.
+    /// Registers the metrics. Returns none if no CPU controller reports throttling.
     fn find(registry: &Registry) -> Result<Option<Self>, prometheus::Error> {
         let Some(file) = Throttle::find() else { return Ok(None) };
         let this = Self {
@@ -110,7 +115,7 @@ impl ThrottleMetrics {
             )?,
             seconds: Counter::new(
                 "kube_canary_cgroup_throttled_seconds_total",
-                "Time that the agent's cgroup was held up for its CPU quota, added up over processors.",
+                "Time that the agent's cgroup was held up for its CPU quota, added up over CPUs.",
             )?,
         };
         registry.register(Box::new(this.periods.clone()))?;
@@ -124,16 +129,16 @@ impl ThrottleMetrics {
     }
 }
 
-/// What is fixed at start.
+/// What is fixed when the agent starts.
 #[derive(Debug)]
 pub struct Build<'a> {
-    /// The running allocator.
+    /// The allocator that runs.
     pub allocator: &'a AllocatorInfo,
-    /// Its figures.
+    /// The allocator's figures.
     pub stats: Stats,
-    /// HTTP worker threads.
+    /// Number of HTTP worker threads.
     pub http_workers: usize,
-    /// What of the links is exported.
+    /// Which series of the links are exported.
     pub series: SeriesSettings,
 }
 
@@ -142,14 +147,15 @@ fn int_counter(name: &str, help: &str) -> Result<IntCounter, prometheus::Error> 
 }
 
 impl AgentMetrics {
-    /// Registers everything.
+    /// Creates a registry and registers all metrics in it.
     ///
     /// # Errors
-    /// Only where two metrics share a name: a mistake of ours that the first test shows.
+    /// Fails only if two metrics share a name. That is a programming error, which
+    /// the first test shows.
     pub fn new(build: &Build<'_>, http: Arc<ServerStats>) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let stamps = IntCounterVec::new(
-            Opts::new("kube_canary_rtt_stamps_total", "Round-trip times, by who took the times they are made of."),
+            Opts::new("kube_canary_rtt_stamps_total", "Round-trip times, by the source of their timestamps."),
             &["source"],
         )?;
         let this = Self {
@@ -172,7 +178,7 @@ impl AgentMetrics {
             )?,
             run_delay: Counter::new(
                 "kube_canary_probe_thread_run_delay_seconds_total",
-                "Time that the probe thread was runnable but waited for a processor.",
+                "Time that the probe thread was runnable but waited for a CPU.",
             )?,
             resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
             echo_requests: int_counter(
@@ -194,7 +200,7 @@ impl AgentMetrics {
         };
         let metrics: [Box<dyn Collector>; 14] = [
             Box::new(build_info(build)?),
-            Box::new(fixed("cpus", "Processors of the machine that are online.", cpus())?),
+            Box::new(fixed("cpus", "CPUs of the machine that are online.", cpus())?),
             Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
             Box::new(this.peers.clone()),
             Box::new(this.peer_list_age.clone()),
@@ -217,8 +223,9 @@ impl AgentMetrics {
         Ok(this)
     }
 
-    /// The agent's own metrics as of now, and what of all others is exported. Encoded into the buffer of the scrape before;
-    /// while others are still sending that, they and we share it, unless it is old.
+    /// Returns the agent's own metrics at time `now`, encoded, and which series of the links are
+    /// exported. They are encoded into the buffer of the scrape before. If other scrapes are still
+    /// sending that buffer, this scrape shares it, unless it is too old.
     pub fn encode(&self, now: Nanos, view: &View, format: Format) -> (Arc<Vec<u8>>, Shown) {
         self.encode_with(now, view, format, || self.read(now, view))
     }
@@ -235,20 +242,21 @@ impl AgentMetrics {
             return shared;
         }
         let readings = read();
-        // Under the lock also for what is updated: two scrapes at once must not both add what is missing.
+        // The update needs the lock, too: two concurrent scrapes must not both add the same
+        // difference.
         let mut encoded = self.lock();
-        // Another scrape may have encoded meanwhile what was read at the same time.
+        // Another scrape may have encoded these values while this one waited for the lock.
         if let Some(shared) = encoded.shared(now, format) {
             return shared;
         }
         let encoded = &mut encoded.0[format as usize];
         if Arc::get_mut(&mut encoded.bytes).is_none() {
-            // Others are still sending it, but it is old.
+            // Other scrapes still send this buffer, but it is too old to share.
             encoded.bytes = Arc::default();
         }
         self.update(now, view, &readings);
         encoded.at = now;
-        // Nobody else has it, or we have just made it.
+        // No other scrape holds this buffer, or it has just been created, so this does not copy.
         let bytes = Arc::make_mut(&mut encoded.bytes);
         bytes.clear();
         let mut head = Head::new(format, view.statistics.created(), bytes);
@@ -267,8 +275,8 @@ impl AgentMetrics {
         (Arc::clone(&encoded.bytes), encoded.shown)
     }
 
-    /// What of the links is shown beside so many registered series; the same from the first scrape on, although the memory may
-    /// not be known yet.
+    /// Decides which links are shown beside `registered` series. The result is the same from the
+    /// first scrape on, even if the memory categories are not known yet.
     fn shown(&self, view: &View, directory: &Directory, registered: usize) -> Shown {
         let statistics = &view.statistics;
         let of_histogram = |scale: &Scale| histogram_series(scale.bounds().as_slice().len());
@@ -278,7 +286,7 @@ impl AgentMetrics {
         self.series.shown(registered + mesh::SERIES + totals::SERIES + memory::SERIES + lags + zones, bounds, directory)
     }
 
-    /// The flags that decide on series.
+    /// The flags that decide which series are exported.
     pub const fn series(&self) -> SeriesSettings {
         self.series
     }
@@ -287,7 +295,7 @@ impl AgentMetrics {
         self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the kernel's files say now, or have said a short time ago.
+    /// Reads the kernel's files, or returns a reading that is still recent enough.
     fn read(&self, now: Nanos, view: &View) -> Readings {
         Readings {
             echo: EchoCounters::read(),
@@ -304,7 +312,7 @@ impl AgentMetrics {
         for (presence, count) in [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(nodes) {
             self.peers.with_label_values(&[presence.label()]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        // No list yet is as old as can be; +Inf makes any threshold fire.
+        // Without a list, the age is +Inf: that exceeds the threshold of any alert.
         self.peer_list_age.set(view.health.list_age(now).map_or(f64::INFINITY, Nanos::as_secs_f64));
         raise(&self.unrelated, view.statistics.unrelated());
         raise(&self.skipped, view.statistics.skipped());
@@ -330,12 +338,13 @@ impl AgentMetrics {
     }
 }
 
-/// Brings a counter up to `total`; it never goes down. Needs the lock of [`AgentMetrics::encode`].
+/// Raises a counter to `total`; it never decreases. The caller must hold the lock of
+/// [`AgentMetrics::encode`].
 fn raise(counter: &IntCounter, total: u64) {
     counter.inc_by(total.saturating_sub(counter.get()));
 }
 
-/// The same of a time.
+/// Raises a counter in seconds to `total`, under the rules of [`raise`].
 fn raise_seconds(counter: &Counter, total: Nanos) {
     counter.inc_by((total.as_secs_f64() - counter.get()).max(0.0));
 }
@@ -376,10 +385,10 @@ mod tests {
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
 
-    /// Nothing here takes longer, unless a worker waits for what never comes.
+    /// Nothing here takes longer, unless a worker waits for something that never arrives.
     const PATIENCE: Duration = Duration::from_mins(1);
 
-    /// An agent whose scrapes of `/held` stand still in the middle of reading the kernel's files.
+    /// An agent whose scrapes of `/held` block while they read the kernel's files.
     struct Held {
         app: App,
         reading: SyncSender<()>,
@@ -418,7 +427,7 @@ mod tests {
         App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() }
     }
 
-    /// Sends a request, and gives the connection to read the answer from.
+    /// Sends a request. Returns the connection, from which the answer can be read.
     fn ask(server: SocketAddr, path: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -426,7 +435,8 @@ mod tests {
         BufReader::new(stream)
     }
 
-    /// The first line of an answer, and whether a line of it is the last sample of the registry.
+    /// Returns the status line of an answer, and whether the answer has the last
+    /// sample of the registry.
     fn answer(connection: BufReader<TcpStream>) -> (String, bool) {
         let lines: Vec<String> = connection.lines().map(Result::unwrap).collect();
         (lines[0].clone(), lines.iter().any(|line| line.starts_with("process_threads ")))
@@ -437,11 +447,12 @@ mod tests {
         let ((reading, is_reading), (resume, go_on)) = (sync_channel(1), sync_channel(1));
         let routes = Held { app: app(), reading, go_on: Mutex::new(go_on) };
         let server = Server::bind("127.0.0.1:0".parse().unwrap()).unwrap().start(2, Arc::new(routes)).unwrap();
-        // Dropped before the server, which waits for its workers: a test that fails ends as well.
+        // This is dropped before the server, which waits for its workers. So a failing test ends as
+        // well.
         let resume = resume;
         let held = ask(server.local_addr(), "/held");
         is_reading.recv_timeout(PATIENCE).unwrap();
-        // One of two workers stands still, so the other takes all that comes.
+        // One of the two workers is blocked, so the other takes every request.
         for (path, is_scrape) in [("/metrics", true), ("/healthz", false), ("/metrics", true), ("/healthz", false)] {
             let (status, has_samples) = answer(ask(server.local_addr(), path));
             assert_eq!((status.as_str(), has_samples), ("HTTP/1.1 200 OK", is_scrape), "{path}");
@@ -458,7 +469,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second), "at the same time");
         let later = at(2);
         assert!(!Arc::ptr_eq(&first, &later), "it is old");
-        // One that reads while another encodes takes the other's text.
+        // If another scrape encodes while this one reads, this one takes the other's text.
         let mut other = None;
         let (mine, _) = agent.encode_with(Nanos::from_millis(3_000), &view, Format::Text, || {
             other = Some(at(3));

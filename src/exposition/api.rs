@@ -1,4 +1,5 @@
-//! The JSON documents: `/api/v1/identity` and `/api/v1/peers`. Fields may be added; those here stay.
+//! The JSON documents `/api/v1/identity` and `/api/v1/peers`. Fields may be added. The fields here
+//! stay.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -11,16 +12,16 @@ use crate::http::Render;
 use crate::limits::FRAME_BYTES;
 use crate::peers::SlotId;
 
-/// `/api/v1/identity`: who this canary is.
+/// The document of `/api/v1/identity`: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
 pub struct Identity<'a> {
-    /// The node's name.
+    /// The name of the node that the agent runs on.
     pub node: &'a str,
     /// The node's zone, or `unknown`.
     pub zone: &'a str,
-    /// Ours.
+    /// The version of this program.
     pub version: &'static str,
-    /// The malloc that runs.
+    /// The name of the malloc that runs.
     pub allocator: &'a str,
     /// The node's own addresses, as configured.
     pub node_addresses: &'a [IpAddr],
@@ -28,7 +29,7 @@ pub struct Identity<'a> {
 
 const _: () = assert!(OBJECT_BYTES_MAX <= FRAME_BYTES);
 
-/// The body of `/api/v1/peers`, a peer at a time.
+/// The body of `/api/v1/peers`, rendered one peer at a time.
 pub struct PeersBody {
     view: Walk,
     slot: usize,
@@ -43,7 +44,7 @@ enum Stage {
 }
 
 impl PeersBody {
-    /// A body that begins now.
+    /// Creates a body that starts with the agent itself.
     pub fn new(view: Arc<View>) -> Self {
         Self { view: Walk::new(view), slot: 0, stage: Stage::Source }
     }
@@ -59,7 +60,7 @@ fn write(out: &mut Vec<u8>, value: &impl Serialize) {
 impl Render for PeersBody {
     fn render(&mut self, out: &mut Vec<u8>) -> bool {
         let view = Arc::clone(&self.view.0);
-        // Files are read before anything is locked.
+        // Files are read before any lock is taken.
         let measured = (self.stage == Stage::Source).then(|| Measured::now(&view));
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(measured) = measured {

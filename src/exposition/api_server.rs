@@ -1,5 +1,6 @@
-//! What discovery has asked of the API server, and what came. Only where it asks one: with peers from elsewhere, these are four
-//! series for nothing.
+//! Metrics about discovery's requests to the API server and its answers. They are registered only
+//! if discovery uses an API server: with peers from another source, they would be four useless
+//! series.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -7,7 +8,7 @@ use prometheus::{IntCounter, IntCounterVec, Opts};
 
 use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
 
-/// Collects the API server's traffic of this process.
+/// Collects the traffic between this process and the API server.
 #[derive(Debug)]
 pub struct ApiServerCollector {
     received: IntCounter,
@@ -15,7 +16,7 @@ pub struct ApiServerCollector {
 }
 
 impl ApiServerCollector {
-    /// A collector.
+    /// Creates a collector whose counters are zero.
     ///
     /// # Errors
     /// None in practice: the names are valid.
@@ -42,7 +43,8 @@ impl Collector for ApiServerCollector {
         if Verb::ALL.iter().all(|verb| verb.requests() == 0) {
             return Vec::new();
         }
-        // Collected under the lock of `AgentMetrics::encode`, so that what is missing is added once.
+        // Collected under the lock of `AgentMetrics::encode`, so each difference is added only
+        // once.
         self.received.inc_by(received_bytes().saturating_sub(self.received.get()));
         for verb in Verb::ALL {
             let counter = self.requests.with_label_values(&[verb.label()]);

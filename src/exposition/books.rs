@@ -1,10 +1,10 @@
-//! What the malloc that runs says of its memory: `kube_canary_allocator_bytes{stat}`.
+//! The memory figures of the malloc that runs: `kube_canary_allocator_bytes{stat}`.
 
 use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::allocator::{Stat, Stats};
 
-/// A gauge for each figure that this malloc keeps.
+/// One gauge for each figure that this malloc keeps.
 #[derive(Debug)]
 pub struct AllocatorMetrics {
     stats: Stats,
@@ -12,10 +12,10 @@ pub struct AllocatorMetrics {
 }
 
 impl AllocatorMetrics {
-    /// Registers them. Without any, not even the family is there.
+    /// Registers the gauges. If the malloc keeps no figures, the family is not registered.
     ///
     /// # Errors
-    /// None in practice: the name is our own.
+    /// None in practice: the name is valid and unique.
     pub fn register(registry: &Registry, stats: Stats) -> Result<Self, prometheus::Error> {
         stats.refresh();
         let opts = Opts::new(
@@ -31,7 +31,7 @@ impl AllocatorMetrics {
         Ok(Self { stats, gauges })
     }
 
-    /// Brings them up to date.
+    /// Sets the gauges to the malloc's current figures.
     pub fn update(&self) {
         if self.gauges.is_empty() {
             return;

@@ -1,51 +1,53 @@
-//! The families of links, zone pairs and the agent's own lags: their names, help texts and values, in one table.
+//! The families of links, zone pairs and the agent's own lags: names, help texts and values, in one
+//! table.
 //!
-//! Within a group `sent` comes last and is read last, so that a scrape never shows more answers than probes.
+//! Within a group `sent` comes last and is read last, so that a scrape never shows more answers
+//! than probes.
 
 use super::protobuf::Kind;
 use crate::statistics::{PeerReading, ZoneReading};
 
-/// What one series set is about.
+/// The kind of subject that a family describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A link: one peer, by one protocol, on one network.
     Link,
-    /// Our zone to another.
+    /// A zone pair: from our zone to another.
     Zone,
-    /// The agent itself.
+    /// The agent itself, as one subject.
     Agent,
 }
 
-/// What a family is of.
+/// The value that a family shows of its subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
-    /// A counter of a link.
+    /// A counter of a link, read by this function.
     OfLink(fn(&PeerReading) -> u64),
-    /// A counter of a zone pair.
+    /// A counter of a zone pair, read by this function.
     OfZone(fn(&ZoneReading) -> u64),
-    /// Round-trip times of a link or a zone pair.
+    /// The round-trip times of a link or a zone pair.
     Rtt,
-    /// How late probes went out.
+    /// The delay between a probe's planned and actual send time.
     SendLag,
-    /// How late replies were read.
+    /// The delay between a reply's arrival and its reading.
     ReadDelay,
 }
 
-/// A family.
+/// The description of one metric family.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// The whole metric name.
+    /// The complete metric name.
     pub name: &'static str,
     /// The help text; no character in it needs escaping.
     pub help: &'static str,
-    /// About what.
+    /// The kind of subject.
     pub scope: Scope,
-    /// Of what.
+    /// The value that is shown of the subject.
     pub content: Content,
 }
 
 impl Family {
-    /// The TYPE of the family.
+    /// The metric type of the family.
     pub const fn kind(&self) -> Kind {
         match self.content {
             Content::OfLink(_) | Content::OfZone(_) => Kind::Counter,

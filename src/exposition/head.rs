@@ -1,7 +1,7 @@
-//! The families that are written at once, in front of those of links: the agent's own.
+//! Writes the families that precede those of links in a scrape: the agent's own.
 //!
-//! One writer for all formats: the registry of the prometheus crate, and the few families that it would cost too much, are
-//! written by the same code.
+//! One writer serves all formats. The families of the prometheus crate's registry, and the few
+//! families that would cost too much there, are written by the same code.
 
 use prometheus::proto::{MetricFamily, MetricType};
 
@@ -9,21 +9,21 @@ use super::accept::Format;
 use super::protobuf::{self, Kind};
 use super::text;
 
-/// Appends families to a buffer.
+/// Appends metric families to a buffer.
 #[derive(Debug)]
 pub struct Head<'a> {
     format: Format,
-    /// When the agent started, in seconds since the epoch: its counters count from then on.
+    /// The agent's start, in seconds since the epoch: its counters count from that time.
     created: u32,
     out: &'a mut Vec<u8>,
     samples: usize,
 }
 
-/// What precedes a family's samples.
+/// What is written before a family's samples.
 #[derive(Clone, Copy, Debug)]
 struct Family<'a> {
     name: &'a str,
-    /// No character in it needs to be escaped.
+    /// The help text. No character in it needs to be escaped.
     help: &'a str,
     kind: Kind,
     /// Whether a counter was at zero when the agent started.
@@ -31,22 +31,22 @@ struct Family<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Writes behind what is in `out`.
+    /// Creates a writer that appends to `out`.
     pub const fn new(format: Format, created: u32, out: &'a mut Vec<u8>) -> Self {
         Self { format, created, out, samples: 0 }
     }
 
-    /// Samples that were written, in the text format's terms.
+    /// The number of samples written so far, counted as in the text format.
     pub const fn samples(&self) -> usize {
         self.samples
     }
 
-    /// Appends a gauge of our own.
+    /// Appends a gauge that is not in the registry.
     pub fn gauge(&mut self, name: &str, help: &str, samples: &[(&[(&str, &str)], u64)]) {
         self.gauges(name, help, samples.iter().map(|(labels, value)| (labels.iter().copied(), *value as f64)));
     }
 
-    /// Appends a gauge of our own, of any number of samples.
+    /// Appends a gauge that is not in the registry, with any number of samples.
     pub fn gauges<'l>(
         &mut self,
         name: &str,
@@ -56,7 +56,7 @@ impl<'a> Head<'a> {
         self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, samples);
     }
 
-    /// Appends a counter of our own, which was at zero when the agent started.
+    /// Appends a counter that is not in the registry and was zero when the agent started.
     pub fn counters<'l>(
         &mut self,
         name: &str,
@@ -67,7 +67,8 @@ impl<'a> Head<'a> {
         self.family(&Family { name, help, kind: Kind::Counter, from_zero: true }, samples);
     }
 
-    /// Appends a family of the registry. `is_older` tells the counters that were not at zero when the agent started.
+    /// Appends a family of the registry. `is_older` returns whether a counter of this name may have
+    /// counted before the agent started.
     pub fn gathered(&mut self, family: &MetricFamily, is_older: impl Fn(&str) -> bool) {
         let is_counter = family.get_field_type() == MetricType::COUNTER;
         let kind = if is_counter { Kind::Counter } else { Kind::Gauge };

@@ -1,6 +1,8 @@
-//! `/api/v1/hour/PEER`: the last hour of a peer, a series for each protocol and network that it is probed on.
+//! `/api/v1/hour/PEER`: the last hour of a peer, as one series for each protocol and network that
+//! the peer is probed on.
 //!
-//! Built whole, for it is small: 60 steps of three short numbers are 1.5 KB, and a peer has at most four series.
+//! The document is built as a whole because it is small: 60 steps of three short numbers are 1.5
+//! KB, and a peer has at most four series.
 
 use std::sync::PoisonError;
 
@@ -12,13 +14,13 @@ use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
 use crate::statistics::{HourReading, HourStep};
 
-/// Why there is no hour.
+/// The reason why there is no document for a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HourError {
-    /// Nobody of that name is probed, or is still remembered.
+    /// No peer of that name is probed or still remembered.
     #[error("no peer {0:?}")]
     UnknownPeer(String),
-    /// It has none.
+    /// The peer exists, but its hour is not kept.
     #[error("the hour of {0:?} is not kept: there are {HOUR_PEERS_MAX} of them, and more peers")]
     NotKept(String),
 }
@@ -41,7 +43,7 @@ struct Series {
     rtt_p99_seconds: Column,
 }
 
-/// One number of every step.
+/// One number of every step, written as an array.
 #[derive(Clone, Copy, Debug)]
 struct Column(HourReading, fn(HourStep) -> Option<f64>);
 
@@ -51,10 +53,10 @@ impl Serialize for Column {
     }
 }
 
-/// The document for the peer whose name stands, percent-encoded or not, in a path.
+/// Returns the document for a peer. The name comes from a path and may be percent-encoded.
 ///
 /// # Errors
-/// [`HourError`], where there is nobody of that name, or no hour of his.
+/// [`HourError`], if there is no peer of that name, or if its hour is not kept.
 pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     let unknown = || HourError::UnknownPeer(encoded_name.chars().take(NAME_BYTES_MAX).collect());
     let name = decoded(encoded_name).filter(|name| name.len() <= NAME_BYTES_MAX).ok_or_else(unknown)?;
@@ -87,7 +89,8 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     Ok(body)
 }
 
-/// A part of a path without its percent-encoding (RFC 3986, section 2.1); none where that is wrong, or the result is no UTF-8.
+/// Decodes a percent-encoded part of a path (RFC 3986, section 2.1). Returns none if the encoding
+/// is wrong or the result is not UTF-8.
 pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

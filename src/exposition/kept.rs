@@ -1,8 +1,8 @@
-//! A reading of the kernel's files that stands for some time.
+//! A reading of the kernel's files that stays valid for some time.
 //!
-//! The files are read outside of the lock: a reading can take long (the kernel walks page tables, or
-//! brings pages back from a slow disk), and each HTTP worker that waited for it would answer nobody
-//! else meanwhile, the kubelet included.
+//! The files are read without holding the lock, because a reading can take long: the kernel walks
+//! page tables, or brings pages back from a slow disk. An HTTP worker that waited for such a
+//! reading could answer no other request in that time, not even the kubelet's.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,9 +28,9 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T: Copy> Kept<T> {
-    /// The last reading if it is younger than `stands_for`, or if another thread is reading; else
-    /// what `read` gives now. Only as long as there is no reading at all, several threads may read at
-    /// once. A reading that fails leaves the last in force.
+    /// Returns the last reading if it is younger than `stands_for`, or if another thread is reading
+    /// now. Otherwise calls `read` and returns its result. Several threads may read at once only
+    /// while there is no reading at all. If a reading fails, the last one stays valid.
     pub fn get(&self, now: Nanos, stands_for: Duration, read: impl FnOnce() -> Option<T>) -> Option<T> {
         {
             let mut state = self.lock();
@@ -75,7 +75,7 @@ mod tests {
     fn nobody_waits_while_a_reading_is_under_way() {
         let kept = Kept::default();
         let at = |ms, read: &dyn Fn() -> Option<i32>| kept.get(Nanos::from_millis(ms), TIME, read);
-        // Each closure stands for a thread that asks in the middle of the reading before it.
+        // Each closure represents a thread that asks while the previous reading is in progress.
         let first = at(1, &|| {
             assert_eq!(at(2, &|| Some(2)), Some(2), "there is none yet: it reads for itself");
             Some(1)

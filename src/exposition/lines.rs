@@ -1,6 +1,7 @@
-//! The families of links, zone pairs and lags in the text format and OpenMetrics.
+//! Renders the families of links, zone pairs and lags in the text format and OpenMetrics.
 //!
-//! Labels and numbers of the subject under way are kept, so that a histogram cut by the end of a frame is still of one moment.
+//! The labels and numbers of the current subject are kept. So a histogram that is cut by the end of
+//! a frame still shows a single moment.
 
 use super::accept::Format;
 use super::families::{FAMILIES, Family};
@@ -9,11 +10,11 @@ use super::text::{self, Extra, label};
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
 use crate::statistics::{Bounds, ClassicReading};
 
-/// Room for the longest sample: four names, each character escaped, and 512 bytes for all the rest.
+/// Room for the longest sample: four names, every character escaped, and 512 bytes for the rest.
 const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
 const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 
-/// Where a scrape stands.
+/// The position of a scrape in the families.
 #[derive(Debug)]
 pub struct Lines {
     format: Format,
@@ -24,7 +25,7 @@ pub struct Lines {
     labels: Vec<u8>,
 }
 
-/// The subject under way, and its next sample.
+/// The current subject, and the index of its next sample.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     samples: Samples,
@@ -39,7 +40,7 @@ enum Samples {
 }
 
 impl Current {
-    /// The sample at an index; none behind the last.
+    /// Returns the sample at index `next`. Returns none after the last.
     fn sample(&self, bounds: &Bounds) -> Option<(Extra, text::Value)> {
         let bounds = bounds.as_slice();
         match &self.samples {
@@ -59,12 +60,12 @@ impl Current {
 }
 
 impl Lines {
-    /// At the beginning.
+    /// Starts before the first family.
     pub const fn new(format: Format) -> Self {
         Self { format, family: 0, header_written: false, subject: 0, current: None, labels: Vec::new() }
     }
 
-    /// As [`crate::http::Render::render`].
+    /// Renders the next piece, as [`crate::http::Render::render`] does.
     pub fn render(&mut self, subjects: &Subjects<'_>, out: &mut Vec<u8>) -> bool {
         while let Some(family) = FAMILIES.get(self.family) {
             if FRAME_BYTES.saturating_sub(out.len()) < SAMPLE_BYTES_MAX {
@@ -93,7 +94,7 @@ impl Lines {
         false
     }
 
-    /// Loads the next subject at or behind the cursor. Returns whether there is one.
+    /// Loads the first subject at or after the cursor. Returns whether there is one.
     fn load(&mut self, subjects: &Subjects<'_>, family: &Family) -> bool {
         let end = subjects.end(family.scope);
         while self.subject < end {

@@ -1,8 +1,8 @@
-//! `memory_bytes`: the agent's own memory, by what it is for.
+//! `memory_bytes`: the agent's own memory by category.
 //!
-//! Written behind the registry's families, for thirty gauges would cost it more than the whole reading does. Read by
-//! the worker that serves the scrape, never by the probe thread, and rarely ([`MEMORY_CATEGORIES_TIME`]); between two
-//! readings the last one stands.
+//! The family is written after the registry's families. In the registry, its thirty gauges would
+//! cost more than the whole reading. The worker that serves the scrape reads the memory, never the
+//! probe thread. It reads rarely ([`MEMORY_CATEGORIES_TIME`]) and uses the last reading in between.
 
 use super::head::Head;
 use super::kept::Kept;
@@ -13,16 +13,16 @@ use crate::units::Nanos;
 const NAME: &str = "kube_canary_memory_bytes";
 const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by what it is for; read once a minute.";
 
-/// Series that are written, once anything is: a category has three states.
+/// Number of series, once there is a reading: each category has three states.
 pub const SERIES: usize = 3 * Category::ALL.len();
 
-/// The last reading.
+/// The last reading of the memory by category.
 #[derive(Debug, Default)]
 pub struct Memory(Kept<Footprint>);
 
 impl Memory {
-    /// The memory by category, at most [`MEMORY_CATEGORIES_TIME`] old unless it is being read; none
-    /// where /proc does not tell.
+    /// Returns the memory by category. The reading is at most [`MEMORY_CATEGORIES_TIME`] old,
+    /// unless another thread is reading now. Returns none if /proc does not provide it.
     pub fn read(&self, now: Nanos) -> Option<Footprint> {
         self.0.get(now, MEMORY_CATEGORIES_TIME, || match footprint::read_own() {
             Ok(footprint) => Some(footprint),
@@ -34,7 +34,7 @@ impl Memory {
     }
 }
 
-/// Appends the family.
+/// Appends the family to a scrape.
 pub fn write(footprint: &Footprint, head: &mut Head<'_>) {
     head.gauges(
         NAME,
@@ -53,7 +53,7 @@ mod tests {
     use super::super::Format;
     use super::*;
 
-    /// The sum of all samples, and how many there are.
+    /// Returns the sum of all samples with these states, and their number.
     fn sum(text: &[u8], states: &[&str]) -> (u64, usize) {
         let text = std::str::from_utf8(text).unwrap();
         let of = |line: &&str| states.iter().any(|state| line.contains(&format!("state=\"{state}\"")));

@@ -1,14 +1,14 @@
-//! What the agent knows of the mesh as a whole, and what it leaves out of its scrapes.
+//! Metrics about the mesh as a whole, and about what the scrapes leave out.
 //!
-//! Written behind the registry's families, as [`super::memory`] is.
+//! They are written after the registry's families, for the reason given in [`super::memory`].
 
 use super::head::Head;
 use crate::peers::Directory;
 
-/// Series that are written.
+/// Number of series that are written.
 pub const SERIES: usize = 7;
 
-/// Appends them.
+/// Appends the families to a scrape.
 pub fn write(node: &str, directory: &Directory, suppressed: usize, head: &mut Head<'_>) {
     let mesh = directory.mesh();
     head.gauge(
@@ -28,7 +28,7 @@ pub fn write(node: &str, directory: &Directory, suppressed: usize, head: &mut He
     );
     head.gauge(
         "kube_canary_watchers_missing",
-        "Watchers that this node should have and that nobody has room to be: of any zone, and of those of other zones.",
+        "Watchers that this node should have, for which no agent has room: of any zone, and of those of other zones.",
         &[
             (&[("zone", "any")], mesh.watchers_missing.into()),
             (&[("zone", "other")], mesh.watchers_missing_elsewhere.into()),

@@ -1,9 +1,11 @@
-//! The families of links, zone pairs and lags in protobuf: a message per family, whose length is written before its metrics.
+//! Renders the families of links, zone pairs and lags in protobuf: one message for each family. The
+//! length of a message is written before its metrics.
 //!
-//! Counters move while a scrape is sent, peers come and go. So before the first metric of a scope is written, what decides on
-//! lengths is noted for each subject: the bytes of its labels, and the native buckets in which there is anything. Numbers
-//! have a fixed width. A metric that cannot be written as noted, because its peer has left or has another zone by then, is
-//! replaced by padding of the same length; what comes into further buckets is in the next scrape.
+//! Counters change and peers join and leave while a scrape is sent. So everything that decides on
+//! lengths is noted before the first metric of a scope is written. For each subject this is the
+//! bytes of its labels, and which native buckets are not empty. Numbers have a fixed width. A
+//! metric cannot be written as noted if its peer has left or has changed its zone since. Padding of
+//! the same length replaces it. Values that fall into other buckets appear in the next scrape.
 
 use super::families::{FAMILIES, Family, Scope};
 use super::protobuf::{self, HistogramShape, HistogramValues, Kind};
@@ -11,10 +13,10 @@ use super::subjects::Subjects;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, RTT_BUCKETS_MAX};
 use crate::statistics::{BINS_MAX, HistogramReading, Scale};
 
-/// A bit for each native bucket.
+/// One bit for each native bucket.
 type Bins = [u64; BINS_MAX.div_ceil(64)];
 
-/// Bytes of a count of a link, whose numbers have 32 bits, and of one of all links together.
+/// Bytes of a count of a link, whose numbers have 32 bits, and of a count over all links.
 const LINK_COUNT_BYTES: usize = 6;
 const COUNT_BYTES: usize = 9;
 
@@ -27,13 +29,13 @@ const METRIC_BYTES_MAX: usize = HistogramShape {
     count_bytes: COUNT_BYTES,
 }
 .bytes();
-// A span has fewer bytes than the bucket of nine bytes that is left out between two.
+// A span has fewer bytes than the nine-byte bucket that is left out between two spans.
 const _: () = assert!(METRIC_BYTES_MAX <= FRAME_BYTES, "every metric fits a frame");
 
-/// Room for the longest name and help text, and what stands around them.
+/// Room for the longest name and help text, and for the bytes around them.
 const HEADER_BYTES_MAX: usize = 512;
 
-/// Where a scrape stands.
+/// The position of a scrape in the families.
 #[derive(Debug, Default)]
 pub struct Messages {
     family: usize,
@@ -43,7 +45,7 @@ pub struct Messages {
     scratch: Scratch,
 }
 
-/// Memory for one subject, used again for the next.
+/// Memory for one subject, reused for the next.
 #[derive(Debug, Default)]
 struct Scratch {
     labels: Vec<u8>,
@@ -54,11 +56,12 @@ struct Scratch {
 #[derive(Debug)]
 struct Noted {
     scope: Scope,
-    /// The family for whose first metric this was noted. The agent's lags differ by family.
+    /// The family before whose first metric this was noted. The agent's lags differ by family.
     family: usize,
-    /// Bytes of each subject's labels, and one more; 0 for one that was not there.
+    /// For each subject, one more than the bytes of its labels. It is 0 if the
+    /// subject did not exist.
     labels: Vec<u16>,
-    /// Native buckets of each subject that are written: as many words as the scale needs.
+    /// The native buckets of each subject that are written: as many words as the scale needs.
     bins: Vec<u64>,
     words: usize,
 }
@@ -89,7 +92,7 @@ impl Noted {
         noted
     }
 
-    /// Whether this is true of a family, too.
+    /// Whether these notes are valid for a family, too.
     fn is_of(&self, number: usize, family: &Family) -> bool {
         self.scope == family.scope && (self.scope != Scope::Agent || self.family == number)
     }
@@ -100,7 +103,7 @@ impl Noted {
         }
     }
 
-    /// The bytes of a subject's labels; none where it was not there.
+    /// Returns the bytes of a subject's labels. Returns none if the subject did not exist.
     fn label_bytes(&self, subject: usize) -> Option<usize> {
         usize::from(*self.labels.get(subject)?).checked_sub(1)
     }
@@ -113,7 +116,7 @@ impl Noted {
         bins
     }
 
-    /// The bytes of a subject's metric; none where it was not there.
+    /// Returns the bytes of a subject's metric. Returns none if the subject did not exist.
     fn metric_bytes(&self, subjects: &Subjects<'_>, family: &Family, subject: usize) -> Option<usize> {
         let labels = self.label_bytes(subject)?;
         Some(match family.kind() {
@@ -126,7 +129,7 @@ impl Noted {
         let mut before = 0;
         let (mut count, mut spans) = (0, 0);
         for word in bins {
-            // A run begins where a bit is set, and the one below is not.
+            // A run begins at a bit that is set while the bit below it is not.
             spans += (word & !(word << 1 | before)).count_ones() as usize;
             count += word.count_ones() as usize;
             before = word >> 63;
@@ -138,7 +141,7 @@ impl Noted {
 }
 
 impl Messages {
-    /// As [`crate::http::Render::render`].
+    /// Renders the next piece, as [`crate::http::Render::render`] does.
     pub fn render(&mut self, subjects: &Subjects<'_>, out: &mut Vec<u8>) -> bool {
         while let Some(family) = FAMILIES.get(self.family) {
             if !subjects.has(family) {
@@ -177,7 +180,8 @@ impl Messages {
     }
 }
 
-/// Appends the metric of a subject. Returns whether it is there and has the bytes that were noted; else nothing is appended.
+/// Appends the metric of a subject. Returns whether the subject exists and its metric has the noted
+/// number of bytes. If not, it appends nothing.
 fn write_metric(
     subjects: &Subjects<'_>,
     noted: &Noted,
@@ -216,8 +220,9 @@ fn write_metric(
     true
 }
 
-/// Removes counts of the cells that are `hidden`. Returns the sum of the others, in seconds: exactly, if there is nothing to
-/// remove. Else the hidden values are taken as the lower bounds of their cells, and the rest is not more than the others can be.
+/// Removes the counts of the `hidden` cells. Returns the sum of the other values, in seconds. The
+/// sum is exact if there is nothing to remove. Otherwise each hidden value counts as the lower
+/// bound of its cell. The result then never exceeds the largest sum that the other values can have.
 fn leave_out(times: &mut HistogramReading, scale: &Scale, hidden: impl Fn(usize) -> bool) -> f64 {
     let (mut sum, mut most, mut is_whole) = (times.sum.as_secs_f64(), 0.0, true);
     for (cell, count) in times.cells.iter_mut().enumerate().filter(|(_, count)| **count > 0) {

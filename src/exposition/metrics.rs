@@ -1,8 +1,9 @@
-//! `/metrics`, rendered a frame at a time.
+//! `/metrics`, rendered one frame at a time.
 //!
-//! First the agent's own families, which were encoded at once ([`super::AgentMetrics`]), then those of links, zone pairs and
-//! lags: in text sample by sample ([`super::lines`]), in protobuf metric by metric ([`super::messages`]). The cursor of both
-//! is a family and a subject in it.
+//! The agent's own families come first. They are encoded at once ([`super::AgentMetrics`]). The
+//! families of links, zone pairs and lags follow: in text sample by sample ([`super::lines`]), in
+//! protobuf metric by metric ([`super::messages`]). The cursor of both is a family and a subject in
+//! it.
 
 use std::sync::{Arc, PoisonError};
 
@@ -16,8 +17,9 @@ use crate::http::Render;
 use crate::limits::FRAME_BYTES;
 use crate::units::Nanos;
 
-/// The body of one scrape. Its own are the place where it stands and the labels of one subject, in protobuf also what decides
-/// on lengths; the frame is its worker's, the agent's own families are shared by all scrapes that send them.
+/// The body of one scrape. It owns its position and the labels of one subject. In protobuf it also
+/// owns what decides on lengths. The frame belongs to the worker. The agent's own families are
+/// shared by all scrapes that send them.
 pub struct MetricsBody {
     agent: Option<(Arc<Vec<u8>>, usize)>,
     series: SeriesSettings,
@@ -32,14 +34,15 @@ enum Families {
 }
 
 impl MetricsBody {
-    /// A scrape that begins now.
+    /// Creates the body of a scrape that begins now.
     pub fn new(view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
         Self::at(now(), view, agent, format)
     }
 
-    /// A scrape that begins at that time, on the clock of the statistics.
+    /// Creates the body of a scrape that begins at `now`, on the clock of the statistics.
     pub fn at(now: Nanos, view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
-        // Before it is decided what is shown: from now on nobody moves to another slot.
+        // This comes before the decision about which links are shown: a walk keeps peers in their
+        // slots.
         let view = Walk::new(view);
         let (head, shown) = agent.encode(now, &view.0, format);
         let families = match format {
@@ -68,7 +71,7 @@ impl Render for MetricsBody {
             return true;
         }
         let view = &*self.view.0;
-        // The lock is held for the rendering of one frame, never while a scraper reads it.
+        // The lock is held while one frame is rendered, never while a scraper reads it.
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         let subjects = Subjects { view, directory: &directory, series: self.series, shown: self.shown };
         match &mut self.families {

@@ -1,8 +1,9 @@
-//! What the outside sees: `/metrics`, health, and the JSON that other canaries and people read.
+//! The agent's external interface: `/metrics`, health, and the JSON that other agents and people
+//! read.
 //!
-//! Per-peer series are rendered by hand, a sample at a time into one frame, because a registry of them would cost
-//! 2.3 KB per peer and its encoder 5 MB of peak at 1,000 peers (docs/adr/0004). The process-wide metrics are few and
-//! live in the prometheus crate's registry.
+//! Per-peer series are rendered by hand, one sample at a time into one frame. A registry of them
+//! would cost 2.3 KB per peer, and its encoder a peak of 5 MB at 1,000 peers (docs/adr/0004). The
+//! process-wide metrics are few and are kept in the prometheus crate's registry.
 
 mod about;
 mod accept;
@@ -51,36 +52,37 @@ use crate::peers::Directory;
 use crate::statistics::Statistics;
 use crate::units::Nanos;
 
-/// What the probe loop and the HTTP workers share.
+/// The state that the probe loop and the HTTP workers share.
 #[derive(Debug)]
 pub struct View {
-    /// Our node's name.
+    /// The name of the node that the agent runs on.
     pub node: String,
-    /// Who is in the mesh. Write-locked for a change of the list only; readers hold it for a frame.
+    /// The members and peers of the mesh. The write lock is taken only to change the list. Readers
+    /// hold the lock for one frame.
     pub directory: RwLock<Directory>,
-    /// What the prober saw.
+    /// The results of the prober.
     pub statistics: Statistics,
-    /// Whether the agent is well.
+    /// The health of the agent.
     pub health: Health,
-    /// What the agent is.
+    /// Facts about the agent's build and machine.
     pub about: About,
-    /// Bodies under way that walk over the slots, a frame at a time.
+    /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,
 }
 
-/// Counts walks. While there are any, no peer may move to another slot, or a scrape would miss it.
+/// Counts walks. During a walk no peer may move to another slot: a scrape would miss it.
 #[derive(Debug, Default)]
 pub struct Walks(AtomicUsize);
 
 impl Walks {
-    /// Whether nobody is on the way. Holds as long as the caller has the directory's write lock: who sets out meanwhile
-    /// sees nothing before that is given up.
+    /// Whether there are no walks. The answer stays valid as long as the caller has the directory's
+    /// write lock. A walk that starts in that time reads nothing before the lock is released.
     pub fn are_over(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
 }
 
-/// A view for a walk over the slots; counted among [`View::walks`] until it is dropped.
+/// A view for a walk over the slots. It is counted in [`View::walks`] until it is dropped.
 struct Walk(Arc<View>);
 
 impl Walk {
@@ -96,39 +98,39 @@ impl Drop for Walk {
     }
 }
 
-/// The probe loop's signs of life.
+/// The state that the health checks are answered from.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// When the probe loop last turned.
+    /// The time of the probe loop's last turn.
     heartbeat: AtomicU64,
-    /// When a source last said that the list is right; 0: never.
+    /// The time at which a source last confirmed the list. 0 means never.
     list_confirmed: AtomicU64,
     stopping: AtomicBool,
 }
 
 impl Health {
-    /// The probe loop turns.
+    /// Records that the probe loop has turned.
     pub fn beat(&self, now: Nanos) {
         self.heartbeat.store(now.0, Ordering::Relaxed);
     }
 
-    /// A source has given a list, or confirmed it.
+    /// Records that a source has given a list, or has confirmed it.
     pub fn list_confirmed(&self, now: Nanos) {
         self.list_confirmed.store(now.0.max(1), Ordering::Relaxed);
     }
 
-    /// The agent is about to stop.
+    /// Records that the agent is about to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// How old the list is; none before the first.
+    /// Returns the age of the list. Returns none before the first list.
     pub fn list_age(&self, now: Nanos) -> Option<Nanos> {
         let at = self.list_confirmed.load(Ordering::Relaxed);
         (at > 0).then(|| now.since(Nanos(at)))
     }
 
-    /// Whether the probe loop is alive.
+    /// Checks that the probe loop is alive.
     ///
     /// # Errors
     /// One line that says what is wrong.
@@ -140,7 +142,8 @@ impl Health {
         Ok(())
     }
 
-    /// Whether there is a first peer list (the sockets are open before HTTP starts), and no stop under way.
+    /// Checks that there is a first peer list and that the agent is not stopping. The sockets are
+    /// open before HTTP starts.
     ///
     /// # Errors
     /// One line that says what is missing.

@@ -1,8 +1,8 @@
-//! The standard `process_*` metrics, and what /proc says of the machine and of the probe thread.
+//! The standard `process_*` metrics, and what /proc reports about the machine and the probe thread.
 //!
-//! Not the prometheus crate's own collector: it counts processor time in whole seconds, which is minutes of ours, and
-//! takes resident memory from a figure that lags behind by thread and processor (proc(5), `VmRSS`); `smaps_rollup`
-//! is exact.
+//! The prometheus crate's own collector was rejected for two reasons. It counts CPU time in whole
+//! seconds, and our process needs minutes for one of those. It takes resident memory from a figure
+//! that lags behind for each thread and CPU (proc(5), `VmRSS`); `smaps_rollup` is exact.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,8 +18,8 @@ use crate::limits::MEMORY_RESIDENT_TIME;
 use crate::proc;
 use crate::units::Nanos;
 
-/// Collects `process_*` for this process, as of the last [`ProcessCollector::update`]. Clones share the
-/// values.
+/// Collects `process_*` for this process, as of the last [`ProcessCollector::update`].
+/// Clones share the values.
 #[derive(Clone, Debug)]
 pub struct ProcessCollector {
     cpu_seconds: Counter,
@@ -31,20 +31,20 @@ pub struct ProcessCollector {
 }
 
 impl ProcessCollector {
-    /// A collector; what does not change is read here.
+    /// Creates a collector, and reads the values that do not change.
     ///
     /// # Errors
     /// None in practice: the names are valid.
     pub fn new() -> Result<Self, prometheus::Error> {
         let this = Self {
-            cpu_seconds: Counter::new("process_cpu_seconds_total", "User and system processor time.")?,
+            cpu_seconds: Counter::new("process_cpu_seconds_total", "User and system CPU time.")?,
             open_fds: IntGauge::new("process_open_fds", "Open file descriptors.")?,
             max_fds: IntGauge::new("process_max_fds", "Most file descriptors that may be open.")?,
             virtual_bytes: IntGauge::new("process_virtual_memory_bytes", "Virtual memory size.")?,
             start_time: prometheus::Gauge::new("process_start_time_seconds", "Start, in seconds since the epoch.")?,
             threads: IntGauge::new("process_threads", "Threads.")?,
         };
-        // Set once: read anew, it would differ by some microseconds from scrape to scrape, and a
+        // This is set once. Computed at every scrape, it would vary by some microseconds, and a
         // step of the real-time clock would look like a restart.
         let (realtime, boottime) = (clock::realtime(), clock::boottime());
         let start = start_since_boot().unwrap_or(boottime);
@@ -52,8 +52,8 @@ impl ProcessCollector {
         Ok(this)
     }
 
-    /// Takes over what was read. A counter never goes down; two calls at once must not both add what
-    /// is missing.
+    /// Updates the metrics from a reading. A counter never decreases. Two calls must not run at
+    /// once: both would add the same difference.
     pub fn update(&self, reading: &ProcessReading) {
         self.cpu_seconds.inc_by((reading.cpu.as_secs_f64() - self.cpu_seconds.get()).max(0.0));
         self.max_fds.set(i64::try_from(descriptors::limit()).unwrap_or(i64::MAX));
@@ -78,7 +78,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// What the kernel says of this process. Read outside of the registry's lock.
+/// What the kernel reports about this process. It is read without holding the registry's lock.
 #[derive(Debug)]
 pub struct ProcessReading {
     cpu: Nanos,
@@ -88,36 +88,38 @@ pub struct ProcessReading {
 }
 
 impl ProcessReading {
-    /// As of now.
+    /// Reads the values of this moment.
     pub fn now() -> Self {
         let mut virtual_bytes = None;
         let threads = proc::find("/proc/self/status", |line| {
             virtual_bytes = virtual_bytes.or(proc::number::<i64>(line, "VmSize:").map(|kilobytes| kilobytes * 1_024));
-            // Behind it.
+            // This line comes after `VmSize:`.
             proc::number(line, "Threads:")
         });
         Self { cpu: clock::process_cpu(), open_descriptors: open_descriptors(), virtual_bytes, threads }
     }
 }
 
-/// Resident memory, for everybody who asks: one reading of `smaps_rollup` stands for [`MEMORY_RESIDENT_TIME`].
+/// Resident memory, shared by all callers: one reading of `smaps_rollup` is valid for
+/// [`MEMORY_RESIDENT_TIME`].
 #[derive(Debug, Default)]
 pub struct Resident(Kept<u64>);
 
 impl Resident {
-    /// In bytes; none where /proc does not tell.
+    /// Returns the resident memory in bytes. Returns none if /proc does not provide it.
     pub fn bytes(&self, now: Nanos) -> Option<u64> {
         let read = || Some(field("/proc/self/smaps_rollup", "Rss:")?.unsigned_abs() * 1_024);
         self.0.get(now, MEMORY_RESIDENT_TIME, read)
     }
 }
 
-/// The number behind `name` in a file of `name value` lines, as /proc has many.
+/// Returns the number after `name` in a file of `name value` lines, as many files in /proc have.
 pub fn field(path: &str, name: &str) -> Option<i64> {
     proc::find(path, |line| proc::number(line, name))
 }
 
-/// Since Linux 6.2 the directory's size says it; before, its entries do, less the one that reads them.
+/// Counts the open file descriptors. Since Linux 6.2 this is the directory's size. Before that it
+/// is the number of its entries, less the descriptor that reads them.
 fn open_descriptors() -> Option<i64> {
     const DIRECTORY: &str = "/proc/self/fd";
     let size = fs::metadata(DIRECTORY).ok()?.size();
@@ -125,27 +127,31 @@ fn open_descriptors() -> Option<i64> {
     i64::try_from(count).ok()
 }
 
-/// When a process started, since the epoch: now less its age. Its start and `boottime` are both on
-/// `CLOCK_BOOTTIME`, which goes on while the machine is suspended; `CLOCK_MONOTONIC` does not, so
-/// that on it a process that started after a suspend would have no age yet.
+/// Returns when a process started, since the epoch: the current time less the process's age. Its
+/// start and `boottime` are both on `CLOCK_BOOTTIME`, which continues while the machine is
+/// suspended. `CLOCK_MONOTONIC` does not: on it, a process that started after a suspend would
+/// have no age yet.
 fn start_time(realtime: Nanos, boottime: Nanos, start: Nanos) -> Nanos {
     realtime.since(boottime.since(start))
 }
 
-/// When this process started, on `CLOCK_BOOTTIME`. None if /proc does not tell.
+/// Returns when this process started, on `CLOCK_BOOTTIME`. Returns none if /proc
+/// does not provide it.
 fn start_since_boot() -> Option<Nanos> {
     start_of(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The start in the text of /proc/PID/stat: field 22, in ticks of 1/100 s (USER_HZ) since boot
-/// (proc(5)).
+/// Parses the start from the text of /proc/PID/stat: field 22, in ticks of 1/100 s (USER_HZ) since
+/// boot (proc(5)).
 fn start_of(stat: &str) -> Option<Nanos> {
-    // The command in field 2 may hold anything, ends of line too; the fields behind its last bracket are plain.
+    // The command in field 2 may contain any character, newlines too. The fields after its last
+    // bracket are plain.
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
     Some(Nanos(ticks * 10_000_000))
 }
 
-/// Processors that are online, from `/sys` (`0-3,8`): the machine's, whatever this process may use of them.
+/// Number of CPUs that are online, from `/sys` (`0-3,8`). This counts the machine's CPUs, even
+/// those that this process may not use.
 pub fn cpus() -> usize {
     fs::read_to_string("/sys/devices/system/cpu/online")
         .ok()
@@ -191,7 +197,7 @@ mod tests {
             let (realtime, boottime) = (epoch.plus(boot_to_start).plus(age), boot_to_start.plus(age));
             assert_eq!(start_time(realtime, boottime, boot_to_start), epoch.plus(boot_to_start));
         }
-        // Never in the future.
+        // The start is never in the future.
         assert_eq!(start_time(hours(9), hours(5), hours(5).plus(Nanos(1))), hours(9));
     }
 
@@ -214,7 +220,8 @@ mod tests {
     #[test]
     fn open_descriptors_are_counted() {
         let count = || open_descriptors().unwrap();
-        // Other tests open and close files meanwhile: a few hundred of our own stand out.
+        // Other tests open and close files at the same time. A few hundred of our own still stand
+        // out.
         let before = count();
         let held: Vec<fs::File> = (0..300).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
         assert!((250..350).contains(&(count() - before)), "{before} {}", count());

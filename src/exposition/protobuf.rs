@@ -1,9 +1,12 @@
-//! Writing messages of the Prometheus protobuf exposition format (`io.prometheus.client`), field by field.
+//! Writes messages of the Prometheus protobuf exposition format (`io.prometheus.client`), field by
+//! field.
 //!
-//! A message is preceded by its length, which is known before the counters in it are read: numbers that change have a fixed
-//! width. A varint of protobuf may be padded for that with bytes that add nothing.
+//! The length of a message precedes it. It must be known before the counters in the message are
+//! read, so numbers that change have a fixed width. A protobuf varint may be padded to that width
+//! with bytes that add nothing to the value.
 
-/// Number and wire type of the fields that are used. All field numbers are below 16, so that a tag is one byte.
+/// Numbers and wire types of the fields in use. All field numbers are below 16, so a
+/// tag is one byte.
 mod field {
     pub const VARINT: u8 = 0;
     pub const FIXED64: u8 = 1;
@@ -13,7 +16,7 @@ mod field {
     pub const FAMILY_HELP: u8 = 2;
     pub const FAMILY_TYPE: u8 = 3;
     pub const FAMILY_METRIC: u8 = 4;
-    /// None of the message type: a decoder skips it.
+    /// A field number that the message type does not have, so a decoder skips the field.
     pub const FAMILY_PADDING: u8 = 15;
     pub const METRIC_LABEL: u8 = 1;
     pub const METRIC_GAUGE: u8 = 2;
@@ -39,28 +42,28 @@ mod field {
     pub const SPAN_LENGTH: u8 = 2;
 }
 
-/// The type of a family.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A counter.
+    /// A counter, `COUNTER` in the schema.
     Counter = 0,
-    /// A gauge.
+    /// A gauge, `GAUGE` in the schema.
     Gauge = 1,
-    /// A histogram.
+    /// A histogram, `HISTOGRAM` in the schema.
     Histogram = 4,
 }
 
-/// Bytes of a length that is written before what it measures: up to 16,383.
+/// Bytes of a length that precedes its content. The content may have up to 16,383 bytes.
 const LENGTH_BYTES: usize = 2;
-/// Bytes of a moment, from its tag on.
+/// Bytes of a timestamp, with its tag.
 const CREATED_BYTES: usize = 2 + 1 + SECONDS_BYTES;
-/// Seconds since the epoch as a varint, until 2106.
+/// Bytes of the seconds since the epoch as a varint. They suffice until 2106.
 const SECONDS_BYTES: usize = 5;
-/// A number of 64 bits behind its tag.
+/// Bytes of a number of 64 bits, with its tag.
 const DOUBLE_BYTES: usize = 1 + 8;
-/// Offset and length of a span behind their tags.
+/// Bytes of the offset and the length of a span, with their tags.
 const SPAN_BYTES: usize = 2 + 2 * (1 + LENGTH_BYTES);
-/// A tag and a length.
+/// Bytes of a tag and a length.
 const HEAD_BYTES: usize = 1 + LENGTH_BYTES;
 
 fn tag(out: &mut Vec<u8>, field: u8, wire_type: u8) {
@@ -75,7 +78,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(low_bits(value));
 }
 
-/// A varint of exactly `bytes` bytes; higher bits of the value are lost.
+/// Writes a varint of exactly `bytes` bytes. Higher bits of the value are lost.
 fn fixed_varint(out: &mut Vec<u8>, value: u64, bytes: usize) {
     for index in 0..bytes {
         let more = if index + 1 < bytes { 0x80 } else { 0 };
@@ -87,7 +90,7 @@ const fn low_bits(value: u64) -> u8 {
     (value & 0x7f) as u8
 }
 
-/// A signed number so that small ones are small: 0, -1, 1, -2, …
+/// Encodes a signed number so that small absolute values stay small: 0, -1, 1, -2, …
 const fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
@@ -103,7 +106,7 @@ fn text(out: &mut Vec<u8>, field: u8, value: &str) {
     out.extend_from_slice(value.as_bytes());
 }
 
-/// Bytes of a text, from its tag on.
+/// Bytes of a text field, with its tag.
 const fn text_bytes(value: &str) -> usize {
     let length_bits = usize::BITS - (value.len() | 1).leading_zeros();
     1 + length_bits.div_ceil(7) as usize + value.len()
@@ -121,7 +124,8 @@ fn created(out: &mut Vec<u8>, field: u8, seconds: u32) {
     fixed_varint(out, seconds.into(), SECONDS_BYTES);
 }
 
-/// Appends a family's length and all that precedes its metrics, which have `metric_bytes`.
+/// Appends a family's length and the fields before its metrics. The metrics take
+/// `metric_bytes` bytes.
 pub fn family(out: &mut Vec<u8>, name: &str, help: &str, kind: Kind, metric_bytes: usize) {
     varint(out, (text_bytes(name) + text_bytes(help) + 2 + metric_bytes) as u64);
     text(out, field::FAMILY_NAME, name);
@@ -130,7 +134,7 @@ pub fn family(out: &mut Vec<u8>, name: &str, help: &str, kind: Kind, metric_byte
     out.push(kind as u8);
 }
 
-/// Appends a label to a metric's labels.
+/// Appends one label to the labels of a metric.
 pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     tag(out, field::METRIC_LABEL, field::LENGTH_DELIMITED);
     varint(out, (text_bytes(name) + text_bytes(value)) as u64);
@@ -138,12 +142,13 @@ pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     text(out, field::LABEL_VALUE, value);
 }
 
-/// Bytes of a counter or a gauge with labels of so many bytes.
+/// Bytes of a counter or a gauge whose labels take `labels` bytes.
 pub const fn number_bytes(labels: usize, has_created: bool) -> usize {
     HEAD_BYTES + labels + HEAD_BYTES + DOUBLE_BYTES + if has_created { CREATED_BYTES } else { 0 }
 }
 
-/// Appends a counter, with the time since when it counts where that is known, or a gauge, as a metric of a family.
+/// Appends a counter or a gauge as a metric of a family. `since` is the time from which a counter
+/// counts, if that is known.
 pub fn number(out: &mut Vec<u8>, kind: Kind, labels: &[u8], value: f64, since: Option<u32>) {
     head(out, field::FAMILY_METRIC, number_bytes(labels.len(), since.is_some()) - HEAD_BYTES);
     out.extend_from_slice(labels);
@@ -155,25 +160,26 @@ pub fn number(out: &mut Vec<u8>, kind: Kind, labels: &[u8], value: f64, since: O
     }
 }
 
-/// Appends so many bytes that a decoder of a family skips; at least [`HEAD_BYTES`], as every metric has.
+/// Appends `bytes` bytes that a decoder of a family skips. The minimum is [`HEAD_BYTES`],
+/// which every metric exceeds.
 pub fn padding(out: &mut Vec<u8>, bytes: usize) {
     let content = bytes.saturating_sub(HEAD_BYTES);
     head(out, field::FAMILY_PADDING, content);
     out.resize(out.len() + content, 0);
 }
 
-/// What of a histogram decides how long its metric is.
+/// The properties of a histogram that decide on the length of its metric.
 #[derive(Clone, Copy, Debug)]
 pub struct HistogramShape {
-    /// Bytes of its labels.
+    /// Bytes of the histogram's labels.
     pub labels: usize,
-    /// Classic buckets below +Inf.
+    /// Number of classic buckets below +Inf.
     pub bounds: usize,
-    /// Native buckets that are written.
+    /// Number of native buckets that are written.
     pub bins: usize,
-    /// Runs of those that are next to each other.
+    /// Number of runs of adjacent native buckets.
     pub spans: usize,
-    /// Bytes of each count. Six have room for the sum of 256 numbers of 32 bits, nine for 63 bits.
+    /// Bytes of each count. Six hold the sum of 256 numbers of 32 bits; nine hold 63 bits.
     pub count_bytes: usize,
 }
 
@@ -189,32 +195,33 @@ impl HistogramShape {
         count + DOUBLE_BYTES + classic + CREATED_BYTES + native
     }
 
-    /// Bytes of the metric.
+    /// Bytes of the whole metric.
     pub const fn bytes(&self) -> usize {
         2 * HEAD_BYTES + self.labels + self.content_bytes()
     }
 }
 
-/// A histogram's numbers.
+/// The numbers of a histogram.
 #[derive(Clone, Debug)]
 pub struct HistogramValues<B, N> {
-    /// Of all values, in seconds.
+    /// The sum of all values, in seconds.
     pub sum: f64,
-    /// Since when it counts, in seconds since the epoch.
+    /// The time from which the histogram counts, in seconds since the epoch.
     pub created: u32,
     /// Upper bounds in seconds and cumulative counts of the classic buckets.
     pub buckets: B,
-    /// The resolution of the native buckets.
+    /// The schema (resolution) of the native buckets.
     pub schema: u8,
-    /// What counts as zero, in seconds.
+    /// Values up to this one count as zero, in seconds.
     pub zero_threshold: f64,
-    /// Values that do.
+    /// Number of values that count as zero.
     pub zero_count: u64,
-    /// Indexes and counts of the native buckets, ascending.
+    /// Indexes and counts of the native buckets, in ascending order.
     pub bins: N,
 }
 
-/// Appends a histogram as a metric of a family: exactly the bytes of its shape, if that counts its buckets and spans.
+/// Appends a histogram as a metric of a family. It takes exactly the bytes of its shape, if `shape`
+/// has the right numbers of buckets and spans.
 pub fn histogram<B, N>(out: &mut Vec<u8>, labels: &[u8], shape: &HistogramShape, values: &HistogramValues<B, N>)
 where
     B: Iterator<Item = (f64, u64)> + Clone,
@@ -242,7 +249,7 @@ where
     varint(out, zigzag(values.schema.into()));
     double(out, field::ZERO_THRESHOLD, values.zero_threshold);
     count(out, field::ZERO_COUNT, values.zero_count);
-    // The index behind the last span: the first one's offset is counted from bucket 0.
+    // The index after the last span. The offset of the first span is counted from bucket 0.
     let mut behind = 0;
     let mut bins = values.bins.clone().map(|(index, _)| index).peekable();
     while let Some(first) = bins.next() {

@@ -1,4 +1,4 @@
-//! Which path gives what.
+//! Maps the paths of the HTTP server to their answers.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -15,13 +15,13 @@ const HOUR: &str = "/api/v1/hour/";
 const NOT_FOUND: &[u8] = b"not found; there are /, /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers, \
     /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh, /api/v1/verdicts\n";
 
-/// The agent's HTTP face.
+/// The state from which HTTP requests are answered.
 pub struct App {
-    /// What the probe loop shares with us.
+    /// The state that the probe loop shares with the HTTP workers.
     pub view: Arc<View>,
-    /// The registry.
+    /// The process-wide metrics.
     pub agent: AgentMetrics,
-    /// The running allocator.
+    /// The allocator that runs.
     pub allocator: AllocatorInfo,
     /// The node's own addresses, for `/api/v1/identity`.
     pub node_addresses: Vec<IpAddr>,

@@ -1,4 +1,5 @@
-//! The two objects of a row: the agent itself, and one peer. Fields may be added; those here stay.
+//! The two objects of a row: the agent itself, and one peer. Fields may be added. The fields here
+//! stay.
 
 use std::net::IpAddr;
 
@@ -12,10 +13,11 @@ use crate::peers::{Directory, Peer, SlotId};
 use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
 use crate::units::Nanos;
 
-/// Room for the longest object: two names, each byte escaped to six, and all the rest.
+/// Room for the longest object: two names with each byte escaped to six, and 1,024
+/// bytes for the rest.
 pub const OBJECT_BYTES_MAX: usize = 2 * 6 * NAME_BYTES_MAX + 1_024;
 
-/// The agent.
+/// The object that describes the agent.
 #[derive(Debug, Serialize)]
 pub struct Source<'a> {
     node: &'a str,
@@ -24,19 +26,19 @@ pub struct Source<'a> {
     allocator: &'static str,
     narenas: Option<u32>,
     linkage: &'static str,
-    /// 0 where /proc does not tell.
+    /// Resident memory in bytes. It is 0 if /proc does not provide it.
     rss_bytes: u64,
     cpus: usize,
     interval_seconds: Short,
-    /// Whether every peer has an hour.
+    /// Whether the hour of every peer is kept.
     hour_kept: bool,
-    /// Nodes of the mesh, this one included; 0 before the first list.
+    /// Number of nodes in the mesh, this one included. It is 0 before the first list.
     members: u32,
-    /// Nodes that probe this one, by the selection that all make.
+    /// Number of nodes that probe this one, by the selection that all agents make.
     watchers: u32,
-    /// Those that it should have besides.
+    /// Number of watchers that this node should have in addition.
     watchers_missing: u32,
-    /// None before the first.
+    /// None before the first peer list.
     peer_list_age_seconds: Option<Short>,
     echo_requests_received: u64,
     echo_replies_sent: u64,
@@ -55,7 +57,8 @@ struct RecentSource {
     run_delay_seconds: Short,
 }
 
-/// What a row says of the agent and the kernel tells: read before the directory's lock is taken.
+/// What the row takes from the agent's counters and the kernel. It is read before the
+/// directory's lock is taken.
 #[derive(Debug)]
 pub struct Measured {
     own: OwnCounters,
@@ -65,7 +68,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// As of now.
+    /// Reads the values of this moment.
     pub fn now(view: &View) -> Self {
         let own = view.statistics.own();
         let recent = view.statistics.recent_own(&own, now());
@@ -75,7 +78,7 @@ impl Measured {
 }
 
 impl<'a> Source<'a> {
-    /// The agent with these measurements.
+    /// Creates the agent's object from these measurements.
     pub fn new(view: &'a View, directory: &'a Directory, measured: &Measured) -> Self {
         let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
         let RecentOwn { seconds, counters: recent } = &measured.recent;
@@ -112,8 +115,10 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What stands for the 99th percentile of so many probes. Of fewer than 200 that would be the latest but one, or the latest, and
-/// one moment in which the machine was busy a late agent: it is the latest but two.
+/// Returns the quantile that represents the 99th percentile of `probes` probes. With fewer than 200
+/// probes, the real percentile would be the largest or the second-largest value. A single moment of
+/// a busy machine would then make the agent look late. With fewer than 200 probes it is therefore
+/// the third-largest value.
 fn lag_quantile(probes: u64) -> f64 {
     (1.0 - 2.0 / probes.max(1) as f64).clamp(0.5, 0.99)
 }
@@ -122,7 +127,7 @@ fn is_every_hour_kept(directory: &Directory) -> bool {
     (HOUR_PEERS_MAX..directory.slot_count()).all(|slot| directory.peer(SlotId::at(slot)).is_none())
 }
 
-/// A peer.
+/// The object that describes one peer.
 #[derive(Debug, Serialize)]
 pub struct PeerRow<'a> {
     node: &'a str,
@@ -138,11 +143,11 @@ pub struct PeerRow<'a> {
     rtt_p50_seconds: Option<Short>,
     rtt_p99_seconds: Option<Short>,
     since_unix_seconds: Option<u64>,
-    /// The median of the quickest minute of the last hour. None where fewer than five minutes had an
-    /// answer, and where the hour is not kept.
+    /// The median of the quickest minute of the last hour. None if fewer than five minutes had an
+    /// answer, or if the hour is not kept.
     usual_rtt_p50_seconds: Option<Short>,
     recent: RecentRow,
-    /// None where no whole minute is measured, and where the hour is not kept.
+    /// None if no whole minute is measured yet, or if the hour is not kept.
     ten_minutes: Option<TenMinutesRow>,
 }
 
@@ -164,7 +169,7 @@ struct TenMinutesRow {
 }
 
 impl<'a> PeerRow<'a> {
-    /// The peer in this slot; none past the last that there can be.
+    /// Creates the object of the peer in this slot. Returns none if there is no such slot.
     pub fn new(statistics: &Statistics, slot: SlotId, peer: Peer<'a>, zone: &'a str) -> Option<Self> {
         let in_slot = statistics.slot(slot)?;
         let total = in_slot.read();
@@ -206,7 +211,7 @@ mod tests {
     use super::*;
     use crate::statistics::SendLag;
 
-    /// As long as a name can get: each byte is escaped to six.
+    /// The longest name in JSON: each byte is escaped to six.
     fn name() -> String {
         "\u{1}".repeat(NAME_BYTES_MAX)
     }
@@ -284,7 +289,7 @@ mod tests {
             },
         };
         for length in [serde_json::to_vec(&peer).unwrap().len(), serde_json::to_vec(&source).unwrap().len()] {
-            // Beside them stand a comma, or what a row begins with.
+            // A comma, or the start of the row, surrounds each object.
             assert!(length + 32 <= OBJECT_BYTES_MAX, "{length} of {OBJECT_BYTES_MAX}");
         }
     }

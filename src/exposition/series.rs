@@ -1,5 +1,5 @@
-//! How many series an agent exports: it follows from its flags, from the links that it has, and from the zones that they lead
-//! to, and never from what has happened to them.
+//! The number of series that an agent exports. It follows from the agent's flags, from its links,
+//! and from the zones that they lead to. It never depends on what has happened to them.
 //!
 //! | | series in text |
 //! |---|---|
@@ -8,38 +8,40 @@
 //! | a link with `--link-series none` | 0 |
 //! | a pair of zones | 3 counters and a histogram |
 //!
-//! In protobuf a histogram is one series. Where all of them are more than `--max-series`, links in the highest slots are
-//! left out as a whole, in every format. A link's slot is its own as long as the link is there, so that no other link that
-//! comes or goes changes whether it is exported, unless slots are closed up after many have left.
+//! In protobuf a histogram is one series. If there are more series than `--max-series`, the links
+//! in the highest slots are left out entirely, in every format. A link keeps its slot as long as
+//! the link exists. So a link that joins or leaves does not change which other links are exported.
+//! The exception is when slots are compacted after many links have left.
 
 use crate::limits::MAX_SERIES_DEFAULT;
 use crate::peers::{Directory, Network, SlotId};
 
-/// What is exported of a link.
+/// Which series of a link are exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkSeries {
     /// Counters and the histogram of round-trip times.
     #[default]
     Full,
-    /// Counters alone.
+    /// The counters without the histogram.
     Counters,
-    /// Nothing: zone pairs, reports and verdicts still have what the links measure.
+    /// No series. Zone pairs, reports and verdicts still include the measurements of the links.
     None,
 }
 
 impl LinkSeries {
-    /// What `--link-series` accepts.
+    /// The values that `--link-series` accepts.
     pub const ALL: [(Self, &str); 3] = [(Self::Full, "full"), (Self::Counters, "counters"), (Self::None, "none")];
 }
 
-/// The flags that decide.
+/// The flags that decide which series are exported.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesSettings {
-    /// What is exported of a link.
+    /// Which series of a link are exported.
     pub links: LinkSeries,
-    /// Series of a scrape, at most.
+    /// The most series in one scrape.
     pub max: usize,
-    /// The agent has its node's own addresses, and so have its peers: what it measures is the node network.
+    /// Whether the agent and its peers have the addresses of their nodes. It then
+    /// measures the node network.
     pub on_host_network: bool,
 }
 
@@ -49,32 +51,32 @@ impl Default for SeriesSettings {
     }
 }
 
-/// What of the links a scrape shows: the same from its first line to its last.
+/// Which links a scrape shows. It is the same from the first line of a scrape to its last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// Links in slots below this one.
+    /// Links in slots below this one are shown.
     pub slots_end: usize,
-    /// Series of the others.
+    /// Number of series of the links that are not shown.
     pub suppressed: usize,
 }
 
-/// Counters of a link.
+/// Number of counters of a link.
 pub const LINK_COUNTERS: usize = 9;
-/// Counters of a zone pair.
+/// Number of counters of a zone pair.
 pub const ZONE_COUNTERS: usize = 3;
 
-/// Series of a histogram with so many bounds: buckets with `+Inf`, sum and count.
+/// Number of series of a histogram with `bounds` bounds: the buckets with `+Inf`, sum and count.
 pub const fn histogram_series(bounds: usize) -> usize {
     bounds + 3
 }
 
 impl SeriesSettings {
-    /// The `network` label of a network.
+    /// The value of the `network` label for a network.
     pub const fn network(&self, network: Network) -> &'static str {
         if self.on_host_network { Network::Node.label() } else { network.label() }
     }
 
-    /// Series of a link, in text.
+    /// Number of series of a link in the text format.
     pub const fn of_link(&self, bounds: usize) -> usize {
         match self.links {
             LinkSeries::Full => LINK_COUNTERS + histogram_series(bounds),
@@ -83,11 +85,12 @@ impl SeriesSettings {
         }
     }
 
-    /// What is shown beside so many other series, of histograms with so many bounds.
+    /// Returns which links are shown beside `others` other series. Histograms have `bounds` bounds.
     pub fn shown(&self, others: usize, bounds: usize, directory: &Directory) -> Shown {
         let of_link = self.of_link(bounds);
         let slots_end = self.max.saturating_sub(others).checked_div(of_link).unwrap_or(0);
-        // A link that joins while a scrape is sent is in the next one, with all of its series.
+        // A link that joins while a scrape is sent appears in the next scrape, with all of its
+        // series.
         let (slots, slots_end) = (directory.slot_count(), slots_end.min(directory.slot_count()));
         let hidden = (slots_end..slots).filter(|slot| directory.peer(SlotId::at(*slot)).is_some());
         Shown { slots_end, suppressed: hidden.count() * of_link }

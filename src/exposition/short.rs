@@ -1,15 +1,16 @@
-//! Numbers with no more digits than they are worth.
+//! Numbers written with only as many digits as their accuracy justifies.
 //!
-//! A percentile is as exact as its bucket, a loss of the hour as its code; seventeen digits of either are bytes in every cell of
-//! a mesh, and 300 nodes have 90,000 of those.
+//! A percentile is only as exact as its bucket, and the loss of an hour only as exact as its code.
+//! A number of seventeen digits would add bytes to every cell of a mesh, and 300 nodes have 90,000
+//! cells.
 
 use serde::{Serialize, Serializer};
 
-/// A number that is written with four significant digits: an error below 0.05 %.
+/// A number that is written with four significant digits: the error is below 0.05 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Short(pub f64);
 
-/// Below this a number is zero; nothing that we measure is that small.
+/// A smaller number is written as zero. No measured value is that small.
 const LEAST: f64 = 1e-12;
 
 impl Short {
@@ -18,8 +19,8 @@ impl Short {
         if !(LEAST..f64::INFINITY).contains(&magnitude) {
             return 0.0;
         }
-        // A power of ten up to 10^22 is exact as a float, so that the quotient is the float nearest to the rounded decimal, and
-        // is written as that.
+        // A power of ten up to 10^22 is exact as a float. So the quotient is the float nearest to
+        // the rounded decimal, and is written as that decimal.
         let mut scale = 1.0;
         while magnitude * scale < 1_000.0 {
             scale *= 10.0;

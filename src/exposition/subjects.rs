@@ -1,4 +1,4 @@
-//! What families are about, one after the other: links by their slots, zone pairs, and the agent itself.
+//! The subjects of families, in order: links by their slots, zone pairs, and the agent itself.
 
 use super::View;
 use super::families::{Content, Family, Scope};
@@ -7,10 +7,10 @@ use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, SlotId, Via, ZoneId};
 use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics};
 
-/// Zone pairs that there can be: every zone, by every way.
+/// The largest number of zone pairs: every zone, for each protocol and network.
 pub const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
 
-/// What a scrape shows of a view.
+/// The part of a view that a scrape shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Subjects<'a> {
     pub view: &'a View,
@@ -19,14 +19,14 @@ pub struct Subjects<'a> {
     pub shown: Shown,
 }
 
-/// One of them.
+/// One subject of a family.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// A link.
+    /// The statistics of a link.
     Link(PeerStatistics<'a>),
-    /// A zone pair, and how its times are divided.
+    /// A zone pair, and the scale of its round-trip times.
     Zone(&'a ZoneStatistics, &'a Scale),
-    /// A lag of the agent, and since when it counts.
+    /// A lag of the agent, and the time from which it counts, in seconds since the epoch.
     Lag(&'a SendLag, u32),
 }
 
@@ -40,7 +40,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// One more than the last subject.
+    /// One more than the index of the last subject.
     pub fn end(&self, scope: Scope) -> usize {
         match scope {
             Scope::Link => self.directory.slot_count().min(self.shown.slots_end),
@@ -49,7 +49,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// Gives the labels of a subject to `label`. Returns whether it is there.
+    /// Passes the labels of a subject to `label`. Returns whether the subject exists.
     pub fn labels(&self, scope: Scope, subject: usize, mut label: impl FnMut(&str, &str)) -> bool {
         let Self { directory, view, .. } = self;
         match scope {
@@ -78,7 +78,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// How a scope's times are divided.
+    /// The scale of the times in this scope.
     pub fn scale(&self, scope: Scope) -> &Scale {
         let statistics = &self.view.statistics;
         match scope {
@@ -88,7 +88,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// The subject of this number; none where it is not there.
+    /// Returns the subject with this index. Returns none if it does not exist.
     pub fn get(&self, family: &Family, subject: usize) -> Option<Subject<'_>> {
         let statistics = &self.view.statistics;
         Some(match (family.scope, family.content) {
@@ -104,7 +104,8 @@ impl Subjects<'_> {
 }
 
 impl Subject<'_> {
-    /// Its value in a family that is a counter, and since when it counts, in seconds since the epoch. None in others.
+    /// Returns the subject's value in a counter family, and the time from which it counts, in
+    /// seconds since the epoch. Returns none for other families.
     pub fn count(&self, family: &Family) -> Option<(u64, u32)> {
         match (self, family.content) {
             (Self::Link(link), Content::OfLink(count)) => {
@@ -119,7 +120,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Since when it counts, in seconds since the epoch.
+    /// The time from which the subject counts, in seconds since the epoch.
     pub fn created(&self) -> u32 {
         match self {
             Self::Link(link) => link.created(),
@@ -128,7 +129,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Its times as a classic histogram.
+    /// Returns the subject's times as a classic histogram.
     pub fn classic(&self) -> ClassicReading {
         match self {
             Self::Link(link) => link.classic(),
@@ -137,7 +138,7 @@ impl Subject<'_> {
         }
     }
 
-    /// Reads its times into `times`.
+    /// Reads the subject's times into `times`.
     pub fn read_times(&self, times: &mut HistogramReading) {
         match self {
             Self::Link(link) => link.read_rtt(times),
@@ -147,7 +148,7 @@ impl Subject<'_> {
     }
 }
 
-/// A zone pair by its place in the order of zone and way.
+/// Returns the zone pair at this index. The order is by zone, then by protocol and network.
 const fn zone_pair(pair: usize) -> (ZoneId, Via) {
     #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
     let zone = (pair / Via::ALL.len()) as u8;

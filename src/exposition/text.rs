@@ -1,4 +1,4 @@
-//! Writing samples of the text exposition format into a frame.
+//! Writes samples of the text exposition format into a frame.
 
 use std::io::Write;
 
@@ -6,8 +6,8 @@ use super::accept::Format;
 use super::protobuf::Kind;
 use crate::units::Nanos;
 
-/// Appends the HELP and TYPE lines of a family. OpenMetrics calls a counter family without `_total`, which only its samples
-/// have.
+/// Appends the HELP and TYPE lines of a family. In OpenMetrics the name of a counter family has no
+/// `_total`; only its samples do.
 pub fn header(out: &mut Vec<u8>, format: Format, name: &str, help: &str, kind: Kind) {
     let name = match (format, kind) {
         (Format::OpenMetrics, Kind::Counter) => without_total(name),
@@ -27,7 +27,7 @@ fn without_total(name: &str) -> &str {
     name.strip_suffix("_total").unwrap_or(name)
 }
 
-/// Appends a sample with any number; without braces where there are no labels.
+/// Appends a sample with any number. Without labels there are no braces.
 pub fn number(out: &mut Vec<u8>, name: &str, labels: &[u8], value: f64) {
     out.extend_from_slice(name.as_bytes());
     braces(out, labels);
@@ -35,7 +35,8 @@ pub fn number(out: &mut Vec<u8>, name: &str, labels: &[u8], value: f64) {
     let _ = if value == f64::INFINITY { writeln!(out, " +Inf") } else { writeln!(out, " {value}") };
 }
 
-/// Appends the OpenMetrics sample that says since when a counter or histogram counts, in seconds since the epoch.
+/// Appends the OpenMetrics sample with the time from which a counter or histogram counts, in
+/// seconds since the epoch.
 pub fn created(out: &mut Vec<u8>, name: &str, labels: &[u8], since: u32) {
     out.extend_from_slice(without_total(name).as_bytes());
     out.extend_from_slice(b"_created");
@@ -51,7 +52,8 @@ fn braces(out: &mut Vec<u8>, labels: &[u8]) {
     }
 }
 
-/// Appends `name{labels,extra} value\n`. `labels` and `extra` are already escaped; either may be empty.
+/// Appends `name{labels,extra} value\n`. `labels` and `extra` are already escaped.
+/// Either may be empty.
 pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value: Value) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(extra.suffix().as_bytes());
@@ -73,7 +75,7 @@ pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value:
     };
 }
 
-/// Writes a time in seconds, exactly: no float comes near it.
+/// Writes a time in seconds with all digits. A float would round it.
 fn seconds(out: &mut Vec<u8>, time: Nanos) -> std::io::Result<()> {
     let (whole, fraction) = (time.0 / 1_000_000_000, time.0 % 1_000_000_000);
     if fraction == 0 {
@@ -86,16 +88,16 @@ fn seconds(out: &mut Vec<u8>, time: Nanos) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a sample has beyond its family's name and labels.
+/// What a sample adds to its family's name and labels.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
-    /// Nothing.
+    /// The sample has no addition.
     None,
-    /// A histogram's bucket with its upper bound; none is +Inf.
+    /// A bucket of a histogram with its upper bound. None means +Inf.
     Bucket(Option<Nanos>),
-    /// A histogram's sum.
+    /// The sum of a histogram.
     Sum,
-    /// A histogram's count.
+    /// The count of a histogram.
     Count,
 }
 
@@ -110,16 +112,16 @@ impl Extra {
     }
 }
 
-/// A sample's value.
+/// The value of a sample.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// A count.
+    /// A count without a unit.
     Count(u64),
     /// A time, written in seconds.
     Seconds(Nanos),
 }
 
-/// Appends `name="value"`, escaped, with a comma before it if it is not the first.
+/// Appends `name="value"`, escaped. A comma precedes it unless it is the first label.
 pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     if !out.is_empty() {
         out.push(b',');

@@ -1,10 +1,15 @@
-//! How often our own cgroup was throttled for its CPU limit: what tells a starved agent from a slow network.
+//! How often the CPU limit throttled our own cgroup. This distinguishes a starved agent from a slow
+//! network.
 //!
-//! Version 2 keeps `nr_throttled` and `throttled_usec` in `cpu.stat`, version 1 `nr_throttled` and `throttled_time` (in
-//! nanoseconds), where a cpu controller is in charge of the group. Which directory is ours say `/proc/self/cgroup` (the
-//! path within its hierarchy) and mountinfo (which part of the hierarchy is mounted where, cgroups(7)). The traps: in a
-//! container the mount shows our group as its root, with a path that begins at the hierarchy's root unless the container
-//! has a cgroup namespace; and on a hybrid machine both versions are there, of which the one with the cpu controller counts.
+//! Version 2 keeps `nr_throttled` and `throttled_usec` in `cpu.stat`. Version 1 keeps
+//! `nr_throttled` and `throttled_time` (in nanoseconds) there. The file has them if a cpu
+//! controller is in charge of the group. `/proc/self/cgroup` gives the group's path within its
+//! hierarchy. mountinfo says which part of the hierarchy is mounted where (cgroups(7)). There are
+//! two traps:
+//!
+//! - In a container, the mount shows our group as its root. Its path begins at the hierarchy's root
+//!   unless the container has a cgroup namespace.
+//! - A hybrid machine has both versions. The one with the cpu controller counts.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,21 +17,22 @@ use std::path::{Path, PathBuf};
 use crate::proc;
 use crate::units::Nanos;
 
-/// The file that is read at each scrape; found once, for a container's processes are in their group from the start.
+/// The path of the file that each scrape reads. It is found once, because a container's processes
+/// are in their group from the start.
 #[derive(Debug)]
 pub struct Throttle(PathBuf);
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// Enforcement periods in which the group used up its quota.
+    /// Number of enforcement periods in which the group used up its quota.
     pub periods: u64,
-    /// How long it was held up, added up over processors.
+    /// The total time for which the group was throttled, added up over CPUs.
     pub time: Nanos,
 }
 
 impl Throttle {
-    /// None where no cpu controller tells.
+    /// Finds the file. Returns none if no cpu controller reports throttling.
     pub fn find() -> Option<Self> {
         let mut groups = Groups::default();
         proc::each_line("/proc/self/cgroup", |line| groups.line(line)).ok()?;
@@ -35,7 +41,8 @@ impl Throttle {
         found.read().map(|_| found)
     }
 
-    /// What the file says now; none where it says nothing of throttling, as that of the root group.
+    /// Reads the file. Returns none if it has no throttling figures, as is the case
+    /// for the root group.
     pub fn read(&self) -> Option<Throttled> {
         let mut reading = Reading::default();
         proc::find(&self.0, |line| reading.line(line));
@@ -51,7 +58,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// `hierarchy:controllers:path`; version 2 is hierarchy 0 without controllers.
+    /// Takes a line `hierarchy:controllers:path`. Version 2 is hierarchy 0 without controllers.
     fn line(&mut self, line: &str) -> ControlFlow<()> {
         if let Some((hierarchy, rest)) = line.split_once(':')
             && let Some((controllers, path)) = rest.split_once(':')
@@ -65,21 +72,23 @@ impl Groups {
         ControlFlow::Continue(())
     }
 
-    /// The directory of the group whose controller counts. `mounts` gives the first line of mountinfo that fits.
+    /// Returns the directory of the group whose controller counts. `mounts` returns the first line
+    /// of mountinfo that matches.
     fn directory(&self, mounts: impl Fn(&mut Fits<'_>) -> Option<PathBuf>) -> Option<PathBuf> {
         let v1 = self.v1.as_deref().and_then(|group| mounts(&mut |line| directory(line, group, is_v1_cpu)));
         v1.or_else(|| mounts(&mut |line| directory(line, self.v2.as_deref()?, |mount| mount.kind == "cgroup2")))
     }
 }
 
-/// What a line of mountinfo is good for.
+/// A function that returns the directory that a line of mountinfo leads to, if any.
 type Fits<'a> = dyn FnMut(&str) -> Option<PathBuf> + 'a;
 
 fn has_cpu(list: &str) -> bool {
     list.split(',').any(|item| item == "cpu")
 }
 
-/// A line of mountinfo: `id parent major:minor root point options [fields …] - kind source super-options`.
+/// A line of mountinfo: `id parent major:minor root point options [fields …] - kind source
+/// super-options`.
 #[derive(Debug)]
 struct Mount<'a> {
     root: &'a str,
@@ -102,16 +111,17 @@ fn is_v1_cpu(mount: &Mount<'_>) -> bool {
     mount.kind == "cgroup" && has_cpu(mount.super_options)
 }
 
-/// The directory of `group` if this line mounts it and `wanted` wants that mount.
+/// Returns the directory of `group` if this line mounts it and `wanted` accepts that mount.
 fn directory(line: &str, group: &str, wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let mount = Mount::of(line).filter(wanted)?;
-    // Not `strip_prefix` of the text: /a is no part of /ab. A mount from outside our cgroup namespace has a root with
-    // dots, and shows groups of others only.
+    // `strip_prefix` of the text would be wrong: /a is not a parent of /ab. A mount from outside
+    // our cgroup namespace has a root with dots, and shows only groups of other containers.
     let within = Path::new(group).strip_prefix(unescaped(mount.root)).ok()?;
     Some(Path::new(&unescaped(mount.point)).join(within))
 }
 
-/// Blanks, tabs, ends of line and backslashes stand as `\` and three octal digits in mountinfo (proc(5)).
+/// Decodes a field of mountinfo. Blanks, tabs, newlines and backslashes are written there as `\`
+/// and three octal digits (proc(5)).
 fn unescaped(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     let mut rest = field;
@@ -124,7 +134,7 @@ fn unescaped(field: &str) -> String {
     out + rest
 }
 
-/// Takes `cpu.stat` line by line.
+/// Parses `cpu.stat` line by line.
 #[derive(Debug, Default)]
 struct Reading {
     periods: Option<u64>,
@@ -132,7 +142,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Something once both numbers are there.
+    /// Takes a line. Returns a value once both numbers are known.
     fn line(&mut self, line: &str) -> Option<()> {
         self.periods = self.periods.or_else(|| proc::number(line, "nr_throttled "));
         let v2 = || proc::number(line, "throttled_usec ").map(|us: u64| Nanos(us.saturating_mul(1_000)));
@@ -146,7 +156,7 @@ impl Reading {
     }
 }
 
-/// Reads any text as /proc/self/cgroup, mountinfo and `cpu.stat`.
+/// Parses any text as /proc/self/cgroup, mountinfo and `cpu.stat`.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_cgroup(text: &[u8]) {
     let (mut groups, mut reading) = (Groups::default(), Reading::default());
@@ -171,7 +181,7 @@ pub fn fuzz_cgroup(text: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Finds the directory in the texts of both files.
+    /// Finds the directory from the texts of both files.
     fn found(cgroup: &str, mountinfo: &str) -> Option<String> {
         let mut groups = Groups::default();
         let _ = cgroup.lines().try_for_each(|line| groups.line(line));

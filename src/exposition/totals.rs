@@ -1,15 +1,16 @@
-//! What all links together have of what is rare, by reason and by result.
+//! Counters of rare events over all links, by reason and by result.
 //!
-//! Written behind the registry's families, as [`super::memory`] is: ten counters there would cost 7 KB.
+//! They are written after the registry's families, for the reason given in [`super::memory`].
+//! There, ten counters would cost 7 KB.
 
 use super::head::Head;
 use crate::prober::SendError;
 use crate::statistics::Statistics;
 
-/// Series that are written.
+/// Number of series that are written.
 pub const SERIES: usize = SendError::ALL.len() + 2;
 
-/// Appends them.
+/// Appends the families to a scrape.
 pub fn write(statistics: &Statistics, head: &mut Head<'_>) {
     head.counters(
         "kube_canary_send_errors_by_reason_total",

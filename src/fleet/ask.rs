@@ -1,4 +1,4 @@
-//! Asking canaries: whom, over which connection, and how many at once.
+//! Requests to agents: which agents, over which connection, and how many at once.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use crate::http::client::{GetError, Link};
 use crate::http::lines::Lines;
 use crate::limits::{CANARIES_AT_ONCE, CANARIES_MAX};
 
-/// Why a canary has no row.
+/// The reason why there is no row of an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No address.
+    /// The name has no address.
     #[error("{0}")]
     Resolve(#[from] ResolveError),
-    /// No connection, or it broke, or was refused.
+    /// The connection failed or broke, or the request was refused.
     #[error("{0}")]
     Get(#[from] GetError),
-    /// Something else listens there.
+    /// Another program listens at the address.
     #[error("{path} is not what a canary says: {reason}")]
     Foreign {
-        /// What was asked for.
+        /// The path of the request.
         path: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         reason: String,
     },
 }
 
-/// Who is to be asked, now: a Service's pods come and go.
+/// Returns the agents to ask now: the pods of a Service change.
 ///
 /// # Errors
-/// [`ResolveError`] of a Service; a URL's name is resolved when it is asked.
+/// [`ResolveError`] of a Service. The name in a URL is resolved only when it is asked.
 pub async fn whom(canaries: &Canaries) -> Result<Vec<CanaryUrl>, ResolveError> {
     match canaries {
         Canaries::Urls(urls) => Ok(urls.clone()),
@@ -51,7 +51,8 @@ pub async fn whom(canaries: &Canaries) -> Result<Vec<CanaryUrl>, ResolveError> {
     }
 }
 
-/// Asks each, a few at once, and hands `take` each answer as it comes, with the place of its question.
+/// Asks each agent, a few at once. Passes each answer to `take` as it arrives, with its index in
+/// `canaries`.
 pub async fn each<F>(canaries: &[CanaryUrl], ask: impl Fn(CanaryUrl) -> F, mut take: impl FnMut(usize, F::Output))
 where
     F: Future + Send + 'static,
@@ -68,14 +69,15 @@ where
         }
         match asked.join_next().await {
             Some(Ok((index, answer))) => take(index, answer),
-            // Only a panic ends a task of ours without a result, and the release build aborts on one.
+            // Only a panic ends one of these tasks without a result, and the release build aborts
+            // on a panic.
             Some(Err(error)) => log::error!("asking a canary: {error}"),
             None => return,
         }
     }
 }
 
-/// Allows `time` for what is asked of one canary.
+/// Limits the time of a request to one agent.
 ///
 /// # Errors
 /// As `asking`, and [`GetError::Time`].
@@ -83,23 +85,23 @@ pub async fn within<T, E: From<GetError>>(time: Duration, asking: impl Future<Ou
     tokio::time::timeout(time, asking).await.unwrap_or_else(|_| Err(GetError::Time(time).into()))
 }
 
-/// Whether the reader of lines wants more.
+/// Whether the reader of lines wants more lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
-    /// The next line.
+    /// Continue with the next line.
     Wanted,
-    /// Nothing more.
+    /// Stop after this line.
     Enough,
 }
 
-/// A connection to a canary, for one request after the other.
+/// A connection to an agent, for one request after the other.
 pub struct Connection {
     link: Link,
     host: String,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to an agent.
     ///
     /// # Errors
     /// [`AskError`].
@@ -113,12 +115,12 @@ impl Connection {
         Ok(Self { link, host: canary.to_string().replacen("http://", "", 1) })
     }
 
-    /// Whether it can be asked again.
+    /// Whether another request can be sent.
     pub async fn is_usable(&mut self) -> bool {
         self.link.is_usable().await
     }
 
-    /// The head of an answer, which is 200.
+    /// Sends a request and reads the head of the answer, whose status must be 200.
     async fn get(&mut self, path: &'static str) -> Result<Incoming, GetError> {
         let request = Request::get(path).header(header::HOST, &self.host).body(http_body_util::Empty::new());
         let response = self.link.send(request.map_err(GetError::Path)?).await.map_err(GetError::Wire)?;
@@ -128,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// A whole answer of at most `limit` bytes.
+    /// Returns a complete answer of at most `limit` bytes.
     ///
     /// # Errors
     /// [`GetError`].
@@ -137,10 +139,10 @@ impl Connection {
         self.link.collect(body, limit).await
     }
 
-    /// Shows `reader` one line after the other, until it has enough or the answer ends; blank lines are
-    /// left out, and what stands behind the last end of a line. Returns whether nothing stands there: an
-    /// answer that ends within a line has lost its end. No line may be longer than `line_limit` bytes,
-    /// nor the answer longer than `limit`, blank lines included.
+    /// Passes one line after the other to `reader`, until it has enough or the answer ends. Blank
+    /// lines are skipped, and so is the text after the last newline. Returns whether there is no
+    /// such text: an answer that ends within a line has lost its end. No line may be longer than
+    /// `line_limit` bytes, nor the answer longer than `limit`, blank lines included.
     ///
     /// # Errors
     /// As `reader`, and [`GetError`].
@@ -188,7 +190,7 @@ mod tests {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-                // The later the sooner.
+                // Later requests are answered sooner.
                 tokio::time::sleep(Duration::from_millis(u64::from(100 - canary.port))).await;
                 now.fetch_sub(1, Ordering::Relaxed);
                 canary.port
@@ -200,8 +202,8 @@ mod tests {
         assert_eq!(most.load(Ordering::Relaxed), CANARIES_AT_ONCE);
     }
 
-    /// What `lines` makes of a canary that answers with this body, with room for 8 bytes a line and 20 in
-    /// all.
+    /// Returns the result of `lines` for an agent that answers with this body. The limits are 8
+    /// bytes a line and 20 in all.
     async fn lines_of(body: &'static [u8]) -> (Result<bool, GetError>, Vec<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -211,7 +213,7 @@ mod tests {
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(stream.read_u8().await.unwrap());
             }
-            // The body ends with the connection. The reader may have had enough before.
+            // The body ends with the connection. The reader may have stopped before.
             let answer = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", body].concat();
             let _ = stream.write_all(&answer).await;
         };
@@ -255,7 +257,7 @@ mod tests {
         let canary = CanaryUrl { host: Host::Address(address.ip()), port: address.port() };
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // The request, which fits one read.
+            // The request fits into one read.
             assert!(stream.read(&mut [0; 1_000]).await.unwrap() > 0);
             while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
         };

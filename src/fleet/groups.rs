@@ -1,7 +1,9 @@
-//! The A/B verdict: builds beside each other, on machines with as many processors, and which takes the least.
+//! The A/B verdict. It compares builds on machines with the same number of CPUs, and names the one
+//! with the least memory.
 //!
-//! The trap is to compare what differs in more than its allocator: groups are compared only at the same number of
-//! processors, versions that differ are named, and a difference is called one only where ranges do not overlap.
+//! The trap is to compare groups that differ in more than their allocator. Groups are compared only
+//! at the same number of CPUs, and different versions are reported. A difference is stated only if
+//! the ranges do not overlap.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,50 +13,52 @@ use serde::Serialize;
 use super::row::Row;
 use super::table::{self, Side, kilobytes, known, percent, time};
 
-/// Nodes that a group needs for its range to say anything.
+/// The number of nodes that a group needs for a meaningful range.
 const NODES_MIN: usize = 3;
 
-/// A build on machines with so many processors.
+/// One build on machines with the same number of CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// What tells it from others.
+    /// The properties that distinguish it from other groups.
     #[serde(flatten)]
     pub build: Build,
-    /// Canaries.
+    /// The number of agents in the group.
     pub nodes: usize,
-    /// Resident memory.
+    /// Resident memory, in bytes.
     pub rss_bytes: Option<Range<u64>>,
-    /// Private dirty memory.
+    /// Private dirty memory, in bytes.
     pub private_dirty_bytes: Option<Range<u64>>,
-    /// Processor time per probe.
+    /// CPU time per probe, in seconds.
     pub cpu_seconds_per_probe: Option<Range<f64>>,
-    /// Whether its median of resident memory is the smallest of those with as many processors, of two or more.
+    /// Whether its median of resident memory is the smallest among the groups with as many CPUs.
+    /// There must be at least two.
     pub smallest: bool,
 }
 
-/// What tells a group from others.
+/// The properties that distinguish a group from others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Build {
-    /// Processors of the machine.
+    /// The number of CPUs of the machine.
     pub cpus: u64,
     /// The malloc that runs.
     pub allocator: String,
-    /// jemalloc's arenas.
+    /// The number of jemalloc's arenas.
     pub narenas: Option<u64>,
-    /// `rust` or `c-shim`.
+    /// How the program was linked: `rust` or `c-shim`.
     pub linkage: Option<String>,
-    /// The libc.
+    /// The libc of the build.
     pub libc: Option<String>,
 }
 
-/// What a figure is in a group.
+/// The distribution of a figure in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range<T> {
-    /// Half are below; of an even number the lower one of the middle, which is a real canary's.
+    /// The median. For an even number of values it is the lower one in the middle, so it belongs
+    /// to a real agent.
     pub median: T,
-    /// The smallest.
+    /// The smallest value in the group.
     pub min: T,
-    /// The largest.
+    /// The largest value in the group.
     pub max: T,
 }
 
@@ -71,7 +75,8 @@ impl<T: Copy + PartialOrd> Range<T> {
     }
 }
 
-/// The groups of all canaries that say which build they are, by processors, then by resident memory.
+/// Returns the groups of all agents that report their build, sorted by CPUs,
+/// then by resident memory.
 pub fn of(rows: &[Row]) -> Vec<Group> {
     let mut found: BTreeMap<Build, Vec<&Row>> = BTreeMap::new();
     for row in rows {
@@ -100,7 +105,7 @@ pub fn of(rows: &[Row]) -> Vec<Group> {
     groups
 }
 
-/// The table, and below it a sentence per number of processors.
+/// Formats the table, followed by one sentence for each number of CPUs.
 pub fn render(groups: &[Group], rows: &[Row]) -> String {
     let heads = [
         ("CORES", Side::Right),
@@ -142,7 +147,8 @@ pub fn render(groups: &[Group], rows: &[Row]) -> String {
     text
 }
 
-/// Which of these, sorted by resident memory, is smallest, and whether that can be told.
+/// Names the smallest of these groups, which are sorted by resident memory. Also says whether
+/// the difference is clear.
 fn verdict(same: &[Group]) -> String {
     let measured: Vec<(&Group, Range<u64>)> = same.iter().filter_map(|g| Some((g, g.rss_bytes?))).collect();
     let [(smallest, least), others @ ..] = &measured[..] else { return "no canary says what it takes".into() };
@@ -157,7 +163,7 @@ fn verdict(same: &[Group]) -> String {
     } else {
         let _ = write!(text, ", as {}", next.build.name());
     }
-    // Of all others: one with a higher median may still reach below.
+    // All other groups are checked: even one with a higher median may have a lower minimum.
     let overlap = others.iter().find(|(_, range)| range.min <= least.max);
     let few = measured.iter().any(|(group, _)| group.nodes < NODES_MIN);
     let _ = match overlap {

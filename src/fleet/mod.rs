@@ -1,12 +1,17 @@
-//! `kube-canary fleet`: what every canary costs and measures, a row per node; and the part of `kube-canary doctor` that asks.
+//! `kube-canary fleet`: what every agent costs and measures, with a row for each node. `kube-canary
+//! doctor` uses the part that sends requests.
 //!
 //! ```text
 //! whom ─► ask (a few at once) ─► row (peers, own samples) ─► rows | groups ─► standard output
 //! ```
 //!
-//! The traps: one canary that hangs must not hold up the rest, nor one that is lost hide them; a scrape is megabytes where
-//! peers are thousands, and what is wanted of it stands at its head, so the rest is not fetched; an address of a Service
-//! names nobody, so that a row's node is what the canary itself says.
+//! The traps:
+//!
+//! - An agent that hangs must not delay the others, and one that is lost must not hide them.
+//! - With thousands of peers, a scrape is megabytes. The needed samples are at its head, so the
+//!   rest is not fetched.
+//! - An address of a Service does not name a node. So a row's node is the one that the agent
+//!   reports.
 
 pub mod ask;
 mod groups;
@@ -27,34 +32,34 @@ use crate::stop::Stop;
 use crate::{allocator, console};
 use row::Row;
 
-/// Why there is nothing to show.
+/// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// No addresses.
+    /// The Service has no addresses.
     #[error("cannot resolve the Service {0}; outside the cluster, name canaries with --url")]
     Service(#[from] ResolveError),
-    /// Not one row.
+    /// No agent gave a row.
     #[error("none of {0} canaries answers")]
     Silent(usize),
     /// The runtime, a signal handler, or standard output.
     #[error("cannot {operation}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What was tried, for an error of the system.
+/// Adds the operation that failed to an error of the system.
 pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
     move |error| FleetError::System { operation, error }
 }
 
-/// Runs what asks canaries on an event loop of its own.
+/// Runs `asking` on a separate event loop.
 ///
 /// # Errors
-/// As `asking`, and where there is no event loop.
+/// As `asking`, and if the event loop cannot be created.
 pub fn on_event_loop<T, E: From<FleetError>>(asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().map_err(system("start an event loop"))?;
@@ -63,11 +68,12 @@ pub fn on_event_loop<T, E: From<FleetError>>(asking: impl Future<Output = Result
     done
 }
 
-/// Asks all, and prints what they say; again and again where that is asked for, until a signal comes.
+/// Asks all agents and prints their answers. If requested, it repeats this until a signal arrives.
 ///
 /// # Errors
 /// [`FleetError`].
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+// This is separate from the agent's own code, which stays resident. If it were inlined, it would
+// stay resident, too.
 #[inline(never)]
 pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
     on_event_loop(async {
@@ -94,7 +100,7 @@ async fn once(settings: &FleetSettings) -> Result<(), FleetError> {
 async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Result<(), FleetError> {
     loop {
         let next = Instant::now() + interval;
-        // A Service that is not there now may be there again.
+        // A Service that does not exist now may exist again later.
         let text = match look(settings).await {
             Ok(rows) => show(&rows, settings),
             Err(error) if settings.json => {
@@ -112,7 +118,7 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
     }
 }
 
-/// All rows, sorted.
+/// Returns all rows, sorted.
 async fn look(settings: &FleetSettings) -> Result<Vec<Row>, FleetError> {
     let canaries = ask::whom(&settings.canaries).await?;
     let mut rows = vec![Row::default(); canaries.len()];

@@ -1,4 +1,4 @@
-//! A canary's own samples, which stand at the head of its metrics, before those of its peers.
+//! An agent's own samples. They are at the head of its metrics, before those of its peers.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::ask::More;
 use super::row::Row;
 use super::samples::Sample;
 
-/// What is taken of them.
+/// The samples that are used.
 #[derive(Debug, Default)]
 pub struct OwnSamples {
     rss: Option<f64>,
@@ -19,7 +19,7 @@ pub struct OwnSamples {
 }
 
 impl OwnSamples {
-    /// Takes a line; enough are those before the first of a peer.
+    /// Takes a line. The first sample of a peer ends the search.
     pub fn take(&mut self, line: &str) -> More {
         let Some(sample) = Sample::parse(line) else { return More::Wanted };
         let value = sample.value;
@@ -28,7 +28,8 @@ impl OwnSamples {
             "process_threads" => self.threads = Some(value),
             "process_cpu_seconds_total" => self.cpu_seconds = Some(value),
             "kube_canary_cpus" => self.cpus = Some(value),
-            // All that it has written to is its own; `shared` alone may be another's as well.
+            // All dirty memory is the agent's own, except for the category `shared`, which other
+            // processes may use, too.
             "kube_canary_memory_bytes" => {
                 let is = |label, text| sample.label(label).is_some_and(|value| value == text);
                 if is("state", "dirty") && !is("category", "shared") {
@@ -45,7 +46,7 @@ impl OwnSamples {
         More::Wanted
     }
 
-    /// Puts into `row` what was found; `sent` are the probes since the start.
+    /// Writes the samples into `row`. `sent` is the number of probes since the start.
     pub fn give(self, row: &mut Row, sent: u64) {
         let [allocator, narenas, linkage, libc, version] = self.build;
         row.rss_bytes = self.rss.and_then(whole);

@@ -1,4 +1,4 @@
-//! Reading `/api/v1/peers`: who measured, and all its peers added up.
+//! Parses `/api/v1/peers`: the agent that measured, and the sum over its peers.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,92 +7,93 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// What is read of a row.
+/// The fields of a row that are used.
 #[derive(Deserialize)]
 pub struct Document<'a> {
-    /// Who measured.
+    /// The agent that measured.
     #[serde(borrow)]
     pub source: Source<'a>,
-    /// What it measured.
+    /// The sum over the peers that it measured.
     #[serde(borrow)]
     pub peers: Sum<'a>,
 }
 
-/// A row's source.
+/// The agent's object in a row.
 #[derive(Deserialize)]
 pub struct Source<'a> {
-    /// The node.
+    /// The name of its node.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
-    /// Its zone.
+    /// The zone of its node.
     #[serde(borrow)]
     pub zone: Cow<'a, str>,
-    /// Nodes of the mesh.
+    /// The number of nodes in the mesh.
     pub members: Option<u64>,
-    /// Nodes that probe its own.
+    /// The number of nodes that probe it.
     pub watchers: Option<u64>,
-    /// Those that should but cannot.
+    /// The number of watchers that it should have in addition.
     pub watchers_missing: Option<u64>,
-    /// How long ago its list was last confirmed; none where it never was, too.
+    /// Seconds since its list was last confirmed. None also if it never was.
     pub peer_list_age_seconds: Option<f64>,
-    /// Its last minute.
+    /// The figures of its last minute.
     #[serde(default)]
     pub recent: RecentSource,
 }
 
-/// A canary's own last minute; what an older one does not say is none.
+/// An agent's own figures of the last minute. A figure that an older agent does not report is none.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct RecentSource {
-    /// How late it sends.
+    /// The 99th percentile of the send lag, in seconds.
     pub send_lag_p99_seconds: Option<f64>,
 }
 
-/// A peer.
+/// The object of one peer.
 #[derive(Deserialize)]
 pub struct Peer<'a> {
-    /// Its node.
+    /// The name of its node.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
-    /// Which of its addresses.
+    /// The network of the probed address.
     #[serde(borrow)]
     pub network: Cow<'a, str>,
-    /// By which protocol.
+    /// The protocol of the probes.
     #[serde(borrow)]
     pub protocol: Cow<'a, str>,
-    /// Since the start.
+    /// Probes sent since the start.
     sent: u64,
-    /// The last minute.
+    /// The figures of the last minute.
     pub recent: Recent,
 }
 
-/// A peer's last minute.
+/// A peer's figures of the last minute.
 #[derive(Deserialize)]
 pub struct Recent {
     received: u64,
     lost: u64,
-    /// Of the round trips.
+    /// The 99th percentile of the round-trip times, in seconds.
     pub rtt_p99_seconds: Option<f64>,
 }
 
-/// Of the probes that are decided; none where none is.
+/// The loss among decided probes, 0 to 1. None if no probe is decided.
 pub fn loss(received: u64, lost: u64) -> Option<f64> {
     let decided = received.saturating_add(lost);
     (decided > 0).then(|| lost as f64 / decided as f64)
 }
 
-/// All peers of a row, added up one after the other: thousands are never held.
+/// The sum over all peers of a row. They are added one after the other, so
+/// thousands are never held.
 #[derive(Default)]
 pub struct Sum<'a> {
-    /// How many.
+    /// The number of links in the row.
     pub links: u64,
-    /// Probes since the start.
+    /// Probes sent since the start.
     pub sent: u64,
-    /// Answered in the last minute.
+    /// Probes answered in the last minute.
     pub recent_received: u64,
-    /// Lost in it.
+    /// Probes lost in the last minute.
     pub recent_lost: u64,
-    /// The loss of the worst, and which it is.
+    /// The loss of the worst peer, and that peer.
     pub worst: Option<(f64, Peer<'a>)>,
 }
 

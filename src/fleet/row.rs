@@ -1,4 +1,4 @@
-//! What one canary says of itself: its row (`/api/v1/peers`), and the head of its metrics.
+//! The report of one agent: its row (`/api/v1/peers`), and the head of its metrics.
 
 use serde::Serialize;
 
@@ -12,65 +12,65 @@ use crate::limits::{CANARY_TIME, OWN_SAMPLES_BYTES_MAX, ROW_BYTES_MAX, SAMPLE_BY
 const PEERS: &str = "/api/v1/peers";
 const METRICS: &str = "/metrics";
 
-/// A canary; what it has not said is none.
+/// The figures of one agent. A figure that it does not report is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// Its node; none where it has not answered.
+    /// The name of its node. None if it has not answered.
     pub node: Option<String>,
     /// The node's zone, or `unknown`.
     pub zone: Option<String>,
-    /// Where it was asked.
+    /// The URL that was asked.
     pub url: String,
-    /// Resident memory.
+    /// Resident memory, in bytes.
     pub rss_bytes: Option<u64>,
-    /// Private dirty memory.
+    /// Private dirty memory, in bytes.
     pub private_dirty_bytes: Option<u64>,
-    /// Processors of the machine.
+    /// The number of CPUs of the machine.
     pub cpus: Option<u64>,
-    /// Threads of the canary.
+    /// The number of threads of the agent.
     pub threads: Option<u64>,
     /// The malloc that runs.
     pub allocator: Option<String>,
-    /// jemalloc's arenas.
+    /// The number of jemalloc's arenas.
     pub narenas: Option<u64>,
-    /// Who links: `rust` or `c-shim`.
+    /// How the program was linked: `rust` or `c-shim`.
     pub linkage: Option<String>,
-    /// The libc.
+    /// The libc of the build.
     pub libc: Option<String>,
-    /// Its version.
+    /// The version of the agent.
     pub version: Option<String>,
-    /// Processor time per probe since the start, in seconds.
+    /// CPU time per probe since the start, in seconds.
     pub cpu_seconds_per_probe: Option<f64>,
-    /// Links that it measures: peers, families and networks.
+    /// The number of links that it measures: peers, families and networks.
     pub links: Option<u64>,
-    /// The peer with the highest recent loss, of these that with the longest p99.
+    /// The peer with the highest recent loss. Among equals, the one with the longest p99.
     pub worst_peer: Option<String>,
-    /// On which network.
+    /// The network of the worst peer.
     pub worst_peer_network: Option<String>,
-    /// By which protocol.
+    /// The protocol of the worst peer.
     pub worst_peer_protocol: Option<String>,
-    /// Its recent loss, 0 to 1.
+    /// The recent loss of the worst peer, 0 to 1.
     pub worst_peer_loss: Option<f64>,
-    /// Its recent p99, in seconds.
+    /// The recent p99 of the worst peer, in seconds.
     pub worst_peer_rtt_p99_seconds: Option<f64>,
     /// Recent loss over all links, 0 to 1.
     pub loss: Option<f64>,
-    /// Recent p99 of how late it sends.
+    /// Recent p99 of the send lag, in seconds.
     pub send_lag_p99_seconds: Option<f64>,
-    /// Nodes of the mesh, as it knows.
+    /// The number of nodes in the mesh that the agent knows of.
     pub members: Option<u64>,
-    /// Nodes that probe its own.
+    /// The number of nodes that probe it.
     pub watchers: Option<u64>,
-    /// Those that should but cannot.
+    /// The number of watchers that it should have in addition.
     pub watchers_missing: Option<u64>,
-    /// How long ago its list of peers was last confirmed.
+    /// Seconds since its list of peers was last confirmed.
     pub peer_list_age_seconds: Option<f64>,
-    /// Why something is missing.
+    /// The reason why figures are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Asks one canary. Never fails: what went wrong is in the row.
+/// Asks one agent. Never fails: an error is stored in the row.
 pub async fn ask(canary: CanaryUrl) -> Row {
     let mut row = Row { url: canary.to_string(), ..Row::default() };
     if let Err(error) = within(CANARY_TIME, fill(&mut row, &canary)).await {
@@ -95,7 +95,7 @@ async fn fill(row: &mut Row, canary: &CanaryUrl) -> Result<(), AskError> {
 }
 
 impl Row {
-    /// Takes what `/api/v1/peers` says; gives the probes sent since the start.
+    /// Takes the answer of `/api/v1/peers`. Returns the number of probes sent since the start.
     fn take_peers(&mut self, body: &[u8]) -> Result<u64, AskError> {
         let foreign = |error: serde_json::Error| AskError::Foreign { path: PEERS, reason: error.to_string() };
         let Document { source, peers } = serde_json::from_slice(body).map_err(foreign)?;

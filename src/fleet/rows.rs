@@ -1,4 +1,4 @@
-//! A row per node: in which order, and as a table.
+//! Sorts the rows of all nodes, and formats them as a table.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,8 @@ use super::row::Row;
 use super::table::{self, Side, kilobytes, known, percent, time};
 use crate::config::Column;
 
-/// Sorts: texts from A to Z, numbers the largest first, what is not known behind all others, and what is alike by node.
+/// Sorts the rows: texts from A to Z, numbers the largest first. Unknown values come last, and
+/// equal values are ordered by node.
 pub fn sort(rows: &mut [Row], by: Column) {
     rows.sort_by(|a, b| {
         let order = match by {
@@ -37,7 +38,7 @@ fn number<T: PartialOrd + Copy>(a: Option<T>, b: Option<T>) -> Ordering {
     a.is_none().cmp(&b.is_none()).then_with(|| b.partial_cmp(&a).unwrap_or(Ordering::Equal))
 }
 
-/// The table; of a canary that has not answered the place where it was asked, and why it has not.
+/// Formats the table. An agent that has not answered is shown with its URL and the reason.
 pub fn render(rows: &[Row]) -> String {
     let heads = [
         ("NODE", Side::Left),
@@ -81,7 +82,7 @@ pub fn render(rows: &[Row]) -> String {
     table::render(heads, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Links, of how many other members: each may have several.
+/// The number of links, and of other members. Each member may have several links.
 fn of_members(row: &Row) -> String {
     let others = row.members.filter(|members| *members > 0).map(|members| format!("/{}", members - 1));
     known(row.links, |links| format!("{links}{}", others.unwrap_or_default()))

@@ -1,23 +1,24 @@
-//! Reading the text exposition format, a line at a time: name, labels, value, and nothing else.
+//! Parses the text exposition format line by line: name, labels and value, and nothing else.
 //!
-//! Of our own because it is this small: the crates that parse the format hold a whole scrape and bring regular expressions
-//! or dates along, and what we read are a dozen samples at the head of megabytes.
+//! It is our own because it is so small. The crates that parse the format hold a whole scrape and
+//! depend on regular expressions or dates. We read a dozen samples at the head of megabytes.
 
 use std::borrow::Cow;
 
-/// A sample, as it stands in its line.
+/// A sample as a part of its line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// The metric, with its suffix.
+    /// The name of the metric, with its suffix.
     pub name: &'a str,
-    /// Between the braces, with the last comma or without.
+    /// The text between the braces, with or without a last comma.
     labels: &'a str,
-    /// The value; its unit is in the name.
+    /// The value. Its unit is in the name.
     pub value: f64,
 }
 
 impl<'a> Sample<'a> {
-    /// Reads `name{label="value",…} value [timestamp]`; none for a comment, and for what is no sample.
+    /// Parses `name{label="value",…} value [timestamp]`. Returns none for a comment
+    /// or an invalid line.
     pub fn parse(line: &'a str) -> Option<Self> {
         let line = line.trim();
         let end = line.find(['{', ' ', '\t']).filter(|end| *end > 0 && !line.starts_with('#'))?;
@@ -29,13 +30,13 @@ impl<'a> Sample<'a> {
             }
             None => ("", rest),
         };
-        // Rust reads +Inf and NaN as the format writes them.
+        // Rust parses +Inf and NaN as the format writes them.
         let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
         Some(Self { name, labels, value })
     }
 
-    /// The value of a label, its escapes resolved; none where the sample has no such label, or an empty one: to Prometheus
-    /// the two are the same.
+    /// Returns the unescaped value of a label. Returns none if the sample has no such label, or an
+    /// empty one: Prometheus treats the two alike.
     pub fn label(&self, name: &str) -> Option<Cow<'a, str>> {
         let mut rest = self.labels;
         loop {
@@ -49,7 +50,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where labels end: a brace in a value is part of it.
+/// Finds the brace that ends the labels. A brace inside a value is part of the value.
 fn closing_brace(inside: &str) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -61,7 +62,7 @@ fn closing_brace(inside: &str) -> Option<usize> {
     }
 }
 
-/// Where a value ends, from behind its first quote.
+/// Finds the quote that ends a value. The text starts after its first quote.
 fn closing_quote(quoted: &str) -> Option<usize> {
     let mut escaped = false;
     quoted.bytes().position(|byte| {
@@ -81,7 +82,7 @@ fn unescape(text: &str) -> Cow<'_, str> {
         match (c, chars.as_str().chars().next()) {
             ('\\', Some('n')) => value.push('\n'),
             ('\\', Some(same @ ('\\' | '"'))) => value.push(same),
-            // As Prometheus does: a backslash before anything else is itself.
+            // As in Prometheus, a backslash before any other character stands for itself.
             (plain, _) => {
                 value.push(plain);
                 continue;

@@ -1,23 +1,24 @@
-//! Aligned columns for a terminal, and the figures in them.
+//! Formats aligned columns for a terminal, and the figures in them.
 
 use std::fmt::Write as _;
 
 use crate::console::printable;
 
-/// How a column stands.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Texts.
+    /// For columns of texts.
     Left,
-    /// Numbers.
+    /// For columns of numbers.
     Right,
 }
 
-/// What stands for a value that is not known.
+/// The text for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// Rows below their heads, as wide as the widest cell; two blanks between columns. A cell may have come from somebody else:
-/// none of its characters moves a cursor.
+/// Formats rows below their heads. A column is as wide as its widest cell, with two blanks between
+/// columns. Cells may come from an untrusted source: control characters are replaced, so none of
+/// them moves the cursor.
 pub fn render<const N: usize>(heads: [(&str, Side); N], rows: &[[String; N]]) -> String {
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
     let width = |column: usize| {
@@ -32,7 +33,7 @@ pub fn render<const N: usize>(heads: [(&str, Side); N], rows: &[[String; N]]) ->
             if text.len() > start {
                 text.push_str("  ");
             }
-            // Into memory: it cannot fail.
+            // Writing to memory cannot fail.
             let _ = match side {
                 Side::Left => write!(text, "{cell:<width$}"),
                 Side::Right => write!(text, "{cell:>width$}"),
@@ -48,12 +49,12 @@ pub fn render<const N: usize>(heads: [(&str, Side); N], rows: &[[String; N]]) ->
     text
 }
 
-/// A value, or [`UNKNOWN`].
+/// Formats a value, or returns [`UNKNOWN`].
 pub fn known<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), show)
 }
 
-/// Bytes in KB, thousands apart.
+/// Formats bytes in KB, with separated thousands.
 pub fn kilobytes(bytes: u64) -> String {
     let digits = (bytes / 1_024).to_string();
     let mut text = String::new();
@@ -66,12 +67,12 @@ pub fn kilobytes(bytes: u64) -> String {
     text
 }
 
-/// A share of 1.
+/// Formats a share of 1 as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-/// A time, in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s < 0.000_999_5 => format!("{:.0} µs", s * 1e6),

@@ -1,32 +1,32 @@
-//! What memory is for, and how much of it there is.
+//! The categories of memory, and the amounts in each.
 
-/// What a page of memory is for.
+/// The purpose of a page of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     /// Executable segments of programs and libraries.
     Text,
-    /// Their segments that can neither be written nor executed.
+    /// Segments of programs and libraries that can neither be written nor executed.
     Rodata,
-    /// What they have read-only once it is relocated.
+    /// Parts of programs and libraries that become read-only after relocation.
     Relro,
-    /// Their writable segments, what begins as zeros (bss) included.
+    /// Writable segments of programs and libraries, including the zeroed part (bss).
     Data,
-    /// What brk(2) gave, and what an allocator has named as its own.
+    /// Memory from brk(2), and memory that an allocator has named as its own.
     Heap,
-    /// Other anonymous memory.
+    /// Anonymous memory in none of the other categories.
     Anon,
-    /// Stacks, as far as they can be told from other anonymous memory.
+    /// Stacks that can be distinguished from other anonymous memory.
     Stacks,
-    /// What the kernel maps into every process: vdso, vvar.
+    /// Pages that the kernel maps into every process: vdso, vvar.
     Kernel,
-    /// Files that are no programs.
+    /// Files that are neither programs nor libraries.
     File,
     /// Shared memory without a file on a disk: memfd, System V, /dev/shm, devices.
     Shared,
 }
 
 impl Category {
-    /// All of them, in the order of output.
+    /// All categories, in the order of output.
     pub const ALL: [Self; 10] = [
         Self::Text,
         Self::Rodata,
@@ -40,7 +40,7 @@ impl Category {
         Self::Shared,
     ];
 
-    /// As in JSON, in tables and in metrics.
+    /// The name in JSON, in tables and in metrics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -57,24 +57,25 @@ impl Category {
     }
 }
 
-/// Memory in KB, as the kernel counts: resident memory is `clean` and `dirty` together.
+/// Amounts of memory in KB, as the kernel counts. Resident memory is the sum of `clean` and
+/// `dirty`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
-    /// Resident, and the same as what it was read from.
+    /// Resident pages that are identical to their source on disk.
     pub clean: u64,
-    /// Resident, and nowhere else.
+    /// Resident pages that have no copy elsewhere.
     pub dirty: u64,
-    /// In the swap space.
+    /// Pages in the swap space.
     pub swap: u64,
 }
 
 impl Amounts {
-    /// The three, with the names they have as a metric's label.
+    /// The three amounts, with the values of their metric label.
     pub const fn states(&self) -> [(&'static str, u64); 3] {
         [("clean", self.clean), ("dirty", self.dirty), ("swap", self.swap)]
     }
 
-    /// Adds up; far beyond what a machine holds it stays at the largest number.
+    /// Adds amounts. A sum that would overflow stays at the largest number.
     pub fn add(&mut self, more: Self) {
         self.clean = self.clean.saturating_add(more.clean);
         self.dirty = self.dirty.saturating_add(more.dirty);
@@ -85,25 +86,26 @@ impl Amounts {
 /// A process's memory in KB, all from one pass over its mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// In the order of [`Category::ALL`]; their clean and dirty parts add up to `rss`.
+    /// Amounts in the order of [`Category::ALL`]. Their clean and dirty parts add up to `rss`.
     pub amounts: [Amounts; Category::ALL.len()],
-    /// Resident.
+    /// Resident memory, in KB.
     pub rss: u64,
-    /// Resident, each page divided by the number of processes that map it. Each mapping's is rounded down: the kernel's
-    /// own sum (`smaps_rollup`) is up to 1 KB per mapping larger.
+    /// Proportional resident memory: each page is divided by the number of processes that map it.
+    /// The figure of each mapping is rounded down, so the kernel's own sum (`smaps_rollup`) is up
+    /// to 1 KB per mapping larger.
     pub pss: u64,
-    /// Resident, of pages that no other process maps.
+    /// Resident pages that no other process maps.
     pub private: u64,
-    /// In the swap space.
+    /// Memory in the swap space.
     pub swap: u64,
-    /// Huge pages of hugetlbfs, which the kernel counts in none of the above.
+    /// Huge pages of hugetlbfs. The kernel includes them in none of the above.
     pub hugetlb: u64,
-    /// Mappings.
+    /// The number of mappings, of any kind.
     pub mappings: u64,
 }
 
 impl Footprint {
-    /// Of one category.
+    /// The amounts of one category.
     pub const fn of(&self, category: Category) -> Amounts {
         self.amounts[category as usize]
     }

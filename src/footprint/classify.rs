@@ -1,64 +1,65 @@
-//! Says of each mapping what it is for, and adds up. Decides only: what the files hold and which pages are there comes
-//! through [`Sources`].
+//! Classifies each mapping by its purpose, and adds the amounts up. This module only decides: the
+//! content of files and the state of pages come through [`Sources`].
 //!
 //! | mapping | category |
 //! |---|---|
-//! | of a program file where one of its segments belongs, and the zeros behind it | text, rodata, relro, data |
-//! | private, of a file that cannot be read | by its permissions: text, data, rodata; relro if it was written before it was protected |
+//! | of a program file at the address of one of its segments, and the zeros after it | text, rodata, relro, data |
+//! | private, of an unreadable file | by its permissions: text, data, rodata; relro if written before protected |
 //! | of any other file | file |
 //! | of no file on a disk: memfd, System V, `/dev/…`, shared and anonymous | shared |
 //! | `[heap]`; named by an allocator (`[anon:…malloc…]`, `scudo`) | heap |
-//! | `[stack]`; named as one; where a thread has its stack ([`super::stacks`]) | stacks |
-//! | other anonymous memory: large allocations, other arenas, garbage-collected heaps, code made at run time | anon |
+//! | `[stack]`; named as one; at a thread's stack ([`super::stacks`]) | stacks |
+//! | other anonymous memory: large allocations, other arenas, garbage-collected heaps, JIT code | anon |
 //! | any other name in brackets: vdso, vvar | kernel |
 //!
-//! A mapping may be of two kinds: a static-PIE program of musl's protects no relro, so that this and data are one
-//! mapping, a heap may grow out of bss, and a stack run into whatever follows it. Then the smaller parts are counted page by page, and the largest gets what
-//! remains: what the kernel said of the whole is never exceeded nor lost. Trap: the page table also shows pages of zeros
-//! that were only read, which the kernel does not count as resident.
+//! A mapping may contain two categories. A static-PIE program of musl's protects no relro, so relro
+//! and data are one mapping. A heap may grow out of bss, and a stack may join the mapping after it.
+//! Then the smaller parts are counted page by page, and the largest part gets the rest. So the
+//! kernel's total for the mapping is neither exceeded nor lost. Trap: the page table also shows
+//! pages of zeros that were only read, which the kernel does not count as resident.
 
 use super::smaps::Mapping;
 use super::stacks::Stack;
 use super::{Amounts, Category, Elf, Footprint};
 
-/// What is known of a file.
+/// The known content of a file.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and the agent's must not be on the heap")]
 pub enum Content {
     /// A program or a library.
     Program(Elf),
-    /// Neither.
+    /// Neither a program nor a library.
     Other,
-    /// It cannot be read.
+    /// The file cannot be read.
     Unknown,
 }
 
-/// What else a classification needs to look at.
+/// The other information that a classification needs.
 pub trait Sources {
-    /// The file behind a mapping of `path`.
+    /// Returns the content of the file behind a mapping of `path`.
     fn content(&mut self, mapping: &Mapping, path: &[u8]) -> Content;
-    /// What is there between two addresses, counted page by page (KB): all that is resident is clean, apart from anonymous
-    /// pages. None where the kernel does not tell.
+    /// Counts the pages between two addresses, in KB. All resident pages are clean, except
+    /// anonymous ones. Returns none if the kernel does not provide the page map.
     fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts>;
 }
 
-/// A file whose mappings, which follow each other, are being read.
+/// The file whose consecutive mappings are being read.
 #[derive(Clone, Copy, Debug)]
 struct Object {
     device: u64,
     inode: u64,
     content: Content,
-    /// What lies between addresses in memory and those in the file, once a segment was seen.
+    /// The difference between addresses in memory and in the file, known after the first segment.
     bias: Option<u64>,
 }
 
-/// What a mapping's file has to do with it.
+/// The relation between a mapping and its file.
 enum Known {
-    /// The mapping is part of a program that is loaded.
+    /// The mapping is part of a loaded program.
     Loaded,
-    /// It is not.
+    /// The mapping is not part of a loaded program.
     Other,
-    /// Nobody knows.
+    /// The file cannot be read, so the relation is unknown.
     Nothing,
 }
 
@@ -70,16 +71,16 @@ pub struct Classifier<'a, S> {
     total: Footprint,
 }
 
-/// 4 KB, where the kernel does not say (before 2.6.29).
+/// The page size if the kernel does not report one (before 2.6.29): 4 KB.
 const PAGE_BYTES: u64 = 4_096;
 
 impl<'a, S: Sources> Classifier<'a, S> {
-    /// Nothing yet; `stacks` are those that are not named.
+    /// Creates a classifier without mappings. `stacks` are the stacks that have no name.
     pub fn new(sources: S, stacks: &'a [Stack]) -> Self {
         Self { sources, stacks, object: None, total: Footprint::default() }
     }
 
-    /// The sum of all that was added.
+    /// Returns the sum of all added mappings.
     pub fn total(&self) -> Footprint {
         self.total
     }
@@ -87,7 +88,8 @@ impl<'a, S: Sources> Classifier<'a, S> {
     /// Adds one mapping with its path.
     pub fn add(&mut self, mapping: &Mapping, path: &[u8]) {
         let dirty = mapping.dirty();
-        // Not Shared_Clean and Private_Clean: this way the sum is Rss whatever a kernel leaves out.
+        // Shared_Clean and Private_Clean are not used. So the sum equals Rss even if a kernel omits
+        // some lines.
         let amounts = Amounts { clean: mapping.rss - dirty, dirty, swap: mapping.swap };
         let total = &mut self.total;
         total.mappings += 1;
@@ -103,7 +105,7 @@ impl<'a, S: Sources> Classifier<'a, S> {
         self.split(mapping, page, whole, amounts);
     }
 
-    /// What the mapping is for, apart from the parts of it of which a program says otherwise.
+    /// The category of the whole mapping, except for the parts that a program assigns otherwise.
     fn whole(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> Category {
         if let Some(name) = path.strip_prefix(b"[") {
             return bracketed(name);
@@ -116,7 +118,7 @@ impl<'a, S: Sources> Classifier<'a, S> {
                 .iter()
                 .any(|prefix| path.starts_with(prefix));
         let other = if off_disk { Category::Shared } else { Category::File };
-        // A device may do anything when it is opened.
+        // Opening a device may have any effect.
         if mapping.may(b's') || path.starts_with(b"/dev/") {
             return other;
         }
@@ -129,7 +131,8 @@ impl<'a, S: Sources> Classifier<'a, S> {
         }
     }
 
-    /// What is known of the mapping's file; a program only where this mapping is part of it as it is loaded.
+    /// Returns the relation between a mapping and its file. It is a program's only if the mapping
+    /// is part of the program as it is loaded.
     fn file(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> Known {
         let same = |object: &Object| object.inode == mapping.inode && object.device == mapping.device;
         if !self.object.as_ref().is_some_and(same) {
@@ -147,16 +150,17 @@ impl<'a, S: Sources> Classifier<'a, S> {
         }
         let permits = (mapping.may(b'w'), mapping.may(b'x'));
         let bias = elf.bias(mapping.start, mapping.end - mapping.start, mapping.offset, page, permits);
-        // Somebody who reads a program's file does not move where it is loaded.
+        // A process that only reads a program's file does not change where the program is loaded.
         object.bias = bias.or(object.bias);
         if bias.is_some() { Known::Loaded } else { Known::Other }
     }
 
-    /// Adds what the parts of a mapping are for: `whole`, unless the program says otherwise of a part.
+    /// Adds the amounts of a mapping to the categories of its parts: to `whole`, except for the
+    /// parts that the program assigns otherwise.
     fn split(&mut self, mapping: &Mapping, page: u64, whole: Category, amounts: Amounts) {
         let mut bytes = [0_u64; Category::ALL.len()];
         self.parts(mapping, page, whole, &mut |_, category, start, end| bytes[category as usize] += end - start);
-        // The first of the largest.
+        // Of categories with equally many bytes, the first one.
         let most = Category::ALL.into_iter().rev().max_by_key(|category| bytes[*category as usize]).unwrap_or(whole);
         let mut remaining = amounts;
         if bytes.iter().filter(|bytes| **bytes > 0).count() > 1 && amounts != Amounts::default() {
@@ -185,7 +189,7 @@ impl<'a, S: Sources> Classifier<'a, S> {
             Content::Program(elf) => object.bias.map(|bias| (elf, bias, object)),
             _ => None,
         });
-        // Of this file, or memory that may be its bss: without a file of its own, and private.
+        // The mapping belongs to this file, or may be its bss: private memory without a file.
         let zeros = mapping.inode == 0 && matches!(whole, Category::Heap | Category::Anon);
         let program = program.filter(|(elf, bias, object)| {
             let same = mapping.inode == object.inode && mapping.device == object.device && !mapping.may(b's');
@@ -198,7 +202,8 @@ impl<'a, S: Sources> Classifier<'a, S> {
             if let Some((elf, bias, _)) = program {
                 let address = start.wrapping_sub(bias);
                 let (found, until) = elf.category(address, page, zeros);
-                // At least a page further each time, and at most twice per segment.
+                // Each step advances by at least a page, and there are at most two for each
+                // segment.
                 (category, end) = (found, start.saturating_add((until - address).max(page)).min(end));
             }
             for stack in stacks.iter().filter(|stack| stack.start < stack.end) {
@@ -214,8 +219,9 @@ impl<'a, S: Sources> Classifier<'a, S> {
     }
 }
 
-/// Takes `pages` out of `remaining`, as far as it goes: what is resident must stay so even where the two disagree on what
-/// is dirty, for the process goes on meanwhile.
+/// Subtracts `pages` from `remaining` as far as possible, and returns what was subtracted. The
+/// process runs at the same time, so the two may disagree on what is dirty. Resident pages
+/// stay resident even then.
 fn take(remaining: &mut Amounts, pages: Amounts) -> Amounts {
     let resident = pages.clean.saturating_add(pages.dirty);
     let swap = pages.swap.min(remaining.swap);
@@ -227,7 +233,7 @@ fn take(remaining: &mut Amounts, pages: Amounts) -> Amounts {
     Amounts { clean, dirty, swap }
 }
 
-/// What a name in brackets stands for; `name` is what follows the first bracket.
+/// The category of a name in brackets. `name` is the part after the first bracket.
 fn bracketed(name: &[u8]) -> Category {
     let holds = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
     if name.starts_with(b"anon_shmem") {

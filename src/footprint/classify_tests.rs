@@ -31,7 +31,7 @@ fn program(headers: &[Header]) -> Content {
     Content::Program(read(&file(true, headers)).unwrap())
 }
 
-/// A mapping's text; `dirty` of `rss` is private.
+/// The smaps text of a mapping. `dirty` of the `rss` KB are private and dirty.
 fn mapping(head: &str, rss: u64, dirty: u64, swap: u64) -> String {
     let clean = rss - dirty;
     format!(
@@ -99,7 +99,8 @@ fn a_static_program_at_fixed_addresses_is_told_apart_by_its_segments() {
     assert_eq!((total.rss, total.swap, total.private, total.mappings), (584, 12, 92, 10));
 }
 
-/// Relro of a static-PIE program that nobody protects, and data behind it: lld leaves a page between them, GNU ld none.
+/// The relro of a static-PIE program that does not protect it, and the data after it. lld leaves a
+/// page between them, GNU ld none.
 fn unprotected() -> (Scripted, String) {
     let headers = [
         STATIC_PIE[0],
@@ -137,7 +138,7 @@ fn without_a_page_map_the_larger_part_has_it_all() {
 #[test]
 fn pages_that_came_or_went_since_change_no_sum() {
     let (mut sources, text) = unprotected();
-    // All of relro touched meanwhile, and dirty: there is only so much to take from the mapping.
+    // All of relro is touched in the meantime, and dirty: no more is taken than the mapping has.
     sources.pages.extend((0x3_a000..0x3_d000).step_by(0x1000).map(|at| (0x7f11_2200_0000 + at, 'd')));
     hold(
         &classified(&sources, &[], &text),
@@ -179,17 +180,19 @@ fn the_libraries_of_a_dynamic_program_are_told_apart_each_by_its_own_headers() {
         mapping("7f0000007000-7f0000008000 rw-p 00006000 fe:00 1 /lib/a.so", 4, 4, 0),
         mapping("7f0000008000-7f000000a000 rw-p 00000000 00:00 0", 8, 8, 0),
         mapping("7f0000010000-7f0000020000 r--p 00000000 fe:00 3 /usr/lib/locale/locale-archive", 60, 0, 0),
-        // Of another program at another place, whose text was split by a change of its protection.
+        // Mappings of another program at another address. A change of protection has split its
+        // text.
         mapping("7f0000100000-7f0000101000 r--p 00000000 fe:00 2 /lib/b.so", 4, 0, 0),
         mapping("7f0000101000-7f0000103000 r-xp 00001000 fe:00 2 /lib/b.so", 8, 0, 0),
         mapping("7f0000103000-7f0000104000 rwxp 00003000 fe:00 2 /lib/b.so", 4, 4, 0),
         mapping("7f0000104000-7f0000105000 r-xp 00004000 fe:00 2 /lib/b.so", 4, 0, 0),
-        // Somebody looks at the same file.
+        // A process reads the same file.
         mapping("7f0000200000-7f0000209000 r--p 00000000 fe:00 2 /lib/b.so", 36, 0, 0),
         mapping("7f0000300000-7f0000309000 r--s 00000000 fe:00 2 /lib/b.so", 8, 0, 0),
     ];
     let total = classified(&sources, &[], &text.concat());
-    // The last page that relro covers only in part, and bss from the page behind: the file's bss ends at 0x9280.
+    // Relro covers the last page only in part, and bss begins at the page after it: the file's bss
+    // ends at 0x9280.
     hold(&total, &[(Text, 28, 4, 0), (Rodata, 8, 0, 0), (Relro, 0, 4, 0), (Data, 0, 12, 0), (File, 104, 0, 0)]);
 }
 

@@ -1,10 +1,12 @@
-//! What the pages of a program file are for: its program headers (elf(5), gABI chapter 5).
+//! Determines the purpose of the pages of a program file from its program headers (elf(5), gABI
+//! chapter 5).
 //!
-//! Segments, not sections: they are what is mapped, and stripping cannot take them away. A linker that puts constants into
-//! the executable segment (GNU ld without `-z separate-code`) thereby has them counted as text. Bounds are rounded to
-//! pages as loaders do: a segment begins with the page that holds its first byte; `PT_GNU_RELRO` ends with the last page
-//! that it covers whole, since what follows it must stay writable. A page that holds the end of a file's data and the
-//! first zeros of bss is data either way.
+//! It uses segments rather than sections, because segments are what is mapped and stripping cannot
+//! remove them. If a linker puts constants into the executable segment (GNU ld without `-z
+//! separate-code`), they count as text. Bounds are rounded to pages as loaders do. A segment begins
+//! with the page that holds its first byte. `PT_GNU_RELRO` ends with the last page that it covers
+//! entirely, because what follows must stay writable. A page that holds the end of a file's data
+//! and the first zeros of bss is data in both cases.
 
 use super::Category;
 use crate::limits::{FOOTPRINT_HEADERS_MAX, FOOTPRINT_SEGMENTS_MAX};
@@ -14,14 +16,14 @@ const PT_GNU_RELRO: u32 = 0x6474_e552;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const HEADERS_AT_A_TIME: usize = 8;
-/// Of a header in a 64-bit file.
+/// The size of a program header in a 64-bit file.
 const HEADER_BYTES_MAX: usize = 56;
 
-/// A segment that is loaded; addresses are the file's own.
+/// A segment that is loaded. Addresses are those in the file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Segment {
     start: u64,
-    /// Where bytes of the file end and zeros begin.
+    /// The address at which the bytes of the file end and the zeros begin.
     file_end: u64,
     end: u64,
     offset: u64,
@@ -57,15 +59,15 @@ const fn ceil(address: u64, page: u64) -> u64 {
 }
 
 impl Elf {
-    /// Reads the headers with `read_at`, which fills a buffer from an offset. None where that is no program or library
-    /// of this machine's byte order, or its headers cannot be right.
+    /// Reads the headers with `read_at`, which fills a buffer from an offset. Returns none if the
+    /// file is no program or library of this machine's byte order, or if its headers are invalid.
     pub fn read(read_at: impl Fn(&mut [u8], u64) -> std::io::Result<()>) -> Option<Self> {
-        // As long as that of a 32-bit file, with what the 64-bit one has behind it.
+        // The first 52 bytes are the header of a 32-bit file. A 64-bit file has 64.
         let mut head = [0; 64];
         read_at(&mut head[..52], 0).ok()?;
         let order = if cfg!(target_endian = "little") { 1 } else { 2 };
         let (wide, plausible) = (head[4] == 2, matches!(head[4], 1 | 2) && head[5] == order);
-        // ET_EXEC or ET_DYN: what is mapped to be run.
+        // ET_EXEC or ET_DYN: files that are mapped to be executed.
         if !head.starts_with(b"\x7fELF") || !plausible || !matches!(half(&head, 16), 2 | 3) {
             return None;
         }
@@ -88,7 +90,7 @@ impl Elf {
             read_at(these, at.checked_add((first * size) as u64)?).ok()?;
             these.chunks_exact(size).try_for_each(|header| this.take(header, wide))?;
         }
-        // In ascending order, says the standard, and what looks them up relies on it.
+        // The standard requires ascending order, and the lookup relies on it.
         let ascending = this.segments().windows(2).all(|pair| pair[0].start <= pair[1].start);
         (this.count > 0 && ascending).then_some(this)
     }
@@ -99,7 +101,7 @@ impl Elf {
             return Some(());
         }
         let step = if wide { 8 } else { 4 };
-        // Behind the type, and behind the flags where these come second.
+        // The fields begin after the type, or after the flags if these come second.
         let field = |index: usize| word(header, if wide { 8 } else { 4 } + index * step, wide);
         let (offset, start, file_bytes, bytes) = (field(0), field(1), field(3), field(4));
         let flags = double(header, if wide { 4 } else { 24 });
@@ -118,9 +120,10 @@ impl Elf {
         &self.segments[..self.count]
     }
 
-    /// What to take from an address in memory to have one of the file's, given a mapping of `length` bytes of the file
-    /// from `offset` on at `start`. None where no segment is mapped like that: then somebody reads the file, and does not
-    /// run it. `writable` and `executable` as the mapping is.
+    /// Returns the number to subtract from an address in memory to get the address in the file. The
+    /// mapping has `length` bytes of the file from `offset` on, and begins at `start`. Returns none
+    /// if no segment is mapped like that: the file is then only read, not executed. `permits` says
+    /// whether the mapping is writable and executable.
     pub fn bias(&self, start: u64, length: u64, offset: u64, page: u64, permits: (bool, bool)) -> Option<u64> {
         let (writable, executable) = permits;
         let fits = |segment: &&Segment| {
@@ -141,8 +144,9 @@ impl Elf {
         })
     }
 
-    /// What the page at `address` is for, and up to where the same can be said. `zeros`: of memory that is not the file's.
-    /// None where the file says nothing of it.
+    /// Returns the category of the page at `address`, and the address up to which it is the same.
+    /// `zeros` means that the memory is not mapped from the file. The category is none if the file
+    /// does not cover the page.
     pub fn category(&self, address: u64, page: u64, zeros: bool) -> (Option<Category>, u64) {
         let mut until = u64::MAX;
         let mut is_in = |start: u64, end: u64| {
@@ -157,7 +161,7 @@ impl Elf {
         for segment in self.segments() {
             let start = if zeros { ceil(segment.file_end, page) } else { floor(segment.start, page) };
             if is_in(start, ceil(segment.end, page)) {
-                // The last one: where two share a page, it was mapped over the first.
+                // The last segment counts: if two share a page, the last was mapped over the first.
                 found = Some(segment.category());
             }
         }
@@ -176,7 +180,7 @@ fn double(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// An address or a size: 8 bytes in a 64-bit file, else 4.
+/// An address or a size: 8 bytes in a 64-bit file, otherwise 4.
 fn word(bytes: &[u8], at: usize, wide: bool) -> u64 {
     if wide {
         bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes))

@@ -48,7 +48,7 @@ pub fn file(wide: bool, headers: &[Header]) -> Vec<u8> {
     bytes
 }
 
-/// Reads a file that is held in memory.
+/// Reads the headers of a file in memory.
 pub fn read(bytes: &[u8]) -> Option<Elf> {
     Elf::read(|buffer, offset| {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -58,7 +58,8 @@ pub fn read(bytes: &[u8]) -> Option<Elf> {
     })
 }
 
-/// As lld makes them: segments end within pages, and the next begins in the same page of the file, one page on in memory.
+/// Headers as lld makes them. Segments end within pages. The next segment begins in the same page
+/// of the file, but one page further in memory.
 pub const STATIC_PIE: [Header; 5] = [
     (LOAD, R, 0, 0, 0x2_86bc, 0x2_86bc),
     (LOAD, RX, 0x2_86c0, 0x2_96c0, 0x1_0000, 0x1_0000),

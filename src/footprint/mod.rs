@@ -1,13 +1,16 @@
-//! `kube-canary footprint`: what a process's memory is for, and what programs take.
+//! `kube-canary footprint`: the purpose of a process's memory, and the memory that programs use.
 //!
-//! One pass over smaps gives both the categories and the resident memory they add up to, so that the sum is right to the
-//! kilobyte while the process goes on. Files are told apart by their program headers ([`Elf`]), anonymous memory by
-//! the kernel's names for it and by where threads have their stacks ([`classify`] has the table). For many processes
-//! `smaps_rollup` serves: the kernel's walk of page tables is most of the time, its text of thousands of mappings would
-//! be the rest. The agent's own `memory_bytes` come from the same pass ([`read_own`]).
+//! One pass over smaps gives both the categories and the resident memory that they add up to. So
+//! the sum is right to the kilobyte even though the process keeps running. Files are classified by
+//! their program headers ([`Elf`]). Anonymous memory is classified by the kernel's names for it and
+//! by the positions of thread stacks ([`classify`] has the table). For many processes
+//! `smaps_rollup` is used: most of the time is the kernel's walk of page tables, and the text of
+//! thousands of mappings would be the rest. The agent's own `memory_bytes` come from the same pass
+//! ([`read_own`]).
 //!
-//! What cannot be told from outside: an allocator's arenas beyond the heap (glibc's of other threads, jemalloc's, the
-//! large blocks of any) are anonymous memory like any other, and so is a stack of a thread that is just running.
+//! Two things cannot be distinguished from other anonymous memory. One is an allocator's arenas
+//! beyond the heap: glibc's of other threads, jemalloc's, and the large blocks of any. The other is
+//! the stack of a thread that is running at that moment.
 
 mod category;
 mod classify;
@@ -38,42 +41,43 @@ use output::Process;
 use place::Whose;
 use programs::Programs;
 
-/// The name of what is shown where nothing is asked for.
+/// The program that is shown by default.
 const CANARY: &str = "kube-canary";
 
-/// Why there is nothing to show.
+/// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum FootprintError {
-    /// It does not exist, or has ended meanwhile.
+    /// The process does not exist, or has ended.
     #[error("process {0} is not there, or has ended")]
     Gone(u32),
-    /// A kernel thread, or a zombie.
+    /// The process is a kernel thread or a zombie.
     #[error("process {0} has no memory: it is a kernel thread, or has ended and not been waited for")]
     NoMemory(u32),
-    /// Another user's.
+    /// The process belongs to another user.
     #[error("cannot read the memory of process {0}: permission denied; run as its user, or as root (CAP_SYS_PTRACE)")]
     NoPermission(u32),
-    /// Anything else.
+    /// Any other error of the system.
     #[error("cannot {operation}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// No canary.
+    /// No other kube-canary is running.
     #[error("no other kube-canary is running here: name a process with --pid, or a program with --filter")]
     NoCanary,
-    /// Nothing fits.
+    /// No program matches the filter.
     #[error("--filter {0:?}: no program that can be read has that in its name")]
     NoMatch(String),
 }
 
-/// Shows what is asked for on standard output, and on standard error what could not be read.
+/// Prints the requested figures on standard output, and on standard error what could not be read.
 ///
 /// # Errors
-/// [`FootprintError`], where there is nothing to show.
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+/// [`FootprintError`], if there is nothing to show.
+// This is separate from the agent's own code, which stays resident. If it were inlined, it would
+// stay resident, too.
 #[inline(never)]
 pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
     let mut text = Vec::new();
@@ -101,7 +105,7 @@ fn system(operation: impl Into<String>) -> impl FnOnce(io::Error) -> FootprintEr
     move |error| FootprintError::System { operation: operation.into(), error }
 }
 
-/// The ids of all processes, without our own.
+/// Returns the ids of all processes except our own.
 fn ids() -> Result<Vec<u32>, FootprintError> {
     let entries = fs::read_dir("/proc").map_err(system("read /proc"))?;
     let own = std::process::id();
@@ -109,7 +113,7 @@ fn ids() -> Result<Vec<u32>, FootprintError> {
     Ok(entries.map_while(Result::ok).filter_map(id).filter(|id| *id != own).collect())
 }
 
-/// Every canary but this process.
+/// Returns every kube-canary process except this one.
 fn canaries() -> Result<Vec<Process>, FootprintError> {
     let mut found = Vec::new();
     let mut failed = None;
@@ -120,7 +124,7 @@ fn canaries() -> Result<Vec<Process>, FootprintError> {
         }
         match process(id) {
             Ok(process) => found.push(process),
-            // It has ended meanwhile, or ended and was not waited for.
+            // The process has ended since, or is a zombie.
             Err(FootprintError::Gone(_) | FootprintError::NoMemory(_)) => {}
             Err(error) => failed = Some(error),
         }
@@ -136,7 +140,7 @@ fn canaries() -> Result<Vec<Process>, FootprintError> {
     }
 }
 
-/// One process by category.
+/// Reads one process by category.
 fn process(id: u32) -> Result<Process, FootprintError> {
     let whose = Whose::Process(id);
     let refused = |error: io::Error| match error.kind() {
@@ -147,13 +151,13 @@ fn process(id: u32) -> Result<Process, FootprintError> {
     };
     let footprint = process::read(whose).map_err(refused)?;
     let (Ok(name) | Err((name, _))) = Program::of(id);
-    // Exact, where the sum of the parts is rounded down for each.
+    // This figure is exact. The sum of the parts is rounded down for each.
     let pss = process::sum(whose, &mut [0; FOOTPRINT_READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
     let page_tables = proc::find(whose.path(format_args!("status")), |line| proc::number(line, "VmPTE:"));
     Ok(Process { id, name, footprint, pss, like_us: whose.is_like_us(), page_tables })
 }
 
-/// Whether an error says that the process has ended.
+/// Whether an error means that the process has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
@@ -180,7 +184,8 @@ mod tests {
             assert!(Instant::now() < end, "it never stops");
             std::thread::yield_now();
         }
-        // Others come and go who share its libraries, and its part of these with them: looked at while nobody does.
+        // Processes that share its libraries start and end, which changes its share of them. So it
+        // is read until the sums before and after are the same.
         let (sums, shown) = loop {
             let (before, shown, after) = (rollup(child.id()), process(child.id()).unwrap(), rollup(child.id()));
             if before == after {

@@ -1,8 +1,9 @@
-//! What a process's program is called: as `ps_mem` does it, so that rows can be compared.
+//! Names the program of a process in the same way as `ps_mem`, so that rows can be compared.
 //!
-//! The file's name, for the kernel cuts a process's own (comm) to 15 bytes; but a process that has given itself another
-//! name keeps that, unless its parent runs the same file ("Web Content" is firefox). A program whose file was replaced
-//! since is `[updated]`, one whose file is gone `[deleted]`.
+//! The name is that of the file, because the kernel cuts a process's own name (comm) to 15 bytes.
+//! But a process that has changed its own name keeps it, unless its parent runs the same file ("Web
+//! Content" is firefox). A program whose file was replaced since is `[updated]`. One whose file was
+//! deleted is `[deleted]`.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -12,19 +13,19 @@ use std::path::Path;
 use super::place::Whose;
 use crate::proc;
 
-/// Bytes of comm, its end of line included.
+/// Bytes of comm, with its newline.
 const COMM_BYTES: usize = 64;
 const DELETED: &[u8] = b" (deleted)";
 
-/// Finds names.
+/// Finds the names of programs.
 pub struct Program;
 
 impl Program {
-    /// The name of a process's program.
+    /// Returns the name of a process's program.
     ///
     /// # Errors
-    /// The name that the process bears, as far as that can be read, and why its program cannot be: not found for a kernel
-    /// thread, a zombie, or a process that has ended.
+    /// The process's own name, as far as that can be read, and the reason why its program cannot be
+    /// read. The reason is not found for a kernel thread, a zombie, or a process that has ended.
     pub fn of(id: u32) -> Result<String, (String, io::Error)> {
         let whose = Whose::Process(id);
         let comm = comm(whose);
@@ -40,14 +41,14 @@ impl Program {
     }
 }
 
-/// What the process calls itself; empty where that cannot be read.
+/// Returns the process's own name. It is empty if it cannot be read.
 fn comm(whose: Whose) -> String {
     let mut text = [0; COMM_BYTES];
     let length = whose.open("comm").and_then(|mut file| file.read(&mut text)).unwrap_or(0);
     String::from_utf8_lossy(text[..length].trim_ascii_end()).into_owned()
 }
 
-/// The name of the file that it runs, with a mark if that is no longer there.
+/// Returns the name of the file that the process runs, with a mark if that file no longer exists.
 fn file_name(whose: Whose) -> io::Result<String> {
     let path = whose.program()?;
     let (path, mark) = match path.strip_suffix(DELETED) {
@@ -58,7 +59,7 @@ fn file_name(whose: Whose) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned() + mark)
 }
 
-/// Whether there is a file of that name now, as the process sees it.
+/// Whether a file of that name exists now, as seen by the process.
 fn replaced(whose: Whose, path: &[u8]) -> bool {
     let mut there = whose.path(format_args!("root")).as_ref().as_os_str().as_bytes().to_vec();
     there.extend_from_slice(path);

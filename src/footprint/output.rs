@@ -1,4 +1,4 @@
-//! Tables and JSON.
+//! Prints the figures as tables and as JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,20 +9,22 @@ use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
 use crate::console::printable;
 
-/// A process, and what is shown of it.
+/// A process, and the figures that are shown of it.
 #[derive(Debug)]
 pub struct Process {
-    /// Its id.
+    /// The id of the process.
     pub id: u32,
-    /// Its program.
+    /// The name of its program.
     pub name: String,
-    /// Its memory.
+    /// Its memory by category.
     pub footprint: Footprint,
-    /// Its share of the memory that it has in common with others, and all of its own, in KB.
+    /// Its private memory and its share of the memory that it has in common with others, in KB.
     pub pss: u64,
-    /// Whether it runs the file that we run, so that its pages are shared with us while we look.
+    /// Whether it runs the same file as this process. Its pages are then shared with
+    /// us while we read.
     pub like_us: bool,
-    /// Page tables, in KB; they are the kernel's, and in none of the other figures.
+    /// The size of its page tables, in KB. They belong to the kernel, and are in none
+    /// of the other figures.
     pub page_tables: Option<u64>,
 }
 
@@ -113,14 +115,14 @@ impl<'a> RowJson<'a> {
 }
 
 fn write_json(out: &mut Vec<u8>, answer: &Answer<'_>) {
-    // Into memory, of plain numbers and texts: nothing there can fail.
+    // The output goes to memory and consists of plain numbers and texts, so nothing here can fail.
     if let Err(error) = serde_json::to_writer(&mut *out, answer) {
         log::error!("writing JSON: {error}");
     }
     out.push(b'\n');
 }
 
-/// Appends processes by category, one table each, or all as one object on one line.
+/// Appends processes by category: one table for each, or all as one object on one line.
 pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
     if json {
         let processes = processes.iter().map(ProcessJson::of).collect();
@@ -144,7 +146,7 @@ fn table(process: &Process) -> String {
     for category in Category::ALL {
         let amounts = footprint.of(category);
         total.add(amounts);
-        // These two are rare, and never the agent's.
+        // These two are rare, and the agent never has them.
         let rare = matches!(category, Category::File | Category::Shared);
         if !rare || amounts != Amounts::default() {
             line(category.label(), amounts);
@@ -165,9 +167,9 @@ fn table(process: &Process) -> String {
     text
 }
 
-/// Appends a row per program and the total.
+/// Appends one row for each program, and the total.
 pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
-    // Into memory: it cannot fail.
+    // Writing to memory cannot fail.
     let _ =
         writeln!(out, "{:>11} {:>11} {:>11} {:>11} {:>6}  PROGRAM (KB)", "PRIVATE", "SHARED", "RAM", "SWAP", "COUNT");
     let total = programs.total();
@@ -178,7 +180,7 @@ pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
     }
 }
 
-/// Appends programs and their processes by category, as one object on one line.
+/// Appends programs, and their processes by category, as one object on one line.
 pub fn programs_json(out: &mut Vec<u8>, programs: &Programs, processes: &[Process]) {
     let answer = Answer {
         processes: processes.iter().map(ProcessJson::of).collect(),

@@ -1,4 +1,5 @@
-//! A process's files: paths of /proc without an allocation, and what a classification asks of them.
+//! The files of a process: paths of /proc without an allocation, and the sources of a
+//! classification.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -12,21 +13,21 @@ use super::classify::{Content, Sources};
 use super::smaps::Mapping;
 use super::{Amounts, Elf};
 
-/// Of `/proc/4194304/task/4194304/syscall`, and of a file in map_files.
+/// Room for `/proc/4194304/task/4194304/syscall`, and for a file in map_files.
 const PROC_PATH_BYTES: usize = 80;
 /// Entries of a page map that are read at a time.
 const ENTRIES: usize = 128;
 
-/// Whose memory.
+/// The process whose memory is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of the process that asks.
+    /// The process that reads.
     Own,
-    /// Of the one with this id.
+    /// The process with this id.
     Process(u32),
 }
 
-/// A path below a process's directory, on the stack.
+/// A path below a process's directory, stored on the stack.
 #[derive(Clone, Copy)]
 pub struct ProcPath {
     bytes: [u8; PROC_PATH_BYTES],
@@ -49,7 +50,7 @@ impl AsRef<Path> for ProcPath {
 }
 
 impl Whose {
-    /// `/proc/PID/` and what follows; names are short, and what does not fit is cut.
+    /// Returns `/proc/PID/` followed by `name`. Names are short; a longer path is cut.
     pub fn path(self, name: fmt::Arguments<'_>) -> ProcPath {
         let mut path = ProcPath { bytes: [0; PROC_PATH_BYTES], length: 0 };
         let _ = match self {
@@ -59,10 +60,10 @@ impl Whose {
         path
     }
 
-    /// Opens one of its files.
+    /// Opens one of the process's files.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open(self, name: &str) -> io::Result<File> {
         File::open(self.path(format_args!("{name}")))
     }
@@ -73,10 +74,10 @@ impl Whose {
         matches!((file(self), file(Self::Own)), (Ok(theirs), Ok(ours)) if theirs == ours)
     }
 
-    /// The file that it runs, with what the kernel adds to it (` (deleted)`).
+    /// Returns the path of the file that it runs, with the kernel's suffix (` (deleted)`).
     ///
     /// # Errors
-    /// What the kernel says: not found for a kernel thread or a zombie.
+    /// The kernel's error: not found for a kernel thread or a zombie.
     pub fn program(self) -> io::Result<Vec<u8>> {
         fs::read_link(self.path(format_args!("exe"))).map(|path| path.into_os_string().into_vec())
     }
@@ -86,20 +87,21 @@ impl Whose {
 pub struct Place {
     whose: Whose,
     program: Option<Vec<u8>>,
-    /// Opened when it is first needed; what came of that.
+    /// Opened when it is first needed. Keeps the result of that.
     page_map: Option<io::Result<File>>,
-    /// Of a path below the process's root.
+    /// A path below the process's root.
     scratch: Vec<u8>,
 }
 
 impl Place {
-    /// Nothing is opened yet.
+    /// Creates the sources of a process. No file is opened yet.
     pub fn new(whose: Whose) -> Self {
         Self { whose, program: whose.program().ok(), page_map: None, scratch: Vec::new() }
     }
 
-    /// The file of a mapping: the program itself also where it was deleted; by its name as the process sees it; or, with
-    /// CAP_CHECKPOINT_RESTORE, whatever is mapped there.
+    /// Opens the file of a mapping. For the program itself, this also works if it was deleted.
+    /// Otherwise the file is found by its name as seen by the process, or, with
+    /// CAP_CHECKPOINT_RESTORE, through map_files.
     fn file(&mut self, mapping: &Mapping, path: &[u8]) -> Option<File> {
         if self.program.as_deref() == Some(path)
             && let Ok(file) = self.whose.open("exe")
@@ -112,7 +114,7 @@ impl Place {
                 self.scratch.extend_from_slice(self.whose.path(format_args!("root")).as_ref().as_os_str().as_bytes());
             }
             self.scratch.extend_from_slice(path);
-            // Never a FIFO or a device: opening one may block, or do something.
+            // FIFOs and devices are never opened: opening one may block or have effects.
             let path = Path::new(OsStr::from_bytes(&self.scratch));
             if fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
                 && let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
@@ -133,7 +135,8 @@ impl Sources for Place {
         }
     }
 
-    /// 8 bytes per page: bit 63 present, 62 swapped, 61 of a file or shared (Documentation/admin-guide/mm/pagemap.rst).
+    /// Reads 8 bytes for each page: bit 63 is present, 62 swapped, 61 of a file or shared
+    /// (Documentation/admin-guide/mm/pagemap.rst).
     fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts> {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;

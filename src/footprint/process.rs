@@ -1,4 +1,4 @@
-//! One process's memory.
+//! Reads the memory of one process.
 
 use std::io;
 
@@ -9,27 +9,27 @@ use super::smaps::{self, Mapping};
 use super::stacks::{self, Stack};
 use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES, FOOTPRINT_READ_BYTES, HTTP_WORKERS_MAX};
 
-/// Threads of an agent, with room for those of an allocator.
+/// The threads of an agent, and some more for an allocator.
 const OWN_THREADS_MAX: usize = HTTP_WORKERS_MAX + 4;
-/// PATH_MAX, and what the kernel adds.
+/// PATH_MAX, and the suffix that the kernel adds.
 const PATH_BYTES: usize = 4_096 + 16;
 
-/// What a whole process takes: `smaps_rollup`, the kernel's own sum. In KB.
+/// The memory of a whole process in KB: `smaps_rollup`, the kernel's own sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Resident.
+    /// Resident memory, in KB.
     pub rss: u64,
-    /// Each page divided by the number of processes that map it.
+    /// Resident memory with each page divided by the number of processes that map it.
     pub pss: u64,
-    /// Of pages that no other process maps.
+    /// Resident pages that no other process maps.
     pub private: u64,
-    /// Swapped.
+    /// Memory in the swap space.
     pub swap: u64,
-    /// The same, divided by the number of processes.
+    /// Memory in the swap space, divided by the number of processes that share it.
     pub swap_pss: u64,
-    /// Huge pages of hugetlbfs that only it maps.
+    /// Huge pages of hugetlbfs that only this process maps.
     pub private_hugetlb: u64,
-    /// And that others map too.
+    /// Huge pages of hugetlbfs that other processes map, too.
     pub shared_hugetlb: u64,
 }
 
@@ -49,10 +49,11 @@ impl Sum {
     }
 }
 
-/// Reads a process's sum; from smaps itself where there is no `smaps_rollup` (before Linux 4.14). `buffer` is lent.
+/// Reads a process's sum. If there is no `smaps_rollup` (before Linux 4.14), it reads smaps itself.
+/// The caller lends `buffer`.
 ///
 /// # Errors
-/// What the kernel says; not found where the process has no memory, or none left.
+/// The kernel's error: not found if the process has no memory, or has ended.
 pub fn sum(whose: Whose, buffer: &mut [u8]) -> io::Result<Sum> {
     let mut file = match whose.open("smaps_rollup") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => whose.open("smaps")?,
@@ -69,23 +70,23 @@ pub fn sum(whose: Whose, buffer: &mut [u8]) -> io::Result<Sum> {
 /// Reads another process's memory by category.
 ///
 /// # Errors
-/// What the kernel says; not found where the process has no memory, or none left.
+/// The kernel's error: not found if the process has no memory, or has ended.
 pub fn read(whose: Whose) -> io::Result<Footprint> {
     let mut stacks = Vec::new();
     stacks::each_pointer(whose, |pointer| stacks.push(Stack::at(pointer)));
     let total = pass(whose, &mut stacks, &mut [0; FOOTPRINT_READ_BYTES], &mut [0; PATH_BYTES])?;
-    // One that ends meanwhile reads as one with fewer mappings.
+    // A process that ends during the pass looks like one with fewer mappings.
     if total.mappings == 0 || whose.open("smaps").and_then(|mut file| io::Read::read(&mut file, &mut [0]))? == 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok(total)
 }
 
-/// Reads this process's memory by category, with little memory of its own: 4 KB of stack, and a few hundred bytes of heap
-/// for as long as it takes.
+/// Reads this process's memory by category. It uses little memory itself: 4 KB of stack, and a few
+/// hundred bytes of heap until it returns.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn read_own() -> io::Result<Footprint> {
     let mut stacks = [Stack::default(); OWN_THREADS_MAX];
     let mut threads = 0;
@@ -100,7 +101,7 @@ pub fn read_own() -> io::Result<Footprint> {
 }
 
 fn pass(whose: Whose, stacks: &mut [Stack], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
-    // The heads of the mappings alone, which cost little.
+    // Only the heads of the mappings, which cost little.
     stacks::find(&mut whose.open("maps")?, buffer, stacks)?;
     let mut smaps = whose.open("smaps")?;
     let mut classifier = Classifier::new(Place::new(whose), stacks);
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_sum_of_a_process_is_that_of_its_parts() {
-        // A process that waits for input and does nothing else, unlike the one that runs the tests.
+        // The child only waits for input, unlike the process that runs the tests.
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         for _ in 0..2 {
@@ -148,7 +149,7 @@ mod tests {
         }
         let whose = Whose::Process(child.id());
         let sum_now = || sum(whose, &mut [0; 1_024]).unwrap();
-        // The kernel may take pages from it between two readings; then they are read again.
+        // The kernel may take pages from the child between two readings. They are then read again.
         let readings = (0..100).map(|_| (sum_now(), read(whose).unwrap(), sum_now()));
         let (sum, parts, _) = readings.into_iter().find(|(before, _, after)| before == after).expect("it does nothing");
         drop(stdin);

@@ -1,8 +1,8 @@
-//! What programs take: the processes of each added up, as `ps_mem` does.
+//! The memory that programs use: the sum over the processes of each, as in `ps_mem`.
 //!
-//! A process costs seven system calls, and the kernel's walk of its page tables, which is nearly all of the time where
-//! there are many mappings; threads do that side by side. They take processes in blocks off one counter, for a JVM takes
-//! as long as a hundred shells.
+//! A process costs seven system calls and the kernel's walk of its page tables. With many mappings
+//! the walk is nearly all of the time, so several threads work in parallel. They take processes in
+//! blocks from one counter, because a JVM takes as long as a hundred shells.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,41 +19,42 @@ use crate::limits::{
 
 /// Processes that a thread takes at a time.
 const BLOCK: usize = 8;
-/// A thread's stack: its buffer, and what little it calls.
+/// The stack size of a thread: its buffer, and room for the few functions that it calls.
 const STACK_BYTES: usize = FOOTPRINT_READ_BYTES + 128 * 1_024;
 /// Bytes of a process's own name, which the kernel cuts.
 const COMM_BYTES_MAX: usize = 15;
 
-/// One program, in KB.
+/// One program. Amounts are in KB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// What it is called.
+    /// The name of the program.
     pub name: String,
-    /// Processes.
+    /// The number of its processes.
     pub count: u64,
-    /// Memory that no other process has.
+    /// Memory that no other process maps.
     pub private: u64,
-    /// Its share of what several have: adds up over all processes.
+    /// Its share of memory that several processes map. The shares of all processes add
+    /// up to the total.
     pub shared: u64,
-    /// Swapped; its share where the kernel tells.
+    /// Memory in the swap space. It is the share if the kernel reports one.
     pub swap: u64,
 }
 
 impl Row {
-    /// What would be free without it.
+    /// The memory that would be free without this program.
     pub const fn ram(&self) -> u64 {
         self.private.saturating_add(self.shared)
     }
 }
 
-/// What was found.
+/// The result of a search for programs.
 #[derive(Debug, Default)]
 pub struct Programs {
-    /// In ascending order of memory.
+    /// Rows in ascending order of memory.
     pub rows: Vec<Row>,
-    /// The processes in these rows, in ascending order.
+    /// The ids of the processes in these rows, in ascending order.
     pub ids: Vec<u32>,
-    /// Processes that fit but may not be read: some of their names, and how many there are.
+    /// Processes that match but may not be read: some of their names, and their number.
     pub unreadable: (Vec<String>, usize),
 }
 
@@ -64,7 +65,8 @@ struct Found {
 }
 
 impl Programs {
-    /// Reads the processes `ids` whose program's name has `filter` in it; every name has nothing in it.
+    /// Reads the processes `ids` whose program's name contains `filter`. An empty
+    /// filter matches every name.
     pub fn read(ids: &[u32], filter: &str) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(FOOTPRINT_THREADS_MAX);
         let threads = threads.min(ids.len() / FOOTPRINT_PROCESSES_PER_THREAD);
@@ -79,7 +81,7 @@ impl Programs {
             found
         };
         let found = thread::scope(|scope| {
-            // One that cannot be started leaves its part to the others.
+            // If a thread cannot be started, the others do its part.
             let start = |_| thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..threads).filter_map(start).collect();
             let mut found = vec![work()];
@@ -100,10 +102,12 @@ impl Programs {
                 let (row, huge) = rows.entry(name).or_default();
                 row.count += 1;
                 row.private = row.private.saturating_add(sum.private).saturating_add(sum.private_hugetlb);
-                // The share is rounded down: to less than what is private, where all of it is.
+                // The share is rounded down, so it can be less than the private part if all memory
+                // is private.
                 row.shared = row.shared.saturating_add(sum.pss.saturating_sub(sum.private));
                 row.swap = row.swap.saturating_add(if sum.swap_pss > 0 { sum.swap_pss } else { sum.swap });
-                // No share is known of these: the processes of a program are taken to share the same.
+                // The share of these pages is unknown. The processes of a program are assumed to
+                // share the same pages.
                 *huge = sum.shared_hugetlb.max(*huge);
             }
         }
@@ -118,7 +122,7 @@ impl Programs {
         this
     }
 
-    /// All rows together.
+    /// The sum of all rows.
     pub fn total(&self) -> Row {
         self.rows.iter().fold(Row::default(), |mut total, row| {
             total.count += row.count;
@@ -129,7 +133,7 @@ impl Programs {
         })
     }
 
-    /// Says on standard error what could not be read.
+    /// Reports on standard error what could not be read.
     pub fn warn(&self) {
         let (names, count) = &self.unreadable;
         if *count > 0 {
@@ -152,7 +156,8 @@ impl Found {
         }
     }
 
-    /// A process that cannot be read, unless it has ended, never had memory, or is called otherwise.
+    /// Records a process that cannot be read, unless it has ended, never had memory,
+    /// or has another name.
     fn refuse(&mut self, id: u32, name: String, filter: &str, error: &io::Error) {
         let cut = name.len() == COMM_BYTES_MAX && filter.contains(&name);
         if !is_gone(error) && (name.contains(filter) || cut) && has_memory(id) {
@@ -161,7 +166,7 @@ impl Found {
     }
 }
 
-/// Whether a process has memory, as everybody may know: a kernel thread and a zombie have a size of 0.
+/// Whether a process has memory. Any user may read that: a kernel thread and a zombie have size 0.
 fn has_memory(id: u32) -> bool {
     crate::proc::find(Whose::Process(id).path(format_args!("statm")), |line| Some(!line.starts_with("0 ")))
         == Some(true)

@@ -1,65 +1,69 @@
-//! Reads smaps: a mapping at a time, through a buffer that the caller lends, without allocating.
+//! Reads smaps one mapping at a time, through a buffer that the caller lends, without allocating.
 //!
-//! The kernel writes most lines as a name in 16 columns, a number in 8 and " kB" (fs/proc/task_mmu.c, `SEQ_PUT_DEC`), so
-//! that the end of such a line is known without looking for it. A mapping's head begins with a hexadecimal digit, which
-//! is lower-case there, every other line with a capital: that tells them apart whatever lines a kernel adds. Larger reads
-//! would not help: a read(2) gives at most what the kernel has formatted at a time, a page.
+//! The kernel writes most lines as a name in 16 columns, a number in 8 and " kB"
+//! (fs/proc/task_mmu.c, `SEQ_PUT_DEC`). So the end of such a line is known without a search. The
+//! head of a mapping begins with a hexadecimal digit, which is in lower case there. Every other
+//! line begins with a capital. This distinguishes them whatever lines a kernel adds. Larger reads
+//! would not help: a read(2) returns at most what the kernel has formatted at a time, which is a
+//! page.
 
 use std::io::{self, Read};
 
 use crate::proc::{self, Lines};
 
-/// A mapping, or the sum of all (`smaps_rollup`). Amounts are in KB; what this kernel does not tell is 0.
+/// A mapping, or the sum of all (`smaps_rollup`). Amounts are in KB. Those that this kernel does
+/// not report are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its first address.
+    /// The first address of the mapping.
     pub start: u64,
-    /// The address behind its last.
+    /// The address after its last byte.
     pub end: u64,
-    /// `rwxp`, `-` for what is missing; `s` in place of `p` where writes are shared.
+    /// `rwxp`, with `-` for a missing permission. `s` replaces `p` if writes are shared.
     pub permissions: [u8; 4],
-    /// Where it begins in its file, in bytes.
+    /// Its start in the file, in bytes.
     pub offset: u64,
-    /// The file's device, major number above minor.
+    /// The file's device, with the major number above the minor.
     pub device: u64,
-    /// The file; 0: none.
+    /// The inode of the file. 0 means no file.
     pub inode: u64,
-    /// Size of an ordinary page.
+    /// The size of an ordinary page, in KB.
     pub page: u64,
-    /// Resident.
+    /// Resident memory, in KB.
     pub rss: u64,
-    /// The same, divided by the number of processes that map each page.
+    /// Resident memory, with each page divided by the number of processes that map it.
     pub pss: u64,
-    /// Shared with others and dirty.
+    /// Pages that are shared with others and dirty.
     pub shared_dirty: u64,
-    /// Only here, and clean.
+    /// Pages that are private and clean.
     pub private_clean: u64,
-    /// Only here, and dirty.
+    /// Pages that are private and dirty.
     pub private_dirty: u64,
-    /// Resident, of no file: those pages of a private mapping of one too that were written.
+    /// Resident pages that belong to no file. These include the written pages of
+    /// a private file mapping.
     pub anonymous: u64,
-    /// Swapped.
+    /// Memory in the swap space.
     pub swap: u64,
-    /// The same, divided by the number of processes.
+    /// Memory in the swap space, divided by the number of processes that share it.
     pub swap_pss: u64,
-    /// Pages of hugetlbfs, in none of the above, that others map too.
+    /// Pages of hugetlbfs that other processes map, too. They are in none of the above.
     pub shared_hugetlb: u64,
-    /// Those that only this process maps.
+    /// Pages of hugetlbfs that only this process maps.
     pub private_hugetlb: u64,
 }
 
 impl Mapping {
-    /// Whether `permission` (`r`, `w`, `x`, `s`) is among those of the mapping.
+    /// Whether the mapping has `permission` (`r`, `w`, `x`, `s`).
     pub fn may(&self, permission: u8) -> bool {
         self.permissions.contains(&permission)
     }
 
-    /// Resident and dirty, never more than what is resident.
+    /// Resident and dirty memory in KB, never more than the resident memory.
     pub fn dirty(&self) -> u64 {
         self.shared_dirty.saturating_add(self.private_dirty).min(self.rss)
     }
 
-    /// Resident, only here.
+    /// Resident memory that no other process maps, in KB.
     pub const fn private(&self) -> u64 {
         self.private_clean.saturating_add(self.private_dirty)
     }
@@ -84,7 +88,8 @@ impl Mapping {
         *place = number(digits, 10).map_or(0, |(value, _)| value);
     }
 
-    /// `start-end rwxp offset major:minor inode   path`, and the path. None where it is not of that form.
+    /// Parses `start-end rwxp offset major:minor inode   path`, and returns the path, too. Returns
+    /// none if the line does not have that form.
     fn head(line: &[u8]) -> Option<(Self, &[u8])> {
         let (start, rest) = number(line, 16)?;
         let (end, rest) = number(rest.strip_prefix(b"-")?, 16)?;
@@ -99,7 +104,8 @@ impl Mapping {
     }
 }
 
-/// The number at the front of `text`, at most the largest there is, and what is behind it.
+/// Parses the number at the start of `text`, and returns the rest. A number that is too large
+/// becomes the largest possible.
 fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
     let mut length = 0;
@@ -110,11 +116,11 @@ fn number(text: &[u8], base: u32) -> Option<(u64, &[u8])> {
     (length > 0).then_some((value, &text[length..]))
 }
 
-/// Calls `visit` with each mapping of `smaps` and its path. `buffer` must hold a mapping's head up to its path; a path is
-/// cut to what is left of it, or to the length of `path`.
+/// Calls `visit` with each mapping of `smaps` and its path. `buffer` must have room for a mapping's
+/// head up to its path. The path is cut to the rest of the buffer, or to the length of `path`.
 ///
 /// # Errors
-/// What reading says; invalid data where a line is no mapping's.
+/// The error of reading, or invalid data if a line does not belong to a mapping.
 pub fn each(
     smaps: &mut dyn Read,
     buffer: &mut [u8],
@@ -142,14 +148,14 @@ pub fn each(
         path[..length].copy_from_slice(&name[..length]);
         current = Some((mapping, length));
     }
-    // The last mapping ends with the file, as the others do with the next one's head.
+    // The last mapping ends with the file. The others end with the head of the next one.
     if let Some((mapping, length)) = current {
         visit(&mapping, &path[..length]);
     }
     Ok(())
 }
 
-/// Reads any text as smaps, through buffers of the sizes that the agent has.
+/// Parses any text as smaps, through buffers of the same sizes as the agent's.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_smaps(text: &[u8]) {
     use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES};
@@ -159,10 +165,10 @@ pub fn fuzz_smaps(text: &[u8]) {
     });
 }
 
-/// [`proc::end_of_line`], for lines that mostly have one length.
+/// [`proc::end_of_line`], optimized for lines that mostly have one length.
 fn end_of_line(text: &[u8]) -> Option<usize> {
     const FIELD: usize = 27;
-    // Nothing shorter can end in this: the line behind it would have to consist of it.
+    // No shorter line can match here: the next line would have to consist of these bytes.
     if text.get(FIELD - 3..=FIELD) == Some(b" kB\n") && text[0].is_ascii_uppercase() {
         return Some(FIELD);
     }

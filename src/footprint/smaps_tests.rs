@@ -1,6 +1,6 @@
 use super::*;
 
-/// Gives `step` bytes at a time.
+/// A reader that returns `step` bytes at a time.
 struct Slow<'a>(&'a [u8], usize);
 
 impl Read for Slow<'_> {

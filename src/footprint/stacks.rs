@@ -1,10 +1,12 @@
 //! Finds the stacks of a process's threads.
 //!
-//! The kernel names the main thread's only. The others are anonymous memory, but the kernel tells each waiting thread's
-//! stack pointer, and a guard that nobody can touch lies below a thread's stack; that tells it from a heap in which a
-//! language keeps the stacks of threads of its own. Where it ends is told by nobody, and it may be one mapping with
-//! whatever happens to follow it. So of threads whose stack pointers are near the lower end, as they are where the mapping
-//! goes on beyond the stack, each is taken to have as much as the smallest: most programs give all threads the same.
+//! The kernel names only the main thread's stack. The others are anonymous memory. But the kernel
+//! reports the stack pointer of each waiting thread, and an inaccessible guard lies below a
+//! thread's stack. The guard distinguishes it from a heap in which a language keeps the stacks of
+//! its own threads. The end of a stack is not reported, and the stack may be one mapping with
+//! whatever follows it. If the mapping continues beyond the stack, the stack pointer is near its
+//! lower end. Each such stack is taken to be as large as the smallest, because most programs give
+//! all threads the same size.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,44 +14,45 @@ use std::io::{self, Read};
 use super::place::Whose;
 use super::smaps;
 
-/// A thread's stack.
+/// The stack of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// Where the thread is in it.
+    /// The thread's stack pointer.
     pub pointer: u64,
-    /// Its lower end; as `end` 0 where there is none that can be told.
+    /// The lower end of the stack. `start` and `end` are 0 if it is unknown.
     pub start: u64,
-    /// Its upper end.
+    /// The upper end of the stack.
     pub end: u64,
 }
 
 impl Stack {
-    /// One of which only the pointer is known.
+    /// A stack of which only the pointer is known.
     pub const fn at(pointer: u64) -> Self {
         Self { pointer, start: 0, end: 0 }
     }
 }
 
-/// Calls `take` with the stack pointer of each thread that may be looked at and is not running just now.
+/// Calls `take` with the stack pointer of each thread that may be read and is not running.
 pub fn each_pointer(whose: Whose, mut take: impl FnMut(u64)) {
     let Ok(threads) = fs::read_dir(whose.path(format_args!("task"))) else { return };
     for thread in threads.map_while(Result::ok) {
         let path = whose.path(format_args!("task/{}/syscall", thread.file_name().to_string_lossy()));
         let mut text = [0; 256];
         let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut text)) else { continue };
-        // Number, arguments, stack pointer, program counter; `running` alone while it runs.
+        // The line has the number, the arguments, the stack pointer and the program counter. It is
+        // only `running` while the thread runs.
         let mut fields = std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace().rev();
         let pointer = fields.nth(1).and_then(|field| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok());
         pointer.into_iter().for_each(&mut take);
     }
 }
 
-/// Finds where the stacks lie in `maps`, or smaps. `buffer` is lent.
+/// Finds the positions of the stacks in `maps`, or smaps. The caller lends `buffer`.
 ///
 /// # Errors
-/// What reading says.
+/// The error of reading.
 pub fn find(maps: &mut dyn Read, buffer: &mut [u8], stacks: &mut [Stack]) -> io::Result<()> {
-    // Where the last mapping ended, if nobody can touch it.
+    // The end of the last mapping, if that was inaccessible.
     let mut guard_end = 0;
     smaps::each(maps, buffer, &mut [0; 1], &mut |mapping, path| {
         let (start, end) = (mapping.start, mapping.end);
@@ -114,7 +117,7 @@ mod tests {
             wait.wait();
             pointers.sort_unstable();
             pointers.dedup();
-            // Ourselves at least, and those three unless they have not gone to sleep yet.
+            // There is at least this thread, and also those three unless they are not asleep yet.
             assert!(!pointers.is_empty() && pointers.iter().all(|pointer| *pointer > 0));
         });
     }

@@ -1,4 +1,4 @@
-//! From a request to its answer: the rules of HTTP that no route needs to know.
+//! Turns a request into its answer. This covers the rules of HTTP that routes need not know.
 
 use std::{
     convert::Infallible,
@@ -36,7 +36,8 @@ impl Service<Request<Incoming>> for Answering {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.0.answer_begins();
-        // Also while it is not known yet: hyper flushes meanwhile, which would look like the end of the answer.
+        // This holds even before the body is known: hyper may flush in between, which would look
+        // like the end of the answer.
         self.0.body_begins();
         let has_body = !request.body().is_end_stream();
         if has_body {
@@ -70,7 +71,7 @@ impl Answering {
 }
 
 impl Answering {
-    /// The answer to a request that was sent to a wrong host, or to two.
+    /// The answer to a request that names a foreign host, or more than one Host header.
     fn refusal(&self, request: &Request<Incoming>, path: &str) -> Option<Reply> {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let host = hosts.next();
@@ -78,8 +79,8 @@ impl Answering {
             return Some(Reply::text(400, "more than one Host header\n"));
         }
         let accepted = self.0.worker().hosts().filter(|_| !is_open(path))?;
-        // A target in absolute form has a host of its own, which goes before the header (RFC 9112, section 3.2.2).
-        // A browser sends both alike; neither may be foreign.
+        // A target in absolute form has its own host, which takes precedence over the header (RFC
+        // 9112, section 3.2.2). A browser sends the same host in both. Neither may be foreign.
         let authority = request.uri().authority().map(Authority::as_str);
         let header = host.map(|value| value.to_str().unwrap_or_default());
         let is_foreign = authority.into_iter().chain(header).any(|host| !accepted.accept(host));
@@ -87,13 +88,13 @@ impl Answering {
     }
 }
 
-/// The answer to one request, once its reply is known.
+/// The future answer to one request. It completes once the reply is known.
 pub(super) struct Answered {
     line: Rc<Line>,
     has_body: bool,
     is_head: bool,
     coding: Coding,
-    /// None once it was given.
+    /// None once the reply was taken.
     reply: Option<Reply>,
 }
 
@@ -124,12 +125,13 @@ impl Answered {
                 (StatusCode::OK, "text/html; charset=utf-8", Content::Stream(body))
             }
             Some(Reply::Live { content_type, body }) => (StatusCode::OK, content_type, Content::Live(body)),
-            // A reply that is later still was waited for, and one that was given is not asked for again.
+            // A `Later` reply has been awaited by now, and a reply that was taken is not requested
+            // again.
             Some(Reply::Later(_)) | None => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Content::Done),
         };
         let line = Rc::clone(&self.line);
         let mut is_compressed = self.coding.is_gzip() && status == StatusCode::OK && content.is_long();
-        // Of the body itself: a compressed one has another, which is not known yet.
+        // This is the length of the body itself. The length of a compressed body is not known yet.
         let length = content.length().filter(|_| !is_compressed);
         let body = if self.is_head {
             Answer::new(Content::Done, None, line)
@@ -142,7 +144,7 @@ impl Answered {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        // A browser that guesses the type may find markup in a peer's name.
+        // A browser that guesses the type may interpret a peer's name as markup.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         self.coding.describe(is_compressed, headers);
         if let Some(policy) = policy {
@@ -160,7 +162,7 @@ impl Answered {
             }
             _ => {}
         }
-        // A body is not read, so the next request could not be found behind it.
+        // A request body is not read, so the start of the next request could not be found after it.
         if self.has_body || status == StatusCode::SERVICE_UNAVAILABLE || self.line.worker().is_stopping() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -168,8 +170,8 @@ impl Answered {
     }
 }
 
-/// Whether a path is answered under any name: scrapers and kubelets use the names that they are
-/// configured with, which we do not know.
+/// Whether a path is answered under any host name. Scrapers and kubelets use the names that they
+/// are configured with, which we do not know.
 fn is_open(path: &str) -> bool {
     is_health(path) || path == "/metrics"
 }

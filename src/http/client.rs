@@ -1,11 +1,13 @@
-//! A small HTTP/1.1 client over any byte stream: one request at a time, every answer bounded in bytes and time.
+//! A small HTTP/1.1 client over any byte stream. It sends one request at a time, and bounds every
+//! answer in bytes and time.
 //!
-//! hyper splits a client into a handle and a connection that someone must drive. Spawning the connection is the usual
-//! way and costs a task; here [`Link`] polls it beside whatever waits for it, in one future: nothing outlives a request
-//! that was given up, and the client works on any runtime.
+//! hyper splits a client into a handle and a connection that must be polled. The usual way spawns
+//! the connection, which costs a task. Here [`Link`] polls it together with the operation that
+//! waits for it, in one future. So no part of it outlives a request that was given up, and the
+//! client works on any runtime.
 //!
-//! The trap: hyper reads and forgets 1xx answers without end, and the digits of a chunk's size,
-//! too. Nothing above it sees them, so the bytes are counted below it ([`Metered`]).
+//! The trap: hyper reads and discards 1xx answers without limit, and also the digits of a chunk's
+//! size. Code above hyper sees neither, so the bytes are counted below it ([`Metered`]).
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -26,36 +28,36 @@ use tokio::net::TcpStream;
 
 use crate::limits;
 
-/// Why a request got no answer that can be used.
+/// The reason why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// No TCP connection.
+    /// There is no TCP connection.
     #[error("connecting: {0}")]
     Connect(#[source] io::Error),
-    /// The path is not one that HTTP can carry.
+    /// HTTP cannot carry this path.
     #[error("bad path: {0}")]
     Path(#[source] hyper::http::Error),
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or the answer was not HTTP.
     #[error("{}", chain(.0))]
     Wire(#[source] hyper::Error),
-    /// An answer, but not 200.
+    /// The status of the answer was not 200.
     #[error("status {0}")]
     Status(StatusCode),
-    /// More bytes than allowed.
+    /// The answer has more bytes than allowed.
     #[error("more than {0} bytes")]
     TooLarge(usize),
-    /// Not done in time.
+    /// The answer was not complete in time.
     #[error("no complete answer within {0:?}")]
     Time(Duration),
 }
 
-/// An error with all its causes in one line: hyper's own text leaves out the I/O error.
+/// Returns an error with all its causes in one line. hyper's own text omits the I/O error.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some errors have their cause's text in their own.
+        // The text of some errors already ends with the text of their cause.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -65,10 +67,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The body of `GET http://address{path}`: a whole connection for one request. At most `limit` bytes and `time`.
+/// Returns the body of `GET http://address{path}`, over a separate connection. It takes at most
+/// `limit` bytes and `time`.
 ///
 /// # Errors
-/// [`GetError`]; everything but status 200 is one.
+/// [`GetError`]. Every status other than 200 is an error.
 pub async fn get(address: SocketAddr, path: &str, limit: usize, time: Duration) -> Result<Vec<u8>, GetError> {
     let exchange = async {
         let (mut link, body) = open(address, path).await?;
@@ -77,7 +80,8 @@ pub async fn get(address: SocketAddr, path: &str, limit: usize, time: Duration) 
     tokio::time::timeout(time, exchange).await.map_err(|_| GetError::Time(time))?
 }
 
-/// The same as far as the head of the answer: what follows is read from the [`Link`], with bounds of one's own.
+/// Sends a request and reads the head of the answer. The caller reads the rest from the [`Link`],
+/// within its own bounds.
 ///
 /// # Errors
 /// As [`get`].
@@ -96,36 +100,36 @@ pub async fn open(address: SocketAddr, path: &str) -> Result<(Link, Incoming), G
     Ok((link, response.into_body()))
 }
 
-/// Bytes that may still be read of a stream: shared by a [`Link`], which knows what is a body, and
-/// the stream below hyper.
+/// The number of bytes that may still be read from a stream. A [`Link`], which knows what is a
+/// body, and the stream below hyper share it.
 #[derive(Debug)]
 struct Allowance(AtomicUsize);
 
 impl Allowance {
     const MAX: usize = limits::CLIENT_OVERHEAD_BYTES_MAX;
 
-    /// A request begins.
+    /// Resets the allowance at the start of a request.
     fn renew(&self) {
         self.0.store(Self::MAX, Ordering::Relaxed);
     }
 
-    /// Takes what a read has brought. Returns whether it was allowed.
+    /// Subtracts the bytes of a read. Returns whether they were allowed.
     fn take(&self, bytes: usize) -> bool {
         let left = self.0.load(Ordering::Relaxed).checked_sub(bytes);
         self.0.store(left.unwrap_or(0), Ordering::Relaxed);
         left.is_some()
     }
 
-    /// A piece of a body of so many bytes has come. A chunk of `n` bytes takes at most `2n + 8` on
-    /// the wire, where its size has no leading zeros and no extension.
+    /// Adds the bytes of a piece of a body that has arrived. On the wire, a chunk of `n` bytes
+    /// takes at most `2n + 8`, if its size has no leading zeros and no extension.
     fn give_back(&self, bytes: usize) {
         let left = self.0.load(Ordering::Relaxed);
         self.0.store(left.saturating_add(bytes.saturating_mul(2).saturating_add(8)).min(Self::MAX), Ordering::Relaxed);
     }
 }
 
-/// A stream that can be read no further than its allowance: the read that exceeds it fails, and
-/// names the limit.
+/// A stream that can be read only up to its allowance. The read that exceeds it fails with an error
+/// that names the limit.
 struct Metered<S> {
     stream: S,
     allowance: Arc<Allowance>,
@@ -155,8 +159,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// A client connection that is driven by the future that waits on it. Of each answer at most
-/// [`limits::CLIENT_OVERHEAD_BYTES_MAX`] are read beside its body.
+/// A client connection that is polled by the future that waits for it. At most
+/// [`limits::CLIENT_OVERHEAD_BYTES_MAX`] of each answer are read in addition to its body.
 pub struct Link {
     sender: SendRequest<Empty<Bytes>>,
     allowance: Arc<Allowance>,
@@ -165,7 +169,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes a connection of a stream. Sends nothing yet.
+    /// Creates a connection from a stream. Sends nothing yet.
     ///
     /// # Errors
     /// Never for HTTP/1.1, but hyper's signature has one.
@@ -181,9 +185,10 @@ impl Link {
         Ok(Self { sender, allowance, wire: Box::pin(wire), open: true })
     }
 
-    /// Whether another request can be sent: the last body was read to its end and the peer keeps the connection.
+    /// Whether another request can be sent: the last body was read to its end, and the
+    /// server keeps the connection.
     pub async fn is_usable(&mut self) -> bool {
-        // One poll of the wire notices a peer that has closed since.
+        // A single poll detects a server that has closed the connection since.
         poll_fn(|context| {
             if self.open && self.wire.as_mut().poll(context).is_ready() {
                 self.open = false;
@@ -197,7 +202,7 @@ impl Link {
     /// Sends a request and waits for the head of its answer.
     ///
     /// # Errors
-    /// The connection broke, or what came was not HTTP, or more than
+    /// The connection broke, the answer was not HTTP, or it has more than
     /// [`limits::CLIENT_OVERHEAD_BYTES_MAX`].
     pub async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
         self.allowance.renew();
@@ -205,7 +210,8 @@ impl Link {
         self.drive(response).await
     }
 
-    /// The next piece of a body, None at its end. Can be dropped and called again without losing anything.
+    /// Returns the next piece of a body, or none at its end. The future can be dropped and the call
+    /// repeated without losing anything.
     pub async fn frame(&mut self, body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
         let frame = self.drive(body.frame()).await;
         if let Some(Ok(data)) = frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
@@ -214,16 +220,16 @@ impl Link {
         frame
     }
 
-    /// The rest of a body, which must not be longer than `limit` bytes.
+    /// Reads the rest of a body, which must not be longer than `limit` bytes.
     ///
     /// # Errors
-    /// [`GetError::TooLarge`], as soon as it is known, or [`GetError::Wire`].
+    /// [`GetError::TooLarge`], as soon as the length is known, or [`GetError::Wire`].
     pub async fn collect(&mut self, mut body: Incoming, limit: usize) -> Result<Vec<u8>, GetError> {
         let announced = body.size_hint();
         if announced.lower() > limit as u64 {
             return Err(GetError::TooLarge(limit));
         }
-        // Known lengths are reserved at once: a vector that doubles would touch twice the memory.
+        // A known length is reserved at once: a vector that doubles would touch twice the memory.
         let mut bytes = Vec::with_capacity(usize::try_from(announced.exact().unwrap_or(0)).unwrap_or(0));
         while let Some(frame) = self.frame(&mut body).await {
             if let Ok(data) = frame.map_err(GetError::Wire)?.into_data() {
@@ -236,8 +242,8 @@ impl Link {
         Ok(bytes)
     }
 
-    /// Runs `future` while the connection moves its bytes. Where the connection ends first, `future` hears of it from
-    /// hyper and ends too.
+    /// Runs `future` while the connection transfers its bytes. If the connection ends first, hyper
+    /// reports that to `future`, which then ends too.
     async fn drive<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -256,7 +262,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// Serves one connection with a fixed text after the request's head, and gives the request's first line back.
+    /// Serves one connection: sends a fixed text after the request's head, and returns the
+    /// request's first line.
     async fn answer(listener: TcpListener, text: &'static [u8]) -> String {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
@@ -289,7 +296,8 @@ mod tests {
         assert!(matches!(exchange(chunked, 4).await.0, Err(GetError::TooLarge(4))));
     }
 
-    /// Sends `piece` again and again until the client has gone. Gives the bytes that it took.
+    /// Sends `piece` repeatedly until the client has closed the connection. Returns the number of
+    /// bytes that were sent.
     async fn send_without_end(stream: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> usize {
         let mut taken = 0;
         while let Ok(bytes) = stream.write(&piece[taken % piece.len()..]).await {
@@ -298,7 +306,7 @@ mod tests {
         taken
     }
 
-    /// Reads a request, which hyper wants to have sent before it reads.
+    /// Reads a request: hyper sends one before it reads.
     async fn take_request(stream: &mut (impl AsyncRead + Unpin)) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -308,8 +316,8 @@ mod tests {
 
     const PIPE_BYTES: usize = 64;
 
-    /// What a client reads of a server that sends `head` and then `piece` without end, and its
-    /// error.
+    /// Returns the number of bytes that a client reads from a server that sends `head` and then
+    /// `piece` without end, and the client's error.
     async fn read_of_endless(head: &[u8], piece: &[u8]) -> (usize, String) {
         let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
         let client = async move {
@@ -340,7 +348,7 @@ mod tests {
         for (head, piece) in endless {
             let (bytes, error) = read_of_endless(head, piece).await;
             assert!(error.ends_with(&format!("more than {MAX} bytes beside the body")), "{error}");
-            // A read of the buffer's size may be what exceeds it.
+            // The read that exceeds the limit may be as large as the buffer.
             let most = MAX + limits::CLIENT_BUFFER_BYTES + PIPE_BYTES;
             assert!((MAX..=most).contains(&bytes), "{bytes} bytes of {:?}", String::from_utf8_lossy(piece));
         }
@@ -408,7 +416,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_listening_is_a_connect_error() {
-        // Bound, so that nobody else is given the port, and not listening.
+        // The socket is bound, so that no other process gets the port, but it does not listen.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let got = get(socket.local_addr().unwrap(), "/", 9, Duration::from_secs(30)).await;

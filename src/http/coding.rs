@@ -8,7 +8,7 @@ use hyper::{
 
 use super::weight::thousandths;
 
-/// What a request and its path say about the coding of the response.
+/// What a request and its path determine about the coding of the response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coding {
     /// The request headers that the response depends on. None if the path is never compressed.
@@ -17,7 +17,7 @@ pub(super) struct Coding {
 }
 
 impl Coding {
-    /// The coding of a response to a request for `path` with these headers.
+    /// Determines the coding of the response to a request for `path` with these headers.
     pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
         let vary = match path {
             "/metrics" => Some("Accept, Accept-Encoding"),
@@ -28,13 +28,13 @@ impl Coding {
         Self { vary, accepts_gzip: vary.is_some() && accepts_gzip(fields.iter().map(HeaderValue::as_bytes)) }
     }
 
-    /// Whether the body is to be compressed, if it is long enough.
+    /// Whether the body is compressed, provided that it is long enough.
     pub(super) fn is_gzip(self) -> bool {
         self.accepts_gzip
     }
 
-    /// Adds the headers that say how the body is coded, and that no cache may keep it: each
-    /// response has the figures of its own moment.
+    /// Adds the headers that describe the coding of the body. They also forbid caching, because
+    /// each response has the figures of its own moment.
     pub(super) fn describe(self, is_compressed: bool, headers: &mut HeaderMap) {
         let Some(vary) = self.vary else { return };
         headers.insert(header::VARY, HeaderValue::from_static(vary));
@@ -45,11 +45,11 @@ impl Coding {
     }
 }
 
-/// Whether these Accept-Encoding fields accept gzip, and do not prefer the body as it is. One pass
-/// over the fields, which are shorter than a request's head
-/// ([`crate::limits::REQUEST_HEAD_BYTES_MAX`]). In doubt it is false: every client can read an
-/// uncompressed body. A weight that cannot be read is 0, and of a coding that is listed twice the
-/// smaller weight counts.
+/// Whether these Accept-Encoding fields accept gzip, and do not prefer the uncompressed
+/// body. It makes one pass over the fields, which are shorter than a request's head
+/// ([`crate::limits::REQUEST_HEAD_BYTES_MAX`]). If in doubt it returns false: every client
+/// can read an uncompressed body. An unreadable weight is 0. If a coding is listed twice,
+/// the smaller weight counts.
 fn accepts_gzip<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let (mut gzip, mut identity, mut others) = (None, None, None);
     for element in fields.into_iter().flat_map(|field| field.split(|byte| *byte == b',')) {
@@ -68,12 +68,12 @@ fn accepts_gzip<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     gzip > 0 && gzip >= identity.unwrap_or(0)
 }
 
-/// The weight that a parameter `q=…` gives, in thousandths. None if it gives none.
+/// The weight that a parameter `q=…` gives, in thousandths. None if the parameter gives no weight.
 fn weight(parameter: &[u8]) -> Option<u16> {
     thousandths(parameter.strip_prefix(b"q=").or(parameter.strip_prefix(b"Q="))?)
 }
 
-/// Reads any bytes as an Accept-Encoding header, and as one of several.
+/// Parses any bytes as an Accept-Encoding header, and as one of several.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_accept_encoding(data: &[u8]) {
     let accepted = accepts_gzip([data]);

@@ -1,13 +1,13 @@
-//! Bodies, and the buffers that streamed ones are rendered into.
+//! Bodies, and the buffers that streamed bodies are rendered into.
 //!
-//! hyper queues up to 16 pieces of a body before it writes them, which would be 96 KiB for each
+//! hyper queues up to 16 pieces of a body before it writes them. That would be 96 KiB for each
 //! scraper that reads slowly. So a streamed body hands out one frame, and renders the next only
-//! when hyper has let go of the last: the frame tells its connection when it is dropped. And it
-//! renders only when the socket has room for a frame, so that a scraper that does not read holds no
-//! frame at all: one buffer serves all connections of a worker.
+//! when hyper has dropped the last: a dropped frame notifies its connection. It also renders only
+//! when the socket has room for a frame. A scraper that does not read therefore holds no frame at
+//! all, and one buffer serves all connections of a worker.
 //!
-//! A compressed body uses the same frame twice: it is rendered into, its bytes move into the
-//! compressor's memory, and what these compress to takes their place.
+//! A compressed body uses the same frame twice. The body is rendered into the frame, and its bytes
+//! are copied to the compressor's memory. The compressed bytes then replace them in the frame.
 
 use std::{
     cell::RefCell,
@@ -23,9 +23,10 @@ use hyper::body::{Body, Buf, Frame, SizeHint};
 use super::{Live, Render, ServerStats, gate::CompressorPermit, gzip::Compressor, line::Line};
 use crate::limits::{COMPRESSED_BODY_BYTES_MIN, FRAME_BYTES, SPARE_FRAMES_PER_WORKER};
 
-/// The spare frame buffers of one worker, which owns them. A frame that is handed out belongs to its [`Piece`] until hyper drops
-/// that, which gives it back to the worker of its connection: on the same thread, hence no lock. Not more than
-/// [`SPARE_FRAMES_PER_WORKER`] are kept; a connection that ends with a frame outstanding drops its piece, and so gives it back too.
+/// The spare frame buffers of one worker, which owns them. A frame that is handed out belongs to
+/// its [`Piece`] until hyper drops that. The drop returns the frame to the worker of its
+/// connection, on the same thread, so there is no lock. At most [`SPARE_FRAMES_PER_WORKER`] are
+/// kept. A connection that ends with a frame in use drops its piece, and so returns the frame too.
 pub(super) struct FramePool {
     spare: RefCell<Vec<Vec<u8>>>,
     stats: Arc<ServerStats>,
@@ -46,7 +47,7 @@ impl FramePool {
 
     fn give(&self, mut buffer: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
-        // A buffer that a renderer made grow against its contract is not kept.
+        // A buffer that a renderer made grow, against its contract, is not kept.
         if spare.len() < SPARE_FRAMES_PER_WORKER && buffer.capacity() == FRAME_BYTES {
             buffer.clear();
             spare.push(buffer);
@@ -62,12 +63,13 @@ impl Drop for FramePool {
     }
 }
 
-/// Bytes on their way into the socket. Owned by hyper's queue of its connection; a frame returns to its worker's [`FramePool`]
-/// on drop, a whole body (`line` is none) was the route's and is freed.
+/// Bytes that wait to be written to the socket. hyper's queue of the connection owns them. On
+/// drop, a frame returns to its worker's [`FramePool`]. A whole body (`line` is none) came from
+/// the route and is freed.
 pub(super) struct Piece {
     bytes: Vec<u8>,
     written: usize,
-    /// For a frame, the connection that it goes back to.
+    /// The connection that the frame returns to. None for a whole body.
     line: Option<Rc<Line>>,
 }
 
@@ -98,26 +100,27 @@ impl Drop for Piece {
 /// The body of an answer. While it lives, its connection counts as answering.
 pub(super) struct Answer {
     content: Content,
-    /// None if the body is sent as it is.
+    /// None if the body is sent uncompressed.
     gzip: Option<Gzip>,
     line: Rc<Line>,
 }
 
-/// The right to compress, and what compresses. In this order: the permit is given back when the
-/// memory is free.
+/// The permit to compress, and the compressor. The order of the fields matters: the memory is freed
+/// before the permit is returned.
 pub(super) struct Gzip {
     compressor: Compressor,
     _permit: CompressorPermit,
 }
 
 impl Gzip {
-    /// None if too many responses are being compressed, or if there is no memory.
+    /// Starts a compressor. Returns none if too many responses are being compressed, or if
+    /// there is no memory.
     pub(super) fn begin(stats: &ServerStats) -> Option<Self> {
         let permit = stats.compressor()?;
         Some(Self { compressor: Compressor::new()?, _permit: permit })
     }
 
-    /// The next piece of a compressed body, into an empty frame.
+    /// Renders the next piece of a compressed body into an empty frame.
     fn poll_render(&mut self, content: &mut Content, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
         if !self.compressor.is_busy() {
             match content.poll_render(cx, frame) {
@@ -127,7 +130,7 @@ impl Gzip {
                         self.compressor.finish();
                     }
                 }
-                // The reader gets all that there is while it waits for the rest.
+                // The client gets all available bytes while it waits for the rest.
                 Poll::Pending if self.compressor.flush() => {}
                 Poll::Pending => return Poll::Pending,
             }
@@ -136,27 +139,28 @@ impl Gzip {
     }
 }
 
-/// What an answer is made of.
+/// The content of an answer.
 pub(super) enum Content {
-    /// Nothing, or nothing more.
+    /// The body is empty, or completely rendered.
     Done,
     /// A complete body, which is not empty.
     Whole(Vec<u8>),
-    /// A body in pieces.
+    /// A body that is rendered in pieces.
     Stream(Box<dyn Render>),
-    /// A body in pieces, for which it waits.
+    /// A body that is rendered in pieces and may have to wait for its data.
     Live(Box<dyn Live>),
-    /// The connection is about to be closed, so that the client does not take the body for whole.
+    /// The body was given up. The connection is about to be closed, so the client does not mistake
+    /// the body for a complete one.
     GivenUp,
 }
 
 impl Content {
-    /// A complete body.
+    /// Creates the content from a complete body.
     pub(super) fn whole(body: Vec<u8>) -> Self {
         if body.is_empty() { Self::Done } else { Self::Whole(body) }
     }
 
-    /// Its bytes, if it is complete.
+    /// The length in bytes, if the body is complete.
     pub(super) fn length(&self) -> Option<usize> {
         match self {
             Self::Done => Some(0),
@@ -165,12 +169,12 @@ impl Content {
         }
     }
 
-    /// Whether compressing it saves anything.
+    /// Whether compressing the body saves anything.
     pub(super) fn is_long(&self) -> bool {
         self.length().is_none_or(|length| length >= COMPRESSED_BODY_BYTES_MIN)
     }
 
-    /// The next piece of a body in pieces, into an empty frame.
+    /// Renders the next piece into an empty frame.
     fn poll_render(&mut self, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
         match self {
             Self::Stream(render) => Poll::Ready(render.render(frame)),
@@ -181,7 +185,7 @@ impl Content {
 }
 
 impl Answer {
-    /// `content` is sent in pieces if it is compressed, however it is made.
+    /// Creates a body. If it is compressed, `content` is sent in pieces, even if it is complete.
     pub(super) fn new(content: Content, gzip: Option<Gzip>, line: Rc<Line>) -> Self {
         line.body_begins();
         let content = match content {
@@ -191,15 +195,15 @@ impl Answer {
         Self { content, gzip, line }
     }
 
-    /// The body has ended, or is given up: nothing of it is kept while its last piece is on its
-    /// way.
+    /// Ends the body, or gives it up. Its memory is freed at once, even while its last piece
+    /// is still being sent.
     fn end(&mut self, content: Content) {
         self.content = content;
         self.gzip = None;
     }
 }
 
-/// A complete body, in pieces.
+/// A complete body that is sent in pieces.
 struct Cut {
     bytes: Vec<u8>,
     sent: usize,
@@ -256,7 +260,8 @@ impl Body for Answer {
                 if bytes.is_empty() {
                     this.line.worker().frames().give(bytes);
                     if more {
-                        // Not a loop here: a renderer that has nothing to say must not hold up the other connections.
+                        // There is no loop here: a renderer without output must not delay the other
+                        // connections.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }

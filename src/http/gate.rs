@@ -1,8 +1,10 @@
-//! What the workers share: how many ordinary places are free among all of them, and the bells that wake them.
+//! State that the workers share: the number of ordinary permits that are free among all of them,
+//! and the notifications that wake them.
 //!
-//! All workers listen on one socket, and whichever wakes first takes a connection. A worker whose places are full must
-//! therefore stand back while another has room, and all of them must come forward, for health checks alone, when none
-//! has. Each worker waits on a bell of its own that keeps one ring: no ring is lost, and no lock is shared.
+//! All workers listen on one socket, and the one that wakes first accepts a connection. A worker
+//! without a free permit must therefore not accept while another worker has one. If no worker has
+//! one, all of them accept, but for health checks alone. Each worker waits on its own [`Notify`],
+//! which stores one notification. So no notification is lost, and no lock is shared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::limits::COMPRESSED_RESPONSES_MAX;
 
-/// What the server counts about itself, for exposition.
+/// The server's counters about itself, for exposition.
 #[derive(Debug, Default)]
 pub struct ServerStats {
     requests: AtomicU64,
@@ -22,34 +24,34 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    /// Requests that were answered by a route, or with 400, 403 or 405.
+    /// Number of requests that were answered by a route, or with 400, 403 or 405.
     pub fn requests_served(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Requests that got 503 because every ordinary place was taken.
+    /// Number of requests that got 503 because every ordinary permit was taken.
     pub fn requests_refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Connections that are open now, idle ones too.
+    /// Number of connections that are open now, including idle ones.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`]: those on their way to a client, and
-    /// the spare ones.
+    /// Number of frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`]. They
+    /// are in use or spare.
     pub fn frame_buffers(&self) -> usize {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Responses that are being compressed now, each with [`crate::limits::GZIP_BYTES`] of memory:
-    /// at most [`COMPRESSED_RESPONSES_MAX`].
+    /// Number of responses that are being compressed now, at most [`COMPRESSED_RESPONSES_MAX`].
+    /// Each has [`crate::limits::GZIP_BYTES`] of memory.
     pub fn compressors(&self) -> usize {
         self.compressors.load(Ordering::Acquire)
     }
 
-    /// The right to compress one more response, unless as many as may be are compressed already.
+    /// Returns the permit to compress one more response. Returns none if the maximum is reached.
     pub(super) fn compressor(&self) -> Option<CompressorPermit> {
         let more = |count: usize| (count < COMPRESSED_RESPONSES_MAX).then_some(count + 1);
         self.compressors.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
@@ -81,7 +83,7 @@ impl ServerStats {
     }
 }
 
-/// One of the [`COMPRESSED_RESPONSES_MAX`], until it is dropped.
+/// One of the [`COMPRESSED_RESPONSES_MAX`] permits. It is returned on drop.
 #[derive(Debug)]
 pub(super) struct CompressorPermit(Arc<AtomicUsize>);
 
@@ -91,7 +93,7 @@ impl Drop for CompressorPermit {
     }
 }
 
-/// The free ordinary places of all workers, and a bell for each worker.
+/// The number of free ordinary permits of all workers, and one notification for each worker.
 #[derive(Debug)]
 pub(super) struct Gate {
     free: AtomicUsize,
@@ -108,31 +110,31 @@ impl Gate {
         }
     }
 
-    /// The bell of one worker.
+    /// The notification of one worker.
     pub(super) fn bell(&self, worker: usize) -> &Notify {
         &self.bells[worker]
     }
 
-    /// Whether no worker has an ordinary place left.
+    /// Whether no worker has an ordinary permit left.
     pub(super) fn is_full(&self) -> bool {
         self.free.load(Ordering::Acquire) == 0
     }
 
-    /// An ordinary place was taken by a worker that had one.
+    /// Records that a worker has used one of its ordinary permits.
     pub(super) fn take(&self) {
         if self.free.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ring();
         }
     }
 
-    /// An ordinary place is free again.
+    /// Records that an ordinary permit is free again.
     pub(super) fn give(&self) {
         if self.free.fetch_add(1, Ordering::AcqRel) == 0 {
             self.ring();
         }
     }
 
-    /// Tells all workers to finish.
+    /// Asks all workers to finish.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.ring();

@@ -1,12 +1,12 @@
 //! A gzip compressor whose memory is one mapping of [`GZIP_BYTES`].
 //!
-//! zlib's state, its input and its held output live in that mapping, and zlib gets its memory from
-//! it by our own `zalloc`. So a response costs a known number of bytes, touches no malloc, and
-//! gives everything back at once when it ends. Why zlib, and why with these parameters:
-//! `docs/adr/0019-gzip-by-zlib.md`.
+//! zlib's state, its input and its held output are in that mapping, and zlib allocates from it
+//! through our own `zalloc`. So a response costs a known number of bytes, uses no malloc, and
+//! returns all memory at once when it ends. `docs/adr/0019-gzip-by-zlib.md` explains why it is
+//! zlib, and why it has these parameters.
 //!
-//! Nothing of a compressor moves: zlib checks that the stream is still at the address that it was
-//! initialized at.
+//! A compressor never moves in memory: zlib checks that the stream is still at the address at which
+//! it was initialized.
 #![expect(unsafe_code, reason = "zlib is C, and its memory is a mapping")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -26,28 +26,28 @@ mod splitmix;
 
 /// zlib's default. It takes half as long again as level 1, and saves a quarter of the bytes.
 const LEVEL: c_int = 6;
-/// A window of 2¹⁰ bytes; 16 asks for gzip's header and trailer.
+/// A window of 2¹⁰ bytes. The added 16 requests gzip's header and trailer.
 const WINDOW_BITS: c_int = 16 + 10;
 /// A hash table of 2¹⁰ entries, and blocks of 2⁹ symbols.
 const MEMORY_LEVEL: c_int = 3;
-/// Output that is held back until there is more of it: a frame compresses to some 500 bytes, and
+/// Output that is held back until there is more of it. A frame compresses to some 500 bytes, and
 /// each piece costs a write and a packet.
 const HELD_BYTES: usize = 3_584;
-/// Bytes for zlib's state, of which version 1.3.2 takes 14,160.
+/// Bytes for zlib's state. Version 1.3.2 uses 14,160 of them.
 const ARENA_BYTES: usize = GZIP_BYTES - FRAME_BYTES - HELD_BYTES - size_of::<zlib::z_stream>() - ALIGNMENT;
 /// The alignment of malloc's blocks, which zlib expects of its allocator.
 const ALIGNMENT: usize = 16;
 
-/// What lies in the mapping.
+/// The contents of the mapping.
 #[repr(C)]
 struct Memory {
     stream: zlib::z_stream,
-    /// Bytes of the arena that zlib has.
+    /// Bytes of the arena that zlib uses.
     used: usize,
     arena: Arena,
     /// The frame that is being compressed.
     input: [u8; FRAME_BYTES],
-    /// Compressed bytes, not sent yet.
+    /// Compressed bytes that are not sent yet.
     held: [u8; HELD_BYTES],
 }
 
@@ -57,23 +57,23 @@ struct Arena([u8; ARENA_BYTES]);
 const _: () = assert!(size_of::<Memory>() <= GZIP_BYTES && align_of::<Arena>() == ALIGNMENT);
 const _: () = assert!(HELD_BYTES < FRAME_BYTES, "what is held back leaves room in a frame");
 
-/// What zlib has been asked for and has not done yet.
+/// The work that zlib was given and has not finished yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Nothing,
-    /// To read its input.
+    /// zlib must read the input.
     Compress,
-    /// To write all that it has read.
+    /// zlib must write everything that it has read.
     Flush,
-    /// To end the stream.
+    /// zlib must end the stream.
     Finish,
 }
 
-/// A gzip stream. Owns its mapping, which is unmapped when this is dropped.
+/// A gzip stream. It owns its mapping, which is unmapped on drop.
 pub(super) struct Compressor {
     memory: NonNull<Memory>,
     work: Work,
-    /// Something was read since the last flush.
+    /// Whether input was read since the last flush.
     unflushed: bool,
     finished: bool,
     /// Bytes of [`Memory::held`] that are in use.
@@ -81,7 +81,7 @@ pub(super) struct Compressor {
 }
 
 impl Compressor {
-    /// An empty stream. None if the system has no memory.
+    /// Creates an empty stream. Returns none if the system has no memory.
     pub(super) fn new() -> Option<Self> {
         let size = c_int::try_from(size_of::<zlib::z_stream>()).ok()?;
         let memory = region::map(GZIP_BYTES)?.cast::<Memory>();
@@ -122,13 +122,13 @@ impl Compressor {
         (result == zlib::Z_OK).then_some(this)
     }
 
-    /// Whether it takes no input now: the last call of [`Compressor::compress`] had too little
-    /// room.
+    /// Whether it accepts no input now, because the last call of [`Compressor::compress`]
+    /// had too little room.
     pub(super) fn is_busy(&self) -> bool {
         self.work != Work::Nothing
     }
 
-    /// Takes the bytes of a frame, which is empty then. Only if it is not busy.
+    /// Copies the bytes of a frame and empties it. Call it only if the compressor is not busy.
     ///
     /// # Panics
     /// If the frame has more than [`FRAME_BYTES`], which no renderer may write.
@@ -152,7 +152,7 @@ impl Compressor {
         self.unflushed = true;
     }
 
-    /// All that was taken is to be written now. Returns whether anything is left to write.
+    /// Requests that all input is written now. Returns whether there is anything left to write.
     pub(super) fn flush(&mut self) -> bool {
         if self.unflushed {
             self.work = Work::Flush;
@@ -160,13 +160,13 @@ impl Compressor {
         self.unflushed || self.held > 0
     }
 
-    /// Nothing more will be taken.
+    /// Ends the input: no more frames follow.
     pub(super) fn finish(&mut self) {
         self.work = Work::Finish;
     }
 
-    /// Writes into `out`, which is empty and does not grow. What is short stays behind until there
-    /// is more of it, or until it must go. Returns whether there is more to come.
+    /// Writes into `out`, which is empty and does not grow. A short output is held until there is
+    /// more of it, or until a flush or the end. Returns whether more output follows.
     pub(super) fn compress(&mut self, out: &mut Vec<u8>) -> bool {
         let must_go = self.work != Work::Compress;
         // SAFETY: so many bytes of `held` have been written, and there is no other reference to it.
@@ -187,7 +187,7 @@ impl Compressor {
         unsafe { (&raw mut (*self.memory.as_ptr()).held).cast() }
     }
 
-    /// Has zlib write into the room of `out` what it was asked for.
+    /// Lets zlib do its work and write into the free room of `out`.
     fn run(&mut self, out: &mut Vec<u8>) {
         let flush = match self.work {
             Work::Nothing => return,
@@ -211,7 +211,7 @@ impl Compressor {
         };
         // Z_BUF_ERROR: there was nothing to do (zlib.h, deflate).
         debug_assert!(matches!(result, zlib::Z_OK | zlib::Z_STREAM_END | zlib::Z_BUF_ERROR), "{result}");
-        // Where zlib leaves room, it has done all (zlib.h, deflate).
+        // If zlib leaves room, it has finished its work (zlib.h, deflate).
         if left > 0 || result == zlib::Z_STREAM_END {
             self.unflushed &= self.work == Work::Compress;
             self.finished |= self.work == Work::Finish;
@@ -231,7 +231,7 @@ impl Drop for Compressor {
     }
 }
 
-/// zlib's `zalloc`: the next piece of the arena, or null if there is too little.
+/// zlib's `zalloc`: returns the next piece of the arena, or null if too little is left.
 unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
     let memory = memory.cast::<Memory>();
     let bytes = (items as usize).saturating_mul(size as usize);
@@ -246,7 +246,7 @@ unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) 
     piece.cast()
 }
 
-/// zlib's `zfree`: all pieces go back together, with the mapping.
+/// zlib's `zfree`: does nothing, because all pieces are freed together, with the mapping.
 unsafe extern "C" fn free(_memory: *mut c_void, _piece: *mut c_void) {}
 
 #[cfg(test)]
@@ -255,7 +255,8 @@ mod tests {
     use super::splitmix::Random;
     use super::*;
 
-    /// Lines as of metrics, bytes that do not compress, and one byte again and again.
+    /// Test contents: lines like those of metrics, bytes that do not compress, and
+    /// a single repeated byte.
     fn contents(bytes: usize) -> [Vec<u8>; 3] {
         let mut random = Random(7);
         let lines = (0..).flat_map(|n| format!("made_up_total{{peer=\"{}\"}} {n}\n", n % 24).into_bytes());
@@ -299,7 +300,7 @@ mod tests {
         let [lines, random, _] = contents(200_000);
         let (lines, random) = (frames(&lines, || false), frames(&random, || false));
         assert!(lines.concat().len() < 40_000 && random.concat().len() < 202_000);
-        // All but the last are long enough to be worth a packet.
+        // All but the last are long enough to justify a packet.
         assert!(lines.iter().rev().skip(1).all(|frame| frame.len() > HELD_BYTES), "{}", lines.len());
     }
 

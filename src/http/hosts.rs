@@ -1,16 +1,16 @@
-//! The names by which a browser may call the server.
+//! The names under which a browser may address the server.
 //!
 //! A page on the web can point its own name at an agent's address (DNS rebinding). The browser then
-//! takes the agent for a part of that site, and the site's script can read the names and addresses
-//! of all nodes. The browser still sends the name in the Host header, so a name that is not ours is
-//! refused. An address in its place cannot be rebound, and passes.
+//! treats the agent as a part of that site, and the site's script can read the names and addresses
+//! of all nodes. The browser still sends the name in the Host header, so an unknown name is
+//! refused. An address instead of a name cannot be rebound, and is accepted.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The accepted names. Owned by the server, and never changed once it runs.
+/// The accepted names. The server owns them, and they never change while it runs.
 #[derive(Debug)]
 pub struct Hosts {
-    /// In lower case, without a dot at the end.
+    /// The names in lower case, without a dot at the end.
     names: Vec<String>,
 }
 
@@ -27,8 +27,8 @@ impl Hosts {
         Self { names: all }
     }
 
-    /// Whether a client may call the server by this value of a Host header: an IP address (IPv6 in
-    /// brackets) or an accepted name, each with or without a port.
+    /// Whether a client may address the server by this value of a Host header. Accepted are an IP
+    /// address (IPv6 in brackets) and an accepted name, each with or without a port.
     pub fn accept(&self, host: &str) -> bool {
         if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
@@ -42,7 +42,7 @@ impl Hosts {
     }
 }
 
-/// Whether this is a colon and a port. The port may be empty (RFC 3986, section 3.2.3).
+/// Whether this is a colon followed by a port. The port may be empty (RFC 3986, section 3.2.3).
 fn is_port(text: &str) -> bool {
     text.strip_prefix(':').is_some_and(|digits| digits.is_empty() || digits.parse::<u16>().is_ok())
 }

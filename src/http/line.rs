@@ -1,8 +1,8 @@
-//! One client's socket, and where its conversation stands.
+//! One client connection: its socket and the state of its request.
 //!
-//! hyper drives the protocol, but does not say when an answer has left for good, and allocates 16 KiB for a client that
-//! has not sent a byte. The socket is the place where both can be seen: hyper flushes it once everything is written, and
-//! it has something to read before hyper is needed.
+//! hyper implements the protocol, but does not say when an answer is completely written. It also
+//! allocates 16 KiB for a client that has not sent a byte. Both are visible at the socket: hyper
+//! flushes it once everything is written, and it becomes readable before hyper is needed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,30 +22,31 @@ use tokio::{io::Interest, net::TcpStream, time::Instant};
 use super::worker::Worker;
 use crate::limits::READ_BYTES;
 
-/// What a connection may ask for.
+/// What a connection may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Anything.
+    /// Any path may be requested.
     Ordinary,
-    /// Health alone.
+    /// Only the health checks may be requested.
     Health,
 }
 
-/// A client's connection, as its task, its body and its worker see it.
+/// A client's connection, shared by its task, its body and its worker.
 pub(super) struct Line {
     stream: TcpStream,
     worker: Rc<Worker>,
     class: Cell<Class>,
     /// When the client must have sent a request, or read its answer.
     deadline: Cell<Instant>,
-    /// A request was taken, and its answer is not written yet.
+    /// Whether a request was read and its answer is not written yet.
     answering: Cell<bool>,
     body_lives: Cell<bool>,
     frame_is_out: Cell<bool>,
     wants_frame: RefCell<Option<Waker>>,
-    /// What had arrived with the connection is not looked at yet: it must not be evicted as idle.
+    /// Whether the server has not yet checked for bytes that arrived with the connection. It must
+    /// not be evicted as idle before.
     fresh: Cell<bool>,
-    /// The client may go on sending what nobody will read.
+    /// Whether the client may continue to send bytes that the server will not read.
     unread: Cell<bool>,
 }
 
@@ -98,13 +99,14 @@ impl Line {
         self.unread.set(true);
     }
 
-    /// A request's head is complete.
+    /// Records that the head of a request is complete.
     pub(super) fn answer_begins(&self) {
         self.answering.set(true);
         self.deadline.set(Instant::now() + self.worker.limits().response_time);
     }
 
-    /// Ends the connection at the next look at its deadline, which follows every poll of its task.
+    /// Ends the connection when its deadline is next checked, which happens after every
+    /// poll of its task.
     pub(super) fn close_now(&self) {
         self.deadline.set(Instant::now());
     }
@@ -123,25 +125,26 @@ impl Line {
 
     pub(super) fn frame_written(&self) {
         self.frame_is_out.set(false);
-        // hyper asks again by itself only after some of its flushes.
+        // hyper polls again by itself only after some of its flushes.
         if let Some(waker) = self.wants_frame.borrow_mut().take() {
             waker.wake();
         }
     }
 
-    /// Ready when no frame is on its way and the socket would take a whole one.
+    /// Ready when no frame is in use and the socket can take a whole frame.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.frame_is_out.get() {
             self.wants_frame.replace(Some(cx.waker().clone()));
             return Poll::Pending;
         }
         loop {
-            // An error shows itself when hyper writes.
+            // An error appears when hyper writes.
             if ready!(self.stream.poll_write_ready(cx)).is_err() {
                 return Poll::Ready(());
             }
-            // Tokio remembers that the socket was writable; only the kernel knows whether it still is. Its answer
-            // means that a third of the send buffer is free, which is more than a frame.
+            // Tokio remembers that the socket was writable; only the kernel knows whether it still
+            // is. The kernel's answer means that a third of the send buffer is free, which is more
+            // than a frame.
             let room = self.stream.try_io(Interest::WRITABLE, || {
                 if is_writable(&self.stream) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
             });
@@ -154,8 +157,9 @@ impl Line {
     /// Waits until there is something to read: bytes, the end, or an error.
     pub(super) async fn readable(&self) {
         let peek = || SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
-        // Past the event loop at first, which may not have heard of bytes that came with the connection; later inside it,
-        // for it takes a new socket for readable until a read has failed.
+        // The first look bypasses the event loop, which may not have noticed bytes that came with
+        // the connection. Later looks use the event loop, because it regards a new socket as
+        // readable until a read has failed.
         let mut arrived = peek();
         while arrived.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             self.looked_at();
@@ -166,8 +170,8 @@ impl Line {
         }
     }
 
-    /// Reads and forgets what the client still sends, until it stops: closing a socket with unread bytes resets the
-    /// connection, and the client may lose the answer that it was sent.
+    /// Reads and discards what the client still sends, until it stops. Closing a socket with unread
+    /// bytes resets the connection, and the client may then lose the answer.
     pub(super) async fn drain(&self, mut bytes_left: usize) {
         while bytes_left > 0 && self.stream.readable().await.is_ok() {
             match self.read_and_forget() {
@@ -179,7 +183,7 @@ impl Line {
         }
     }
 
-    /// Apart from `drain`, so that its buffer is not part of every connection's task.
+    /// This is separate from `drain`, so that its buffer is not part of every connection's task.
     fn read_and_forget(&self) -> io::Result<usize> {
         self.stream.try_read(&mut [0; READ_BYTES])
     }
@@ -198,13 +202,14 @@ impl Line {
     }
 }
 
-/// Asks the kernel, which also arms it to report the next time that the socket becomes writable.
+/// Asks the kernel whether the socket is writable. This also makes the kernel report the next time
+/// that the socket becomes writable.
 #[expect(unsafe_code, reason = "poll(2) has no safe wrapper among the dependencies")]
 fn is_writable(stream: &TcpStream) -> bool {
     let mut asked = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     // SAFETY: `asked` is one valid pollfd, and outlives the call, which does not wait.
     let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    // A failure counts as writable: the write that follows tells what it is.
+    // A failure counts as writable: the write that follows returns the error.
     answered != 0
 }
 
@@ -213,8 +218,8 @@ pub(super) struct LineIo(pub(super) Rc<Line>);
 
 impl Read for LineIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        // Through a buffer on the stack: reading into hyper's own, which is not initialised, takes unsafe code, and a
-        // request is some hundred bytes.
+        // The bytes go through a buffer on the stack. Reading into hyper's own buffer, which is not
+        // initialised, would need unsafe code, and a request is only some hundred bytes.
         let mut bytes = [0; READ_BYTES];
         let room = into.remaining().min(READ_BYTES);
         loop {

@@ -1,31 +1,36 @@
-//! Cuts a body's byte stream into lines, however the network cut it: a watch's events, a mesh's rows.
+//! Splits a body's byte stream into lines, regardless of the pieces in which it arrives. The lines
+//! are a watch's events or a mesh's rows.
 
 use crate::limits;
 
-/// A line longer than allowed.
+/// The error for a line that is longer than allowed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// The bytes that have arrived and are not yet read. Holds at most one unfinished line and one network read.
+/// The bytes that have arrived and are not yet read. Holds at most one unfinished line
+/// and one network read.
 ///
-/// Owned by the one who reads the body, and dropped with it; a line is borrowed until the next [`Lines::push`]. The memory is
-/// kept from line to line up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the line that needed it is read.
+/// The reader of the body owns it and drops it with the body. A line is borrowed until
+/// the next [`Lines::push`]. The memory is kept from line to line up to
+/// [`limits::EVENT_BUFFER_KEPT_BYTES`]. More than that is kept only until the line that
+/// needed it is read.
 pub struct Lines {
     buffer: Vec<u8>,
-    /// Before this, all lines were given out.
+    /// All lines before this index were returned.
     taken: usize,
-    /// Before this, no newline is left: each byte is looked at once, however slowly a long line comes.
+    /// There is no newline between `taken` and this index. Each byte is examined once, even if a
+    /// long line arrives slowly.
     scanned: usize,
     limit: usize,
 }
 
 impl Lines {
-    /// For lines of at most `limit` bytes.
+    /// Creates an empty buffer for lines of at most `limit` bytes.
     pub const fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, scanned: 0, limit }
     }
 
-    /// Takes what has arrived. All lines must have been read by [`Lines::next_line`] before.
+    /// Adds bytes that have arrived. All lines must have been read by [`Lines::next_line`] before.
     ///
     /// # Errors
     /// The unfinished line is longer than the limit.
@@ -38,7 +43,7 @@ impl Lines {
         {
             return Err(TooLong);
         }
-        // A great line must not be paid for until the end of the body.
+        // The memory of one long line must not be kept until the end of the body.
         if self.buffer.is_empty() && self.buffer.capacity() > limits::EVENT_BUFFER_KEPT_BYTES {
             self.buffer = Vec::new();
         }
@@ -46,12 +51,12 @@ impl Lines {
         Ok(())
     }
 
-    /// What has arrived behind the end of the last line that was read.
+    /// Returns the bytes after the end of the last line that was read.
     pub fn rest(&self) -> &[u8] {
         &self.buffer[self.taken..]
     }
 
-    /// The next whole line that is not blank, without its end.
+    /// Returns the next complete line that is not blank, without its newline.
     pub fn next_line(&mut self) -> Option<&[u8]> {
         loop {
             let end = self.scanned

@@ -1,7 +1,8 @@
-//! The one listening socket.
+//! Opens the only listening socket.
 //!
-//! Everything that costs memory is set here, for an accepted socket inherits it: left alone, the kernel grows a send
-//! buffer to megabytes for a scraper that does not read, and bills it to the container.
+//! Every option that costs memory is set here, because an accepted socket inherits it. By default,
+//! the kernel grows a send buffer to megabytes for a scraper that does not read, and charges the
+//! container for it.
 
 use std::{
     io,
@@ -13,7 +14,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::ServeError;
 use crate::limits::{LISTEN_BACKLOG, SOCKET_RECEIVE_BYTES, SOCKET_SEND_BYTES};
 
-/// Opens the socket. The IPv6 wildcard takes both families, and is the IPv4 one on a host without IPv6.
+/// Opens the socket. The IPv6 wildcard accepts both families. On a host without IPv6 it
+/// becomes the IPv4 wildcard.
 pub(super) fn open(listen: SocketAddr) -> Result<TcpListener, ServeError> {
     match open_exactly(listen) {
         Err(error) if is_wildcard_v6(listen) && lacks_ipv6(&error) => {
@@ -27,14 +29,15 @@ pub(super) fn open(listen: SocketAddr) -> Result<TcpListener, ServeError> {
 fn open_exactly(listen: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
     if listen.is_ipv6() {
-        // The distribution decides otherwise (net.ipv6.bindv6only).
+        // Without this, the distribution's default decides (net.ipv6.bindv6only).
         socket.set_only_v6(!is_wildcard_v6(listen))?;
     }
-    // A restarted agent must not wait for the connections of the one before it to leave TIME_WAIT.
+    // A restarted agent must not wait until the connections of the previous one leave TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_send_buffer_size(SOCKET_SEND_BYTES)?;
     socket.set_recv_buffer_size(SOCKET_RECEIVE_BYTES)?;
-    // A frame is written whole; holding back its tail for an acknowledgement only delays the scrape.
+    // A frame is written as a whole. Holding back its tail for an acknowledgement only delays the
+    // scrape.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&listen.into())?;

@@ -1,7 +1,8 @@
-//! The fixed-size HTTP server, and the small client that discovery and the command line use.
+//! The HTTP server, whose size is fixed, and the small client that discovery and the command line
+//! use.
 //!
-//! The server knows nothing of probes: it hands a request's path to a [`Routes`] and streams what
-//! comes back, compressed if the client accepts gzip.
+//! The server knows nothing of probes. It passes a request's path to a [`Routes`] and streams the
+//! result, compressed if the client accepts gzip.
 
 mod answer;
 mod coding;
@@ -31,68 +32,74 @@ use std::task::{Context, Poll};
 
 /// Answers requests. Called on a worker thread; must not block.
 pub trait Routes: Send + Sync + 'static {
-    /// The answer to `GET path` (a `HEAD` gets the same without its body). `accept` is the Accept header, or empty.
+    /// Returns the answer to `GET path`. A `HEAD` gets the same without its body. `accept` is the
+    /// Accept header, or empty.
     fn route(&self, path: &str, accept: &str) -> Reply;
 }
 
-/// What a route answers.
+/// The answer of a route.
 pub enum Reply {
-    /// A short body, complete.
+    /// A short, complete body.
     Full {
-        /// HTTP status.
+        /// The status code of the response.
         status: u16,
-        /// Content-Type.
+        /// The Content-Type.
         content_type: &'static str,
-        /// The body.
+        /// The complete content of the body.
         body: Vec<u8>,
     },
-    /// A body that is rendered in pieces, while it is being sent.
+    /// A body that is rendered in pieces while it is sent.
     Stream {
-        /// Content-Type.
+        /// The Content-Type.
         content_type: &'static str,
-        /// What renders it.
+        /// The renderer of the body.
         body: Box<dyn Render>,
     },
     /// An HTML document for browsers.
     Page {
-        /// Content-Security-Policy: what the document may load, and who may show it in a frame.
+        /// The Content-Security-Policy: what the document may load, and which sites may show
+        /// it in a frame.
         policy: &'static str,
-        /// What renders it.
+        /// The renderer of the body.
         body: Box<dyn Render>,
     },
-    /// As [`Reply::Stream`], but what it is made of comes from elsewhere.
+    /// A body like that of [`Reply::Stream`], but its data comes from elsewhere and may
+    /// have to be awaited.
     Live {
-        /// Content-Type.
+        /// The Content-Type.
         content_type: &'static str,
-        /// What renders it.
+        /// The renderer of the body.
         body: Box<dyn Live>,
     },
-    /// An answer whose status is not known yet. On the worker's own event loop; its time is that of the whole response.
+    /// An answer whose status is not known yet. The future runs on the worker's own event loop. Its
+    /// time is part of the time of the whole response.
     Later(Pin<Box<dyn Future<Output = Reply>>>),
 }
 
 impl Reply {
-    /// A short answer in words.
+    /// Creates a short answer in plain text.
     pub fn text(status: u16, text: impl Into<Vec<u8>>) -> Self {
         Self::Full { status, content_type: "text/plain; charset=utf-8", body: text.into() }
     }
 }
 
-/// A body that is written in pieces into a buffer that the worker owns and reuses: borrowed for one call of [`Render::render`],
-/// never kept.
+/// A body that is written in pieces into a buffer. The worker owns and reuses the buffer. It is
+/// borrowed for one call of [`Render::render`] and never kept.
 pub trait Render: Send {
-    /// Appends the next piece to `out`, which is empty and has [`crate::limits::FRAME_BYTES`] of capacity: it must not
-    /// grow. Returns whether there is more to come; a last piece may be empty.
+    /// Appends the next piece to `out`, which is empty and has
+    /// [`crate::limits::FRAME_BYTES`] of capacity. `out` must not grow. Returns whether more
+    /// pieces follow. The last piece may be empty.
     fn render(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
-/// A body that waits for something, on its worker's own event loop: it never leaves that thread.
+/// A body that waits for its data on its worker's own event loop. It never leaves that thread.
 pub trait Live {
-    /// As [`Render::render`], or pending with nothing written: then the task is woken when there is more.
+    /// Appends the next piece as [`Render::render`] does, or returns pending with nothing written.
+    /// In that case the task is woken when there is more.
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool>;
 
-    /// Ready if the body is given up because of its reader. It is asked also while the reader has no
-    /// room for a piece. The body is then dropped at once, and its connection closed.
+    /// Ready if the body is given up because of its client. It is polled even while the client has
+    /// no room for a piece. The body is then dropped at once, and its connection closed.
     fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }

@@ -1,17 +1,17 @@
-//! How many connections the workers may hold: no more than there are file descriptors for.
+//! Limits the number of connections of the workers to the file descriptors that are available.
 //!
-//! Without this bound, clients can take every descriptor of the process. Then whatever has to open
-//! one fails: a connection to the API server, a DNS question, a file of /proc.
+//! Without this limit, clients could use up every descriptor of the process. Other parts could then
+//! open none: a connection to the API server, a DNS query, a file of /proc.
 
 use super::{ServeError, ServeLimits};
 use crate::descriptors;
 use crate::limits::{DESCRIPTORS_PER_ORDINARY_PLACE, DESCRIPTORS_PER_WORKER, DESCRIPTORS_RESERVED};
 
-/// `limits` with as many places as there are descriptors for. Raises the soft limit of descriptors
-/// as far as that takes.
+/// Returns `limits` with at most as many connections as there are descriptors. Raises the soft
+/// limit of descriptors as far as needed and possible.
 ///
 /// # Errors
-/// [`ServeError::Descriptors`] if a worker would have no place for each class of connection.
+/// [`ServeError::Descriptors`] if a worker could not have one connection of each class.
 pub(super) fn available(limits: ServeLimits, workers: usize) -> Result<ServeLimits, ServeError> {
     let limit = descriptors::raise_to(needed(workers, limits.connections, limits.health_connections) as u64);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -28,16 +28,16 @@ pub(super) fn available(limits: ServeLimits, workers: usize) -> Result<ServeLimi
     Ok(fitting)
 }
 
-/// The descriptors of a process with so many places for each worker.
+/// Number of descriptors that the process needs for this many connections of each worker.
 const fn needed(workers: usize, connections: usize, health_connections: usize) -> usize {
     let of_worker = DESCRIPTORS_PER_WORKER + connections * DESCRIPTORS_PER_ORDINARY_PLACE + health_connections;
     DESCRIPTORS_RESERVED + workers * of_worker
 }
 
-/// `limits` with the most places that `descriptors` allow.
+/// Returns `limits` with the most connections that `descriptors` allow.
 fn fit(limits: ServeLimits, workers: usize, descriptors: usize) -> Result<ServeLimits, ServeError> {
     let fits = |connections, health| needed(workers, connections, health) <= descriptors;
-    // Health keeps its share: it is what must be answered when all else is taken.
+    // Health connections keep their share: they must be answered when all others are taken.
     let health = |connections: usize| {
         (limits.health_connections * connections).div_ceil(limits.connections.max(1)).min(limits.health_connections)
     };

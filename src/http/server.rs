@@ -20,66 +20,66 @@ use super::{
 };
 use crate::{limits, priority};
 
-/// Why the server does not start. None of these passes by itself.
+/// The reason why the server does not start. None of these is temporary.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Another socket has the address.
+    /// Another socket uses the address.
     #[error("cannot listen on {listen}: the address is in use; stop what uses it, or choose another with --listen")]
     AddressInUse {
-        /// What was asked for.
+        /// The address that was requested.
         listen: SocketAddr,
     },
-    /// The listening socket cannot be made.
+    /// The listening socket cannot be opened.
     #[error("cannot listen on {listen}: {source}; choose an address of this host with --listen")]
     Listen {
-        /// What was asked for.
+        /// The address that was requested.
         listen: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A number of workers outside 1 to [`limits::HTTP_WORKERS_MAX`].
+    /// The number of workers is outside 1 to [`limits::HTTP_WORKERS_MAX`].
     #[error("{workers} HTTP workers: 1 to {max} are possible; set --http-workers", max = limits::HTTP_WORKERS_MAX)]
     Workers {
-        /// What was asked for.
+        /// The number that was requested.
         workers: usize,
     },
-    /// Not even one connection for each worker.
+    /// There are too few descriptors for even one connection of each class for each worker.
     #[error(
         "{available} file descriptors are too few, {needed} are needed: raise the limit of open files \
          (RLIMIT_NOFILE), or use fewer --http-workers"
     )]
     Descriptors {
-        /// The limit.
+        /// The limit of open files.
         available: usize,
-        /// What one connection of each class takes for each worker.
+        /// Number of descriptors for one connection of each class for each worker.
         needed: usize,
     },
-    /// A worker's thread, or its event loop, cannot be made.
+    /// The thread or the event loop of a worker cannot be created.
     #[error("cannot start HTTP worker {worker}: {source}; it needs a thread and 5 file descriptors")]
     Start {
-        /// Which one, from 0.
+        /// The number of the worker, from 0.
         worker: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The bounds of a server. The default is [`limits`]; tests use shorter times.
+/// The limits of a server. The default is [`limits`]; tests use shorter times.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections that one worker serves.
+    /// Number of connections that one worker serves.
     pub connections: usize,
-    /// Connections that one worker takes beyond those, for health alone.
+    /// Number of connections that one worker accepts in addition, for health checks alone.
     pub health_connections: usize,
-    /// How long a health connection stays at least before it gives way to the next.
+    /// How long a health connection stays at least before the next one may replace it.
     pub health_stay: Duration,
     /// How long a connection may be idle, or take to send a request's head.
     pub request_head_time: Duration,
-    /// How long one response may take to be read.
+    /// How long the client may take to read one response.
     pub response_time: Duration,
-    /// How long a refused request is read and forgotten.
+    /// How long the bytes of a refused request are read and discarded.
     pub drain_time: Duration,
-    /// How long a shutdown waits for responses under way.
+    /// How long a shutdown waits for responses in progress.
     pub shutdown_time: Duration,
 }
 
@@ -97,7 +97,7 @@ impl Default for ServeLimits {
     }
 }
 
-/// A socket that listens, before any thread serves it: clients queue up in its backlog.
+/// A listening socket without threads yet: clients wait in its backlog.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
@@ -107,37 +107,38 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The address that is listened on: with the port that the kernel chose if port 0 was asked for, and `0.0.0.0` where
-    /// the host has no IPv6.
+    /// The address of the listening socket. It has the port that the kernel chose if port 0 was
+    /// requested, and is `0.0.0.0` if `[::]` was requested and the host has no IPv6.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the server will count.
+    /// The counters of the future server.
     pub fn stats(&self) -> Arc<ServerStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Refuses requests that are sent to another name with 403, `/metrics` and the paths of health
-    /// excepted. Without this, every name is accepted.
+    /// Refuses requests that are sent to another host name with 403, except for `/metrics` and the
+    /// health paths. Without this, every name is accepted.
     #[must_use]
     pub fn only_for(self, hosts: Hosts) -> Self {
         Self { hosts: Some(Arc::new(hosts)), ..self }
     }
 
-    /// Starts exactly `workers` threads, named `http-0` and on, and none later. Each serves as many
-    /// connections as [`limits`] says, or fewer if there are not enough file descriptors.
+    /// Starts exactly `workers` threads, named `http-0` and so on. No thread is started
+    /// later. Each serves as many connections as [`limits`] says, or fewer if there are
+    /// not enough file descriptors.
     ///
     /// # Errors
-    /// [`ServeError::Workers`], [`ServeError::Descriptors`] and [`ServeError::Start`]; no thread is
-    /// left behind then.
+    /// [`ServeError::Workers`], [`ServeError::Descriptors`] and [`ServeError::Start`]. No
+    /// thread is left running in these cases.
     pub fn start(self, workers: usize, routes: Arc<dyn Routes>) -> Result<Server, ServeError> {
         check(workers)?;
         let limits = places::available(ServeLimits::default(), workers)?;
         self.start_with(workers, routes, limits)
     }
 
-    /// [`Bound::start`] with bounds of one's own, whatever the file descriptors allow.
+    /// Does the same as [`Bound::start`] with the given limits, regardless of the file descriptors.
     ///
     /// # Errors
     /// [`ServeError::Workers`] and [`ServeError::Start`], as [`Bound::start`].
@@ -151,7 +152,8 @@ impl Bound {
         let gate = Arc::new(Gate::new(workers, limits.connections));
         let (hosts, stats) = (self.hosts, Arc::clone(&self.stats));
         let common = Common { gate: Arc::clone(&gate), routes, hosts, limits, stats };
-        // From here on, an early return drops the server, which stops the threads that did start.
+        // From here on, an early return drops the server, which stops the threads that were
+        // started.
         let mut server =
             Server { gate, threads: Vec::with_capacity(workers), address: self.address, stats: self.stats };
         let (ready, started) = mpsc::sync_channel(workers);
@@ -184,12 +186,13 @@ const fn check(workers: usize) -> Result<(), ServeError> {
     if workers == 0 || workers > limits::HTTP_WORKERS_MAX { Err(ServeError::Workers { workers }) } else { Ok(()) }
 }
 
-/// A worker's event loop, and the socket registered with it. The event loop cannot leave the thread that made it.
+/// Creates a worker's event loop, and registers the socket with it. The event loop cannot leave the
+/// thread that created it.
 fn event_loop(listener: TcpListener) -> io::Result<(LocalRuntime, tokio::net::TcpListener)> {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        // Room for the events of one turn: there are no more connections than this.
+        // Room for the events of one turn. A worker has no more connections than this.
         .max_io_events_per_tick(32)
         .build_local(LocalOptions::default())?;
     let listener = {
@@ -199,7 +202,7 @@ fn event_loop(listener: TcpListener) -> io::Result<(LocalRuntime, tokio::net::Tc
     Ok((runtime, listener))
 }
 
-/// A running server. Dropping it is [`Server::shutdown`].
+/// A running server. Dropping it has the same effect as [`Server::shutdown`].
 #[derive(Debug)]
 pub struct Server {
     gate: Arc<Gate>,
@@ -209,7 +212,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listening socket. `[::]` takes both families, and is `0.0.0.0` where the host has no IPv6.
+    /// Opens the listening socket. `[::]` accepts both families, and becomes `0.0.0.0` if the
+    /// host has no IPv6.
     ///
     /// # Errors
     /// [`ServeError::AddressInUse`] and [`ServeError::Listen`].
@@ -220,17 +224,18 @@ impl Server {
         Ok(Bound { listener, address, stats: Arc::default(), hosts: None })
     }
 
-    /// The address that is listened on.
+    /// The address of the listening socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the server counts.
+    /// The counters of the server.
     pub fn stats(&self) -> Arc<ServerStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Stops accepting, lets responses under way finish for [`ServeLimits::shutdown_time`], and joins the threads.
+    /// Stops accepting, lets responses in progress finish for [`ServeLimits::shutdown_time`],
+    /// and joins the threads.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -240,7 +245,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.gate.stop();
         for thread in self.threads.drain(..) {
-            // A panic there has been reported by the hook; there is nothing to add.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }

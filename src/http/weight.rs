@@ -1,7 +1,8 @@
-//! Weights of what a client accepts (RFC 9110, section 12.4.2): media types and content codings have the same.
+//! Weights in the headers that say what a client accepts (RFC 9110, section 12.4.2). Media types
+//! and content codings use the same form.
 
-/// A weight `q`, such as `0.5`, in thousandths. None if it is not of the form that the standard prescribes: 0 or 1, with at
-/// most three decimals, and not more than 1.
+/// Parses a weight `q`, such as `0.5`, into thousandths. Returns none if the form is not that of
+/// the standard: 0 or 1, with at most three decimals, and not more than 1.
 pub fn thousandths(value: &[u8]) -> Option<u16> {
     let (whole, rest) = value.split_first()?;
     let digits = match rest {

@@ -1,13 +1,16 @@
-//! One worker thread: which connections it takes, and how long each may stay.
+//! One worker thread: which connections it accepts, and how long each may stay.
 //!
 //! Everything here lives on one thread, hence `Rc` and `Cell`. The rules:
-//! - an ordinary place free: take the connection;
-//! - none here, but one at another worker: leave it to that worker;
-//! - none anywhere: take it for health alone (it becomes an ordinary one if a place is free when it asks for more);
-//! - no health place either: take it, and close the health connection that has been waiting longest,
-//!   once it has had [`ServeLimits::health_stay`] to send its request. A kubelet's probe is answered
-//!   as soon as it is read, so a connection that still waits after that time is not one;
-//! - only younger ones: leave it in the backlog until the oldest has had its time.
+//! - If an ordinary permit is free here, accept the connection.
+//! - If none is free here but another worker has one, leave the connection to that worker.
+//! - If none is free anywhere, accept it for health checks alone. It becomes an ordinary connection
+//!   if a permit is free when it requests another path.
+//! - If no health permit is free either, accept it, and close the health connection that has waited
+//!   longest. That one must have had [`ServeLimits::health_stay`] to send its request. A kubelet's
+//!   probe is answered as soon as it is read, so a connection that still waits after that time is
+//!   not one.
+//! - If all health connections are younger, leave it in the backlog until the oldest has had its
+//!   time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -36,18 +39,18 @@ use super::{
 };
 use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, REQUEST_HEAD_BYTES_MAX};
 
-/// What all workers have in common.
+/// State that all workers share.
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) gate: Arc<Gate>,
     pub(super) routes: Arc<dyn Routes>,
-    /// None accepts every name.
+    /// The accepted host names. None accepts every name.
     pub(super) hosts: Option<Arc<Hosts>>,
     pub(super) limits: ServeLimits,
     pub(super) stats: Arc<ServerStats>,
 }
 
-/// A worker's places and what its connections share.
+/// A worker's permits, and what its connections share.
 pub(super) struct Worker {
     index: usize,
     common: Common,
@@ -55,7 +58,7 @@ pub(super) struct Worker {
     protocol: http1::Builder,
     ordinary: Cell<usize>,
     health: Cell<usize>,
-    /// In the order of arrival.
+    /// The connections in order of arrival.
     seats: RefCell<Vec<Seat>>,
 }
 
@@ -67,7 +70,7 @@ struct Seat {
     evicted: bool,
 }
 
-/// A connection's place, for as long as its task lives.
+/// The permit of a connection, held as long as its task lives.
 struct Place(Rc<Line>);
 
 impl Drop for Place {
@@ -79,7 +82,8 @@ impl Drop for Place {
 impl Worker {
     pub(super) fn new(index: usize, common: Common) -> Self {
         let mut protocol = http1::Builder::new();
-        // The times are kept here: hyper's own covers only the head, and allocates a timer for each request.
+        // Timeouts are handled in this module. hyper's own covers only the head, and allocates a
+        // timer for each request.
         protocol.max_buf_size(REQUEST_HEAD_BYTES_MAX).header_read_timeout(None).half_close(true);
         Self {
             index,
@@ -96,7 +100,7 @@ impl Worker {
         &*self.common.routes
     }
 
-    /// The names by which it may be called; none where any will do.
+    /// The names under which the server may be addressed. None if any name is accepted.
     pub(super) fn hosts(&self) -> Option<&Hosts> {
         self.common.hosts.as_deref()
     }
@@ -126,7 +130,7 @@ impl Worker {
         if self.is_stopping() { Duration::ZERO } else { self.common.limits.request_head_time }
     }
 
-    /// Makes a health connection an ordinary one, if a place is free.
+    /// Turns a health connection into an ordinary one, if a permit is free.
     pub(super) fn promote(&self, line: &Line) -> bool {
         if self.ordinary.get() == self.common.limits.connections {
             return false;
@@ -135,12 +139,14 @@ impl Worker {
         self.ordinary.update(|count| count + 1);
         self.common.gate.take();
         line.set_class(Class::Ordinary);
-        // The last place may be gone while we wait for a connection, which would then be one for health alone.
+        // The last permit may now be taken while this worker waits for a connection. That
+        // connection would then be for health checks alone.
         self.bell().notify_one();
         true
     }
 
-    /// Serves until the gate says stop, then lets the answers under way finish for a short time.
+    /// Serves until the gate signals the stop, then lets the answers in progress finish
+    /// for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
         while !self.is_stopping() {
             match self.accepts_from() {
@@ -158,8 +164,8 @@ impl Worker {
             match accepted {
                 Ok((stream, _)) => self.seat(stream).await,
                 Err(error) if is_of_one_connection(&error) => {}
-                // The next call may fail as well: out of descriptors or memory, the connection
-                // stays in the backlog; a socket that is broken stays so.
+                // The next call may fail as well. Without descriptors or memory, the connection
+                // stays in the backlog. A broken socket stays broken.
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             }
         }
@@ -173,8 +179,8 @@ impl Worker {
         let _ = timeout(self.common.limits.shutdown_time, all_left).await;
     }
 
-    /// From when on the worker may accept a connection, unless something changes before. None if
-    /// that takes a change.
+    /// The time from which the worker may accept a connection, unless the state changes before.
+    /// None if it cannot accept until the state changes.
     fn accepts_from(&self) -> Option<Instant> {
         let limits = self.limits();
         if self.ordinary.get() < limits.connections {
@@ -187,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the worker's bell, or for a moment.
+    /// Waits for the worker's notification, or until `due`.
     async fn change(&self, due: Option<Instant>) {
         let bell = self.bell().notified();
         match due {
@@ -225,8 +231,8 @@ impl Worker {
         self.seats.borrow_mut().push(Seat { line, since: Instant::now(), task, evicted: false });
     }
 
-    /// The health connection that has been waiting for its client longest, and from when on it may be
-    /// evicted. None if one is being evicted already.
+    /// The health connection that has waited longest for its client, and the time from which it may
+    /// be evicted. None if one is being evicted already.
     fn oldest_waiting(&self) -> Option<(usize, Instant)> {
         let seats = self.seats.borrow();
         if seats.iter().any(|seat| seat.evicted) {
@@ -261,17 +267,18 @@ impl Worker {
     }
 }
 
-/// A connection from its first byte to its last.
+/// Serves a connection from its first byte to its last.
 async fn converse(place: Place) {
     let line = &place.0;
     let mut alarm = pin!(sleep_until(line.deadline()));
-    // An idle client costs a socket and this future; hyper's 16 KiB of buffers only come with its first byte.
+    // An idle client costs a socket and this future. hyper's 16 KiB of buffers are allocated only
+    // with its first byte.
     if before_deadline(line, alarm.as_mut(), pin!(line.readable())).await.is_none() {
         return;
     }
     let io = LineIo(Rc::clone(line));
     let mut protocol = Box::pin(line.worker().protocol.serve_connection(io, Answering(Rc::clone(line))));
-    // That a client leaves, or talks nonsense, is its own business and not worth a log line.
+    // A client that disconnects or sends an invalid request is not worth a log line.
     let refused = match before_deadline(line, alarm.as_mut(), protocol.as_mut()).await {
         None => return,
         Some(outcome) => outcome.is_err_and(|error| error.is_parse()),
@@ -282,7 +289,7 @@ async fn converse(place: Place) {
     }
 }
 
-/// Runs `future` until the line's deadline, which moves while it runs.
+/// Runs `future` until the connection's deadline, which may change while it runs.
 async fn before_deadline<F: Future>(
     line: &Line,
     mut alarm: Pin<&mut Sleep>,
@@ -300,10 +307,10 @@ async fn before_deadline<F: Future>(
     .await
 }
 
-/// Whether an error of accept(2) concerns the connection that was to be accepted, and has gone with
-/// it: it was aborted, or it is one of the network errors that Linux passes on from the new socket
-/// (accept(2), "Error handling"). A signal is no error of anything. All others concern the socket
-/// or the system.
+/// Whether an error of accept(2) concerns only the connection that was to be accepted, which is
+/// gone with it. Either the connection was aborted, or Linux passes a network error on from the new
+/// socket (accept(2), "Error handling"). An interruption by a signal is no error of the socket. All
+/// other errors concern the socket or the system.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -348,8 +355,8 @@ mod tests {
         Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), hosts: None, limits, stats }))
     }
 
-    /// A client, and its connection as it is accepted. Without waiting, because a paused clock would
-    /// go on meanwhile.
+    /// A client, and its connection as it is accepted. It does not wait, because a paused clock
+    /// would advance while it waits.
     fn connection(listener: &std::net::TcpListener) -> (std::net::TcpStream, TcpStream) {
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -372,7 +379,7 @@ mod tests {
                 yield_now().await;
                 assert_eq!(worker.accepts_from(), Some(begun + stay), "then the next one has to wait");
 
-                // The worker has accepted the next one nevertheless.
+                // The worker has nevertheless accepted the next one.
                 let (_next, accepted) = connection(&listener);
                 let mut seated = pin!(worker.seat(accepted));
                 let mut cx = Context::from_waker(Waker::noop());
@@ -407,7 +414,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let line = Line::new(stream, Rc::clone(&worker), Class::Health);
         worker.health.set(1);
-        // As it waits in accept(2).
+        // The state while the worker waits in accept(2).
         let mut bell = pin!(worker.bell().notified());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(worker.accepts_from().is_some() && bell.as_mut().poll(&mut cx).is_pending());

@@ -1,8 +1,8 @@
 //! The failure domains of an operator: racks or power feeds, for example.
 //!
-//! A file has a pattern of node names and the name of their domain per line. It is the only source of
-//! domains: no report can claim one. It is read when a judgement is made, if it has changed since
-//! the judgement before. If it has become bad, the last good domains stay.
+//! Each line of the file has a pattern of node names and the name of their domain. The file is the
+//! only source of domains: no report can claim one. It is read before a judgement, if it has
+//! changed since the last one. If the new content is bad, the last good domains stay in use.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::files::{self, Version};
 use crate::limits::{DOMAIN_LINES_MAX, DOMAIN_PATTERNS_MAX, DOMAINS_FILE_BYTES_MAX, DOMAINS_MAX, NAME_BYTES_MAX};
 
-/// The number of no domain.
+/// The domain number of nodes without a domain.
 pub const DOMAIN_NONE: u8 = 0;
-/// What stands for any characters in a pattern.
+/// The wildcard of a pattern: it matches any characters, also none.
 const ANY: char = '*';
-/// Characters of a bad line that its error shows.
+/// Largest number of characters of a bad line that its error shows.
 const SHOWN_MAX: usize = 80;
 
 const _: () = assert!(DOMAINS_MAX < u8::MAX as usize);
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(DOMAIN_LINES_MAX <= u16::MAX as usize && DOMAINS_FILE_BYTES_MAX <= u32::MAX as u64);
 
-/// Why a domains file is refused: where, what, and what would be accepted.
+/// Why a domains file is refused: the place, the reason, and what is accepted.
 #[derive(Debug, thiserror::Error)]
 #[error("--domains-file {}{place}: {reason}; accepted: NODE-NAME-PATTERN DOMAIN, such as rack-a-* rack-a", path.display())]
 pub struct DomainsError {
@@ -31,7 +31,7 @@ pub struct DomainsError {
     reason: String,
 }
 
-/// A line, counted from 1; none if it is the file as a whole.
+/// Number of the bad line, counted from 1. `None` if the file as a whole is bad.
 #[derive(Debug)]
 struct Place(Option<usize>);
 
@@ -44,37 +44,37 @@ impl fmt::Display for Place {
 /// A line that is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Its number, from 1 on.
+    /// Number of the line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub reason: String,
 }
 
-/// Where a name stands in [`Domains::text`].
+/// Position of a name in [`Domains::text`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     begin: u32,
     len: u8,
 }
 
-/// A name or pattern of nodes, and the number of their domain: 12 bytes.
+/// A node name or pattern, and the number of its domain: 12 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     nodes: Span,
-    /// Its place among all lines.
+    /// Position among all lines of the file.
     order: u16,
     domain: u8,
 }
 
-/// Domains, and which nodes are in them. Takes 12 bytes per line, and the names.
+/// The domains, and which nodes are in them. Takes 12 bytes per line, and the names.
 #[derive(Debug, Default)]
 pub struct Domains {
     text: String,
-    /// The domains' names, sorted. The number of a domain is its place here plus 1.
+    /// The names of the domains, sorted. The number of a domain is its index here plus 1.
     names: Vec<Span>,
-    /// Lines without a wildcard, sorted by name and order.
+    /// Lines without a wildcard, sorted by name, then by their order in the file.
     nodes: Vec<Line>,
-    /// Lines with a wildcard, in their order.
+    /// Lines with a wildcard, in the order of the file.
     patterns: Vec<Line>,
 }
 
@@ -89,11 +89,11 @@ impl Domains {
         Self::parse(&text).map_err(|bad| error(Some(bad.line), bad.reason))
     }
 
-    /// Reads the text of a file. A line has a pattern and a domain with white space between them; `#`
-    /// begins a comment. The first line that matches a node is that node's.
+    /// Parses the text of a file. A line has a pattern and a domain, separated by white space; `#`
+    /// begins a comment. A node belongs to the domain of the first line that matches it.
     ///
     /// # Errors
-    /// [`BadLine`]: the first one.
+    /// [`BadLine`]: the first bad line.
     pub fn parse(text: &[u8]) -> Result<Self, BadLine> {
         let text = str::from_utf8(text).map_err(|error| {
             let line = text[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
@@ -154,14 +154,14 @@ impl Domains {
         it
     }
 
-    /// Adds a name whose length was checked.
+    /// Appends a name whose length was checked.
     fn add(&mut self, name: &str) -> Span {
         let begin = u32::try_from(self.text.len()).unwrap_or_default();
         self.text.push_str(name);
         Span { begin, len: u8::try_from(name.len()).unwrap_or_default() }
     }
 
-    /// Returns the number of a node's domain, or [`DOMAIN_NONE`].
+    /// Returns the number of the domain of `node`, or [`DOMAIN_NONE`].
     pub fn domain_of(&self, node: &str) -> u8 {
         let first = self.nodes.partition_point(|line| get(&self.text, line.nodes) < node);
         let exact = self.nodes.get(first).filter(|line| get(&self.text, line.nodes) == node);
@@ -171,13 +171,13 @@ impl Domains {
         line.map_or(DOMAIN_NONE, |line| line.domain)
     }
 
-    /// Returns the name of a domain; empty if there is no such domain.
+    /// Returns the name of a domain. It is empty if there is no such domain.
     pub fn name(&self, domain: u8) -> &str {
         let place = usize::from(domain).checked_sub(1);
         place.and_then(|place| self.names.get(place)).map_or("", |span| get(&self.text, *span))
     }
 
-    /// Returns how many domains there are.
+    /// Returns the number of domains.
     pub const fn count(&self) -> usize {
         self.names.len()
     }
@@ -198,7 +198,7 @@ fn check(name: &str, what: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether a pattern is this name, in time proportional to both.
+/// Whether `pattern` matches `name`. Takes time proportional to the lengths of both.
 fn is_match(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once(ANY) else { return pattern == name };
     let Some(mut name) = name.strip_prefix(begin) else { return false };
@@ -219,10 +219,10 @@ pub struct DomainsFile {
 
 #[derive(Debug, Default)]
 struct Last {
-    /// None before the first look.
+    /// Version last read. `None` before the first read.
     version: Option<Version>,
     domains: Arc<Domains>,
-    /// Why the present version is not in force.
+    /// Why the present version is not in use.
     error: Option<String>,
 }
 
@@ -232,11 +232,12 @@ impl DomainsFile {
         Self { path, last: Mutex::default() }
     }
 
-    /// Returns the domains as the file has them, or the last good ones if it is bad. Calls `say` once
-    /// for each version that is read, and once for each error.
+    /// Returns the domains of the file, or the last good ones if the file is bad. Calls `say` once
+    /// for each version that is read and once for each new error.
     pub fn current(&self, say: impl FnOnce(log::Level, &str)) -> Arc<Domains> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken before the content is read: an edit in between is a change at the next judgement.
+        // The version is taken before the content is read. An edit between the two is seen as a
+        // change by the next judgement.
         let version = Some(Version::of(&self.path));
         if version != last.version || last.error.is_some() {
             last.version = version;

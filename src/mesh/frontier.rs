@@ -1,8 +1,9 @@
-//! The agents that a collection asks next: first those of the agent's own list, then other members
-//! that reports name, breadth first, so that the nearest are asked before the limit is reached.
+//! The agents that a collection asks next. First come those of the agent's own list, then other
+//! members that reports name. The search is breadth first, so the nearest are asked before the
+//! limit is reached.
 //!
-//! A report comes from another pod, so it may only choose among the members that discovery knows.
-//! Their addresses come from discovery too ([`Roster`]), and each is asked once.
+//! A report comes from another pod and is not trusted. It may only name members that discovery
+//! knows. Their addresses come from discovery too ([`Roster`]), and each agent is asked once.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,41 +15,41 @@ use super::targets::{Target, Targets};
 use crate::limits::MESH_ROWS_MAX;
 use crate::peers::Roster;
 
-/// The agents that are still to be asked.
+/// The queue of agents that are still to be asked.
 pub struct Frontier {
     waiting: VecDeque<Target>,
-    /// Agents that were ever put in.
+    /// Number of agents ever put in the queue.
     count: usize,
     port: u16,
     roster: Arc<Roster>,
 }
 
 impl Frontier {
-    /// Begins with the agent's own list.
+    /// Starts with the agent's own list.
     pub fn new(targets: Targets) -> Self {
         let Targets { nodes, port, roster } = targets;
         Self { count: nodes.len(), waiting: nodes.into(), port, roster }
     }
 
-    /// Returns the agents that are still to be asked, the next first.
+    /// Returns the agents that are still to be asked, the next one first.
     pub fn waiting(&self) -> impl Iterator<Item = &Target> {
         self.waiting.iter()
     }
 
-    /// Returns the agent to ask next.
+    /// Removes and returns the agent to ask next.
     pub fn next(&mut self) -> Option<Target> {
         self.waiting.pop_front()
     }
 
-    /// Returns whether discovery knows a node of this name, beyond the agent's own list.
+    /// Whether discovery knows a node of this name beyond the agent's own list.
     pub fn has_member(&self, node: &str) -> bool {
         self.roster.address(node).is_some()
     }
 
-    /// Takes a peer that a report names and that is in `matrix`. If it is a member that has not been
-    /// asked yet, it will be.
+    /// Handles a peer that a report names and that is in `matrix`. If it is a member and was not
+    /// asked yet, it is put in the queue.
     pub fn learn(&mut self, peer: &PeerRow<'_>, matrix: &mut Matrix) {
-        // The agent's own report is one, too.
+        // The agent's own report counts too.
         if self.count + 1 >= MESH_ROWS_MAX || peer.network != Network::Pod || !peer.state.is_evidence() {
             return;
         }
@@ -60,7 +61,7 @@ impl Frontier {
         }
     }
 
-    /// Returns how many agents were put in.
+    /// Returns the number of agents ever put in the queue.
     pub const fn count(&self) -> usize {
         self.count
     }
@@ -111,7 +112,7 @@ mod tests {
             r#"{"node":"d","network":"node"}"#,
         ];
         assert!(learnt(&mut frontier, &mut matrix, &peers).is_empty());
-        // A state that another report gives of the same node still lets it be asked.
+        // If another report gives another state for the same node, the node is still asked.
         let unready = [r#"{"node":"c","state":"unready"}"#];
         assert_eq!(learnt(&mut frontier, &mut matrix, &unready), ["c 10.0.0.3:9"]);
     }

@@ -1,16 +1,21 @@
-//! Gathers the rows of all canaries into one document, and judges them.
+//! Collects the reports of all agents into one document, and judges them.
 //!
-//! Members beyond the agent's own list are found by the rows of those that are asked ([`Frontier`]).
+//! Members beyond the agent's own list are found in the reports of the agents that are asked
+//! ([`Frontier`]).
 //!
-//! Rows come from other pods and are hostile until proven otherwise. A row counts under the name that
-//! discovery gives its address, and may speak only of nodes that discovery knows. Its bytes, objects
-//! and time are bounded, and whatever it says, the other rows come as they would without it.
+//! Reports come from other pods and are not trusted. A report counts under the name that discovery
+//! gives its address, and may name only nodes that discovery knows. Its bytes, objects and time are
+//! bounded. Whatever it contains, the other reports arrive as they would without it.
 //!
-//! Everything here is bounded by what one row takes, and not by their number: a row is passed on as it arrives, object by
-//! object, and 8 bytes of each cell stay for the verdicts. The rows come one after the other, for they go into one stream;
-//! meanwhile the next canaries are being connected to. The traps: a row may break off in its middle, and the document must
-//! still be whole; a canary may answer for another node than the one that was asked; whoever reads slowly must not make
-//! the canaries look slow.
+//! Memory is bounded by the size of one report, not by the number of reports. A report is passed on
+//! as it arrives, object by object, and 8 bytes of each cell stay for the verdicts. Reports are
+//! read one after the other, because they go into one stream. While one is read, the connections to
+//! the next agents are opened.
+//!
+//! Three traps are handled here:
+//! - A report may break off in the middle, and the document must still be complete.
+//! - An agent may answer for another node than the one that was asked.
+//! - A slow reader of the document must not make the agents look slow.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -35,52 +40,55 @@ use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
 use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, ROW_BYTES_MAX, ROW_REQUESTS_MAX};
 
-/// Why a node has no row, or half of one.
+/// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
-    /// The request, or the connection.
+    /// The request or the connection failed.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// It did not go on.
+    /// No further data came within this time.
     #[error("nothing more within {0:?}")]
     Stalled(Duration),
-    /// It went on too slowly.
+    /// The report was not complete within this time.
     #[error("not whole within {0:?}")]
     Slow(Duration),
-    /// What came is no row.
+    /// The data is not a report.
     #[error(transparent)]
     Split(#[from] SplitError),
-    /// An object of it is not what a canary writes.
+    /// An object of the report cannot be parsed.
     #[error("not a row: {0}")]
     Parse(#[from] serde_json::Error),
-    /// Its address belongs to another node by now.
+    /// The address now belongs to another node, which has this name.
     #[error("answers as {0}")]
     Another(String),
-    /// It names a node twice at one network and address family, or is longer than a row can be.
+    /// The report names a node twice for one network and address family, or is longer than
+    /// a report can be.
     #[error("{0}")]
     Implausible(String),
-    /// The whole gathering took too long.
+    /// The collection as a whole took too long.
     #[error("not within the {0:?} that all rows have")]
     NoTime(Duration),
 }
 
-/// What a gathering has come to; its rows have gone through the pipe.
+/// The result of a collection. Its reports have gone through the pipe.
 pub struct Gathered {
-    /// For the verdicts.
+    /// The input of the verdicts.
     pub matrix: Matrix,
-    /// Who gave no row, or half of one, and why.
+    /// Nodes whose report is missing or incomplete, each with the reason.
     pub missing: Vec<(String, String)>,
-    /// Further nodes, which were not asked.
+    /// Number of further nodes, which were not asked.
     pub further: usize,
 }
 
-/// Asks our own node and all others, and writes `{row}\n,{row}\n…` into `rows`.
+/// Asks this agent and all others, and writes `{row}
+/// ,{row}
+/// …` into `rows`.
 pub async fn gather(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Gathered {
     let mut missing = Vec::new();
     let (matrix, frontier) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let members = usize::try_from(directory.mesh().members).unwrap_or_default();
-    // Ourselves are asked, too.
+    // This agent is asked too, so it counts as one.
     let further = matrix.unsought().max(members.saturating_sub(frontier.count() + 1));
     Gathered { matrix, missing, further }
 }
@@ -129,7 +137,7 @@ async fn walk(
     (matrix, frontier.into_inner())
 }
 
-/// Returns a matrix of the agent's own list: names and zones as discovery has them.
+/// Returns a matrix of the agent's own list, with names and zones from discovery.
 fn listed(view: &View) -> Matrix {
     let mut matrix = Matrix::new();
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +151,7 @@ fn listed(view: &View) -> Matrix {
 type Opened = (Link, Incoming);
 type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
 
-/// Canaries that are being asked, the next few at a time.
+/// Requests to agents that are in flight, a few at a time.
 struct Openings<'a> {
     frontier: &'a RefCell<Frontier>,
     under_way: Vec<(Target, State)>,
@@ -157,7 +165,7 @@ enum State {
 }
 
 impl Openings<'_> {
-    /// Lets all that are under way go on, and asks further ones where there is room.
+    /// Advances all requests that are in flight, and starts further ones if there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
         while self.under_way.len() < ROW_REQUESTS_MAX
             && let Some(target) = self.frontier.borrow_mut().next()
@@ -174,7 +182,7 @@ impl Openings<'_> {
         }
     }
 
-    /// The next that has answered, or failed to; none once there are no more.
+    /// Returns the next agent that has answered or failed; `None` if there are no more agents.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
         self.drive(cx);
         if self.under_way.is_empty() {
@@ -196,7 +204,8 @@ async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opene
     in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.gathering))]).await
 }
 
-/// Waits no longer than until the first of these moments, and then says what was too late.
+/// Waits for `waiting`, at most until the first of `dues`. Returns the error of that moment
+/// if it passes first.
 async fn in_time<T, const N: usize>(
     waiting: impl Future<Output = Result<T, RowError>>,
     dues: [(Instant, RowError); N],
@@ -214,7 +223,7 @@ async fn in_time<T, const N: usize>(
 struct Gathering<'a> {
     matrix: Matrix,
     rows: Pipe,
-    /// Rows that were begun.
+    /// Number of reports that have begun.
     count: usize,
     frontier: &'a RefCell<Frontier>,
     times: Times,
@@ -240,7 +249,8 @@ impl Gathering<'_> {
         let mut row = Row::new(self, Some(target));
         let whole = Instant::now() + times.whole_row;
         let done = loop {
-            // Only the canary's time is limited here; who reads our document has the server's limits.
+            // Only the agent's time is limited here. The server limits the time of the
+            // document's reader.
             let frame = async { link.frame(&mut body).await.transpose().map_err(|error| GetError::Wire(error).into()) };
             let dues = [
                 (Instant::now() + times.row, RowError::Stalled(times.row)),
@@ -262,15 +272,15 @@ impl Gathering<'_> {
     }
 }
 
-/// A row on its way from a canary into the document.
+/// A report that is being copied from an agent into the document.
 struct Row<'a, 'b> {
     gathering: &'a mut Gathering<'b>,
-    /// Who was asked; none for our own.
+    /// The agent that was asked; `None` for this agent's own report.
     target: Option<&'a Target>,
     splitter: Splitter,
-    /// The source has come.
+    /// Whether the object of the source has arrived.
     has_begun: bool,
-    /// Peers that have come, and those of them that were passed on.
+    /// Number of peer objects that have arrived; `peers` is the number of those passed on.
     come: usize,
     peers: usize,
     bytes: usize,
@@ -288,7 +298,7 @@ impl<'a, 'b> Row<'a, 'b> {
         }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let (Object::Source(text) | Object::Peer(text)) = object;
-            // A row is one line of the document, which is text as a whole.
+            // A report is one line of the document, and the document is valid UTF-8.
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
@@ -297,7 +307,8 @@ impl<'a, 'b> Row<'a, 'b> {
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
-                    // An agent of which discovery has no name yet may give one that no other has.
+                    // Discovery may know an agent without its name. Such an agent may give a name
+                    // that no other node has.
                     let is_right = self.target.is_none_or(|target| {
                         source.node == target.node || target.is_nameless() && !is_known(matrix, &source.node)
                     });
@@ -316,15 +327,16 @@ impl<'a, 'b> Row<'a, 'b> {
                         return Err(RowError::Implausible(format!("a row of more than {PEER_SLOTS_MAX} peers")));
                     }
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
-                    // What discovery does not know is nothing that a row may add: an agent that hears of
-                    // a new node earlier than this one is complete the next time.
+                    // A report cannot add a node that discovery does not know. If another agent
+                    // learns of a new node earlier than this one, the next collection is complete.
                     if !is_known(matrix, &peer.node) {
                         continue;
                     }
                     if !matrix.peer(&peer) {
                         return Err(RowError::Implausible(format!("not a row: it names {} twice", peer.node)));
                     }
-                    // The own row has the peers of the own list, which are there already.
+                    // The peers of this agent's own report are those of its own list, which are
+                    // in the queue already.
                     if self.target.is_some() {
                         frontier.borrow_mut().learn(&peer, matrix);
                     }

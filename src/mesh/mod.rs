@@ -1,7 +1,9 @@
-//! The mesh as a whole: what all canaries saw, who is to blame, and the page that shows it.
+//! The mesh as a whole: what all agents measured, the cause of losses, and the page that shows
+//! them.
 //!
-//! Any canary answers for the mesh: it gathers the others' rows when it is asked (`gather`), keeps of each what the verdicts
-//! need (`matrix`), and judges (`verdicts`). Nothing of it runs, or takes memory, while nobody asks.
+//! Any agent can answer for the mesh. On request it collects the reports of the others (`gather`),
+//! keeps what the verdicts need (`matrix`), and judges (`verdicts`). Without requests, none of it
+//! runs or takes memory.
 
 pub mod domains;
 mod frontier;

@@ -1,25 +1,28 @@
-//! The mesh page: one document with its style and its script inline, so that a browser asks for nothing else, from us or from
-//! anybody.
+//! The mesh page: one document with inline style and script, so that a browser requests nothing
+//! else, from this agent or from any other server.
 //!
-//! It is put together at compile time from `page/`, line by line: indentation, empty lines and lines that are a comment stay
-//! behind, and so do spaces beside punctuation, outside of quotes. That is why a comment in there has lines of its own, and why
-//! no text in there may span lines. A generated or
-//! compressed document was rejected: what a browser shows as the source can be read there and here, and the bytes are
-//! constants of the program file, which [`crate::settle`] gives back within a minute of their use.
+//! It is assembled at compile time from `page/`, line by line. Indentation, empty lines and comment
+//! lines are left out, and so are spaces beside punctuation outside quotes. Therefore a comment in
+//! these files must be on its own lines, and no text may span lines.
 //!
-//! Names come from other agents. The script writes them as text nodes alone, and the policy that is
-//! sent with the document ([`POLICY`]) lets it reach nothing but the canary that served it.
+//! Rejected: a generated or compressed document. The source that a browser shows can be read there
+//! and here. The bytes are constants of the program file, and [`crate::settle`] returns their
+//! memory within a minute of their use.
+//!
+//! Names come from other agents. The script writes them only as text nodes. The policy that is sent
+//! with the document ([`POLICY`]) lets the script connect only to the agent that served it.
 
 use crate::http::{Render, Reply};
 use crate::limits::{FRAME_BYTES, PAGE_BYTES_MAX};
 
-/// The Content-Security-Policy of [`DOCUMENT`]: its own style and script, requests to the canary
-/// that served it, and no place in a frame of another page, which could lay its own buttons over
-/// ours. As a header, because a browser takes `frame-ancestors` from nowhere else.
+/// The Content-Security-Policy of [`DOCUMENT`]. It allows the page's own style and script, and
+/// requests to the agent that served it. It forbids frames: another page could lay its own buttons
+/// over ours. It is sent as a header because browsers ignore `frame-ancestors` elsewhere.
 pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The files of the page: the first is the document, and a line `@@name` in it stands for another one.
+/// The files of the page. The first is the document; a line `@@name` in it is
+/// replaced by that file.
 const FILES: [(&str, &str); 5] = [
     ("index.html", include_str!("page/index.html")),
     ("page.css", include_str!("page/page.css")),
@@ -43,7 +46,7 @@ pub const DOCUMENT: &str = match std::str::from_utf8(&BYTES) {
 
 const _: () = assert!(DOCUMENT_BYTES <= PAGE_BYTES_MAX, "the page has outgrown its part of the memory budget");
 
-/// The answer to `GET /`.
+/// Returns the answer to `GET /`.
 pub fn reply() -> Reply {
     Reply::Page { policy: POLICY, body: Box::new(PageBody::default()) }
 }
@@ -64,7 +67,7 @@ impl Render for PageBody {
     }
 }
 
-/// Writes the document into `out`, unless that is too short, and returns its length.
+/// Writes the document into `out`, unless `out` is too short. Returns the document's length.
 const fn assemble(out: &mut [u8]) -> usize {
     let document = FILES[0].1.as_bytes();
     let (mut at, mut written) = (0, 0);
@@ -80,7 +83,7 @@ const fn assemble(out: &mut [u8]) -> usize {
     written
 }
 
-/// The file that is named between `start` and `end`.
+/// Copies the file that is named between `start` and `end`.
 const fn insert(document: &[u8], start: usize, end: usize, out: &mut [u8], mut written: usize) -> usize {
     let mut file = 1;
     while !is(FILES[file].0.as_bytes(), document, start, end) {
@@ -98,14 +101,15 @@ const fn insert(document: &[u8], start: usize, end: usize, out: &mut [u8], mut w
     written
 }
 
-/// Likewise a line of the style or of the script, without the spaces beside any of `dense` that are outside of quotes. Where a
-/// slash or a backquote is in it, quotes may be parts of patterns and of texts within texts: such a line stays as it is.
+/// Copies a line of the style or script without the spaces beside the characters `dense`, except
+/// inside quotes. In a line with a slash or a backquote, quotes may be parts of patterns or of
+/// nested texts, so such a line is copied unchanged.
 const fn copy_dense(text: &[u8], start: usize, end: usize, dense: &[u8], out: &mut [u8], mut written: usize) -> usize {
     if has(b"/`", text, start, end) || start == end {
         return copy(text, start, end, out, written);
     }
     let (mut at, mut quote) = (start, 0);
-    // The line's end is copied, too.
+    // The end of the line is copied, too.
     while at <= end && at < text.len() {
         let byte = text[at];
         let is_idle = quote == 0
@@ -128,7 +132,7 @@ const fn copy_dense(text: &[u8], start: usize, end: usize, dense: &[u8], out: &m
     written
 }
 
-/// Whether any of `bytes` stands in this part of the text.
+/// Whether any of `bytes` occurs in this part of the text.
 const fn has(bytes: &[u8], text: &[u8], start: usize, end: usize) -> bool {
     let mut at = start;
     while at < end {
@@ -144,7 +148,7 @@ const fn has(bytes: &[u8], text: &[u8], start: usize, end: usize) -> bool {
     false
 }
 
-/// The line that begins at `start`: from its first byte that is no space, to its end.
+/// Returns the line that begins at `start`: from its first byte that is not a space, to its end.
 const fn line(text: &[u8], mut start: usize) -> (usize, usize) {
     while start < text.len() && text[start] == b' ' {
         start += 1;
@@ -260,7 +264,7 @@ mod tests {
         {
             assert!(!DOCUMENT.contains(forbidden), "{forbidden}");
         }
-        // Names of XML, which nobody asks for.
+        // Names of XML namespaces, which are never requested.
         let addresses = DOCUMENT.matches("://").count();
         assert_eq!(addresses, DOCUMENT.matches("http://www.w3.org/2000/svg").count(), "an address in the page");
         for rule in ["default-src 'none'", "connect-src 'self'", "img-src data:", "frame-ancestors 'none'"] {

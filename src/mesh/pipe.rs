@@ -1,4 +1,4 @@
-//! A body that a future writes: it goes on whenever a frame is there to be filled.
+//! A body that a future writes. The future continues whenever an empty frame is available.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::http::Live;
 
-/// The writing end. Holds a frame only while its body is being polled; a write waits until it fits.
+/// The writing end. It holds a frame only while the body is polled. A write waits until it fits.
 #[derive(Clone, Debug)]
 pub struct Pipe(Option<Rc<RefCell<Vec<u8>>>>);
 
@@ -22,16 +22,16 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// A pipe that takes everything at once and forgets it.
+    /// Makes a pipe that accepts all data at once and drops it.
     pub const fn nowhere() -> Self {
         Self(None)
     }
 
-    /// Writes all `parts`, which together fit a frame, into the same one.
+    /// Writes all `parts` into the same frame. Together they must fit a frame.
     pub async fn write(&self, parts: &[&[u8]]) {
         let Some(frame) = &self.0 else { return };
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        // Nobody need be woken: whoever takes a frame away comes back with another.
+        // No wake-up is needed: after a frame is taken away, the body is polled again with another.
         poll_fn(|_| {
             let mut frame = frame.borrow_mut();
             if frame.capacity() - frame.len() < bytes {
@@ -46,20 +46,20 @@ impl Pipe {
     }
 }
 
-/// The body.
+/// The reading end: a body whose frames the writer fills.
 pub struct Piped {
     frame: Option<Rc<RefCell<Vec<u8>>>>,
     writer: Pin<Box<dyn Future<Output = ()>>>,
-    /// The time for which the reader may still keep the writer from going on.
+    /// Remaining time for which the reader may delay the writer.
     patience: Duration,
-    /// The writer waits for the reader, until this moment at most.
+    /// Whether the writer waits for the reader. It waits until `end` at most.
     is_waiting: bool,
     end: Pin<Box<Sleep>>,
 }
 
 impl Piped {
-    /// Makes a body that ends when `writer`, which writes into `pipe`, has ended. It is given up if
-    /// the reader keeps the writer from going on for longer than `patience` in all.
+    /// Makes a body that ends when `writer`, which writes into `pipe`, ends. The body is dropped if
+    /// the reader delays the writer for longer than `patience` in total.
     pub fn new(pipe: Pipe, writer: impl Future<Output = ()> + 'static, patience: Duration) -> Self {
         Self { frame: pipe.0, writer: Box::pin(writer), patience, is_waiting: false, end: Box::pin(sleep(patience)) }
     }
@@ -148,7 +148,7 @@ mod tests {
             async move {
                 loop {
                     pipe.write(&[b"more"]).await;
-                    // As long as an agent takes: that is not the reader's time.
+                    // This is as long as an agent may take. It does not count as the reader's time.
                     sleep(Duration::from_mins(1)).await;
                 }
             }

@@ -1,11 +1,13 @@
-//! What a canary says of the whole mesh: the page, all rows, the verdicts, and the last hour of any pair.
+//! The routes about the whole mesh: the page, all reports, the verdicts, and the last hour of any
+//! pair.
 //!
 //! Everything else is the agent's own ([`App`]). One collection runs at a time, because it costs
-//! every agent a row, and the next begins after a pause in proportion to its work ([`Turn`]). A
-//! request that comes earlier waits; one for the verdicts alone takes those that were just judged.
+//! every agent a report. The next begins after a pause in proportion to its work ([`Turn`]). A
+//! request that arrives earlier waits. A request for the verdicts alone takes those that were just
+//! judged.
 //!
-//! The only request that is forwarded is that for an hour, as a request that the other agent answers
-//! from its own memory: no request is forwarded twice.
+//! Only a request for an hour is forwarded. The other agent answers it from its own memory, so no
+//! request is forwarded twice.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -31,7 +33,7 @@ use crate::http::{Reply, Routes, client};
 use crate::limits::{GATHERING_PAUSE_FACTOR, GATHERING_PAUSE_MAX, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX};
 use crate::units::Nanos;
 
-/// Bytes of what stands behind the rows that are written at a time.
+/// Bytes written at a time of the fields that follow the reports.
 const FIELDS_PART_BYTES: usize = 1_024;
 const JSON: &str = "application/json";
 
@@ -40,23 +42,23 @@ pub struct MeshRoutes(Arc<Mesh>);
 
 struct Mesh {
     app: App,
-    /// Of our own HTTP server, and of peers whose list does not tell.
+    /// Port of this agent's HTTP server. It is also assumed for peers whose list does not give one.
     port: u16,
     times: Times,
     turn: Arc<Semaphore>,
-    /// When the pause after the last turn ends. None before the first.
+    /// When the pause after the last turn ends. `None` before the first turn.
     pause_until: Mutex<Option<Instant>>,
-    /// Requests that wait for a turn.
+    /// Number of requests that wait for a turn.
     waiting: AtomicUsize,
     judged: Mutex<Option<Judged>>,
     domains: Option<DomainsFile>,
 }
 
-/// What is kept of a gathering.
+/// What is kept of a collection.
 struct Judged {
     at: Nanos,
     nodes: usize,
-    /// The fields behind the rows, as JSON.
+    /// The fields after the reports, as JSON.
     fields: Arc<str>,
 }
 
@@ -79,7 +81,8 @@ struct Fields<'a> {
 }
 
 impl MeshRoutes {
-    /// Around the agent's own; `port` is that of its server, `domains` the operator's failure domains.
+    /// Wraps the agent's own routes. `port` is that of its server, `domains` the
+    /// operator's failure domains.
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>) -> Self {
         let (turn, waiting, judged) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0), Mutex::new(None));
         let pause_until = Mutex::new(None);
@@ -98,10 +101,11 @@ impl Routes for MeshRoutes {
                 None => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
-                // A peer is one segment. With more, each agent would forward the rest to another.
+                // A peer is one path segment. With more segments, each agent would forward the
+                // rest to another agent.
                 Some((_, peer)) if peer.contains('/') => no_such_source(),
                 Some((source, peer)) => match decoded(source) {
-                    // Our own: as the app has it.
+                    // The hour of this agent is served by the app.
                     Some(source) if source == mesh.app.view.node => {
                         mesh.app.route(&format!("/api/v1/hour/{peer}"), accept)
                     }
@@ -115,7 +119,7 @@ impl Routes for MeshRoutes {
 }
 
 impl Mesh {
-    /// `/api/v1/mesh`: every row on a line of its own.
+    /// Answers `/api/v1/mesh`, with each report on a line of its own.
     async fn rows(self: Arc<Self>) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
         let (pipe, reader) = (Pipe::default(), self.times.reader);
@@ -128,16 +132,16 @@ impl Mesh {
                 out.write(&[part]).await;
             }
             out.write(&[b"\n"]).await;
-            // It ends with the body, also where that is dropped.
+            // The turn ends with the body, also if the body is dropped.
             drop(turn);
         };
         Reply::Live { content_type: JSON, body: Box::new(Piped::new(pipe, writer, reader)) }
     }
 
-    /// `/api/v1/verdicts`, judged anew.
+    /// Answers `/api/v1/verdicts` with a new judgement.
     async fn verdicts(self: Arc<Self>) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
-        // Whoever had the turn before has judged.
+        // The request that had the turn before may just have judged.
         if let Some(reply) = self.kept_verdicts() {
             return reply;
         }
@@ -160,7 +164,8 @@ impl Mesh {
         })
     }
 
-    /// Gathers, judges, keeps the verdicts, and returns what stands behind the rows, as a JSON object.
+    /// Collects, judges and keeps the verdicts. Returns the fields after the reports
+    /// as a JSON object.
     async fn gather_and_judge(&self, rows: Pipe) -> Arc<str> {
         let Gathered { mut matrix, missing, further } =
             gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
@@ -178,15 +183,15 @@ impl Mesh {
             leaving,
             leaving_not_listed,
         };
-        // Serializing these cannot fail.
+        // Serializing these types cannot fail.
         let fields: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
         let judged = Judged { at: clock::monotonic(), nodes: matrix.node_count(), fields: Arc::clone(&fields) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
         fields
     }
 
-    /// Waits for the end of the last turn and of the pause behind it. None if that takes too long,
-    /// or if too many requests wait.
+    /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
+    /// too many requests wait.
     async fn turn(self: &Arc<Self>) -> Option<Turn> {
         let waiting = Waiting::begin(&self.waiting);
         if waiting.before >= GATHERING_WAITERS_MAX {
@@ -204,7 +209,7 @@ impl Mesh {
         Some(Turn { mesh: Arc::clone(self), worked: Cell::default(), _permit: permit })
     }
 
-    /// The hour of a pair that another canary probes; the peer is as it stands in the path.
+    /// Returns the hour of a pair that another agent probes. `peer` is as it appears in the path.
     fn hour(self: &Arc<Self>, source: &str, peer: &str) -> Reply {
         let path = format!("/api/v1/hour/{peer}");
         match Targets::find(&self.app.view, self.port, source) {
@@ -214,11 +219,12 @@ impl Mesh {
     }
 }
 
-/// The right to collect. Its end begins a pause in proportion to the work, so that one client that
-/// asks again and again takes a known part of a CPU ([`GATHERING_PAUSE_FACTOR`]).
+/// The permit to collect. Its end begins a pause in proportion to the work. So a client that
+/// repeats its requests takes a known share of a CPU ([`GATHERING_PAUSE_FACTOR`]).
 struct Turn {
     mesh: Arc<Mesh>,
-    /// The time that the collection was running, and not waiting for agents or for its reader.
+    /// Time that the collection was running, without the time it waited for agents
+    /// or for its reader.
     worked: Cell<Duration>,
     _permit: OwnedSemaphorePermit,
 }
@@ -239,7 +245,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let pause = (self.worked.get() * GATHERING_PAUSE_FACTOR).min(GATHERING_PAUSE_MAX);
-        // Before the next turn begins: the permit is dropped after this.
+        // This is set before the next turn begins, because the permit is dropped later.
         *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
     }
 }
@@ -260,7 +266,7 @@ fn busy() -> Reply {
     Reply::text(503, "another collection is running; try again\n")
 }
 
-/// One that waits, until it is dropped.
+/// A waiting request. It is counted until it is dropped.
 struct Waiting<'a> {
     count: &'a AtomicUsize,
     before: usize,

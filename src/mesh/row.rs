@@ -1,69 +1,71 @@
-//! A row of `/api/v1/peers` as it is read: its source, and one peer at a time.
+//! A report of `/api/v1/peers` as it is parsed: its source, and one peer at a time.
 //!
-//! Canaries of one mesh differ in version while it rolls, so what is read is as little as is needed: unknown fields pass,
-//! and what the first rows did not have may be missing. Strings are borrowed from the text where they hold no escape.
+//! During a rollout, the agents of a mesh differ in version. So only the needed fields are read:
+//! unknown fields are ignored, and fields that the first versions did not write may be missing.
+//! Strings without an escape are borrowed from the text.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer};
 
-/// The object `source` of a row: who measured, and what it says of itself.
+/// The object `source` of a report: the agent that measured, and what it reports about itself.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Source<'a> {
-    /// The node's name.
+    /// Name of the node.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
-    /// Its zone, or `unknown`.
+    /// Zone of the node, or `unknown`.
     #[serde(borrow, default)]
     pub zone: Cow<'a, str>,
-    /// The canary's version; empty where it is not said.
+    /// Version of the agent; empty if not reported.
     #[serde(borrow, default)]
     pub version: Cow<'a, str>,
-    /// The malloc that runs there; empty where it is not said.
+    /// The allocator that the agent uses; empty if not reported.
     #[serde(borrow, default)]
     pub allocator: Cow<'a, str>,
-    /// jemalloc's arenas.
+    /// Number of jemalloc's arenas.
     pub narenas: Option<u64>,
-    /// `rust` or `c-shim`; empty where it is not said.
+    /// `rust` or `c-shim`; empty if not reported.
     #[serde(borrow, default)]
     pub linkage: Cow<'a, str>,
-    /// Resident memory.
+    /// Resident memory of the agent.
     pub rss_bytes: Option<u64>,
-    /// Processors of the node.
+    /// Number of CPUs of the node.
     pub cpus: Option<u64>,
-    /// Between two probes of one peer.
+    /// Time between two probes of one peer.
     pub interval_seconds: Option<f64>,
     /// Whether every peer's last hour is kept.
     pub hour_kept: Option<bool>,
-    /// Echo requests that its network namespace counted since it was made.
+    /// Echo requests counted by the kernel since the agent's network namespace was created.
     #[serde(default)]
     pub echo_requests_received: u64,
-    /// Echo replies likewise.
+    /// Echo replies counted by the kernel since then.
     #[serde(default)]
     pub echo_replies_sent: u64,
-    /// Nodes of the mesh, its own included, of which it probes a part.
+    /// Number of nodes of the mesh, including this one. The agent probes a part of them.
     pub members: Option<u64>,
-    /// Nodes that probe its own, by the selection that all make.
+    /// Number of nodes that probe this node, by the selection that all agents compute.
     pub watchers: Option<u64>,
-    /// Those that should but cannot, for its zone has too large a share of the nodes.
+    /// Number of watchers that this node should have but cannot, because its zone has too large a
+    /// share of the nodes.
     pub watchers_missing: Option<u64>,
-    /// How long ago its list was last confirmed.
+    /// Time since the peer list was last confirmed.
     #[serde(default, deserialize_with = "age")]
     pub peer_list_age_seconds: Age,
-    /// The last minute.
+    /// Measurements in the recent window.
     #[serde(default)]
     pub recent: RecentSource,
 }
 
-/// How old a canary's list of peers is.
+/// Age of an agent's list of peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Age {
-    /// An older canary does not say.
+    /// Not reported, by an older agent.
     #[default]
     Unknown,
-    /// It has never had one.
+    /// The agent has never had a list.
     Never,
-    /// In seconds.
+    /// The age of the list in seconds.
     Seconds(f64),
 }
 
@@ -71,138 +73,141 @@ fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Age, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.map_or(Age::Never, Age::Seconds))
 }
 
-/// What a canary says of itself over the last 30 to 60 s.
+/// What an agent reports about itself in the last 30 to 60 s.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RecentSource {
-    /// How much time it covers.
+    /// Time covered, in seconds.
     pub seconds: Option<f64>,
-    /// Echo requests that its network namespace counted.
+    /// Echo requests counted by the kernel in the agent's network namespace.
     pub echo_requests_received: Option<u64>,
-    /// Echo replies likewise.
+    /// Echo replies counted by the kernel in the agent's network namespace.
     pub echo_replies_sent: Option<u64>,
-    /// How late probes were sent, against their schedule: the 99th percentile, of fewer than 200 the latest but two.
+    /// Delay between schedule and sending: the 99th percentile; with fewer than 200 probes, the
+    /// third-largest.
     pub send_lag_p99_seconds: Option<f64>,
-    /// How late replies were read, likewise.
+    /// Delay between a reply's arrival and its read: the 99th percentile; with fewer than 200
+    /// replies, the third-largest.
     pub read_delay_p99_seconds: Option<f64>,
-    /// Probes that were not sent, for want of time.
+    /// Probes not sent because the agent was stopped for longer than an interval.
     pub probes_skipped: Option<u64>,
-    /// Packets that its socket had no room for.
+    /// Packets dropped because the socket's queue was full.
     pub receive_queue_drops: Option<u64>,
-    /// How long its probe thread waited for a processor.
+    /// How long the probe thread waited for a CPU.
     pub run_delay_seconds: Option<f64>,
 }
 
-/// An object of a row's `peers`.
+/// An object of a report's `peers`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PeerRow<'a> {
-    /// The node's name.
+    /// Name of the node.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
-    /// Its zone as the source knows it, or `unknown`.
+    /// Zone of the node as the source knows it, or `unknown`.
     #[serde(borrow, default)]
     pub zone: Cow<'a, str>,
-    /// Which of the node's addresses.
+    /// Which of the node's addresses is probed.
     #[serde(default)]
     pub network: Network,
-    /// By which protocol.
+    /// The protocol of the probes.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What the source's list says of it.
+    /// State of the peer in the source's list.
     #[serde(default)]
     pub state: State,
-    /// The address that is probed; empty where it is not said.
+    /// The address that is probed; empty if not reported.
     #[serde(borrow, default)]
     pub address: Cow<'a, str>,
-    /// Since when it loses; `None` where it loses nothing now, and where its hour is not kept.
+    /// When the current loss began. `None` if nothing is lost now, or if the peer has no hour.
     pub since_unix_seconds: Option<u64>,
-    /// The median round trip of the quickest minute of the last hour; `None` if the source does not
-    /// say, or has measured fewer than five minutes.
+    /// Median round-trip time of the quickest minute of the last hour. `None` if not reported, or
+    /// if fewer than five minutes were measured.
     pub usual_rtt_p50_seconds: Option<f64>,
-    /// The last minute.
+    /// Measurements in the recent window.
     #[serde(default)]
     pub recent: RecentPeer,
-    /// The last ten whole minutes; `None` if the source does not say, or has measured none of them.
+    /// The last ten whole minutes. `None` if not reported, or if none of them was measured.
     pub ten_minutes: Option<TenMinutes>,
 }
 
-/// What a source saw of a peer over the last ten whole minutes.
+/// What a source measured of a peer in the last ten whole minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TenMinutes {
-    /// How much of them was measured, in seconds.
+    /// Measured time, in seconds.
     pub seconds: f64,
-    /// Probes answered or lost.
+    /// Number of probes answered or lost.
     pub sent: u32,
-    /// Probes lost.
+    /// Number of probes lost.
     pub lost: u32,
 }
 
-/// What a source saw of a peer over the last 30 to 60 s.
+/// What a source measured of a peer in the last 30 to 60 s.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RecentPeer {
-    /// How much time it covers.
+    /// Time covered, in seconds.
     pub seconds: f64,
-    /// Probes sent.
+    /// Number of probes sent.
     pub sent: u32,
-    /// Probes answered.
+    /// Number of probes answered.
     pub received: u32,
-    /// Probes lost.
+    /// Number of probes lost.
     pub lost: u32,
-    /// Median round trip of those answered.
+    /// Median round-trip time.
     pub rtt_p50_seconds: Option<f64>,
-    /// 99th percentile of them.
+    /// 99th percentile of the round-trip times.
     pub rtt_p99_seconds: Option<f64>,
 }
 
-/// Which network of a node is probed.
+/// The network whose address is probed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// The pod's address.
     #[default]
     Pod,
-    /// The node's own.
+    /// The node's own address.
     Node,
-    /// One that is newer than we are.
+    /// A network that this version does not know.
     #[serde(other)]
     Other,
 }
 
-/// How a peer is probed.
+/// The protocol of the probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Over IPv4.
+    /// ICMP echo over IPv4.
     #[default]
     Icmp,
-    /// Over IPv6.
+    /// ICMPv6 echo over IPv6.
     Icmpv6,
-    /// One that is newer than we are.
+    /// A protocol that this version does not know.
     #[serde(other)]
     Other,
 }
 
-/// What a source's list says of a peer.
+/// State of a peer in a source's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Listed and serving.
+    /// Listed, and its agent is ready.
     #[default]
     Ready,
-    /// Listed, not serving.
+    /// Listed, but its agent is not ready.
     Unready,
-    /// On its way out.
+    /// The peer is terminating.
     Terminating,
-    /// Off the list.
+    /// The peer is no longer listed.
     Left,
-    /// One that is newer than we are.
+    /// A state that this version does not know.
     #[serde(other)]
     Other,
 }
 
 impl State {
-    /// Whether what is measured of it says something of a network: an address that is going away may answer or not.
+    /// Whether measurements of the peer say something about the network. An address that is being
+    /// removed may answer or not.
     pub const fn is_evidence(self) -> bool {
         matches!(self, Self::Ready | Self::Unready)
     }

@@ -1,31 +1,33 @@
-//! Cuts a row, as it streams in, into its objects: the source, then one peer after another.
+//! Splits a report, as it streams in, into its objects: the source, then one peer after another.
 //!
-//! A row of 5,000 peers has 1.5 MB, and many come at once; nobody who gathers them may hold one whole. So this follows just
-//! enough of JSON (nesting, strings, escapes) to find where an object ends, whatever pieces the bytes come in, and leaves
-//! what is inside to a parser. What makes a row is known here alone: its source first, then its peers, each field once. Others
-//! are passed over.
+//! A report of 5,000 peers has 1.5 MB, and many arrive at once, so a collection must not hold a
+//! whole one. This splitter follows only as much of JSON (nesting, strings, escapes) as it needs to
+//! find the end of an object. The bytes may arrive in any pieces. A parser reads the objects. Only
+//! this module knows the form of a report: first its source, then its peers, each field once. Other
+//! fields are skipped.
 
 use crate::limits::ROW_OBJECT_BYTES_MAX;
 
-/// A complete object.
+/// A complete object of a report, as JSON text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Object<'a> {
-    /// What the row is of.
+    /// The source of the report.
     Source(&'a [u8]),
     /// One of its peers.
     Peer(&'a [u8]),
 }
 
-/// Why it is not a row.
+/// Why the data is not a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// An object is longer than two names and all figures can be.
     #[error("an object of more than {ROW_OBJECT_BYTES_MAX} bytes")]
     TooLong,
-    /// Not a JSON object, or one without the two fields of a row in their order, or something behind it.
+    /// The data is not a JSON object, lacks the two fields in their order, or has
+    /// data after the object.
     #[error("not a row")]
     NotARow,
-    /// It ends before it is whole.
+    /// The data ends before the report is complete.
     #[error("broke off")]
     BrokeOff,
 }
@@ -33,37 +35,37 @@ pub enum SplitError {
 /// The longest name of a field that matters: `"source"` with its quotes.
 const KEY_BYTES_MAX: usize = 8;
 
-/// Where the reader stands in a row.
+/// State of the splitter within a report.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// Objects and arrays that are open.
+    /// Number of open objects and arrays.
     depth: usize,
     is_string: bool,
     is_escaped: bool,
-    /// The field of the row that is being read, in quotes: as far as it fits, and one more.
+    /// The name of the current field, in quotes: as much of it as fits, and one byte more.
     key: Vec<u8>,
-    /// The object that is being read, and the depth at which it began; 0: none is.
+    /// The object that is being read, and the depth at which it began; 0 if there is none.
     object: Vec<u8>,
     began_at: usize,
     come: Come,
 }
 
-/// What of a row has come.
+/// Which part of a report has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Come {
     #[default]
     Nothing,
     Source,
-    /// The beginning of its peers, at least.
+    /// At least the beginning of the peers.
     Peers,
     All,
 }
 
 impl Splitter {
-    /// Takes bytes from the front of `bytes` until an object is complete; none where they end first.
+    /// Consumes `bytes` from the front until an object is complete. `None` if they end before that.
     ///
     /// # Errors
-    /// [`SplitError`]; then the row is of no use any more.
+    /// [`SplitError`]. The rest of the report must then be dropped.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Object<'_>>, SplitError> {
         if self.began_at == 0 {
             self.object.clear();
@@ -81,10 +83,10 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Nothing more comes.
+    /// Checks that the report is complete.
     ///
     /// # Errors
-    /// [`SplitError::BrokeOff`], where the row has not come to its end.
+    /// [`SplitError::BrokeOff`] if the report is not complete.
     pub const fn end(&self) -> Result<(), SplitError> {
         if matches!(self.come, Come::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
     }
@@ -97,7 +99,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// One byte more. Returns whether it completes an object.
+    /// Consumes one byte. Returns whether it completes an object.
     fn take(&mut self, byte: u8) -> Result<bool, SplitError> {
         if self.began_at > 0 {
             if self.object.len() == ROW_OBJECT_BYTES_MAX {

@@ -1,22 +1,22 @@
-//! How long the parts of a gathering may take.
+//! Time limits of the parts of a collection.
 
 use std::time::Duration;
 
 use crate::limits;
 
-/// The time limits of a gathering. The agent uses the defaults, which `limits` explains; a test that is not about time
-/// sets limits that cannot run out.
+/// The time limits of a collection. The agent uses the defaults, which `limits` explains. A test
+/// that is not about time sets limits that cannot run out.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Until an agent begins its row, and between two parts of it.
+    /// Until an agent begins its report, and between two parts of it.
     pub row: Duration,
-    /// For the whole of a row, once it has begun.
+    /// For a whole report, once it has begun.
     pub whole_row: Duration,
-    /// For all rows.
+    /// For all reports together.
     pub gathering: Duration,
-    /// For a request that waits until an earlier gathering ends.
+    /// For a request that waits until an earlier collection ends.
     pub wait: Duration,
-    /// For which a reader of the collected document may keep it from going on, in all.
+    /// For the total time that the reader of the document may delay it.
     pub reader: Duration,
     /// How long verdicts are kept before they are judged again.
     pub verdicts: Duration,

@@ -1,21 +1,23 @@
-//! Closing the holes that forgotten peers leave, so that what is kept per slot fits on few pages again.
+//! Closes the holes that forgotten peers leave, so that per-slot data fits on few pages again.
 
 use super::SlotId;
 use crate::limits::HOLES_MIN;
 
-/// Who moved where, and how many slots there are now: all of them taken, none behind them.
+/// Which peer moved from which slot to which, and the number of slots left. All of these are taken.
 ///
-/// A slot is taken from behind the new end, and goes to a hole before it, so that no move is in the way of another.
+/// A peer moves from a slot at or behind the new end to a hole before it, so
+/// no move blocks another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// From and to; ascending in both.
+    /// Source and target slots, ascending in both.
     moves: Vec<(SlotId, SlotId)>,
     slots: usize,
 }
 
 impl Compaction {
-    /// What closes the holes in `taken`, which has `held` slots that are. None where that is not worth it: moving is cheap,
-    /// but only pages are won, and a rollout's holes are filled again.
+    /// Returns the moves that close the holes in `taken`, of which `held` slots are true. None if
+    /// it is not worth it. Moving is cheap, but it only frees pages, and new peers fill a
+    /// rollout's holes again.
     pub(super) fn plan(taken: impl DoubleEndedIterator<Item = bool> + ExactSizeIterator, held: usize) -> Option<Self> {
         if !Self::is_worth_it(taken.len(), held) {
             return None;
@@ -33,26 +35,26 @@ impl Compaction {
         Some(Self { moves: moves.into_iter().zip(behind).collect(), slots: held })
     }
 
-    /// Whether so many slots, of which so many are held, have holes enough.
+    /// Returns whether `slots`, of which `held` are taken, have enough holes.
     pub(super) const fn is_worth_it(slots: usize, held: usize) -> bool {
         slots - held >= HOLES_MIN && slots - held >= held / 4
     }
 
-    /// From where to where, in ascending order of both.
+    /// Returns the moves (from, to), ascending in both.
     pub fn moves(&self) -> impl Iterator<Item = (SlotId, SlotId)> {
         self.moves.iter().copied()
     }
 
-    /// Where who was in `slot` is now; none where nobody was.
+    /// Returns the present slot of the peer that was in `slot` before. None if that slot was empty.
     pub fn now(&self, slot: SlotId) -> Option<SlotId> {
         if slot.index() < self.slots {
-            // A hole, then, is held by whoever came into it.
+            // A slot that is the target of a move was a hole before.
             return self.moves.binary_search_by_key(&slot, |(_, to)| *to).is_err().then_some(slot);
         }
         self.moves.binary_search_by_key(&slot, |(from, _)| *from).ok().map(|at| self.moves[at].1)
     }
 
-    /// Slots from now on: those behind are gone.
+    /// Returns the number of slots left.
     pub const fn slots(&self) -> usize {
         self.slots
     }

@@ -1,4 +1,4 @@
-//! The table of slots: names, zones, addresses and who is present.
+//! The table of slots: names, zones, addresses and presence of all peers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,27 +11,28 @@ use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
 use crate::region::List;
 use crate::units::Nanos;
 
-/// Who we are: what must never be probed.
+/// Our own node, which must never be probed.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     /// Our node's name.
     pub node: String,
-    /// Our zone, where it is configured; else our own entry in the list tells it.
+    /// Our zone if it is configured. Else it comes from our own entry in the list.
     pub zone: Option<String>,
-    /// Our addresses.
+    /// Our own addresses, which are never probed.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What a list brought.
+/// The result of applying a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// For the prober and the statistics.
+    /// Changes for the prober and the statistics, in order.
     pub changes: Vec<Change>,
     /// Entries left out because every slot is taken.
     pub without_slot: usize,
 }
 
-/// All slots and zones. The probe loop writes it when the list changes; HTTP workers read it a frame at a time.
+/// All slots and zones. The probe loop writes it when the list changes. HTTP workers read it a
+/// frame at a time.
 #[derive(Debug)]
 pub struct Directory {
     slots: List<Option<Entry>>,
@@ -57,22 +58,23 @@ impl Directory {
         Self { slots, names, zones, own_zone: None, mesh, roster: Arc::default(), nodes }
     }
 
-    /// One more than the highest slot used since the last [`Directory::compact`]: the bound for a walk over all slots.
+    /// Returns one more than the highest slot used since the last [`Directory::compact`]: the bound
+    /// for a walk over all slots.
     pub fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
-    /// What slots and names take in memory, in whole pages.
+    /// Returns the resident bytes of slots and names, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.slots.resident_bytes() + self.names.resident_bytes()
     }
 
-    /// The peer in a slot, if anyone is.
+    /// Returns the peer in a slot, if there is one.
     pub fn peer(&self, slot: SlotId) -> Option<Peer<'_>> {
         Some(self.read(self.slots.get(slot.index())?.as_ref()?))
     }
 
-    /// Every peer, in slot order.
+    /// Returns every peer, in slot order.
     pub fn peers(&self) -> impl Iterator<Item = (SlotId, Peer<'_>)> {
         (0u32..).zip(&*self.slots).filter_map(|(i, entry)| Some((SlotId(i), self.read(entry.as_ref()?))))
     }
@@ -81,43 +83,45 @@ impl Directory {
         Peer { entry, node: self.names.get(entry.name()) }
     }
 
-    /// The name of a zone.
+    /// Returns the name of a zone; `unknown` for a number that is not in use.
     pub fn zone_name(&self, zone: ZoneId) -> &str {
         self.zones.get(usize::from(zone.0)).map_or("unknown", |name| name)
     }
 
-    /// Our own zone.
+    /// Returns the name of our own zone, or `unknown`.
     pub fn own_zone(&self) -> &str {
         self.own_zone.as_deref().unwrap_or("unknown")
     }
 
-    /// Other nodes of the list: those that are ready, unready, terminating. Each counts once, at however many addresses it is
-    /// probed, and as the best of them.
+    /// Returns how many other nodes of the list are ready, unready and terminating. A node counts
+    /// once, however many of its addresses are probed, and by its best state.
     pub const fn nodes(&self) -> [usize; 3] {
         self.nodes
     }
 
-    /// What discovery said last of the mesh as a whole.
+    /// Returns what discovery last reported about the mesh as a whole.
     pub const fn mesh(&self) -> MeshFacts {
         self.mesh
     }
 
-    /// Takes that over.
+    /// Replaces the facts about the mesh.
     pub const fn set_mesh(&mut self, mesh: MeshFacts) {
         self.mesh = mesh;
     }
 
-    /// Returns the addresses of all members of the mesh; empty if the slots hold all of them.
+    /// Returns the addresses of all members of the mesh. The roster is empty if the slots
+    /// hold all of them.
     pub const fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
 
-    /// Replaces the roster.
+    /// Replaces the roster of all members.
     pub fn set_roster(&mut self, roster: Arc<Roster>) {
         self.roster = roster;
     }
 
-    /// Takes a complete list: who is new, who moved, who left. `now` stamps those who leave.
+    /// Applies a complete list: adds new peers, updates known ones, and marks the others as left at
+    /// `now`.
     pub fn apply(&mut self, list: PeerList, own: &Own, now: Nanos) -> Applied {
         let mut applied = Applied::default();
         let told = || list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone());
@@ -153,7 +157,8 @@ impl Directory {
         applied
     }
 
-    /// The slots of those who have one. An index in order of name, and not a map: a map would be 13 times as large.
+    /// Returns the slot of each listed peer that has one. It uses an index sorted by name. A map
+    /// would be 13 times as large.
     fn find(&self, listed: &[PeerSpec]) -> Vec<Option<SlotId>> {
         let key = |slot: SlotId| self.peer(slot).map(|peer| (peer.node(), peer.via()));
         let mut by_name: Vec<SlotId> = self.peers().map(|(slot, _)| slot).collect();
@@ -165,12 +170,13 @@ impl Directory {
         listed.iter().map(find).collect()
     }
 
-    /// Whether [`Directory::stop`] would stop anybody: readers' lock is enough to ask.
+    /// Returns whether [`Directory::stop`] would stop any peer. Needs only the readers' lock.
     pub fn has_stoppable(&self, now: Nanos, grace: Nanos) -> bool {
         self.slots.iter().flatten().any(|entry| entry.is_stoppable(now, grace))
     }
 
-    /// Ends the probing of peers that left `grace` ago or longer. Whoever is to be forgotten must be stopped before.
+    /// Stops probing peers that left `grace` ago or longer. A peer must be stopped before
+    /// it can be forgotten.
     pub fn stop(&mut self, now: Nanos, grace: Nanos) -> impl Iterator<Item = Change> {
         (0u32..).zip(&mut *self.slots).filter_map(move |(index, entry)| {
             let entry = entry.as_mut().filter(|entry| entry.is_stoppable(now, grace))?;
@@ -179,7 +185,8 @@ impl Directory {
         })
     }
 
-    /// Frees the slots of peers that left `after` ago or longer and are stopped. Returns whether any was freed.
+    /// Frees the slots of peers that left `after` ago or longer and are stopped. Returns whether
+    /// any slot was freed.
     pub fn forget(&mut self, now: Nanos, after: Nanos) -> bool {
         let mut freed = false;
         for slot in &mut *self.slots {
@@ -188,14 +195,15 @@ impl Directory {
         freed
     }
 
-    /// Whether [`Directory::compact`] would win anything.
+    /// Returns whether [`Directory::compact`] would move anything.
     pub fn is_sparse(&self) -> bool {
         Compaction::is_worth_it(self.slots.len(), self.slots.iter().flatten().count())
     }
 
-    /// Moves peers together where many slots are free, and gives back the rest. Whoever keeps anything per slot must follow,
-    /// before anybody else reads the directory; who has read a part of it and comes back for more would miss those who
-    /// moved. None where there is nothing to win.
+    /// Moves peers together if many slots are free, and releases the rest. Returns None if it is
+    /// not worth it. Every table with data per slot must apply the same moves before the directory
+    /// is read again. A reader that has read a part of the directory and continues later would
+    /// miss peers that moved.
     pub fn compact(&mut self) -> Option<Compaction> {
         let compaction = Compaction::plan(self.slots.iter().map(Option::is_some), self.slots.iter().flatten().count())?;
         for (from, to) in compaction.moves() {
@@ -206,7 +214,7 @@ impl Directory {
         Some(compaction)
     }
 
-    /// Whether [`Directory::forget`] would free anything: readers' lock is enough to ask.
+    /// Returns whether [`Directory::forget`] would free anything. Needs only the readers' lock.
     pub fn has_forgettable(&self, now: Nanos, after: Nanos) -> bool {
         self.slots.iter().flatten().any(|entry| entry.is_forgettable(now, after))
     }
@@ -214,7 +222,7 @@ impl Directory {
     fn leave(&mut self, slot: SlotId, now: Nanos, changes: &mut Vec<Change>) {
         let Some(entry) = &mut self.slots[slot.index()] else { return };
         let probing = entry.probing();
-        // Who was terminating is probed on as it is.
+        // A peer that was terminating is probed on unchanged.
         if entry.leave(now) && probing != entry.probing() {
             changes.push(probe(slot, entry));
         }
@@ -225,15 +233,16 @@ impl Directory {
         let known = |entry: &Entry| (entry.address(), entry.zone, entry.probing());
         let before = known(entry);
         entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
-        // A list without zones (static, or a slice still being filled in) does not take away what
-        // is known.
+        // A list without zones (a static one, or a slice still being filled in) does not remove
+        // known zones.
         entry.zone = zone.unwrap_or(entry.zone);
         if before != known(entry) {
             changes.push(probe(slot, entry));
         }
     }
 
-    /// Takes the first free slot at or behind `free`, which then is the next to look at. Returns whether there was one.
+    /// Takes the first free slot at or behind `free`, and sets `free` to it for the next search.
+    /// Returns whether there was one.
     fn join(&mut self, spec: &PeerSpec, zone: Option<ZoneId>, free: &mut usize, changes: &mut Vec<Change>) -> bool {
         while self.slots.get(*free).is_some_and(Option::is_some) {
             *free += 1;
@@ -250,8 +259,8 @@ impl Directory {
         true
     }
 
-    /// The number of a zone: the one that it has, else a new one, else one that no peer is in any
-    /// more (which makes a [`Change::Zone`]); else that of the unknown zone.
+    /// Returns the number of a zone: its present number, else a new one, else one that no peer uses
+    /// any more (which adds a [`Change::Zone`]). If there is none, it returns the unknown zone.
     fn zone_id(&mut self, name: &str, in_use: &mut Option<ZonesInUse>, changes: &mut Vec<Change>) -> ZoneId {
         let known = self.zones.iter().position(|zone| &**zone == name);
         let index = match known {
@@ -282,9 +291,9 @@ impl Directory {
     }
 }
 
-/// For each zone number whether any peer is in that zone. Peers that have left count until they are
-/// forgotten. Made at most once per list, since it takes a walk over all slots; a zone that the
-/// same list leaves empty is free for the next list.
+/// For each zone number, whether any peer is in that zone. Peers that have left count until they
+/// are forgotten. It is computed at most once per list, since it walks over all slots. A zone that
+/// the same list leaves empty is free for the next list.
 type ZonesInUse = [bool; ZONES_MAX];
 
 fn zone_at(index: usize) -> ZoneId {
@@ -460,8 +469,8 @@ mod tests {
     fn a_zone_that_no_peer_has_any_more_makes_room_for_another() {
         let mut d = Directory::default();
         let mut reused = Vec::new();
-        // One peer stays in its zone; another has a new one in each list, as it would by a label
-        // that says when it was made.
+        // One peer stays in its zone. Another has a new zone in each list, as with a label that
+        // contains its creation time.
         for turn in 0..1_000 {
             let moves = format!("b=10.0.0.3@zone-{turn}");
             let changes = d.apply(list(&["a=10.0.0.2@stays", &moves]), &own(), Nanos(0)).changes;

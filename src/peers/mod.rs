@@ -1,10 +1,14 @@
-//! Peer slots: what a node name, a family and an address mean to the rest of the program.
+//! Peer slots: a slot stands for a node name, an IP family and a network.
 //!
-//! A peer is its node name (and family, and network): whoever comes back under the same name within `--forget-after` takes up its
-//! old slot and its counters go on, at whatever address. A slot is an index; the prober and the statistics keep their
-//! own state per slot, so that the probe path needs no lock and no name. Where many leave, those who stay move together
-//! ([`Compaction`]) and what the others held is given back. The traps: a rolled pod leaves the list
-//! before it returns; two endpoints can stand on one node for a while; one's own entry is in every list.
+//! A peer that returns under the same name within `--forget-after` gets its old slot back. Its
+//! counters then continue, at whatever address. A slot is an index. The prober and the statistics
+//! keep their own state per slot, so the probe path needs no lock and no name. If many peers leave,
+//! the remaining ones move together ([`Compaction`]), and the rest of the memory is released.
+//!
+//! The traps:
+//! * A rolled pod leaves the list before it returns.
+//! * A node can have two endpoints for a while.
+//! * Our own entry is in every list.
 
 mod compaction;
 mod directory;
@@ -20,21 +24,21 @@ use std::net::IpAddr;
 
 pub use crate::discovery::{Network, Roster};
 
-/// The ICMP protocol that reaches an address; the `protocol` label.
+/// The ICMP protocol that reaches an address. It is the `protocol` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Protocol {
-    /// IPv4.
+    /// ICMP for IPv4 addresses.
     Icmp,
-    /// IPv6.
+    /// ICMPv6 for IPv6 addresses.
     Icmpv6,
 }
 
 impl Protocol {
-    /// Both, in label order.
+    /// Both protocols, in label order.
     pub const ALL: [Self; 2] = [Self::Icmp, Self::Icmpv6];
 
-    /// The protocol for `address`.
+    /// Returns the protocol that reaches `address`.
     pub const fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::Icmp,
@@ -42,7 +46,7 @@ impl Protocol {
         }
     }
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Icmp => "icmp",
@@ -51,17 +55,17 @@ impl Protocol {
     }
 }
 
-/// By what a peer is reached: its protocol, on one of its node's networks. A node has a slot for each.
+/// How a peer is reached: a protocol on one of its node's networks. A node has a slot for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Via {
-    /// Which protocol.
+    /// The protocol that reaches the address.
     pub protocol: Protocol,
-    /// Which network.
+    /// The network that the address is on.
     pub network: Network,
 }
 
 impl Via {
-    /// Each there is.
+    /// All combinations of protocol and network.
     pub const ALL: [Self; 4] = [
         Self { protocol: Protocol::Icmp, network: Network::Pod },
         Self { protocol: Protocol::Icmp, network: Network::Node },
@@ -69,73 +73,75 @@ impl Via {
         Self { protocol: Protocol::Icmpv6, network: Network::Node },
     ];
 
-    /// The way to `address` on `network`.
+    /// Returns the combination that reaches `address` on `network`.
     pub const fn to(address: IpAddr, network: Network) -> Self {
         Self { protocol: Protocol::of(address), network }
     }
 
-    /// Its place in [`Via::ALL`].
+    /// Returns its index in [`Via::ALL`].
     pub const fn index(self) -> u8 {
         self.protocol as u8 * 2 + self.network as u8
     }
 }
 
-/// Index of a peer slot, below [`crate::limits::PEER_SLOTS_MAX`]. Reused once its peer is forgotten; a peer keeps it until a
-/// [`Compaction`].
+/// Index of a peer slot, below [`crate::limits::PEER_SLOTS_MAX`]. A peer keeps its slot until a
+/// [`Compaction`]. The slot is reused once its peer is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 
 impl SlotId {
-    /// As an index.
+    /// Returns it as an index into a table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The slot with that index; past 32 bits one that nobody is ever in.
+    /// Returns the slot at that index. Beyond 32 bits it returns a slot that is never used.
     pub fn at(index: usize) -> Self {
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
 }
 
-/// Index of a zone, below [`crate::limits::ZONES_MAX`]; [`ZoneId::UNKNOWN`] is always there.
+/// Index of a zone, below [`crate::limits::ZONES_MAX`]. [`ZoneId::UNKNOWN`] always exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ZoneId(pub u8);
 
 impl ZoneId {
-    /// The zone of a peer whose zone nobody has told us.
+    /// The zone of peers whose zone is not known.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// What a new list asks of the stages to the right. Applied in order.
+/// A change that a new list causes. Later stages apply the changes in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A peer starts in this slot, which held nobody: reset whatever is kept for the slot.
+    /// A peer starts in this slot, which was empty. Reset all data of the slot.
     Join {
-        /// Where.
+        /// The slot of the new peer.
         slot: SlotId,
     },
-    /// Probe this slot at this address from now on (again, elsewhere, or in another state).
+    /// Probe this slot at this address from now on. The peer may be back, at another address,
+    /// or in another state.
     Probe {
-        /// Where.
+        /// The slot to probe.
         slot: SlotId,
-        /// The address.
+        /// The address to send to.
         address: IpAddr,
-        /// The peer's zone.
+        /// The peer's zone at present.
         zone: ZoneId,
-        /// Which network the address is on.
+        /// The network that the address is on.
         network: Network,
-        /// The peer is on its way out, or has just left the list: its losses are not to be counted as losses.
+        /// The peer is terminating or has just left the list. Its losses must not count as losses.
         terminating: bool,
     },
-    /// The number of this zone, in which there are no peers any more, stands for another zone from
-    /// now on: reset all that is kept for it.
+    /// This zone number had no peers any more and now stands for another zone. Reset all
+    /// data of the zone.
     Zone {
-        /// Which.
+        /// The zone number to reset.
         zone: ZoneId,
     },
-    /// The peer left the list some time ago: no more probes; the slot keeps its counters.
+    /// The peer left the list some time ago. It is not probed any more. The
+    /// slot keeps its counters.
     Stop {
-        /// Where.
+        /// The slot to stop.
         slot: SlotId,
     },
 }

@@ -1,16 +1,19 @@
-//! The names of all peers, one behind the other.
+//! The names of all peers, stored one after the other.
 //!
-//! A `Box<str>` each would cost 16 bytes of pointer and length, 4 of the allocator's and what it rounds up; worse, they
-//! would stand where the list's own strings stood among others that are freed, and hold their pages. A place is a
-//! number. The space of who has gone is won back when it is as much as that of all others, and when slots are closed up: all
-//! names move to a fresh region, and the old one goes back to the system.
+//! A `Box<str>` per name would cost 16 bytes of pointer and length, 4 bytes of the allocator, and
+//! rounding. It would also keep pages alive: such strings lie between the list's own strings, which
+//! are freed.
+//!
+//! A place is a number. The space of removed names is reclaimed when it equals that of all others,
+//! and when slots are compacted. All names then move to a fresh region, and the old one goes back
+//! to the system.
 
 use super::peer::{Entry, NameId};
 use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX};
 use crate::region::List;
 
-/// Bytes and nothing else: every name is known by its place. The directory's own, behind its lock: a name is borrowed from it
-/// only as long as that is held, for the next list may move them all.
+/// Bytes only. A name is found by its place. The directory owns this, behind its lock. A borrowed
+/// name is valid only while the lock is held, because the next list may move all names.
 #[derive(Debug)]
 pub(super) struct Names {
     bytes: List<u8>,
@@ -18,13 +21,13 @@ pub(super) struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        // Twice what all can be, for that is when free bytes are won back.
+        // Twice the maximum of all names: free bytes are reclaimed at half.
         Self { bytes: List::new(2 * PEER_SLOTS_MAX * NAME_BYTES_MAX) }
     }
 }
 
 impl Names {
-    /// None but an empty one for a place that was not given here.
+    /// Returns the name at `id`; an empty one for a place that is out of range.
     pub(super) fn get(&self, id: NameId) -> &str {
         let begin = id.begin as usize;
         let bytes = self.bytes.get(begin..begin + usize::from(id.length)).unwrap_or_default();
@@ -35,13 +38,14 @@ impl Names {
         self.bytes.resident_bytes()
     }
 
-    /// Whether more than half of it is nobody's, where `held` are all that have a name here.
+    /// Returns whether more than half of the bytes are unused, if `held` are all entries
+    /// with a name here.
     pub(super) fn is_half_free<'a>(&self, held: impl Iterator<Item = &'a Entry>) -> bool {
         let held: usize = held.map(|entry| usize::from(entry.name().length)).sum();
         2 * held < self.bytes.len()
     }
 
-    /// Keeps the names of `held` alone.
+    /// Keeps only the names of `held`.
     pub(super) fn rebuild<'a>(&mut self, held: impl Iterator<Item = &'a mut Entry>) {
         let mut fresh = Self::default();
         for entry in held {
@@ -52,8 +56,8 @@ impl Names {
         *self = fresh;
     }
 
-    /// Keeps `name`. None where there is no room, or it is longer than a place can say: no source gives one of more than
-    /// 253 bytes.
+    /// Stores `name`. None if there is no room, or if the name is longer than a place can express.
+    /// No source gives a name of more than 253 bytes.
     pub(super) fn put(&mut self, name: &str) -> Option<NameId> {
         let id = NameId { begin: u32::try_from(self.bytes.len()).ok()?, length: u16::try_from(name.len()).ok()? };
         self.bytes.extend(name.as_bytes()).then_some(id)

@@ -1,4 +1,4 @@
-//! What a slot keeps of its peer: 32 bytes, and its name's own among the names of all.
+//! What a slot stores of its peer: 32 bytes, plus the bytes of its name in [`super::names::Names`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,17 +6,18 @@ use super::{Network, Protocol, Via, ZoneId};
 use crate::discovery::Readiness;
 use crate::units::Nanos;
 
-/// Whether a peer is listed, and as what. The first three are the `state` label of `peers`.
+/// Whether a peer is listed, and in which state. The first three are the `state` label of `peers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Presence {
-    /// Listed and serving.
+    /// The peer is listed and serving.
     Ready,
-    /// Listed, not serving; probed all the same.
+    /// Listed but not serving. It is probed like any other.
     Unready,
-    /// Listed, on its way out.
+    /// Listed, but shutting down.
     Terminating,
-    /// Off the list: probed on for a short grace, forgotten after `--forget-after`.
+    /// Not listed any more. It is probed for a short grace period and forgotten after
+    /// `--forget-after`.
     Left,
 }
 
@@ -31,7 +32,7 @@ impl From<Readiness> for Presence {
 }
 
 impl Presence {
-    /// The label value, and the `state` of a row.
+    /// Returns the label value, which is also the `state` in a report.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -42,34 +43,35 @@ impl Presence {
     }
 }
 
-/// What the slot keeps of that, and whether who left is still probed.
+/// How the slot stores presence. It also distinguishes peers that have left but are still probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Listed(Readiness),
-    /// Off the list, and probed on as if it were terminating: it may only have moved, and its loss is no alarm.
+    /// Not listed, but probed as if it were terminating. It may only have moved, so its
+    /// loss is no alarm.
     Leaving,
-    /// Probed no more.
+    /// Not listed and not probed.
     Left,
 }
 
-/// A peer as its slot keeps it.
+/// A peer as its slot stores it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// An IPv4 address stands in the first four bytes.
+    /// An IPv4 address is in the first four bytes.
     address: [u8; 16],
-    /// Its name's place; apart, for together they would be padded.
+    /// The place of its name. Two fields, because a [`NameId`] would be padded.
     name_begin: u32,
     name_length: u16,
-    /// In whole seconds, which last 136 years: somebody may be forgotten up to one early.
+    /// In whole seconds, which last 136 years. A peer may be forgotten up to one second early.
     left_at: u32,
-    /// 0: not known.
+    /// 0 if it is not known.
     http_port: u16,
     via: Via,
     pub(super) zone: ZoneId,
     standing: Standing,
 }
 
-/// A name's place among [`super::names::Names`].
+/// A place in [`super::names::Names`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NameId {
     pub(super) begin: u32,
@@ -102,11 +104,11 @@ impl Entry {
             IpAddr::V6(v6) => v6.octets(),
         };
         self.standing = Standing::Listed(readiness);
-        // Nobody listens on port 0.
+        // Port 0 cannot be listened on.
         self.http_port = http_port.unwrap_or(0);
     }
 
-    /// It is off the list. Returns whether it was on it.
+    /// Marks the peer as not listed any more. Returns whether it was listed before.
     pub(super) fn leave(&mut self, now: Nanos) -> bool {
         let listed = matches!(self.standing, Standing::Listed(_));
         if listed {
@@ -120,7 +122,8 @@ impl Entry {
         self.standing = Standing::Left;
     }
 
-    /// What of it the prober must know: `None` when not probed, else whether the peer is on its way out.
+    /// Returns `None` if it is not probed, else whether it is terminating. This is what
+    /// the prober must know.
     pub(super) const fn probing(&self) -> Option<bool> {
         match self.standing {
             Standing::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
@@ -150,12 +153,12 @@ impl Entry {
         }
     }
 
-    /// Whether it left at least `grace` ago and is still probed.
+    /// Returns whether it left at least `grace` ago and is still probed.
     pub(super) fn is_stoppable(&self, now: Nanos, grace: Nanos) -> bool {
         self.standing == Standing::Leaving && self.left_for(now) >= grace
     }
 
-    /// Whether it left at least `after` ago and is not probed any more.
+    /// Returns whether it left at least `after` ago and is not probed any more.
     pub(super) fn is_forgettable(&self, now: Nanos, after: Nanos) -> bool {
         self.standing == Standing::Left && self.left_for(now) >= after
     }
@@ -167,7 +170,7 @@ impl Entry {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A peer in its slot, to read.
+/// Read access to the peer in a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
     pub(super) entry: &'a Entry,
@@ -175,42 +178,42 @@ pub struct Peer<'a> {
 }
 
 impl<'a> Peer<'a> {
-    /// The node's name.
+    /// Returns the node's name.
     pub const fn node(self) -> &'a str {
         self.node
     }
 
-    /// Where it is, or was last.
+    /// Returns its present or last address.
     pub const fn address(self) -> IpAddr {
         self.entry.address()
     }
 
-    /// The protocol it is probed with.
+    /// Returns the protocol that probes it.
     pub const fn protocol(self) -> Protocol {
         self.entry.via.protocol
     }
 
-    /// The network that its address is on.
+    /// Returns the network that its address is on.
     pub const fn network(self) -> Network {
         self.entry.via.network
     }
 
-    /// Both.
+    /// Returns protocol and network.
     pub const fn via(self) -> Via {
         self.entry.via
     }
 
-    /// Its zone.
+    /// Returns the number of its zone.
     pub const fn zone(self) -> ZoneId {
         self.entry.zone
     }
 
-    /// Whether it is listed.
+    /// Returns whether it is listed, and in which state.
     pub fn presence(self) -> Presence {
         self.entry.presence()
     }
 
-    /// The port of its HTTP server, where known.
+    /// Returns the port of its HTTP server, if it is known.
     pub const fn http_port(self) -> Option<u16> {
         match self.entry.http_port {
             0 => None,

@@ -1,9 +1,10 @@
-//! Which of a list's entries are probed: never oneself, one per node, family and network.
+//! Selects the list entries that are probed: never our own, and one per node, family and network.
 
 use super::{Own, Via};
 use crate::discovery::{PeerList, PeerSpec, Readiness};
 
-/// The entries to probe, in the list's order. No name is copied: a list of 5,000 would leave the heap in pieces.
+/// Returns the entries to probe, in the list's order. No name is copied: copies of 5,000 names
+/// would fragment the heap.
 pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
     let mut peers = list.peers;
     // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
@@ -12,7 +13,8 @@ pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
     peers
 }
 
-/// Of two on one node, in one family and network (a rollout): the one that is not terminating, then the newest.
+/// If a node has two entries of one family and network (a rollout), keeps the one that is not
+/// terminating, then the newest.
 fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     let key = |index: usize| (peers[index].node.as_str(), Via::to(peers[index].address, peers[index].network));
     let stays = |index: usize| peers[index].readiness != Readiness::Terminating;
@@ -26,14 +28,14 @@ fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     peers.retain(|_| kept.next().unwrap_or(false));
 }
 
-/// How many nodes they are: ready, unready, terminating.
+/// Returns how many nodes are ready, unready and terminating.
 pub fn nodes(peers: &[PeerSpec]) -> [usize; 3] {
     let key = |index: usize| (peers[index].node.as_str(), peers[index].readiness);
     let mut order: Vec<usize> = (0..peers.len()).collect();
     order.sort_unstable_by_key(|&index| key(index));
     let mut counts = [0; 3];
     for same in order.chunk_by(|&a, &b| key(a).0 == key(b).0) {
-        // The best comes first.
+        // The best state sorts first.
         counts[peers[same[0]].readiness as usize] += 1;
     }
     counts

@@ -1,12 +1,16 @@
-//! `kube-canary ping`: the agent's prober, sockets and schedule without the agent, for people and for tests.
+//! `kube-canary ping`: the agent's prober, sockets and schedule without the agent, for users and
+//! for tests.
 //!
 //! ```text
 //! targets ─► prober ─► tally (per target) ─► output ─► outbox (standard output)
 //! ```
 //!
-//! The traps: printing is done after a turn and only as far as the reader takes it, or a slow terminal would become send
-//! lag; a target that has had its probes is paused and not stopped, which would withdraw what is under way; the prober
-//! tells of a loss without its number, which [`sequences`] knows.
+//! Traps:
+//! - Output is written after a turn, and only as much as the reader accepts. Otherwise a slow
+//!   terminal would delay probes.
+//! - A target that has had its probes is paused and not stopped: stopping withdraws probes in
+//!   flight.
+//! - The prober reports a loss without its number; [`sequences`] knows the number.
 
 mod outbox;
 mod output;
@@ -30,32 +34,32 @@ use outbox::Outbox;
 use output::{Form, Label};
 use tally::Tally;
 
-/// How long it sleeps at most, where nothing is due.
+/// Longest sleep if nothing is due.
 const IDLE: Nanos = Nanos::from_millis(60_000);
 
-/// How long replies may wait to be read: a line for each is printed then.
+/// Longest time that replies may wait to be read; the line of each is printed then.
 const REPLIES_WAIT: Nanos = Nanos::from_millis(125);
 
-/// Why there is no ping, or no more of it.
+/// Why ping cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum PingError {
-    /// No ICMP.
+    /// No ICMP socket is available.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A name without an address.
+    /// A name has no address.
     #[error("cannot resolve the target {target:?}: {error}; give its address")]
     Resolve {
-        /// As typed.
+        /// The target as typed.
         target: String,
-        /// What DNS said.
+        /// The error of DNS.
         error: ResolveError,
     },
-    /// The runtime, a signal handler, the timer or standard output.
+    /// The runtime, a signal handler, the timer or standard output failed.
     #[error("cannot {operation}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
 }
@@ -64,15 +68,17 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
     move |error| PingError::System { operation, error }
 }
 
-/// Probes the targets until each has had its number of probes, a signal comes, or nobody reads any more. Gives whether
-/// every target has answered in time at least once.
+/// Probes the targets until each has had its number of probes, a signal arrives, or the reader of
+/// the output is gone. Returns whether every target has answered in time at least once.
 ///
 /// # Errors
-/// [`PingError`].
-// Apart from the agent's own code, which stays resident: inlined, it would stay with it.
+/// [`PingError`] if ping cannot start or continue.
+// It is kept apart from the agent's own code, which stays resident. Inlined, this code
+// would stay resident too.
 #[inline(never)]
 pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
-    // Standard output is for results; a family without a socket shows in those of its targets.
+    // Standard output is for results. A family without a socket shows in the
+    // results of its targets.
     logging::start(log::LevelFilter::Error);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,7 +100,7 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     };
     let mut ping = Ping::new(settings, sockets, &addresses)?;
     match ping.probe(&mut stop).await.and_then(|()| ping.end()) {
-        // Nobody reads any more: nothing is left to say.
+        // The reader of the output is gone, so no summary is written.
         Err(PingError::System { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => {}
         done => done?,
     }
@@ -120,17 +126,18 @@ struct Ping {
     book: Book,
 }
 
-/// Where the prober's results go.
+/// The receiver of the prober's results.
 struct Book {
     form: Form,
     labels: Vec<Label>,
     tallies: Vec<Tally>,
     outbox: Outbox,
-    /// Probes per target.
+    /// Number of probes per target.
     count: Option<u64>,
-    /// Targets that have had them, since the last turn.
+    /// Targets that have had all their probes since the last turn.
     done: Vec<SlotId>,
-    /// Probes under way or still to be sent: what a count waits for.
+    /// Targets with probes left to send; `in_flight` is the number of probes in flight. With a
+    /// count, ping waits for both.
     targets_left: usize,
     in_flight: u64,
 }
@@ -179,8 +186,8 @@ impl Ping {
     async fn probe(&mut self, stop: &mut Stop) -> Result<(), PingError> {
         let mut drained = true;
         loop {
-            // Where the output is stuck, results must not pile up: then nothing is sent, and what arrives waits in the
-            // socket with the kernel's stamp.
+            // If the output is stuck, results must not pile up. Then nothing is sent, and replies
+            // wait in the socket with the kernel's timestamp.
             if !self.book.outbox.is_full() {
                 drained = self.prober.turn(&mut self.book);
                 self.book.done.drain(..).for_each(|slot| self.prober.pause(slot));

@@ -1,8 +1,8 @@
-//! Standard output that does not hold up the prober: text is gathered during a turn and written after it, as far as the
-//! reader takes it without blocking.
+//! Standard output that does not delay the prober. Text is collected during a turn and written
+//! after it, as far as the reader accepts it without blocking.
 //!
-//! Rejected: O_NONBLOCK, which whoever shares the terminal would have as well, and a thread for the writing, which would
-//! need a bounded queue all the same.
+//! Rejected: O_NONBLOCK, because it would also apply to every other process at the terminal.
+//! Rejected: a thread for writing, because it needs a bounded queue too.
 #![expect(unsafe_code, reason = "poll(2) has no safe wrapper in std")]
 
 use std::fs::File;
@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use crate::limits::{PING_OUTPUT_BYTES_MAX, PING_OUTPUT_TIME, PING_WRITE_BYTES};
 
-/// Text on its way out. One buffer, owned here and kept from turn to turn: whoever prints borrows `text` and only appends; it is
-/// emptied when all of it is written.
+/// Text to be written. There is one buffer, owned here and reused in every turn. Callers borrow
+/// `text` and only append. It is emptied when all of it is written.
 #[derive(Debug)]
 pub struct Outbox {
     to: File,
-    /// Where lines are put.
+    /// The text that callers append to.
     pub text: String,
-    /// How much of it is written.
+    /// Number of bytes of `text` that are written.
     written: usize,
 }
 
 impl Outbox {
-    /// To standard output.
+    /// Makes an outbox for standard output.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn stdout() -> io::Result<Self> {
         Ok(Self::to(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
     }
@@ -36,23 +36,23 @@ impl Outbox {
         Self { to, text: String::new(), written: 0 }
     }
 
-    /// Whether so much waits that nothing may be added.
+    /// Whether so much text waits that none may be added.
     pub const fn is_full(&self) -> bool {
         self.text.len() - self.written > PING_OUTPUT_BYTES_MAX
     }
 
-    /// Writes what is taken at once. Returns whether that is everything.
+    /// Writes as much as is accepted at once. Returns whether that is everything.
     ///
     /// # Errors
-    /// What the kernel says; `BrokenPipe` where nobody reads any more.
+    /// The kernel's error. It is `BrokenPipe` if the reader is gone.
     pub fn pass_on(&mut self) -> io::Result<bool> {
         self.pass_on_within(Duration::ZERO)
     }
 
-    /// Writes everything; gives up where nothing is taken for [`PING_OUTPUT_TIME`].
+    /// Writes everything. Stops if nothing is accepted for [`PING_OUTPUT_TIME`].
     ///
     /// # Errors
-    /// As [`Outbox::pass_on`], and `TimedOut`.
+    /// The errors of [`Outbox::pass_on`], and `TimedOut`.
     pub fn finish(&mut self) -> io::Result<()> {
         let done = self.pass_on_within(PING_OUTPUT_TIME)?;
         if done { Ok(()) } else { Err(io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing")) }
@@ -68,7 +68,7 @@ impl Outbox {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Someone else's O_NONBLOCK.
+                // Another process has set O_NONBLOCK.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -84,7 +84,7 @@ impl Outbox {
         // SAFETY: one entry, which outlives the call.
         match unsafe { libc::poll(&raw mut asked, 1, time) } {
             0 => Ok(false),
-            // Also where nobody reads any more: the write will say so.
+            // This includes the case that the reader is gone: the write then returns the error.
             1.. => Ok(true),
             _ => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -128,7 +128,8 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
         drop(reader);
-        // A child that another test has just forked holds the reader until it runs its program.
+        // A child process that another test has just forked holds the reader until
+        // it runs its program.
         let error = loop {
             outbox.text.push('x');
             match outbox.pass_on() {

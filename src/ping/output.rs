@@ -1,7 +1,8 @@
-//! Lines: of a probe, and of a target at the end; for people, or one JSON object each.
+//! Output lines for probes, and for targets at the end. The form is text for users, or one JSON
+//! object per line.
 //!
-//! JSON is written by hand, into the one buffer that is there: a line of ours has numbers and closed sets, and a name that
-//! was quoted at the start.
+//! JSON is written by hand into the one output buffer. A line has only numbers, values of closed
+//! sets, and a name that was quoted at the start.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,25 +12,25 @@ use super::tally::{Tally, Told};
 use crate::config::PingSettings;
 use crate::units::Nanos;
 
-/// For whom.
+/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line like ping(8)'s.
+    /// Lines like those of ping(8).
     People,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A target as the output calls it.
+/// Name and address of a target for the output.
 #[derive(Debug)]
 pub struct Label {
-    /// As typed; in JSON a string with its quotes.
+    /// The name as typed; in JSON a string with its quotes.
     name: String,
     address: IpAddr,
 }
 
 impl Label {
-    /// What `form` calls a target.
+    /// Makes the label of a target in this form.
     pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
         let name = match form {
             Form::People => name.to_owned(),
@@ -39,7 +40,7 @@ impl Label {
     }
 }
 
-/// What is about to happen: for people alone.
+/// Writes the settings and addresses. In JSON it writes nothing.
 pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
     if settings.json {
         return;
@@ -53,7 +54,7 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
     }
 }
 
-/// A line of a probe.
+/// Writes the line of a probe.
 pub fn told(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, told: Told) {
     let _ = match form {
         Form::People => for_people(text, label, sequence, told),
@@ -99,10 +100,10 @@ fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) 
     Ok(())
 }
 
-/// One of the quantiles.
+/// Selects one of the quantiles.
 type Figure = fn(Quantiles) -> Nanos;
 
-/// A summary of every target.
+/// Writes a summary of every target.
 pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     match form {
         Form::People => table(text, targets),
@@ -151,7 +152,8 @@ const HEADS: [&str; 15] = [
     "MAX",
 ];
 
-/// Columns as wide as they have to be; those that are rarely needed only where they are.
+/// Writes columns that are as wide as needed. Rare columns are shown only if they have a
+/// value other than 0.
 fn table<'a>(text: &mut String, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     let rows: Vec<[String; HEADS.len()]> = targets.map(|(label, tally)| row(label, tally)).collect();
     let rare = 5..=9;
@@ -197,7 +199,7 @@ fn row(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
     ]
 }
 
-/// Seconds as a JSON number, to the nanosecond: no float rounds it.
+/// Seconds as a JSON number with nanosecond precision: no float rounds it.
 struct Seconds(Nanos);
 
 impl std::fmt::Display for Seconds {
@@ -206,7 +208,7 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// A time for people: 41.2 µs, 1.203 ms, 1.5 s.
+/// A time in text form: 41.2 µs, 1.203 ms, 1.500 s.
 struct Time(Nanos);
 
 impl std::fmt::Display for Time {

@@ -1,16 +1,18 @@
-//! The round-trip times of a target: as they are up to a bound, then counted in cells.
+//! The round-trip times of a target: exact up to a number of them, then counted in cells.
 //!
-//! A cell is as wide as 1/64 of the power of two that it lies in, and is told by its middle: at most 0.8 % off, whatever
-//! the range, in at most 3,776 cells of which only those in use are kept (8 bytes each; a path's RTTs fill some dozens to
-//! some hundreds). HdrHistogram does the same with a table for the whole range. The least and the greatest are exact.
+//! A cell is as wide as 1/64 of the power of two that it is in. Its value is its middle, with an
+//! error of at most 0.8 % over the whole range. There are at most 3,776 cells, and only those in
+//! use are kept, with 8 bytes each. The round-trip times of a path fill between a few dozen and a
+//! few hundred. HdrHistogram does the same with a table for the whole range. The smallest and the
+//! largest time are exact.
 
 use crate::limits::PING_EXACT_RTTS;
 use crate::units::Nanos;
 
-/// Cells per power of two: 2 to this.
+/// Each power of two has two to this number of cells.
 const FINE: u32 = 6;
 
-/// Of one target.
+/// The round-trip times of one target.
 #[derive(Debug)]
 pub struct Rtts {
     kept: Kept,
@@ -21,22 +23,22 @@ pub struct Rtts {
 
 #[derive(Debug)]
 enum Kept {
-    /// In order of arrival.
+    /// All times, in order of arrival.
     All(Vec<Nanos>),
-    /// Cells in use, in order, with their counts.
+    /// Cells in use, in ascending order, with their counts.
     Cells(Vec<(u16, u32)>),
 }
 
-/// What the summary says of them.
+/// Quantiles for the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantiles {
-    /// The least.
+    /// The smallest round-trip time.
     pub min: Nanos,
-    /// The median: the least that half of all do not exceed.
+    /// The median: the smallest time that half of all do not exceed.
     pub p50: Nanos,
-    /// The least that 99 % of all do not exceed.
+    /// The smallest time that 99 % of all do not exceed.
     pub p99: Nanos,
-    /// The greatest.
+    /// The largest round-trip time.
     pub max: Nanos,
 }
 
@@ -47,7 +49,7 @@ impl Default for Rtts {
 }
 
 impl Rtts {
-    /// One more.
+    /// Adds a round-trip time.
     pub fn add(&mut self, rtt: Nanos) {
         self.count += 1;
         (self.min, self.max) = (self.min.min(rtt), self.max.max(rtt));
@@ -62,7 +64,7 @@ impl Rtts {
         }
     }
 
-    /// None where there are none.
+    /// Returns the quantiles; `None` if there are no times.
     pub fn quantiles(&self) -> Option<Quantiles> {
         let (min, max) = (self.min, self.max);
         let at = |hundredths: u64| (self.count * hundredths).div_ceil(100).max(1);
@@ -94,7 +96,8 @@ fn count(cells: &mut Vec<(u16, u32)>, rtt: Nanos) {
     }
 }
 
-/// Up to 127 a cell each; then 64 of every power of two.
+/// Returns the cell of a time. Each nanosecond up to 127 has its own cell; above that, each power
+/// of two has 64.
 fn cell(rtt: Nanos) -> u16 {
     let shift = rtt.0.checked_ilog2().unwrap_or(0).saturating_sub(FINE);
     let cell = (u64::from(shift) << FINE) + (rtt.0 >> shift);

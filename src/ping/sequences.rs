@@ -1,38 +1,40 @@
-//! Which probes of a target wait for their answer.
+//! Keeps track of which probes of a target wait for their answer.
 //!
-//! The prober numbers a target's probes one after the other, and gives them up in that order: so the oldest that waits
-//! is the one that is lost, and nobody need tell. The ICMP number has 16 bits and wraps; here it goes on.
+//! The prober numbers a target's probes consecutively, and decides their loss in that order. So the
+//! oldest waiting probe is the lost one, and the event needs no number. The ICMP sequence number
+//! has 16 bits and wraps; the number here does not.
 
-/// Probes that are looked back on: the bits of a word. One more than [`crate::limits::IN_FLIGHT_PER_PEER_MAX`] can be
-/// under way, unless we are held up for longer than that.
+/// Number of probes that are remembered: the bits of a word. One more than
+/// [`crate::limits::IN_FLIGHT_PER_PEER_MAX`] can be in flight, unless the process is stopped
+/// for longer than that.
 const WINDOW: u64 = 128;
 const _: () = assert!(WINDOW > crate::limits::IN_FLIGHT_PER_PEER_MAX);
 
-/// Of one target.
+/// The waiting probes of one target.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sequences {
-    /// The number of the next probe.
+    /// Number of the next probe.
     next: u64,
-    /// Bit n: number `next - 1 - n` waits.
+    /// Bit n is set if probe `next - 1 - n` waits.
     waiting: u128,
 }
 
 impl Sequences {
-    /// The next probe went out.
+    /// Notes that the next probe was sent. Returns its number.
     pub const fn sent(&mut self) -> u64 {
         let number = self.skipped();
         self.waiting |= 1;
         number
     }
 
-    /// The next probe did not go out, which takes its number all the same.
+    /// Notes that the next probe was not sent. It takes a number all the same, which is returned.
     pub const fn skipped(&mut self) -> u64 {
         self.waiting <<= 1;
         self.next += 1;
         self.next - 1
     }
 
-    /// The probe with this ICMP sequence number waits no more.
+    /// Notes that the probe with this ICMP sequence number no longer waits. Returns its number.
     pub fn settled(&mut self, sequence: u16) -> u64 {
         let back = u64::from(self.low_bits().wrapping_sub(1).wrapping_sub(sequence));
         if back < WINDOW {
@@ -41,7 +43,8 @@ impl Sequences {
         (self.next.saturating_sub(1)).saturating_sub(back)
     }
 
-    /// The oldest probe that waits is lost. None where that is further back than the window.
+    /// Notes that the oldest waiting probe is lost. Returns its number; `None` if it
+    /// is no longer remembered.
     pub fn oldest_lost(&mut self) -> Option<u64> {
         let back = u64::from(self.waiting.checked_ilog2()?);
         self.waiting &= !(1 << back);

@@ -1,63 +1,63 @@
-//! What became of a target's probes, counted, and each with its number.
+//! Counts the outcomes of a target's probes, and assigns each its number.
 
 use super::rtts::Rtts;
 use super::sequences::Sequences;
 use crate::prober::{Event, SendError, Stamp};
 use crate::units::Nanos;
 
-/// Of one target: `sent = received + lost + in_flight`, at any moment.
+/// Counters of one target: `sent = received + lost + in_flight` at any moment.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Went out.
+    /// Number of probes sent.
     pub sent: u64,
-    /// Answered within the timeout.
+    /// Number of probes answered within the timeout.
     pub received: u64,
-    /// Not answered within it.
+    /// Number of probes not answered within the timeout.
     pub lost: u64,
-    /// Answered after they were counted lost.
+    /// Number of probes answered after they were counted as lost.
     pub late: u64,
-    /// Answered once more.
+    /// Number of further answers to an answered probe.
     pub duplicate: u64,
-    /// Answered after a later one was.
+    /// Number of probes answered after a later probe was.
     pub reordered: u64,
-    /// Damaged replies.
+    /// Number of damaged replies.
     pub corrupt: u64,
-    /// Did not go out: the kernel would not.
+    /// Number of probes that could not be sent.
     pub send_errors: u64,
-    /// Of the received: both times are the kernel's.
+    /// Number of received replies for which the kernel took both timestamps.
     pub stamped_by_kernel: u64,
-    /// Of the received.
+    /// Round-trip times of the received replies.
     pub rtts: Rtts,
     sequences: Sequences,
 }
 
-/// What to tell of a probe; nothing is told of its going out.
+/// What to print about a probe. Nothing is printed when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Answered within the timeout.
+    /// The probe was answered within the timeout.
     Reply {
-        /// The round-trip time.
+        /// Round-trip time.
         rtt: Nanos,
-        /// A later one was answered before.
+        /// Whether a later probe was answered before.
         reordered: bool,
-        /// Who took the times.
+        /// Source of the timestamps.
         stamp: Stamp,
     },
-    /// Not answered within the timeout.
+    /// The probe was not answered within the timeout.
     Lost,
-    /// Answered after that.
+    /// The probe was answered after the timeout.
     Late,
-    /// Answered once more.
+    /// The probe was answered again.
     Duplicate,
-    /// A damaged reply, to which probe nobody can say.
+    /// A damaged reply. It is unknown which probe it answers.
     Corrupt,
-    /// It did not go out.
+    /// The probe was not sent.
     SendError(SendError),
 }
 
 impl Tally {
-    /// Books `event`, of a reply to the probe with the ICMP sequence number `replied` where it is of one. Returns what to
-    /// tell, and of which probe, counted from 0.
+    /// Counts `event`. If it is about a reply, `replied` is the ICMP sequence number of the
+    /// answered probe. Returns what to print, and the number of the probe, counted from 0.
     pub fn book(&mut self, event: Event, replied: Option<u16>) -> Option<(Option<u64>, Told)> {
         let sequences = &mut self.sequences;
         let replied = replied.map(|sequence| sequences.settled(sequence));
@@ -69,7 +69,7 @@ impl Tally {
             }
             Event::NotSent(reason) => {
                 self.send_errors += 1;
-                // Where our own table is full no number is taken.
+                // If the prober's own table is full, no number is used.
                 let number = (reason != SendError::TableFull).then(|| self.sequences.skipped());
                 (number, Told::SendError(reason))
             }
@@ -82,7 +82,7 @@ impl Tally {
             }
             Event::Lost => {
                 self.lost += 1;
-                // A reply that comes before its loss is booked settles it itself.
+                // A late reply that arrives before its loss is counted settles the probe itself.
                 (replied.or_else(|| self.sequences.oldest_lost()), Told::Lost)
             }
             Event::Late => {
@@ -97,17 +97,17 @@ impl Tally {
                 self.corrupt += 1;
                 (None, Told::Corrupt)
             }
-            // Of peers that move or leave, which targets do not.
+            // Only for peers that move or leave; targets do not.
             Event::Terminating { .. } => return None,
         })
     }
 
-    /// Under way.
+    /// Returns the number of probes in flight.
     pub const fn in_flight(&self) -> u64 {
         self.sent - self.received - self.lost
     }
 
-    /// Whose turn is over: sent, or meant to be.
+    /// Returns the number of probes whose turn is over: sent, or not possible to send.
     pub const fn tried(&self) -> u64 {
         self.sent + self.send_errors
     }

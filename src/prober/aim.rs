@@ -1,35 +1,37 @@
-//! Whom the probes of a slot are for, and how far their sequence numbers are.
+//! The destination of a slot's probes, and the state of their sequence numbers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::doubts::DoubtId;
 use super::flights::Stay;
 
-/// What the engine knows of the peer in a slot: 28 bytes.
+/// What the engine knows about the peer in a slot: 28 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Aim {
     address: IpAddr,
-    /// Whether it is probed at all.
+    /// Whether the peer is on the list and probed.
     listed: bool,
-    /// Whether the peer is on its way out.
+    /// Whether the peer is terminating.
     pub terminating: bool,
-    /// In which of its stays the peer is.
+    /// The peer's current stay. It changes when the peer moves, leaves or begins to terminate.
     pub stay: Stay,
-    /// Of the next probe.
+    /// Sequence number of the next probe.
     sequence: u16,
     /// One more than the highest sequence number answered, kept within reach of `sequence`.
     answered: u16,
-    /// Withdrawn probes that `sent` has counted: so many later ones are not counted again.
+    /// Probes already counted in `sent` and then withdrawn. The next that many
+    /// probes are not counted.
     owed: u16,
-    /// Which of its losses are withheld, if any.
+    /// The doubt that withholds losses of this peer, if any.
     pub doubt: DoubtId,
 }
 
-/// How far `answered` may lie behind: beyond half of its range, behind would look like ahead.
+/// Largest distance of `answered` behind `sequence`: beyond half of the range, behind
+/// would look like ahead.
 const REACH: u16 = 1 << 14;
 
 impl Aim {
-    /// Of a slot that nobody has had.
+    /// A slot that was never in use.
     pub const NOBODY: Self = Self {
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         listed: false,
@@ -41,19 +43,20 @@ impl Aim {
         doubt: DoubtId::NONE,
     };
 
-    /// Somebody else has the slot from now on, who is not listed yet.
+    /// Gives the slot to another peer, which is not listed yet.
     pub const fn replace(&mut self) {
         *self = Self { stay: self.stay.replaced(), ..Self::NOBODY };
     }
 
-    /// The list has the peer, there. Gives what was in doubt where that is another stay.
+    /// Notes that the list has the peer at this address. If that begins another stay, returns the
+    /// doubt of the stay before.
     pub fn list(&mut self, address: IpAddr, terminating: bool) -> DoubtId {
         let moves = self.address() != Some(address) || (terminating && !self.terminating);
         (self.address, self.listed, self.terminating) = (address, true, terminating);
         if moves { self.begin_stay() } else { DoubtId::NONE }
     }
 
-    /// The peer is probed no more. Gives what was in doubt.
+    /// Ends the probing of the peer. Returns its doubt.
     pub const fn stop(&mut self) -> DoubtId {
         self.listed = false;
         self.begin_stay()
@@ -64,12 +67,12 @@ impl Aim {
         std::mem::replace(&mut self.doubt, DoubtId::NONE)
     }
 
-    /// Where it is probed; none while it is off the list.
+    /// Returns the address that is probed; `None` while the peer is off the list.
     pub fn address(&self) -> Option<IpAddr> {
         self.listed.then_some(self.address)
     }
 
-    /// The sequence number of the next probe.
+    /// Returns the sequence number of the next probe.
     pub const fn next_sequence(&mut self) -> u16 {
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
@@ -79,7 +82,7 @@ impl Aim {
         sequence
     }
 
-    /// A probe was answered. Returns whether a later one was answered before.
+    /// Notes the answer to a probe. Returns whether a later probe was answered before.
     pub const fn answer(&mut self, sequence: u16) -> bool {
         let overtaken = self.answered.wrapping_sub(sequence).cast_signed() > 0;
         if !overtaken {
@@ -88,17 +91,19 @@ impl Aim {
         overtaken
     }
 
-    /// Whether the newest probe was answered: then the peer was still there after every other.
+    /// Whether the newest probe was answered. The peer was then still there
+    /// after every earlier probe.
     pub const fn is_vouched(&self) -> bool {
         self.answered == self.sequence
     }
 
-    /// A probe that `sent` has counted was withdrawn.
+    /// Notes that a probe that `sent` has counted was withdrawn.
     pub const fn owe(&mut self) {
         self.owed = self.owed.saturating_add(1);
     }
 
-    /// A probe was sent. Returns whether it stands in for one that was withdrawn.
+    /// Notes that a probe was sent. Returns whether it takes the place of a withdrawn one in
+    /// `sent`.
     pub const fn repay(&mut self) -> bool {
         let owed = self.owed > 0;
         self.owed = self.owed.saturating_sub(1);

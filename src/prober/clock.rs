@@ -1,22 +1,24 @@
-//! The clock seam, and the way from the kernel's time stamps to our clock.
+//! The seam to the clocks, and the conversion of the kernel's timestamps to the monotonic clock.
 //!
-//! The kernel stamps packets in real time, which may be stepped at any moment; round-trip times and timeouts are of the
-//! monotonic clock. Both run at the same pace (NTP slews them alike), so that their distance changes by steps alone: it
-//! is measured once, held, and compared at every reading. A stamp that was taken around a step has two possible
-//! meanings; which of them holds is for whoever knows what happened before.
+//! The kernel's timestamps are real time, which may be stepped at any moment. Round-trip times and
+//! timeouts use the monotonic clock. Both clocks run at the same rate (NTP slews them alike), so
+//! their distance changes only by steps. It is measured once, kept, and compared at every reading.
+//! A timestamp near a step has two possible meanings. The caller, which knows what happened before,
+//! selects one.
 
 use crate::clock;
 use crate::units::Nanos;
 
-/// A monotonic clock, and the real-time clock that the kernel stamps packets with.
+/// A monotonic clock, and the real-time clock of the kernel's timestamps.
 pub trait Clock {
-    /// `CLOCK_MONOTONIC`.
+    /// Returns `CLOCK_MONOTONIC`.
     fn now(&self) -> Nanos;
-    /// `CLOCK_REALTIME`, nanoseconds since the epoch; may step either way at any time.
+    /// Returns `CLOCK_REALTIME` in nanoseconds since the epoch. It may step in either
+    /// direction at any time.
     fn realtime(&self) -> Nanos;
 }
 
-/// The machine's clocks.
+/// The clocks of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 
@@ -30,20 +32,22 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A change of the distance by less is not a step: it makes no difference to anyone, and reading two clocks takes time.
+/// A smaller change of the distance is not a step. It has no effect that matters, and reading
+/// two clocks takes time.
 const STEP_MIN: u64 = 10_000;
-/// What the measured distance may be wrong by, so that a packet seems to have come before what it answers.
+/// Error of the measured distance. Without this margin, a packet may seem to arrive before the one
+/// that it answers leaves.
 const SLACK: Nanos = Nanos(2_000);
-/// Two clocks read with so little time between them were not interrupted.
+/// If two clock reads are this close, the thread was not interrupted between them.
 const CLOSE: u64 = 1_000;
 
-/// How far real time is ahead of the monotonic clock.
+/// How far the real-time clock is ahead of the monotonic clock.
 #[derive(Debug)]
 pub struct RealTime {
     distance: i64,
-    /// What it was before a step since the last reading.
+    /// The distance before a step since the last reading.
     before: Option<i64>,
-    /// Steps so far.
+    /// Number of steps so far.
     steps: u32,
 }
 
@@ -53,8 +57,8 @@ impl RealTime {
         Self { distance: measure(clock).1, before: None, steps: 0 }
     }
 
-    /// Looks for a step, and gives the time. To be called when stamps have been read and before they are converted. Until
-    /// [`RealTime::emptied`], they may be from before it.
+    /// Looks for a step, and returns the time. It is called after timestamps were read and before
+    /// they are converted. Until [`RealTime::emptied`], the timestamps may be from before the step.
     pub fn check(&mut self, clock: &dyn Clock) -> Nanos {
         let (now, distance, width) = measure(clock);
         if distance.abs_diff(self.distance) > STEP_MIN + width {
@@ -64,24 +68,28 @@ impl RealTime {
         now
     }
 
-    /// Steps that were noticed so far: where the number changes while packets are read, some stamped before may be unread.
+    /// Returns the number of steps noticed so far. If it changes while packets are read, packets
+    /// that were stamped before the step may be unread.
     pub const fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// Everything that was stamped has been read: what comes now is stamped by today's clock.
+    /// Notes that all stamped packets were read. Later packets have timestamps
+    /// of the current clock.
     pub const fn emptied(&mut self) {
         self.before = None;
     }
 
-    /// What a stamp that was just read means; without one, the time of reading.
+    /// Returns the meaning of a timestamp that was just read. Without a timestamp, it is
+    /// the time of reading.
     pub fn moment(&self, stamp: Option<Nanos>, now: Nanos) -> Moment {
         let at = |distance: i64| stamp.and_then(|stamp| stamp.0.checked_add_signed(-distance)).map(Nanos);
         Moment { at: at(self.distance), or: self.before.and_then(at), read: now }
     }
 }
 
-/// (now, real time less now, the uncertainty of that). A thread that is held up in between reads again.
+/// Returns the time, the real time minus that time, and the uncertainty of the difference. Measures
+/// again if the thread was interrupted.
 fn measure(clock: &dyn Clock) -> (Nanos, i64, u64) {
     let mut best = (Nanos(0), 0, u64::MAX);
     let mut before = clock.now();
@@ -101,32 +109,35 @@ fn measure(clock: &dyn Clock) -> (Nanos, i64, u64) {
     (clock.now().max(best.0), best.1, best.2)
 }
 
-/// When something happened to a packet, as far as its stamp tells.
+/// When something happened to a packet, as far as its timestamp says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// As the stamp says.
+    /// Time according to the timestamp.
     at: Option<Nanos>,
-    /// As it says if it is from before a step of the real-time clock.
+    /// Time according to the timestamp if it is from before a step of the real-time clock.
     or: Option<Nanos>,
-    /// When we read it.
+    /// When the packet was read.
     read: Nanos,
 }
 
 impl Moment {
-    /// A moment of which only the time of reading is known.
+    /// Makes a moment of which only the time of reading is known.
     pub const fn read(now: Nanos) -> Self {
         Self { at: None, or: None, read: now }
     }
 
-    /// The stamp's possible meanings: not before `earliest`, nor after it was read.
+    /// Returns the possible meanings of the timestamp: not before `earliest`, and not
+    /// after it was read.
     fn meanings(self, earliest: Nanos) -> [Option<Nanos>; 2] {
         let possible = |at: &Nanos| at.plus(SLACK) >= earliest && *at <= self.read.plus(SLACK);
         [self.at.filter(possible), self.or.filter(possible)]
     }
 
-    /// When a reply arrived, which cannot be before `earliest`, and whether the stamp tells it. Of two possible meanings the
-    /// earlier one: too short a time raises no alarm. Not so where the departure was in doubt: it may have been taken for one
-    /// after the step, and then nothing arrived before it. Where there is no meaning, the time of reading.
+    /// Returns when a reply arrived, and whether the timestamp gives that time. The time is
+    /// never before `earliest`. Of two possible meanings it is the earlier one: too short a
+    /// time raises no alarm. This does not apply if the departure was in doubt. It may have
+    /// been taken for one after the step, and nothing arrived before it. Without a possible
+    /// meaning, it is the time of reading.
     pub fn arrival(self, earliest: Nanos, departure_in_doubt: bool) -> (Nanos, bool) {
         match self.meanings(earliest) {
             [Some(at), None] | [None, Some(at)] => (at.max(earliest), true),
@@ -136,8 +147,9 @@ impl Moment {
         }
     }
 
-    /// When a request left, which cannot be before `earliest`, and whether the stamp tells it. Of two possible meanings the
-    /// later one: too short a time raises no alarm. Where there is none, nothing.
+    /// Returns when a request left, and whether the timestamp gives that time. The time is never
+    /// before `earliest`. Of two possible meanings it is the later one: too short a time raises no
+    /// alarm. `None` without a possible meaning.
     pub fn departure(self, earliest: Nanos) -> Option<(Nanos, bool)> {
         match self.meanings(earliest) {
             [Some(at), None] | [None, Some(at)] => Some((at.max(earliest), true)),
@@ -146,8 +158,8 @@ impl Moment {
         }
     }
 
-    /// How late we read it: since it arrived, or since `due` if that is later, the moment until which it may wait. None
-    /// without a stamp that can be.
+    /// Returns how late the packet was read: since it arrived, or since `due` if that is later.
+    /// `due` is the time until which it may wait. `None` without a usable timestamp.
     pub fn read_delay(self, due: Nanos) -> Option<Nanos> {
         let (at, stamped) = self.arrival(Nanos(0), false);
         stamped.then(|| self.read.since(at.max(due)))
@@ -178,8 +190,9 @@ mod tests {
     const MS: u64 = 1_000_000;
     const REAL: u64 = 400_000 * HOUR;
 
-    /// Real time is stepped by `step`; the packet is stamped at 100 ms, `late` says whether after the step; it answers
-    /// one from 90 ms and is read at 130 ms. Gives the milliseconds that are made of it, and whether by the stamp.
+    /// Real time is stepped by `step`. The packet is stamped at 100 ms, after the step if `late`.
+    /// It answers one from 90 ms and is read at 130 ms. Returns the resulting milliseconds, and
+    /// whether they come from the timestamp.
     fn around_a_step(step: i64, late: bool) -> (u64, bool) {
         let clock = Scripted { now: Cell::new(0), real: Cell::new(REAL) };
         let mut real_time = RealTime::new(&clock);
@@ -194,7 +207,7 @@ mod tests {
     #[test]
     fn a_stamp_means_a_moment_of_the_monotonic_clock() {
         assert_eq!(around_a_step(0, false), (100, true));
-        // Less than a step: nobody can tell it from the time that reading takes.
+        // Less than a step: the time that reading takes may have the same effect.
         assert_eq!(around_a_step(5_000, false), (100, true));
     }
 
@@ -217,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_small_step_between_departure_and_arrival_never_makes_the_time_too_long_nor_shorter_than_by_itself() {
-        // Departure at 20 ms, arrival at 40, both read at 50; the step at `when`.
+        // Departure at 20 ms and arrival at 40 ms, both read at 50 ms. The step is at `when`.
         for (step, when) in
             [5, -5, 7, -7].into_iter().flat_map(|step| [10, 30, 45].map(|when| (step * 1_000_000, when)))
         {

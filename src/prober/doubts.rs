@@ -1,15 +1,23 @@
-//! Losses that are not booked yet, because the list may be out of date: a ring of open questions.
+//! Losses that are not counted yet, because the peer list may be out of date: a ring of open
+//! questions.
 //!
-//! A probe that nobody answered is a loss only if its peer is still there, and a list that is told of changes late may not
-//! know that yet. So the loss is withheld, the address is asked about, and what comes of it decides: the answer, a list that
-//! says otherwise, a later reply of the peer itself, or the end of [`DOUBT_TIME`]. This is the book of it, in the order of
-//! asking, which is the order of that end; [`super::Engine`] keeps the peers and the probes.
+//! An unanswered probe is a loss only if its peer is still there. A list that learns of changes
+//! late may not know that yet. So the loss is withheld and the source of the list is asked about
+//! the address. One of these events decides:
+//! - the answer to the question
+//! - a list that says otherwise
+//! - a later reply from the peer itself
+//! - the end of [`DOUBT_TIME`]
 //!
-//! At short intervals a withheld probe falls out of the ring of flights before it is decided: what counts is kept here, and the
-//! ring only tells a late reply. To make the ring longer for it would cost every peer.
+//! This module keeps the doubts in the order of asking, which is the order of their ends.
+//! [`super::Engine`] keeps the peers and the probes.
 //!
-//! A doubt keeps its place for [`DOUBT_TIME`] however it ends, so that no address is asked about more often than that, less
-//! the [`QUESTION_PAUSE`] for which its question was held back.
+//! At short intervals, a withheld probe leaves the ring of flights before its doubt is decided. So
+//! the counts are kept here, and the flights only identify a late reply. Rejected: a longer ring of
+//! flights, because it costs memory for every peer.
+//!
+//! A doubt keeps its place for [`DOUBT_TIME`], however it ends. So an address is asked about at
+//! most once in that time, less the [`QUESTION_PAUSE`] by which its question was delayed.
 
 use std::net::IpAddr;
 
@@ -17,44 +25,46 @@ use crate::limits::{DOUBT_TIME, DOUBTS_MAX, QUESTION_PAUSE, WITHHELD_MAX};
 use crate::peers::SlotId;
 use crate::units::Nanos;
 
-/// What is in doubt about a peer; part of every [`super::aim::Aim`], hence two bytes.
+/// The doubt about a peer. It is a part of every [`super::aim::Aim`], so it has only two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoubtId(u16);
 
 impl DoubtId {
-    /// Nothing: the next loss will be asked about.
+    /// No doubt: the next loss leads to a question.
     pub const NONE: Self = Self(u16::MAX);
-    /// Nothing, for it was asked about, is there by the list, and has not answered since: further losses are losses.
+    /// No doubt: the list has confirmed the peer, and the peer has not answered since. Further
+    /// losses count as losses.
     pub const SILENT: Self = Self(u16::MAX - 1);
 }
 
-/// Where a doubt stands.
+/// State of a doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Losses are withheld.
+    /// Losses are withheld until the doubt ends.
     Open,
-    /// The peer is on the list: losses are losses.
+    /// The peer is on the list: its losses count.
     Sure,
-    /// Nobody will say, or the peer itself has answered: as [`Standing::Sure`], but asked about again after this one's time.
+    /// No answer is possible, or the peer itself has answered. Losses count as for
+    /// [`Standing::Sure`], but a new question is allowed after the time of this doubt.
     Settled,
-    /// The peer has gone: the losses are none. Its aim knows nothing of this doubt any more.
+    /// The peer has gone: its losses do not count. Its aim no longer refers to this doubt.
     Withdrawn,
 }
 
-/// A peer in doubt.
+/// A doubt about a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubt {
-    /// Whose.
+    /// The slot of the peer.
     pub slot: SlotId,
-    /// How it stands.
+    /// State of the doubt.
     pub standing: Standing,
-    /// The address that was asked about, for this slot or another one there.
+    /// The address that was asked about, for this slot or another one with that address.
     asked: Option<IpAddr>,
-    /// Losses that are neither booked nor withdrawn.
+    /// Number of losses that are neither counted nor withdrawn.
     pub withheld: u8,
-    /// Since when.
+    /// When the doubt began.
     since: Nanos,
-    /// The numbers of the first and of the last probe that was withheld.
+    /// The numbers of the first and of the last withheld probe.
     pub probes: (u64, u64),
 }
 
@@ -68,33 +78,34 @@ impl Doubt {
     }
 }
 
-/// All of them.
+/// All doubts, in the order of their beginning.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Allocated once; nothing where nobody answers questions.
+    /// Allocated once. Empty if questions are not answered.
     ring: Vec<Doubt>,
     places: u16,
     first: u16,
     len: u16,
-    /// Those from the first on that need not be asked about any more.
+    /// Number of doubts at the front that need no further question.
     passed_on: u16,
-    /// Losses of decided doubts that are still to be told.
+    /// Number of losses of decided doubts that are not reported yet.
     decided: usize,
 }
 
 impl Doubts {
-    /// None yet. Where nobody answers there will be none: every loss is booked at once.
+    /// Makes an empty ring. If questions are not `answered`, it stays empty: every loss
+    /// is counted at once.
     pub fn new(answered: bool) -> Self {
         let places = if answered { DOUBTS_MAX } else { 0 };
         Self { ring: Vec::with_capacity(places.into()), places, first: 0, len: 0, passed_on: 0, decided: 0 }
     }
 
-    /// Whether there is nothing to look after.
+    /// Whether there is no doubt.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether losses are withheld, or decided and not told.
+    /// Whether losses are withheld, or decided and not reported.
     pub fn holds_any(&self) -> bool {
         self.iter().any(|doubt| doubt.withheld > 0)
     }
@@ -112,19 +123,19 @@ impl Doubts {
         (0..self.len).map(|nth| &self.ring[self.place(nth)])
     }
 
-    /// Every doubt's place, the oldest first.
+    /// Returns the place of every doubt, from the oldest.
     pub fn ids(&self) -> impl Iterator<Item = DoubtId> + use<> {
         let (first, places) = (self.first, self.places);
         (0..self.len).map(move |nth| DoubtId((first + nth) % places))
     }
 
-    /// The doubt in a place; none for [`DoubtId::NONE`] and [`DoubtId::SILENT`].
+    /// Returns the doubt in a place; `None` for [`DoubtId::NONE`] and [`DoubtId::SILENT`].
     pub fn get(&mut self, id: DoubtId) -> Option<&mut Doubt> {
         self.ring.get_mut(usize::from(id.0))
     }
 
-    /// Withholds the loss of a probe of `slot`, whose doubt is `id`. Gives the doubt it is part of; none where it must be
-    /// booked at once.
+    /// Withholds the loss of a probe of `slot`, whose doubt is `id`. Returns the doubt that it is
+    /// part of; `None` if the loss must be counted at once.
     pub fn withhold(&mut self, id: DoubtId, slot: SlotId, number: u64, now: Nanos) -> Option<DoubtId> {
         if let Some(doubt) = self.get(id) {
             if doubt.standing != Standing::Open || doubt.withheld == WITHHELD_MAX {
@@ -149,7 +160,7 @@ impl Doubts {
         Some(id)
     }
 
-    /// How an open doubt ends. Gives it as it was.
+    /// Ends an open doubt. Returns its previous state.
     pub fn decide(&mut self, id: DoubtId, standing: Standing) -> Option<Doubt> {
         let doubt = self.get(id)?;
         let before = *doubt;
@@ -160,7 +171,7 @@ impl Doubts {
         Some(before)
     }
 
-    /// The slot has another holder: nothing of what was withheld is told to anyone.
+    /// Drops the doubts of a slot that has another peer now: their losses are never reported.
     pub fn forget(&mut self, slot: SlotId) {
         for nth in 0..self.len {
             let place = self.place(nth);
@@ -178,7 +189,7 @@ impl Doubts {
         (doubt.standing, doubt.withheld) = (Standing::Withdrawn, 0);
     }
 
-    /// The slots have other numbers; none where nobody is in one.
+    /// Gives every doubt the new number of its slot. Drops the doubt if the slot has none.
     pub fn relabel(&mut self, now: impl Fn(SlotId) -> Option<SlotId>) {
         for nth in 0..self.len {
             let place = self.place(nth);
@@ -189,7 +200,7 @@ impl Doubts {
         }
     }
 
-    /// A loss that is decided and not told yet, and whether it is one.
+    /// Returns a decided loss that is not reported yet, and whether it counts as a loss.
     pub fn take_decided(&mut self) -> Option<(SlotId, bool)> {
         if self.decided == 0 {
             return None;
@@ -203,27 +214,29 @@ impl Doubts {
         Some(told)
     }
 
-    /// The oldest doubt, if its time is over; at once, where nobody was asked and nobody knows of it any more.
+    /// Returns the oldest doubt if its time is over. If no question was asked and no aim refers to
+    /// it, its time is over at once.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
         let (id, doubt) = (self.ids().next()?, self.iter().next()?);
         let unasked = doubt.asked.is_none() && matches!(doubt.standing, Standing::Settled | Standing::Withdrawn);
         (unasked || now.since(doubt.since) >= DOUBT_TIME.into()).then_some(id)
     }
 
-    /// Forgets the oldest one, of which nothing is left to tell.
+    /// Removes the oldest doubt, which has nothing left to report.
     pub fn pop(&mut self) {
         debug_assert!(self.iter().next().is_some_and(|doubt| doubt.withheld == 0), "all is told");
         self.first = self.id(1).0;
         self.len -= 1;
         self.passed_on = self.passed_on.saturating_sub(1);
         if self.len == 0 {
-            // From the front again: a calm mesh touches no more memory than it needs.
+            // The ring starts at the front again, so a calm mesh touches no more
+            // memory than it needs.
             self.first = 0;
         }
     }
 
-    /// The next doubt to ask about, as long as it is open; those that are not, or whose address was asked about
-    /// within [`DOUBT_TIME`], are passed by.
+    /// Returns the next open doubt to ask about. Skips doubts that are not open, and addresses that
+    /// were asked about within [`DOUBT_TIME`].
     pub fn next_question(
         &mut self,
         now: Nanos,
@@ -246,7 +259,7 @@ impl Doubts {
         None
     }
 
-    /// When something falls due.
+    /// Returns when the next doubt needs attention.
     pub fn next_due(&self) -> Option<Nanos> {
         if self.decided > 0 {
             return Some(Nanos(0));

@@ -1,4 +1,5 @@
-//! What became of each probe. No I/O, no clock of its own: time and packets are arguments.
+//! Decides the outcome of each probe. It does no I/O and has no clock: time and packets are
+//! arguments.
 
 use std::net::IpAddr;
 
@@ -24,18 +25,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without peers. A probe unanswered after `timeout` is lost, and where `doubts` are answered, asked about
-    /// before that is booked; `interval` bounds how many of one peer can be under way.
+    /// Makes an engine without peers. A probe that is unanswered after `timeout` is lost. If
+    /// `doubts` are answered, a question is asked before the loss is counted. `interval` bounds the
+    /// number of probes per peer that can be in flight.
     pub fn new(timeout: Nanos, interval: Nanos, doubts: bool) -> Self {
-        // One more for the probes at both ends of the timeout, and two as a memory for late replies and duplicates,
-        // which also serve when a late tick brings probes closer together.
+        // One more for the probes at both ends of the timeout. Two more to remember late replies
+        // and duplicates; they also serve if a late tick sends probes closer together.
         let in_flight = timeout.0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
         let (aims, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64));
         Self { timeout, per_peer, aims, flights, doubts: Doubts::new(doubts) }
     }
 
-    /// Makes room for `slots` peers. Nothing else but [`Engine::compact`] allocates.
+    /// Makes room for `slots` peers. Apart from [`Engine::compact`], nothing else allocates.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.aims.len() {
             self.aims.resize(slots, Aim::NOBODY);
@@ -43,12 +45,13 @@ impl Engine {
         }
     }
 
-    /// Takes over who sits where now, with room for `slots` peers: probes under way follow their peers.
+    /// Moves peers as `compaction` says, with room for `slots` peers. Probes in
+    /// flight follow their peers.
     pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
         let aims = &self.aims;
         self.flights.relabel(|flight| {
             let stays = aims.get(flight.slot.index()).is_some_and(|aim| flight.stay.same_holder(aim.stay));
-            // Of one who held the slot before, or holds it no more: nobody waits for it.
+            // A flight of an earlier holder of the slot is dropped: no peer waits for it.
             compaction.now(flight.slot).filter(|_| stays)
         });
         self.doubts.relabel(|slot| compaction.now(slot));
@@ -59,7 +62,7 @@ impl Engine {
         self.flights.resize(slots * self.per_peer + 64);
     }
 
-    /// Takes over what a new list brought, for slots that there is room for.
+    /// Applies a change of the list, for a slot that has room.
     pub fn apply(&mut self, change: Change) {
         let aims = &mut self.aims;
         let in_doubt = match change {
@@ -75,16 +78,17 @@ impl Engine {
         }
     }
 
-    /// Where the peer of a slot is probed; none while it is off the list.
+    /// Returns the address of a slot's peer; `None` while it is off the list.
     pub fn address(&self, slot: SlotId) -> Option<IpAddr> {
         self.aims.get(slot.index())?.address()
     }
 
-    /// Books a probe to `slot` that is about to be sent at `now`, before it is: its reply may be quicker than the
-    /// send call.
+    /// Records a probe to `slot` at `now`, before it is sent: its reply may arrive before
+    /// the send call returns.
     ///
     /// # Errors
-    /// [`SendError::TableFull`] where the oldest probe of the table is still under way; nothing may be sent then.
+    /// [`SendError::TableFull`] if the oldest probe of the table is still in flight. The probe must
+    /// then not be sent.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
         let aim = self.aims.get_mut(slot.index()).ok_or(SendError::Address)?;
         let flight = Flight {
@@ -99,12 +103,12 @@ impl Engine {
         Ok(Label { number, slot, sequence: aim.next_sequence() })
     }
 
-    /// The packet is written and goes out now.
+    /// Sets the time of sending, after the packet was written and before it is sent.
     pub fn stamp(&mut self, label: Label, now: Nanos) {
         self.flights.stamp(label.number, now);
     }
 
-    /// The kernel took the probe, or did not.
+    /// Records whether the kernel accepted the probe. Returns the event to report, if any.
     pub fn sent(&mut self, label: Label, result: Result<(), SendError>) -> Option<Event> {
         match result {
             Err(reason) => {
@@ -116,7 +120,8 @@ impl Engine {
         }
     }
 
-    /// The kernel says when the probe left. Without that, the time just before the call stands.
+    /// Records when the probe left, according to the kernel. Otherwise the time just before
+    /// the call is used.
     pub fn departed(&mut self, label: Label, moment: Moment) {
         if self.flight(label).is_none_or(|f| f.state != State::Waiting || f.stamped) {
             return;
@@ -126,14 +131,15 @@ impl Engine {
         }
     }
 
-    /// The flight of a label, if the ring still holds it. Its slot is its peer's now, the label's that at the time of
-    /// sending.
+    /// Returns the flight of a label, if the ring still holds it. The flight has its peer's current
+    /// slot; the label has the slot at the time of sending.
     fn flight(&self, label: Label) -> Option<Flight> {
         let held = self.flights.oldest()..self.flights.next();
         held.contains(&label.number).then(|| self.flights.get(label.number))
     }
 
-    /// An intact reply came from `from`, at that `moment`: for whom that is what. `None`: it answers no probe of ours.
+    /// Records an intact reply from `from` at `moment`. Returns the slot and its events; `None` if
+    /// the reply answers no probe of this process.
     pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<(SlotId, Events)> {
         let slot = self.flight(label).map_or(label.slot, |flight| flight.slot);
         Some((slot, self.reply_to(slot, label, from, moment)?))
@@ -141,13 +147,14 @@ impl Engine {
 
     fn reply_to(&mut self, slot: SlotId, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
         let aim = *self.aims.get(slot.index())?;
-        // From another address than the peer's: a probe from before a move is left to expire; else it is not ours.
+        // The reply is from another address than the peer's. If the probe is from before a move, it
+        // is left to expire. Otherwise the reply answers no probe of this process.
         if label.number >= self.flights.next() || aim.address().is_some_and(|address| address != from) {
             return None;
         }
         if label.number < self.flights.oldest() {
-            // Forgotten, and so not known to have been lost: of a peer that is leaving, or whose place it is no longer, it was
-            // not.
+            // The probe is no longer remembered, so it is unknown whether it was lost. If the peer
+            // is leaving or has left the address, it was not.
             return (aim.address() == Some(from) && !aim.terminating).then(|| self.late(aim.doubt, label.number));
         }
         let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
@@ -166,9 +173,9 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 Some(self.late(aim.doubt, label.number))
             }
-            // Arrived after the timeout, though its loss has not been booked yet: book both.
+            // The reply arrived after the timeout, but the loss is not counted yet: report both.
             State::Waiting if rtt > self.timeout => {
-                // Whoever answers is there: no doubt.
+                // A peer that answers is there, so there is no doubt.
                 let loss = self.unanswered(label.number, flight);
                 let late = (loss == Event::Lost).then_some(Event::Late);
                 self.flights.set(label.number, State::Answered);
@@ -189,13 +196,14 @@ impl Engine {
         }
     }
 
-    /// The slot of a damaged reply from `from`: the first peer at that address. A walk over all peers: damage is rare.
+    /// Returns the slot of a damaged reply from `from`: the first peer at that address. Walks over
+    /// all peers, because damage is rare.
     pub fn corrupt(&self, from: IpAddr) -> Option<SlotId> {
         self.aims.iter().position(|aim| aim.address() == Some(from)).map(SlotId::at)
     }
 
-    /// The next probe whose timeout has passed at `now`, if any. Call until it gives none, and only when every packet
-    /// that has arrived has been read.
+    /// Returns the next probe whose timeout has passed at `now`, if any. The caller repeats the
+    /// call until it returns `None`. All packets that have arrived must have been read.
     pub fn expire(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
         if !self.doubts.is_empty()
             && let Some(decided) = self.decided(now)
@@ -217,13 +225,13 @@ impl Engine {
         None
     }
 
-    /// When the oldest probe under way will have timed out.
+    /// Returns when the oldest probe in flight times out.
     pub fn next_expiry(&mut self) -> Option<Nanos> {
         let waiting = self.flights.oldest_waiting()?;
         Some(self.flights.sent_at(waiting).plus(self.timeout).plus(Nanos(1)))
     }
 
-    /// Books a probe that nobody answered in time.
+    /// Records a probe that was not answered in time.
     fn unanswered(&mut self, number: u64, flight: Flight) -> Event {
         let aim = &mut self.aims[flight.slot.index()];
         if !flight.terminating && flight.stay == aim.stay {
@@ -232,23 +240,24 @@ impl Engine {
         }
         self.flights.set(number, State::GivenUp);
         if !flight.terminating {
-            // `sent` has counted it; the next probe stands in for it.
+            // `sent` has counted it; the next probe takes its place.
             aim.owe();
         }
         Event::Terminating { answered: false }
     }
 
-    /// Whether a probe is under way, or its loss is withheld.
+    /// Whether a probe is in flight, or its loss is withheld.
     pub fn awaits_any(&mut self) -> bool {
         self.flights.oldest_waiting().is_some() || self.doubts.holds_any()
     }
 
-    /// What addresses and probes take in memory, in whole pages.
+    /// Returns the resident memory of addresses and probes, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.aims.resident_bytes() + self.flights.resident_bytes()
     }
 
-    /// Probes that can be under way or remembered: `slots × (⌈timeout ÷ interval⌉ + 3) + 64`, 8 bytes each.
+    /// Returns the number of probes that can be in flight or remembered: `slots × (⌈timeout ÷
+    /// interval⌉ + 3) + 64`, with 8 bytes each.
     pub fn flight_capacity(&self) -> usize {
         self.flights.capacity()
     }

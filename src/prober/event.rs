@@ -1,47 +1,49 @@
-//! What the prober tells: the output of this stage, and the input of the next.
+//! The events that the prober reports: the output of this stage, and the input of the next.
 
 use crate::units::Nanos;
 
-/// What happened to a probe. `sent = received + lost + under way + owed`, at any moment, for every slot: a probe that flies
-/// while its peer moves or leaves and is not answered is withdrawn ([`Event::Terminating`]), and is owed until the next
-/// probe to that peer stands in for it in `sent`. A peer that never comes back leaves a few owed: those under way when it
-/// left.
+/// What happened to a probe. For every slot, `sent = received + lost + in flight + owed` at any
+/// moment. A probe that is in flight while its peer moves or leaves, and is not answered, is
+/// withdrawn ([`Event::Terminating`]). It is owed until the next probe to that peer takes its place
+/// in `sent`. If a peer never returns, a few probes stay owed: those in flight when it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It went out.
+    /// The probe was sent.
     Sent,
-    /// Answered within the timeout.
+    /// The probe was answered within the timeout.
     Received {
-        /// The round-trip time.
+        /// Round-trip time.
         rtt: Nanos,
-        /// A later probe of this peer was answered before (RFC 4737).
+        /// Whether a later probe of this peer was answered before (RFC 4737).
         reordered: bool,
-        /// The ICMP sequence number.
+        /// ICMP sequence number of the probe.
         sequence: u16,
-        /// Who took the times.
+        /// Source of the timestamps.
         stamp: Stamp,
     },
-    /// Not answered within the timeout.
+    /// The probe was not answered within the timeout.
     Lost,
-    /// Answered after it was counted lost.
+    /// The probe was answered after it was counted as lost.
     Late,
-    /// Answered once more.
+    /// The probe was answered again.
     Duplicate,
-    /// A reply came back damaged; the probe is still under way.
+    /// A reply was damaged; the probe is still in flight.
     Corrupt,
-    /// The kernel did not send it; not a loss.
+    /// The kernel did not send the probe, which is not a loss.
     NotSent(SendError),
-    /// To a peer on its way out, or that moved or left meanwhile: answered or not, neither sent nor lost.
+    /// The peer was terminating, or moved or left while the probe was in flight. It counts neither
+    /// as sent nor as lost.
     Terminating {
-        /// Whether it was answered in time.
+        /// Whether the probe was answered in time.
         answered: bool,
     },
 }
 
-/// What an intact reply of ours brings, in order; nothing where it answers a probe that counts no more.
+/// The events of an intact reply, in order. Empty if it answers a probe that no longer counts.
 pub type Events = [Option<Event>; 2];
 
-/// Why the kernel would not send: the closed set of `reason` labels. Never loss: nothing was on the wire.
+/// Why a probe was not sent: the closed set of `reason` labels. It is never a loss, because
+/// no packet was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SendError {
@@ -53,18 +55,18 @@ pub enum SendError {
     NoBuffer,
     /// EMSGSIZE: larger than the path's MTU as far as the kernel knows it.
     MessageTooLong,
-    /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: no such address from here.
+    /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: the host cannot send to this address.
     Address,
     /// This host has no ICMP socket of that family.
     NoSocket,
-    /// Our own table of probes under way is full.
+    /// The prober's table of probes in flight is full.
     TableFull,
-    /// Any other errno.
+    /// Any other error number.
     Other,
 }
 
 impl SendError {
-    /// Every reason, in label order.
+    /// All reasons, in label order.
     pub const ALL: [Self; 8] = [
         Self::NoRoute,
         Self::NotPermitted,
@@ -76,7 +78,7 @@ impl SendError {
         Self::Other,
     ];
 
-    /// The label value.
+    /// Returns the value of the `reason` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::NoRoute => "no_route",
@@ -91,21 +93,22 @@ impl SendError {
     }
 }
 
-/// Who took the times that a round-trip time is made of.
+/// Source of the timestamps that a round-trip time is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stamp {
-    /// The kernel, at both ends: as the packet left for the device, and as the reply came from it.
+    /// The kernel, for both packets: the request as it left for the device, and the reply as
+    /// it came from it.
     Kernel,
-    /// We, at one end at least: our own waiting for a processor may be in it.
+    /// The agent, for at least one of them: its own waiting for a CPU may be included.
     User,
 }
 
 impl Stamp {
-    /// Both, in label order.
+    /// Both sources, in label order.
     pub const ALL: [Self; 2] = [Self::Kernel, Self::User];
 
-    /// The label value.
+    /// Returns the value of the label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",

@@ -1,60 +1,62 @@
-//! The probes under way and just finished: 8 bytes each, in one ring over all peers.
+//! Probes in flight and recently finished: 8 bytes each, in one ring over all peers.
 //!
-//! Probes are numbered over all peers, and the timeout is the same for all, so the order of sending is the order of
-//! expiry: one ring and one cursor decide every loss in O(1), and what the ring still remembers after that tells a late
-//! reply from a duplicate.
+//! Probes are numbered over all peers, and the timeout is the same for all. So they expire in the
+//! order of sending, and one ring with one cursor decides every loss in O(1). What the ring
+//! remembers after that separates a late reply from a duplicate.
 
 use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX, STANDSTILL};
 use crate::peers::SlotId;
 use crate::region::{Table, Zero};
 use crate::units::Nanos;
 
-/// What became of a probe.
+/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// Nothing was sent under this number.
+    /// No packet was sent under this number.
     Void,
-    /// Neither answered nor timed out.
+    /// The probe was neither answered nor timed out.
     Waiting,
-    /// Answered.
+    /// The probe was answered.
     Answered,
-    /// Not answered in time.
+    /// The probe was not answered in time.
     Lost,
-    /// Unanswered, but not counted lost: a late answer counts as nothing.
+    /// The probe was not answered, but does not count as lost. A late answer is ignored.
     GivenUp,
-    /// Not answered in time, and in doubt: not counted lost yet.
+    /// The probe was not answered in time, but its loss is in doubt and not counted yet.
     Withheld,
 }
 
-/// Which stay of a peer at one address a probe was sent in: one bit for the slot's holder, the rest counts moves.
+/// Number of a peer's stay at one address, in which a probe was sent. One bit is for the slot's
+/// holder; the other bits count moves.
 ///
-/// Comes round after 16 moves or two holders. No probe is under way for so long: lists come at least 100 ms apart, and a slot
-/// is only given to somebody else when its holder is forgotten, a timeout and some slack after it left at the earliest.
+/// The number repeats after 16 moves or two holders. No probe is in flight for so long. Lists
+/// arrive at least 100 ms apart. A slot gets another peer only after its holder is forgotten, which
+/// is at the earliest a timeout and some slack after it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay(u8);
 
 impl Stay {
     const HOLDER: u8 = 1 << 4;
 
-    /// The first one.
+    /// Returns the number of the first stay.
     pub const fn first() -> Self {
         Self(0)
     }
 
-    /// The peer moved, left, or began to terminate.
+    /// Returns the next stay: the peer moved, left, or began to terminate.
     #[must_use]
     pub const fn moved(self) -> Self {
         Self(self.0 & Self::HOLDER | (self.0 + 1) & (Self::HOLDER - 1))
     }
 
-    /// Somebody else holds the slot.
+    /// Returns the stay after another peer got the slot.
     #[must_use]
     pub const fn replaced(self) -> Self {
         Self(self.0 ^ Self::HOLDER)
     }
 
-    /// Whether both are of one holder of the slot.
+    /// Whether both stays are of the same holder of the slot.
     pub const fn same_holder(self, other: Self) -> bool {
         (self.0 ^ other.0) & Self::HOLDER == 0
     }
@@ -63,21 +65,22 @@ impl Stay {
 /// One probe, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// For whom.
+    /// Slot of the probe's peer.
     pub slot: SlotId,
-    /// In which of its stays.
+    /// Stay of the peer when the probe was sent.
     pub stay: Stay,
-    /// What became of it.
+    /// State of the probe.
     pub state: State,
-    /// Sent to a peer that was terminating: never in `sent`.
+    /// Whether the peer was terminating when the probe was sent. Such a probe is never in `sent`.
     pub terminating: bool,
-    /// The kernel told when it left.
+    /// Whether the kernel reported when the probe left.
     pub stamped: bool,
-    /// The kernel told, but a step of the clock leaves two possible times.
+    /// Whether the kernel reported it, but a step of the clock leaves two possible times.
     pub doubtful: bool,
 }
 
-/// A flight in 64 bits, from the lowest: time of sending 39, slot 14, stay 5, state 3, terminating, stamped, doubtful.
+/// A flight in 64 bits, from the lowest: 39 bits time of sending, 14 slot, 5 stay, 3 state, and one
+/// each for terminating, stamped and doubtful.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed(u64);
 
@@ -89,7 +92,8 @@ const TIME_BITS: u32 = 39;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const SLOT_MASK: u64 = (1 << 14) - 1;
 const _: () = assert!(PEER_SLOTS_MAX as u64 <= SLOT_MASK + 1);
-/// How far behind the last probe's booking a time of sending can be: the kernel's stamp comes later than ours.
+/// How far a time of sending can be ahead of the last probe's recorded time: the kernel's timestamp
+/// is later than ours.
 const AHEAD: u64 = 1 << 37;
 const _: () = assert!(
     INTERVAL_MAX.as_nanos() + STANDSTILL.as_nanos() < (TIME_MASK - AHEAD) as u128,
@@ -124,45 +128,47 @@ impl Packed {
     }
 }
 
-/// The ring. The engine's own; a place belongs to the probe of its number until `capacity` later ones have been booked.
+/// The ring of flights, owned by the engine. A place belongs to the probe with its number until
+/// `capacity` later probes are recorded.
 #[derive(Debug)]
 pub struct Flights {
     ring: Table<Packed>,
-    /// The number of the next probe.
+    /// Number of the next probe.
     next: u64,
-    /// Everything before has been answered or counted lost.
+    /// All probes before this number were answered or counted as lost.
     expired: u64,
-    /// When the last probe was booked.
+    /// When the last probe was recorded.
     latest: Nanos,
 }
 
 impl Flights {
-    /// A ring for `capacity` probes.
+    /// Makes a ring for `capacity` probes.
     pub fn new(capacity: usize) -> Self {
         Self { ring: Table::new(capacity), next: 0, expired: 0, latest: Nanos(0) }
     }
 
-    /// Probes that can be under way or remembered.
+    /// Returns the number of probes that can be in flight or remembered.
     pub fn capacity(&self) -> usize {
         self.ring.len()
     }
 
-    /// What they take in memory, in whole pages.
+    /// Returns the resident memory, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.ring.resident_bytes()
     }
 
-    /// The number of the next probe.
+    /// Returns the number of the next probe.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// The oldest number that is remembered.
+    /// Returns the oldest number that is remembered.
     pub fn oldest(&self) -> u64 {
         self.next.saturating_sub(self.ring.len() as u64)
     }
 
-    /// Makes room for `capacity` probes, fewer where that is less than is under way: none of these is lost.
+    /// Resizes the ring to `capacity` probes, or to more if more are in flight: none
+    /// of these is dropped.
     pub fn resize(&mut self, capacity: usize) {
         let under_way = self.oldest_waiting().map_or(0, |oldest| self.next - oldest);
         let capacity = capacity.max(usize::try_from(under_way).unwrap_or(usize::MAX));
@@ -178,7 +184,8 @@ impl Flights {
         *self = other;
     }
 
-    /// Tells every flight its peer's new slot; given up where there is none.
+    /// Gives every flight its peer's new slot. A flight without a new slot becomes
+    /// [`State::GivenUp`].
     pub fn relabel(&mut self, now: impl Fn(Flight) -> Option<SlotId>) {
         for number in self.oldest()..self.next {
             let (index, flight) = (self.index(number), self.get(number));
@@ -194,19 +201,20 @@ impl Flights {
         usize::try_from(number % self.ring.len() as u64).unwrap_or_default()
     }
 
-    /// The probe of this number, which the ring remembers.
+    /// Returns the probe with this number, which the ring must remember.
     pub fn get(&self, number: u64) -> Flight {
         self.ring[self.index(number)].flight()
     }
 
-    /// When it was sent, as far as known.
+    /// Returns when the probe was sent, as far as known.
     pub fn sent_at(&self, number: u64) -> Nanos {
-        // The ring keeps the low bits of the time; no probe in it was sent much later than the last was booked.
+        // The ring keeps the low bits of the time. No probe in it was sent much later than the
+        // last one was recorded.
         let end = self.latest.0.wrapping_add(AHEAD);
         Nanos(end.wrapping_sub(end.wrapping_sub(self.ring[self.index(number)].0) & TIME_MASK))
     }
 
-    /// Books the next probe. None where its place is taken by one that is under way.
+    /// Records the next probe. `None` if its place is taken by a probe in flight.
     pub fn book(&mut self, flight: Flight, now: Nanos) -> Option<u64> {
         let number = self.next;
         let index = self.index(number);
@@ -216,32 +224,32 @@ impl Flights {
         self.latest = self.latest.max(now);
         self.ring[index] = Packed::new(flight, now);
         self.next += 1;
-        // A ring that was lapped has nothing left to expire before its oldest entry.
+        // After a wrap-around, nothing before the oldest entry is left to expire.
         self.expired = self.expired.max(self.oldest());
         Some(number)
     }
 
-    /// It was sent at another time than it was booked.
+    /// Sets the time of sending, if it differs from the recorded time.
     pub fn stamp(&mut self, number: u64, at: Nanos) {
         let index = self.index(number);
         self.ring[index] = Packed::new(self.ring[index].flight(), at);
     }
 
-    /// The kernel says when it left, or one of two times.
+    /// Sets the time at which the probe left according to the kernel, or one of two possible times.
     pub fn departed(&mut self, number: u64, at: Nanos, doubtful: bool) {
         let index = self.index(number);
         let flight = Flight { stamped: !doubtful, doubtful, ..self.ring[index].flight() };
         self.ring[index] = Packed::new(flight, at);
     }
 
-    /// Something became of it.
+    /// Sets the state of the probe.
     pub fn set(&mut self, number: u64, state: State) {
         let (index, sent_at) = (self.index(number), self.sent_at(number));
         self.ring[index] = Packed::new(Flight { state, ..self.ring[index].flight() }, sent_at);
     }
 
-    /// A doubt about `slot` is decided: what became of its withheld probes, of which these are the first and the last. Where
-    /// there is but one, which is the rule, this is no walk.
+    /// Sets the state of the withheld probes of `slot` after a doubt is decided. The first and the
+    /// last of them are given. There is usually only one, and then this is no walk.
     pub fn settle(&mut self, slot: SlotId, (first, last): (u64, u64), state: State) {
         for number in first.max(self.oldest())..=last {
             let flight = self.get(number);
@@ -251,7 +259,7 @@ impl Flights {
         }
     }
 
-    /// The oldest probe under way; what is no longer under way before it is passed for good.
+    /// Returns the oldest probe in flight. Finished probes before it are skipped for good.
     pub fn oldest_waiting(&mut self) -> Option<u64> {
         while self.expired < self.next {
             if self.get(self.expired).state == State::Waiting {
@@ -298,7 +306,7 @@ mod tests {
             assert_eq!(flights.sent_at(number), sent);
             flights.departed(number, sent.plus(Nanos(123_456_789)), false);
             assert!(flights.get(number).stamped && flights.get(number).slot == FLIGHT.slot);
-            // As long after as a probe can be under way.
+            // As long after as a probe can be in flight.
             let later = sent.plus(INTERVAL_MAX.into());
             flights.book(Flight { state: State::Void, ..FLIGHT }, later).unwrap();
             assert_eq!(flights.sent_at(number), sent.plus(Nanos(123_456_789)));

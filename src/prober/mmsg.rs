@@ -1,7 +1,7 @@
 //! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are allocated once.
 //!
-//! With [`super::options`] the only place of the probe path that talks to the kernel without a library: neither std nor
-//! socket2 has the batched calls or the kernel's time stamps.
+//! This module and [`super::options`] are the only parts of the probe path that call the kernel
+//! without a library. Neither std nor socket2 has the batched calls or the kernel's timestamps.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each block says why it is sound")]
 
 use std::io;
@@ -12,10 +12,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::Outgoing;
 use crate::units::Nanos;
 
-/// Packets sent or read by one call.
+/// Largest number of packets sent or read by one call.
 pub const BATCH: usize = 32;
-/// Bytes for one control message with three timespecs (`SCM_TIMESTAMPING`) on a 64-bit kernel. What comes behind it on
-/// the error queue is cut off: there are no errors on it, only departures.
+/// Bytes for one control message with three timespecs (`SCM_TIMESTAMPING`) on a 64-bit kernel. What
+/// follows it on the error queue is cut off: the queue has departures and no errors.
 const CONTROL_BYTES: usize = 64;
 
 /// A socket address of either family.
@@ -63,7 +63,8 @@ impl Name {
 
     fn read(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = usize::try_from(length).ok()?;
-        // SAFETY: both members begin with the family, and every bit pattern is a valid address of either.
+        // SAFETY: both members begin with the family, and every bit pattern is a valid address of
+        // either.
         let family = i32::from(unsafe { self.v4.sin_family });
         match family {
             libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
@@ -81,13 +82,15 @@ impl Name {
     }
 }
 
-/// Sends every packet, in order, and tells of each by its index. Where the kernel refuses one, the rest still goes.
+/// Sends every packet in order, and reports the result of each by its index. If the kernel refuses
+/// one, the others are still sent.
 pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, io::Result<()>)) {
     for (chunk_index, chunk) in packets.chunks(BATCH).enumerate() {
         let mut at = 0;
         while at < chunk.len() {
             let result = send_batch(fd, &chunk[at..]);
-            // An error is about the first packet of the call: tell it, go on behind it. No progress counts as one too.
+            // An error is about the first packet of the call: report it and continue after it. No
+            // progress counts as an error too.
             let (ok, error) = match result {
                 Ok(0) => (0, Some(io::ErrorKind::WouldBlock.into())),
                 Ok(count) => (count, None),
@@ -118,39 +121,40 @@ fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize>
         header.msg_hdr.msg_iovlen = 1;
     }
     let count = libc::c_uint::try_from(packets.len().min(BATCH)).unwrap_or(0);
-    // The system call itself: musl's sendmmsg is a loop of sendmsg, because its lengths are narrower than the kernel's and
-    // it will not rely on the padding. Ours is zero.
-    // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the call, and the kernel only
-    // reads them (it writes msg_len inside `headers`).
+    // This is the system call itself. musl's sendmmsg is a loop of sendmsg: its lengths are
+    // narrower than the kernel's, and it does not rely on the padding. Our padding is zero.
+    // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the
+    // call, and the kernel only reads them (it writes msg_len inside `headers`).
     let sent =
         unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// The kernel's lengths are as wide as a pointer; where the libc's are narrower, zeroed padding behind them makes up for it.
+/// The kernel's lengths are as wide as a pointer. If those of the libc are narrower, the zeroed
+/// padding after them fills the rest.
 const _: () = assert!(cfg!(target_endian = "little") || size_of::<libc::c_int>() == size_of::<usize>());
 
-/// Which of a socket's queues is read.
+/// The queue of a socket to read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// What came in.
+    /// Packets that have arrived.
     Arrivals,
-    /// What went out, with the kernel's stamp (`MSG_ERRQUEUE`).
+    /// Packets that were sent, with the kernel's timestamp (`MSG_ERRQUEUE`).
     Departures,
 }
 
 /// A packet in a [`Batch`].
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// The sender, where the kernel named one.
+    /// Source of the packet, if the kernel gives one.
     pub from: Option<SocketAddr>,
-    /// What came; cut at the batch's buffer size.
+    /// Bytes of the packet, cut at the buffer size of the batch.
     pub bytes: &'a [u8],
-    /// The kernel's real-time stamp, where it gave one.
+    /// The kernel's real-time timestamp, if it has one.
     pub stamp: Option<Nanos>,
 }
 
-/// What belongs to one packet of a batch, beside its bytes.
+/// Data of one packet in a batch, besides its bytes.
 #[derive(Clone, Copy)]
 struct Slot {
     control: [u64; CONTROL_BYTES / 8],
@@ -160,8 +164,9 @@ struct Slot {
     control_bytes: usize,
 }
 
-/// Buffers for one `recvmmsg` call, allocated once. Owned by [`super::socket::Sockets`], one for arrivals and one for departures
-/// of both families; what was read is lent out as [`Received`] and is overwritten by the next call.
+/// Buffers for one `recvmmsg` call, allocated once. [`super::socket::Sockets`] owns one for
+/// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
+/// and overwritten by the next call.
 pub struct Batch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
@@ -176,7 +181,7 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// Buffers of `buffer_bytes` each.
+    /// Makes a batch with buffers of `buffer_bytes` each.
     pub fn new(buffer_bytes: usize) -> Self {
         let slot =
             Slot { control: [0; CONTROL_BYTES / 8], name: Name::zeroed(), bytes: 0, name_bytes: 0, control_bytes: 0 };
@@ -188,11 +193,12 @@ impl Batch {
         }
     }
 
-    /// Reads up to [`BATCH`] packets without waiting, in place of those before, and gives their number; look at them with
-    /// [`Batch::packets`]. Fewer than [`BATCH`] were all that there were.
+    /// Reads up to [`BATCH`] packets without waiting, and returns their number. They replace the
+    /// packets of the last read; [`Batch::packets`] returns them. If there are fewer than
+    /// [`BATCH`], the queue is empty.
     ///
     /// # Errors
-    /// What `recvmmsg` says, but for an empty queue, which gives 0.
+    /// The error of `recvmmsg`. An empty queue is no error and returns 0.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, queue: Queue) -> io::Result<usize> {
         self.count = 0;
         // SAFETY: all-zero is valid for both: null pointers with zero lengths.
@@ -216,8 +222,8 @@ impl Batch {
         let flags = libc::MSG_DONTWAIT | if queue == Queue::Departures { libc::MSG_ERRQUEUE } else { 0 };
         #[expect(clippy::cast_possible_truncation, reason = "32")]
         let most = BATCH as libc::c_uint;
-        // SAFETY: every header points to its own part, buffer, name and control block of the stated sizes, all of
-        // which outlive the call; no timeout is given.
+        // SAFETY: every header points to its own part, buffer, name and control block of the stated
+        // sizes, all of which outlive the call; no timeout is given.
         let read =
             unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), most, flags as _, std::ptr::null_mut()) };
         let Ok(read) = usize::try_from(read) else {
@@ -234,7 +240,7 @@ impl Batch {
         Ok(self.count)
     }
 
-    /// The packets of the last read.
+    /// Returns the packets of the last read.
     pub fn packets(&self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
         self.slots[..self.count].iter().zip(buffers).map(|(slot, buffer)| Received {
@@ -245,24 +251,25 @@ impl Batch {
     }
 }
 
-/// The software stamp in a control block of which the kernel filled `length` bytes. No other option is switched on, so it
-/// is looked for at the front (on the error queue, the kernel puts it there too); with another layout there is no stamp,
-/// and user time stands in.
+/// Returns the software timestamp in a control block of which the kernel filled `length` bytes. No
+/// other option is enabled, so it is at the front, also on the error queue. In any other layout
+/// there is no timestamp, and the agent's own time is used.
 fn timestamp(control: &[u64; CONTROL_BYTES / 8], length: usize) -> Option<Nanos> {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     if length < HEADER + size_of::<libc::timespec>() || length > CONTROL_BYTES {
         return None;
     }
-    // SAFETY: the block is larger than, and as aligned as, a cmsghdr; any bit pattern is a valid one.
+    // SAFETY: the block is larger than, and as aligned as, a cmsghdr; any bit pattern is a valid
+    // one.
     let header = unsafe { &*control.as_ptr().cast::<libc::cmsghdr>() };
     if header.cmsg_level != libc::SOL_SOCKET || header.cmsg_type != libc::SCM_TIMESTAMPING {
         return None;
     }
-    // SAFETY: the length was checked to hold a timespec behind the header, whose size keeps it aligned. The software stamp
-    // is the first of three.
+    // SAFETY: the length was checked to hold a timespec behind the header, whose size keeps it
+    // aligned. The software stamp is the first of three.
     let time = unsafe { control.as_ptr().byte_add(HEADER).cast::<libc::timespec>().read_unaligned() };
     let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
-    // All zero: the kernel had none.
+    // All zero: the kernel has no timestamp.
     Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?)).filter(|stamp| *stamp > Nanos(0))
 }
 
@@ -273,7 +280,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::{AsFd, OwnedFd};
 
-    /// More than a batch takes.
+    /// More packets than a batch holds.
     const PACKETS: u8 = 40;
 
     fn pair() -> (UdpSocket, UdpSocket) {
@@ -282,11 +289,11 @@ mod tests {
         (a, b)
     }
 
-    /// Sender, stamp and bytes of a packet.
+    /// Source, timestamp and bytes of a packet.
     type Owned = (Option<SocketAddr>, Option<Nanos>, Vec<u8>);
 
-    /// Receives the [`PACKETS`] packets of a queue. On a busy machine the kernel delivers packets
-    /// later than it sends them, in a thread of its own: so the queues are read one after the other.
+    /// Receives the [`PACKETS`] packets of a queue. On a busy machine, a separate kernel thread
+    /// delivers packets later than they are sent. So the queues are read one after the other.
     fn receive_all(socket: &OwnedFd, queue: Queue) -> Vec<Owned> {
         let (mut batch, mut received) = (Batch::new(128), Vec::new());
         let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
@@ -314,7 +321,8 @@ mod tests {
         let (arrivals, departures) = (receive_all(&there, Queue::Arrivals), receive_all(&here, Queue::Departures));
         for (i, ((from, came, arrived), (_, left, departed))) in (0u8..).zip(arrivals.iter().zip(&departures)) {
             assert_eq!((from.unwrap().ip(), &arrived[..]), (a.local_addr().unwrap().ip(), &[i; 5][..]));
-            // The kernel begins to stamp a moment after it is asked to: the first packets may have none.
+            // The kernel starts to stamp a moment after it is asked to, so the first packets
+            // may have no timestamp.
             if let (Some(left), Some(came)) = (left, came) {
                 assert!(left.0 > 1_600_000_000_000_000_000 && left <= came);
             }
@@ -325,7 +333,8 @@ mod tests {
     #[test]
     fn each_of_many_refused_packets_is_told_of_by_its_index() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // We name no port, and UDP refuses port 0 with EINVAL: every send of this test fails, each on its own.
+        // No port is given, and UDP refuses port 0 with EINVAL: every send of
+        // this test fails separately.
         let bytes = [0u8; 4];
         let packets: Vec<Outgoing<'_>> =
             (0..11).map(|i| Outgoing { to: [127, 0, 0, i].into(), bytes: &bytes }).collect();

@@ -1,23 +1,27 @@
-//! Sends one echo request per peer and interval, and decides what became of each.
+//! Sends one echo request per peer and interval, and decides the outcome of each.
 //!
-//! Deciding is apart from doing: [`Engine`] books probes and replies and does no I/O; [`Schedule`] says who is due;
-//! [`packet`] writes and reads ICMP; [`Prober`] joins them over a [`Wire`] and a [`Clock`], which tests replace by a
-//! lossy wire and a scripted clock. [`socket`] is the real wire.
+//! Decisions are separate from I/O. [`Engine`] records probes and replies and does no I/O.
+//! [`Schedule`] says which peer is due. [`packet`] writes and reads ICMP. [`Prober`] joins them
+//! over a [`Wire`] and a [`Clock`]; tests replace these by a lossy wire and a scripted clock.
+//! [`socket`] is the real wire.
 //!
 //! # The payload
-//! Every request carries 24 bytes of ours ([`packet`] has their layout): a random number of this
-//! process, the probe's number and slot, and a keyed hash over these, the sequence number and the
-//! destination; the rest is a fixed pattern. A reply is believed only if all of it comes back from
-//! the destination. Neither a foreign packet nor a damaged one can become a round-trip time, and a
-//! peer cannot answer a probe that it was not sent: the key of the hash never leaves the process.
-//! The time of sending stays here and never travels.
+//! Every request carries 24 bytes of our own ([`packet`] has their layout): a random number of this
+//! process, the probe's number and slot, and a keyed hash. The hash covers these, the sequence
+//! number and the destination. The rest is a fixed pattern. A reply is accepted only if all of it
+//! comes back from the destination. So neither a foreign packet nor a damaged one can become a
+//! round-trip time. A peer cannot answer a probe that was not sent to it, because the key of the
+//! hash never leaves the process. The time of sending is not in the packet.
 //!
 //! # Traps
-//! - A reply can be read before the send call returns (loopback, veth): the probe is booked before it is sent.
-//! - Losses must not be decided before everything that has arrived is read, or a starved agent reports loss.
-//! - A peer that moves or leaves has probes under way; their loss says nothing about the network.
-//! - The list that we have may not say so yet: where its source can be asked, a loss is booked once that has looked again
-//!   ([`doubts`]), unless the peer itself has answered a later probe.
+//! - A reply can be read before the send call returns (loopback, veth), so the probe is recorded
+//!   before it is sent.
+//! - Losses must not be decided before everything that has arrived is read. Otherwise a starved
+//!   agent reports loss.
+//! - A peer that moves or leaves has probes in flight. Their loss says nothing about the network.
+//! - The agent's list may not have that change yet. If its source can be asked, a loss is counted
+//!   only after the source has looked again ([`doubts`]). If the peer itself has answered a later
+//!   probe, no question is needed.
 
 mod aim;
 mod clock;
@@ -47,76 +51,80 @@ use std::net::IpAddr;
 use crate::peers::SlotId;
 use crate::units::Nanos;
 
-/// What a wire needs to know of a socket to read its packets.
+/// What a wire must know about a socket to read its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
     /// A ping socket: the kernel sets and checks identifier and checksum.
     Datagram,
-    /// A raw socket: we do, and IPv4 packets come with their header.
+    /// A raw socket: the prober sets and checks them, and IPv4 packets arrive with their header.
     Raw,
 }
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// To whom.
+    /// Destination of the packet.
     pub to: IpAddr,
-    /// The ICMP message.
+    /// The complete ICMP message.
     pub bytes: &'a [u8],
 }
 
-/// A packet that came in.
+/// A packet that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// From whom.
+    /// Source of the packet.
     pub from: IpAddr,
-    /// As the socket gave it: with the IPv4 header on a raw IPv4 socket.
+    /// Bytes as the socket returned them: with the IPv4 header on a raw IPv4 socket.
     pub bytes: &'a [u8],
-    /// When it arrived.
+    /// Time of the arrival.
     pub moment: Moment,
 }
 
-/// What a wire hands over.
+/// What a wire delivers.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard<'a> {
-    /// A packet of ours has left: its bytes, perhaps behind headers and cut at the end, and when.
+    /// A packet of this process has left: its bytes, perhaps after headers and cut at the
+    /// end, and the time.
     Departure(&'a [u8], Moment),
-    /// A packet has come in.
+    /// A packet has arrived.
     Arrival(Datagram<'a>),
 }
 
-/// The seam to the network: everything the prober needs of sockets.
+/// The seam to the network: everything that the prober needs of sockets.
 pub trait Wire {
-    /// Our requests bear this identifier; a raw socket need not listen to any other.
+    /// Sets the identifier of our requests; a raw socket may ignore all others.
     fn identify(&mut self, identifier: u16);
-    /// So many peers are probed: room for what may come in at once.
+    /// Makes room for the replies of so many peers, which may arrive at once.
     fn make_room(&mut self, peers: usize);
-    /// Whether turns are so frequent that nobody need be woken for what comes in between.
+    /// Sets whether turns are so frequent that packets between them need not wake the thread.
     fn attend(&mut self, turns_are_frequent: bool);
-    /// The kind of socket that serves the family of `address`.
+    /// Returns the kind of socket that serves the family of `address`.
     fn kind(&self, address: IpAddr) -> SocketKind;
-    /// Sends the packets in order, telling `sent` of each by its index; never blocks.
+    /// Sends the packets in order and reports the result of each to `sent`, by its
+    /// index. Never blocks.
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>));
-    /// Hands over what has left and what has arrived, up to a bound; no reply before the departure that it answers, where
-    /// the kernel tells that. Returns whether everything was read.
+    /// Delivers what has left and what has arrived, up to a bound. A reply is never
+    /// delivered before the departure of its request, if the kernel reports departures.
+    /// Returns whether everything was read.
     fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool;
 }
 
-/// Where the prober's results go.
+/// The receiver of the prober's results.
 pub trait Sink {
-    /// Something happened to a probe of this slot.
+    /// Called when something happened to a probe of this slot.
     fn event(&mut self, slot: SlotId, event: Event);
-    /// An intact reply to the probe with this ICMP sequence number has brought this about. Who does not care for the
-    /// number has it as any other event.
+    /// Called for an event that was caused by an intact reply to the probe with this ICMP sequence
+    /// number. By default the number is ignored.
     fn event_of_reply(&mut self, slot: SlotId, _sequence: u16, event: Event) {
         self.event(slot, event);
     }
-    /// A probe went out this much after its time.
+    /// Called when a probe was sent this much later than scheduled.
     fn send_lag(&mut self, lag: Nanos);
-    /// So many probes were left out, because the agent stood still for longer than an interval.
+    /// Called when so many probes were left out, because the agent was stopped for
+    /// longer than an interval.
     fn skipped(&mut self, probes: u64);
-    /// A reply waited so long between the kernel's stamp and our reading it.
+    /// Called with the time between the kernel's timestamp of a reply and our read.
     fn read_delay(&mut self, delay: Nanos);
-    /// A reply arrived that answers no probe of ours.
+    /// Called when a reply arrived that answers no probe of this process.
     fn unrelated(&mut self);
 }

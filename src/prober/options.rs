@@ -1,4 +1,4 @@
-//! The socket options around the probe path: descriptors, time stamps, filters, buffers.
+//! Socket options of the probe path: descriptors, timestamps, filters, buffers.
 #![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
 
 use std::io;
@@ -13,25 +13,26 @@ use super::SocketKind;
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_MIN, RECEIVE_BYTES_PER_PEER, UNHEARD_PACKETS_MAX};
 use crate::peers::Protocol;
 
-/// A duplicate of `fd`, closed on exec.
+/// Returns a duplicate of `fd` that is closed on exec.
 ///
 /// # Errors
-/// What `fcntl` says; no descriptor left, for one.
+/// The error of `fcntl`, for example if no descriptor is left.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the caller's socket is open for the whole call, and the borrow ends with it.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
-/// Has tokio watch `fd` for reading, and for nothing else: every sent packet would wake us for writing.
+/// Registers `fd` with tokio for reading only: with writing, every sent packet
+/// would wake the thread.
 ///
 /// # Errors
-/// What `epoll_ctl` says.
+/// The error of `epoll_ctl`.
 pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd always gives the same descriptor and keeps it open until it is dropped.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
-/// Sets one option.
+/// Sets one socket option.
 fn set<T>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     // SAFETY: `value` outlives the call, and `length` is its size.
@@ -39,31 +40,35 @@ fn set<T>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io:
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel stamp every packet in software (`SO_TIMESTAMPING`, real time): as it arrives from the device, and as
-/// it is handed to it; the latter comes with the packet itself on the error queue.
+/// Makes the kernel stamp every packet in software (`SO_TIMESTAMPING`, real time): when it arrives
+/// from the device, and when it is handed to the device. The second timestamp is returned with the
+/// packet on the error queue.
 ///
-/// Not `SO_TIMESTAMPNS`: where the kernel has not yet begun to stamp, that gives the time of reading as if it were one.
+/// Rejected: `SO_TIMESTAMPNS`. If the kernel has not started to stamp yet, it returns the time of
+/// reading as if it were a timestamp.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
     let flags =
         libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
-/// Makes a raw socket deaf to all but echo replies with this identifier, so that a busy host's other ICMP costs nothing, and
-/// forgets what it has heard before: we had not sent anything. A ping socket is that by nature.
+/// Makes a raw socket drop everything except echo replies with this identifier, so that other ICMP
+/// traffic of a busy host costs nothing. Also drops packets that arrived before, when no request
+/// had been sent. A ping socket needs no filter.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identifier: u16) -> io::Result<()> {
-    // linux/icmp.h and linux/icmpv6.h; the libc crate lacks them.
+    // From linux/icmp.h and linux/icmpv6.h; the libc crate lacks them.
     const SOL_RAW: libc::c_int = 255;
     const ICMP_FILTER: libc::c_int = 1;
     const ICMP6_FILTER: libc::c_int = 1;
     const ECHO_REPLY_V6: usize = 129;
-    // linux/filter.h: load the length of the IPv4 header, load 16 bits at an offset (with and without that length), compare, return.
+    // From linux/filter.h. The instructions are: load the length of the IPv4 header, load 16 bits
+    // at an offset (with and without that length), compare, return.
     const LDX_IP_HEADER: u16 = 0xb1;
     const LD_HALF_BEHIND: u16 = 0x48;
     const LD_HALF: u16 = 0x28;
@@ -104,23 +109,24 @@ pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identi
     filtered
 }
 
-/// Asks for a receive queue that holds what `peers` answer within about a second; the kernel grants what
-/// `net.core.rmem_max` allows. Never asks for less than there is.
+/// Asks for a receive queue that holds what `peers` answer within about a second. The kernel grants
+/// at most `net.core.rmem_max`. Never asks for less than the current size.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// The error of `setsockopt`.
 pub fn make_room(fd: &OwnedFd, peers: usize) -> io::Result<()> {
     let wanted = peers.saturating_mul(RECEIVE_BYTES_PER_PEER).clamp(RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX);
     let socket = SockRef::from(fd);
-    // The kernel doubles what is asked for, and tells the double.
+    // The kernel doubles the requested size and returns the doubled one.
     if wanted > socket.recv_buffer_size()? / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) }
 }
 
-/// Packets that the kernel dropped because the socket's queue was full (`SO_MEMINFO`: ping sockets never deliver
-/// `SO_RXQ_OVFL`). Zero where the kernel does not say.
+/// Returns the number of packets that the kernel dropped because the socket's queue was full, or
+/// zero if the kernel does not report it. It uses `SO_MEMINFO` because ping sockets never deliver
+/// `SO_RXQ_OVFL`.
 pub fn drops(fd: BorrowedFd<'_>) -> u32 {
     const SK_MEMINFO_DROPS: usize = 8;
-    // asm-generic/socket.h, the same on x86-64 and arm64; the libc crate lacks it.
+    // From asm-generic/socket.h, with the same value on x86-64 and arm64. The libc crate lacks it.
     const SO_MEMINFO: libc::c_int = 55;
     let mut info = [0u32; SK_MEMINFO_DROPS + 1];
     #[expect(clippy::cast_possible_truncation, reason = "36")]

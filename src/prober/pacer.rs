@@ -1,4 +1,4 @@
-//! Waiting between the turns of a prober on real sockets: what `run` and `ping` have in common.
+//! Waits between the turns of a prober on real sockets. `run` and `ping` share it.
 
 use std::io;
 
@@ -7,17 +7,17 @@ use super::timer::Timer;
 use super::{Clock, Prober};
 use crate::units::Nanos;
 
-/// Knows when the next turn is due.
+/// A timer for the prober's next turn.
 #[derive(Debug)]
 pub struct Pacer {
     timer: Timer,
 }
 
 impl Pacer {
-    /// Must be called within a tokio runtime.
+    /// Makes a pacer. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel says of a timer; no descriptor left, for one.
+    /// The kernel's error for a timer, for example if no descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { timer: Timer::new()? })
     }
@@ -25,7 +25,7 @@ impl Pacer {
     /// Waits until `prober` has something to do, but not beyond `latest`. Cancel-safe.
     ///
     /// # Errors
-    /// What the kernel says when the timer is set.
+    /// The kernel's error when the timer is set.
     pub async fn wait<C: Clock>(&self, prober: &mut Prober<Sockets, C>, latest: Nanos) -> io::Result<()> {
         let due = prober.next_turn().map_or(latest, |due| due.min(latest));
         self.timer.set(due)?;

@@ -1,5 +1,5 @@
-//! ICMP echo (RFC 792, RFC 4443): written with pnet_packet into buffers that are reused, read with surge-ping's
-//! decoders, and proved ours by the payload.
+//! ICMP echo (RFC 792, RFC 4443). Requests are written with pnet_packet into reused buffers.
+//! Replies are read with surge-ping's decoders, and the payload proves that they are ours.
 //!
 //! The first 24 bytes of a payload are three big-endian numbers of 64 bits:
 //!
@@ -11,9 +11,9 @@
 //!
 //! Every peer reads the cookie and can guess the number, slot and sequence number of a probe to
 //! another peer. It cannot compute the check, whose key never leaves the process. All 64 bits of
-//! the hash are sent: at a million forged packets per second the check of one probe is hit after
-//! 290,000 years on average. With 32 bits it would be 36 minutes, and as many probes as there are
-//! peers can be aimed at at once.
+//! the hash are sent. At a million forged packets per second, the check of one probe is hit after
+//! 290,000 years on average. With 32 bits it would be 36 minutes, and an attacker can aim at as
+//! many probes at once as there are peers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,7 +30,7 @@ use crate::peers::{Protocol, SlotId};
 
 /// Bytes of the ICMP echo header.
 pub const ECHO_HEADER_BYTES: usize = 8;
-/// Bits of a slot in a payload; the probe's number has the other 50.
+/// Bits of a slot in a payload. The probe's number has the other 50.
 const SLOT_BITS: u32 = 14;
 const _: () = assert!(PEER_SLOTS_MAX <= 1 << SLOT_BITS);
 const _: () = assert!(
@@ -41,50 +41,53 @@ const _: () = assert!(
 /// The identity of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Which of all probes of this process.
+    /// Number of the probe among all probes of this process.
     pub number: u64,
-    /// For whom.
+    /// Slot of the peer.
     pub slot: SlotId,
-    /// The ICMP sequence number: the peer's own count, which wraps.
+    /// ICMP sequence number. It counts per peer, and wraps.
     pub sequence: u16,
 }
 
-/// What a datagram turned out to be.
+/// What a datagram is after decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// An intact reply to a probe that this process wrote.
     Reply(Label),
-    /// A reply to our identifier whose bytes are not those that we sent. The sequence is what its header says.
+    /// A reply with our identifier whose bytes differ from those that were sent. The sequence
+    /// number is that of its header.
     Corrupt {
-        /// As read; may itself be damaged.
+        /// Sequence number as read; it may itself be damaged.
         sequence: u16,
     },
-    /// An echo reply for somebody else.
+    /// An echo reply for another process.
     Unrelated,
-    /// Not an echo reply (raw sockets see requests, errors and neighbour discovery too).
+    /// Not an echo reply. Raw sockets also receive requests, errors and neighbour discovery.
     NotAReply,
 }
 
-/// Writes and recognizes this process's probes.
+/// Writes and recognizes the probes of this process.
 #[derive(Debug)]
 pub struct Codec {
     identifier: PingIdentifier,
-    /// Sent in clear.
+    /// Random number of this process, sent in clear.
     cookie: u64,
-    /// The key of the check, 128 random bits of the operating system. It is never sent. The hash is
-    /// SipHash-1-3: a pseudo-random function, made for short inputs, of which the standard library
-    /// has a copy anyway.
+    /// Key of the check: 128 random bits from the operating system. It is never sent.
+    /// The hash is SipHash-1-3, a pseudo-random function for short inputs that the
+    /// standard library contains anyway.
     key: RandomState,
-    /// The payload as sent but for its first 24 bytes.
+    /// The payload as sent, except for its first 24 bytes.
     payload: Box<[u8]>,
 }
 
 impl Codec {
-    /// A codec with a random identity for payloads of `payload_bytes` (at least [`PAYLOAD_BYTES_MIN`]).
+    /// Makes a codec with a random identity, for payloads of `payload_bytes` (at least
+    /// [`PAYLOAD_BYTES_MIN`]).
     pub fn new(payload_bytes: usize) -> Self {
         let key = RandomState::new();
-        // A hash of another input than any check has, so that no check can be derived from it. A
-        // second `RandomState` would be no independent key: the keys of one thread differ by one.
+        // The hashed input differs from that of every check, so no check can be derived from the
+        // cookie. Rejected: a second `RandomState`. It is no independent key, because the keys of
+        // one thread differ by one.
         let cookie = key.hash_one(0_u8);
         #[expect(clippy::cast_possible_truncation, reason = "16 of its bits are wanted")]
         let identifier = PingIdentifier(cookie as u16);
@@ -93,12 +96,12 @@ impl Codec {
         Self { identifier, cookie, key, payload }
     }
 
-    /// Bytes of a whole ICMP message.
+    /// Returns the bytes of a whole ICMP message.
     pub fn message_bytes(&self) -> usize {
         ECHO_HEADER_BYTES + self.payload.len()
     }
 
-    /// Writes the echo request for `label` to `destination` into `out`, which has
+    /// Writes the echo request for `label` to `destination` into `out`. `out` must have
     /// [`Codec::message_bytes`] bytes.
     pub fn encode(&self, label: Label, destination: IpAddr, kind: SocketKind, out: &mut [u8]) {
         let protocol = Protocol::of(destination);
@@ -117,7 +120,7 @@ impl Codec {
         echo.set_checksum(0);
         echo.set_identifier(self.identifier.into_u16());
         echo.set_sequence_number(PingSequence(label.sequence).into_u16());
-        // A ping socket and every ICMPv6 socket have the kernel fill in the checksum.
+        // For a ping socket and every ICMPv6 socket, the kernel fills in the checksum.
         if kind == SocketKind::Raw
             && protocol == Protocol::Icmp
             && let Some(sum) = icmp::IcmpPacket::new(echo.packet()).map(|whole| icmp::checksum(&whole))
@@ -126,12 +129,13 @@ impl Codec {
         }
     }
 
-    /// Reads a datagram.
+    /// Decodes a datagram that has arrived.
     pub fn decode(&self, datagram: &Datagram<'_>, kind: SocketKind) -> Decoded {
         let Some(Echo { identifier, sequence, message }) = echo_reply(datagram, kind) else {
             return Decoded::NotAReply;
         };
-        // The kernel gives a ping socket only what bears its identifier; on a raw socket we see everybody's.
+        // The kernel gives a ping socket only packets with its identifier. A raw socket receives
+        // those of all processes.
         if kind == SocketKind::Raw && identifier != self.identifier {
             return Decoded::Unrelated;
         }
@@ -139,17 +143,17 @@ impl Codec {
         self.recognize(payload, sequence, datagram.from).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
     }
 
-    /// The identifier of our requests. A ping socket replaces it by its own.
+    /// Returns the identifier of our requests. A ping socket replaces it by its own.
     pub const fn identifier(&self) -> u16 {
         self.identifier.0
     }
 
-    /// The label of a request of ours as it left, which the kernel gives back with its time: behind
-    /// whatever headers its device has, and perhaps cut behind the part that names it.
+    /// Returns the label of a request of ours that has left, as the kernel returns it with
+    /// its timestamp. Headers of the device may precede it, and it may be cut after the
+    /// part that identifies it.
     ///
     /// The check is not compared, because the destination is in headers whose form only the device
-    /// knows. It need not be: the kernel queues nothing there but copies of what this socket has
-    /// sent.
+    /// knows. That is safe: the kernel queues only copies of packets that this socket has sent.
     pub fn departed(&self, bytes: &[u8]) -> Option<Label> {
         let cookie = self.cookie.to_be_bytes();
         let at = bytes.windows(cookie.len()).position(|window| *window == cookie)?;
@@ -157,7 +161,8 @@ impl Codec {
         Some(Label::unpack(number(bytes, at + 8)?, sequence))
     }
 
-    /// The label of a payload that came from `source`, if we sent exactly these bytes there.
+    /// Returns the label of a payload that came from `source`, if exactly these
+    /// bytes were sent there.
     fn recognize(&self, payload: &[u8], sequence: u16, source: IpAddr) -> Option<Label> {
         let label = Label::unpack(number(payload, 8)?, sequence);
         let ours = number(payload, 0)? == self.cookie
@@ -166,11 +171,11 @@ impl Codec {
         ours.then_some(label)
     }
 
-    /// The keyed hash over everything that names a probe. The two families have inputs of different
-    /// lengths, which the hash distinguishes.
+    /// Returns the keyed hash over everything that identifies a probe. The inputs of the two
+    /// families have different lengths, which the hash distinguishes.
     fn check(&self, label: Label, peer: IpAddr) -> u64 {
-        // In one piece, and of a length that the compiler knows: 11 and 15 ns. As parts it would be
-        // 14 and 18.
+        // The input is in one piece, with a length known to the compiler: 11 and 15 ns. In separate
+        // parts it would take 14 and 18 ns.
         let mut hasher = self.key.build_hasher();
         match peer {
             IpAddr::V4(v4) => hasher.write(&label.with::<4, 14>(v4.octets())),
@@ -181,7 +186,7 @@ impl Codec {
 }
 
 impl Label {
-    /// The number and the slot, as they are sent.
+    /// Returns number and slot as they are sent.
     fn packed(self) -> u64 {
         self.number << SLOT_BITS | u64::from(self.slot.0)
     }
@@ -191,7 +196,7 @@ impl Label {
         Self { number: packed >> SLOT_BITS, slot, sequence }
     }
 
-    /// All of it in `N` bytes, the last of which are those of an address.
+    /// Returns the label in `N` bytes, the last of which are those of an address.
     fn with<const A: usize, const N: usize>(self, address: [u8; A]) -> [u8; N] {
         const { assert!(N == 8 + 2 + A) };
         let mut bytes = [0; N];
@@ -202,7 +207,7 @@ impl Label {
     }
 }
 
-/// The big-endian number of 64 bits at `at`, if `bytes` has one there.
+/// Returns the big-endian 64-bit number at `at`, if `bytes` has one there.
 fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -337,8 +342,8 @@ mod tests {
 
     #[test]
     fn what_was_sent_does_not_tell_the_check_of_another_probe() {
-        // One bit of any part of the input moves about half of the check, and two processes never
-        // agree.
+        // A change of one bit in any part of the input changes about half of the check.
+        // Two processes never agree.
         let (codec, other) = (Codec::new(56), Codec::new(56));
         let check = codec.check(LABEL, V4);
         let slot = SlotId(LABEL.slot.0 ^ 1);

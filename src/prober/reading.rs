@@ -1,49 +1,51 @@
-//! Whether replies wait for the next turn, and from when on they are read late.
+//! Decides whether replies wait for the next turn, and from when on they are read late.
 //!
-//! The kernel stamps a reply as it arrives, so reading it later changes no round-trip time. To be woken for it costs more
-//! than to read it. The trap: a wait that is meant must not look like an agent that gets no CPU.
+//! The kernel stamps a reply as it arrives, so a later read changes no round-trip time. Waking up
+//! for a reply costs more than reading it. The trap: an intended wait must not look like an agent
+//! without CPU time.
 
 use crate::units::Nanos;
 
-/// What the prober intends with replies.
+/// State of the reading of replies.
 #[derive(Debug)]
 pub struct Reading {
-    /// How long replies may wait.
+    /// Longest time that replies may wait.
     longest_wait: Nanos,
-    /// Replies wake nobody.
+    /// Whether replies do not wake the thread.
     waits: bool,
-    /// The last turn has read everything that had arrived.
+    /// Whether the last turn read everything that had arrived.
     drained: bool,
-    /// When the turn is due that replies wait for; zero where they do not wait.
+    /// When the turn is due for which replies wait; zero if they do not wait.
     due: Nanos,
 }
 
 impl Reading {
-    /// Before the first turn.
+    /// Makes the state before the first turn.
     pub const fn new(longest_wait: Nanos) -> Self {
         Self { longest_wait, waits: false, drained: true, due: Nanos(0) }
     }
 
-    /// Turns that send are so far apart on average; none are to come without one. Returns whether replies wait for them.
+    /// Sets the average time between sending turns; `None` if no such turn is planned. Returns
+    /// whether replies wait for them.
     pub fn pace(&mut self, gap: Option<Nanos>) -> bool {
         self.waits = gap.is_some_and(|gap| gap <= self.longest_wait);
         self.waits
     }
 
-    /// A turn has ended, and has read everything or not.
+    /// Notes the end of a turn, and whether it read everything.
     pub const fn turned(&mut self, drained: bool) {
         self.drained = drained;
     }
 
-    /// The next turn is due then; none is without a moment.
+    /// Notes when the next turn is due; `None` if no turn is planned.
     pub fn next_turn(&mut self, due: Option<Nanos>) {
-        // What the last turn has left unread has had its turn: it stays late.
+        // Packets that the last turn left unread had their chance and stay late.
         if self.drained {
             self.due = due.filter(|_| self.waits).unwrap_or(Nanos(0));
         }
     }
 
-    /// Until when a reply that is read now was meant to wait; zero where it was not.
+    /// Returns the time until which a reply that is read now was meant to wait; zero if it was not.
     pub const fn due(&self) -> Nanos {
         self.due
     }

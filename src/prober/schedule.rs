@@ -1,10 +1,11 @@
-//! Who is due when: a wheel of cells, one turn per interval.
+//! Decides which peer is due when: a wheel of cells with one revolution per interval.
 //!
-//! A peer sits in one cell and is sent to once per turn. What a probe costs is mostly the wake-up, so cells are at least
-//! 20 ms apart, and only as many are in use as keep a burst small: 4, then 8 as each holds 16 peers, then more as each
-//! holds 128. A joining peer takes the emptiest cell in use, in an order that spreads them evenly over the turn; nobody is
-//! ever moved, so a rollout never makes a peer skip or double a probe. The wheel's start is shifted by
-//! a hash of the node's name, so that the nodes of a mesh do not fire together.
+//! A peer is in one cell and is probed once per revolution. Most of a probe's cost is the wake-up.
+//! So cells are at least 20 ms apart, and only as many are in use as keep a burst small: 4 cells,
+//! then 8 when each holds 16 peers, then more when each holds 128. A joining peer gets the emptiest
+//! cell in use, in an order that spreads the cells evenly. Peers are never moved, so a rollout
+//! never makes a peer skip or double a probe. A hash of the node's name shifts the start of the
+//! wheel, so that the nodes of a mesh do not send together.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,32 +14,32 @@ use crate::peers::{Compaction, SlotId};
 use crate::region::List;
 use crate::units::Nanos;
 
-/// The shortest distance of two cells.
+/// The shortest time between two cells.
 pub const CELL_MIN: Nanos = Nanos::from_millis(20);
-/// The most cells of a wheel: finding the next one that is not empty looks at each once.
+/// The largest number of cells. The search for the next non-empty cell looks at each once.
 const CELLS_MAX: u64 = 100;
 
-/// Cells in use from the first peers on.
+/// Number of cells in use from the first peers on.
 const CELLS_USED_MIN: usize = 4;
-/// Peers of a cell before eight are in use.
+/// Peers per cell before eight cells are in use.
 const PEERS_PER_CELL_OF_FEW: usize = 16;
-/// Cells in use until each holds [`PEERS_PER_CELL`].
+/// Number of cells in use until each holds [`PEERS_PER_CELL`] peers.
 const CELLS_USED_BY_MANY: usize = 8;
-/// Peers of a cell before others come into use: a burst of 128 small packets is 13 KB on the wire.
+/// Peers per cell before further cells are used: a burst of 128 small packets is 13 KB on the wire.
 const PEERS_PER_CELL: usize = 128;
 
-/// Nobody, and no cell.
+/// Marks the absence of a peer or of a cell.
 const NONE: u16 = u16::MAX;
 const _: () = assert!(PEER_SLOTS_MAX < NONE as usize && CELLS_MAX < NONE as u64);
 
-/// The peers of one cell, the last one added first: a list through [`Place::next`].
+/// The peers of one cell, in reverse order of joining: a list linked by [`Place::next`].
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     first: u16,
     peers: u16,
 }
 
-/// Where a slot is: 4 bytes.
+/// The place of a slot: 4 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cell: u16,
@@ -47,25 +48,26 @@ struct Place {
 
 const NOWHERE: Place = Place { cell: NONE, next: NONE };
 
-/// The wheel.
+/// The wheel of cells, and the place of every slot.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Nanos,
     cells: Box<[Cell]>,
-    /// The order in which empty cells are taken.
+    /// The order in which empty cells are filled.
     fill_order: Box<[u16]>,
     places: List<Place>,
     start: Nanos,
-    /// Cells passed since `start`.
+    /// Number of cells passed since `start`.
     passed: u64,
-    /// Probes left out since [`Schedule::take_skipped`].
+    /// Number of probes left out since [`Schedule::take_skipped`].
     skipped: u64,
-    /// Peers in the wheel when it was last moved on.
+    /// Number of peers in the wheel at the last advance.
     known: usize,
 }
 
 impl Schedule {
-    /// An empty wheel that turns from `now` on, with the phase of `node`; at once where that is empty.
+    /// Makes an empty wheel that starts at `now` plus the phase of `node`. If `node` is empty,
+    /// it starts at once.
     pub fn new(interval: Nanos, node: &str, now: Nanos) -> Self {
         let cells = (interval.0 / CELL_MIN.0).clamp(1, CELLS_MAX);
         let mut hasher = DefaultHasher::new();
@@ -90,7 +92,8 @@ impl Schedule {
         }
     }
 
-    /// Takes over who sits where now, with room for `slots` peers. Nobody's time changes.
+    /// Moves peers as `compaction` says, with room for `slots` peers. The times of the
+    /// peers do not change.
     pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
         let now =
             |slot: u16| compaction.now(SlotId(slot.into())).and_then(|slot| u16::try_from(slot.0).ok()).unwrap_or(NONE);
@@ -103,7 +106,7 @@ impl Schedule {
         self.places.resize(slots, NOWHERE);
     }
 
-    /// Adds a peer, whose slot there is room for, to the emptiest cell, unless it is in one.
+    /// Adds a peer to the emptiest cell, unless it is in a cell already. Its slot must have room.
     pub fn add(&mut self, slot: SlotId) {
         let wanted = cells_wanted(self.len() + 1);
         let Some(place) = self.places.get_mut(slot.index()).filter(|place| place.cell == NONE) else { return };
@@ -115,7 +118,7 @@ impl Schedule {
         (cell.first, cell.peers) = (slot, cell.peers + 1);
     }
 
-    /// Takes a peer out.
+    /// Removes a peer from its cell.
     pub fn remove(&mut self, slot: SlotId) {
         let Some(place) = self.places.get(slot.index()).copied().filter(|place| place.cell != NONE) else { return };
         let cell = &mut self.cells[usize::from(place.cell)];
@@ -132,39 +135,40 @@ impl Schedule {
         self.places[slot.index()] = NOWHERE;
     }
 
-    /// What places take in memory, in whole pages.
+    /// Returns the resident memory of the places, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.places.resident_bytes()
     }
 
-    /// Peers in the wheel.
+    /// Returns the number of peers in the wheel.
     pub fn len(&self) -> usize {
         self.cells.iter().map(|cell| usize::from(cell.peers)).sum()
     }
 
-    /// Whether nobody is in the wheel.
+    /// Whether the wheel has no peers.
     pub fn is_empty(&self) -> bool {
         self.cells.iter().all(|cell| cell.peers == 0)
     }
 
-    /// The mean time between two cells with anyone in them; none on an empty wheel.
+    /// Returns the mean time between two non-empty cells; `None` for an empty wheel.
     pub fn mean_gap(&self) -> Option<Nanos> {
         let taken = self.cells.iter().filter(|cell| cell.peers > 0).count() as u64;
         self.interval.0.checked_div(taken).map(Nanos)
     }
 
-    /// When the next cell with anyone in it is due; none on an empty wheel.
+    /// Returns when the next non-empty cell is due; `None` for an empty wheel.
     pub fn next_due(&self) -> Option<Nanos> {
         let count = self.cells.len() as u64;
         let ahead = (0..count).find(|i| self.cells[self.index(self.passed + i)].peers > 0)?;
         Some(self.time_of(self.passed + ahead))
     }
 
-    /// Moves on to the next cell that is due at `now` and gives its time and its first peer, for [`Schedule::after`].
+    /// Advances to the next cell that is due at `now`. Returns its time and its first peer, for
+    /// [`Schedule::after`].
     ///
-    /// After a standstill of more than an interval (a suspended machine) whole turns are left out: probes that could
-    /// not be sent in time are not sent in a burst. Whoever has joined since was not left out: an empty wheel is looked
-    /// at only now and then.
+    /// After a standstill of more than an interval (a suspended machine), whole revolutions are
+    /// left out. Probes that could not be sent in time are not sent in a burst. Peers that joined
+    /// after the last advance do not count as left out: an empty wheel advances only now and then.
     pub fn advance(&mut self, now: Nanos) -> Option<(Nanos, SlotId)> {
         let count = self.cells.len() as u64;
         let late = now.since(self.time_of(self.passed));
@@ -189,12 +193,12 @@ impl Schedule {
         None
     }
 
-    /// Probes that were left out since the last call.
+    /// Returns the number of probes that were left out since the last call.
     pub const fn take_skipped(&mut self) -> u64 {
         std::mem::replace(&mut self.skipped, 0)
     }
 
-    /// The next peer of the cell that `slot` is in.
+    /// Returns the next peer in the cell of `slot`.
     pub fn after(&self, slot: SlotId) -> Option<SlotId> {
         let next = self.places.get(slot.index())?.next;
         (next != NONE).then(|| SlotId(next.into()))
@@ -211,14 +215,15 @@ impl Schedule {
     }
 }
 
-/// Returns how many cells so many peers use, where the wheel has as many.
+/// Returns the number of cells that so many peers use, if the wheel has that many.
 fn cells_wanted(peers: usize) -> usize {
     let few = peers.div_ceil(PEERS_PER_CELL_OF_FEW).next_power_of_two().clamp(CELLS_USED_MIN, CELLS_USED_BY_MANY);
     few.max(peers.div_ceil(PEERS_PER_CELL).next_power_of_two())
 }
 
-/// Every cell once, spread over the turn from the first few on: van der Corput's sequence, which is the bits of the index
-/// mirrored. 0, 1/2, 1/4, 3/4, … It has as many members as there are cells, or more, so that none is passed by.
+/// Returns every cell once, spread evenly over the wheel from the first few on. This is van der
+/// Corput's sequence, the mirrored bits of the index: 0, 1/2, 1/4, 3/4, … It has at least as many
+/// members as there are cells, so none is left out.
 fn fill_order(cells: u64) -> Box<[u16]> {
     let bits = 64 - (cells.max(2) - 1).leading_zeros();
     let mut order = Vec::new();

@@ -1,5 +1,5 @@
-//! The real wire: one ICMP socket per family for all peers, opened by surge-ping (ping socket first, raw socket
-//! second), used in batches through a descriptor of our own.
+//! The real wire: one ICMP socket per family for all peers. surge-ping opens it (first a ping
+//! socket, then a raw socket), and a duplicate descriptor is used in batches.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,11 +16,12 @@ use super::{Clock, Datagram, Heard, Outgoing, SendError, SocketKind, Wire, optio
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Protocol;
 
-/// Batches read in one go before the prober gets to send again; a flood cannot hold it for longer.
+/// Largest number of batches read before the prober sends again: a flood cannot
+/// delay it for longer.
 const READS_MAX: usize = 128;
-/// Bytes of an IPv4 header with every option, which a raw socket hands over.
+/// Bytes of an IPv4 header with all options, which a raw socket returns.
 const IP_HEADER_BYTES_MAX: usize = 60;
-/// Bytes of the headers before an ICMP message on its way out: Ethernet with two VLAN tags, and IPv6.
+/// Bytes of the headers before an ICMP message that leaves: Ethernet with two VLAN tags, and IPv6.
 const DEPARTURE_HEADER_BYTES: usize = 22 + 40;
 
 /// Why there is no ICMP socket.
@@ -33,17 +34,17 @@ pub enum SocketError {
          capability NET_RAW to a process that runs as root"
     )]
     Refused(io::Error),
-    /// An open socket could not be prepared.
+    /// An open socket could not be set up.
     #[error("cannot {operation} on an ICMP socket: {error}")]
     Setup {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
 }
 
-/// A descriptor, which tokio watches or does not.
+/// A descriptor that tokio watches, or one that it does not.
 #[derive(Debug)]
 enum Descriptor {
     Watched(AsyncFd<OwnedFd>),
@@ -61,15 +62,15 @@ impl Descriptor {
 
 #[derive(Debug)]
 struct Socket {
-    /// Always there, but while it changes.
+    /// Always present, except during a change.
     fd: Option<Descriptor>,
     protocol: Protocol,
     kind: SocketKind,
-    /// Something was sent: before that there is nothing to read.
+    /// Whether a packet was sent: before that, nothing needs to be read.
     used: bool,
-    /// The kernel stamps what comes in, so that it need not be read at once.
+    /// Whether the kernel stamps what arrives, so that it need not be read at once.
     stamped: bool,
-    /// What does not work was said: it is tried at every turn.
+    /// Errors that were already logged: the operation is retried at every turn.
     complained: Complaints,
     real_time: RealTime,
 }
@@ -80,15 +81,16 @@ struct Complaints {
     of_reading: bool,
 }
 
-/// The sockets of both families. Where the host lacks a family, sending to it gives [`SendError::NoSocket`]. They own the receive
-/// buffers, which both families share, for they are read one after the other: a packet is borrowed from them for one `deliver`.
+/// The sockets of both families. If the host lacks a family, sending to it returns
+/// [`SendError::NoSocket`]. Both families share the receive buffers, because they are read one
+/// after the other. A packet is borrowed from them for one call of `deliver`.
 #[derive(Debug)]
 pub struct Sockets {
     v4: Option<Socket>,
     v6: Option<Socket>,
     arrivals: Batch,
     departures: Batch,
-    /// Tells of steps of the real-time clock, where the kernel does.
+    /// Reports steps of the real-time clock, if the kernel supports it.
     steps: Option<StepAlarm>,
     turns_are_frequent: bool,
 }
@@ -97,11 +99,11 @@ impl Sockets {
     /// Opens both sockets. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`SocketError`] where neither family can be opened, or one cannot be set up.
+    /// [`SocketError`] if neither family can be opened.
     pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, SocketError> {
         let (v4, v6) = (Socket::open(ICMP::V4, clock), Socket::open(ICMP::V6, clock));
         let (v4, v6) = match (v4, v6) {
-            // The IPv4 error is the one to show: its remedies are those of both.
+            // The IPv4 error is reported: its remedies are those of both families.
             (Err(error), Err(_)) => return Err(error),
             (v4, v6) => {
                 (v4.inspect_err(|e| log::warn!("IPv4: {e}")).ok(), v6.inspect_err(|e| log::warn!("IPv6: {e}")).ok())
@@ -117,7 +119,7 @@ impl Sockets {
         })
     }
 
-    /// The kinds of the sockets that are open, for the log.
+    /// Returns the kinds of the open sockets, for the log.
     pub fn describe(&self) -> String {
         let name = |socket: &Option<Socket>| match socket.as_ref().map(|s| s.kind) {
             Some(SocketKind::Datagram) => "SOCK_DGRAM",
@@ -127,13 +129,14 @@ impl Sockets {
         format!("IPv4 {}, IPv6 {}", name(&self.v4), name(&self.v6))
     }
 
-    /// Packets that the kernel has dropped so far because a socket's queue was full.
+    /// Returns the number of packets that the kernel has dropped so far because a
+    /// socket's queue was full.
     pub fn drops(&self) -> u64 {
         [&self.v4, &self.v6].into_iter().flatten().map(|socket| u64::from(options::drops(socket.fd()))).sum()
     }
 
-    /// Waits until there is something to read, where anybody need be woken for that (see [`Wire::attend`]), or until the
-    /// real-time clock is stepped. Cancel-safe.
+    /// Waits until there is something to read, if that must wake the thread (see [`Wire::attend`]),
+    /// or until the real-time clock is stepped. Cancel-safe.
     pub async fn readable(&self) {
         tokio::select! {
             () = wait(self.v4.as_ref()) => {}
@@ -159,7 +162,8 @@ async fn stepped(steps: Option<&StepAlarm>) {
 
 async fn wait(socket: Option<&Socket>) {
     match socket {
-        // Readiness is edge-triggered and the caller reads until the socket is empty, so it can be cleared here.
+        // Readiness is edge-triggered, and the caller reads until the socket is empty, so it
+        // can be cleared here.
         Some(Socket { fd: Some(Descriptor::Watched(fd)), .. }) => match fd.readable().await {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
@@ -178,7 +182,8 @@ impl Socket {
             socket2::Type::RAW => SocketKind::Raw,
             _ => SocketKind::Datagram,
         };
-        // A duplicate, because tokio has surge-ping's own descriptor registered; that one is closed here.
+        // A duplicate is used because tokio has surge-ping's own descriptor registered. That
+        // one is closed here.
         let setup = |operation| move |error| SocketError::Setup { operation, error };
         let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
         if let Err(error) = options::enable_timestamps(&fd) {
@@ -203,7 +208,8 @@ impl Socket {
         self.descriptor().as_fd()
     }
 
-    /// Has tokio watch the socket, or not: each packet on a watched one wakes the thread, whoever waits for it.
+    /// Makes tokio watch the socket, or not. Each packet on a watched socket wakes the thread, even
+    /// if no task waits for it.
     fn watch(&mut self, watched: bool) {
         self.fd = match self.fd.take() {
             Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
@@ -220,7 +226,7 @@ impl Socket {
         };
     }
 
-    /// Hands over everything that has come and gone. Returns whether nothing is left.
+    /// Delivers everything that has arrived and left. Returns whether nothing is left.
     fn receive(
         &mut self,
         [arrivals, departures]: [&mut Batch; 2],
@@ -229,10 +235,10 @@ impl Socket {
     ) -> bool {
         let (mut heard, mut failed) = (false, None);
         for _ in 0..READS_MAX {
-            // Arrivals leave the kernel first, departures second, and are handed over the other way round: what has been
-            // answered has left, so that its stamp is there.
-            // An ICMP error that the kernel reports on the socket is consumed by the call; whatever else has come is for
-            // the next one.
+            // Arrivals are read first and departures second, but departures are delivered
+            // first: a request that was answered has left, so its timestamp is there. The call
+            // consumes an ICMP error that the kernel reports on the socket. Other packets are
+            // then read by the next call.
             let steps = self.real_time.steps();
             let came = arrivals.receive(self.fd(), Queue::Arrivals);
             let mut gone = BATCH;
@@ -262,13 +268,15 @@ impl Socket {
                 let moment = self.real_time.moment(packet.stamp, now);
                 deliver(Heard::Arrival(Datagram { from, bytes: packet.bytes, moment }));
             }
-            // Where a step was noticed, packets may have been stamped before it and come after the reading: read on.
+            // If a step was noticed, packets stamped before it may arrive after this
+            // read, so reading continues.
             if came < BATCH && steps == self.real_time.steps() {
                 self.real_time.emptied();
                 return true;
             }
         }
-        // An error that lasts is none of a packet's. As if nothing had come: losses must be decided all the same.
+        // A lasting error is not caused by a packet. It is handled as if nothing had arrived,
+        // because losses must still be decided.
         let is_lasting = failed.is_some() && !heard;
         if let (true, Some(error)) = (is_lasting && !self.complained.of_reading, failed) {
             self.complained.of_reading = true;
@@ -306,7 +314,7 @@ impl Wire for Sockets {
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         let mut from = 0;
         while from < packets.len() {
-            // A run of one family goes out in one call.
+            // Consecutive packets of one family are sent in one call.
             let protocol = Protocol::of(packets[from].to);
             let run = packets[from..].iter().take_while(|p| Protocol::of(p.to) == protocol).count();
             let to = from + run;
@@ -356,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_can_never_be_read_holds_nobody_up() {
-        // Not a socket at all: every reading of it fails, and for good.
+        // This is not a socket, so every read of it fails.
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let mut socket = Socket {
             fd: Some(Descriptor::Unwatched(fd)),

@@ -1,5 +1,5 @@
-//! The pacing timer: a timerfd, because tokio's timers tick in whole milliseconds and would add that much to every
-//! probe's send lag.
+//! The pacing timer. It is a timerfd, because tokio's timers tick in whole milliseconds and would
+//! add that much to the send delay of every probe.
 #![expect(unsafe_code, reason = "timerfd has no safe wrapper in std or tokio")]
 
 use std::cell::Cell;
@@ -15,29 +15,29 @@ use crate::units::Nanos;
 #[derive(Debug)]
 pub struct Timer {
     fd: AsyncFd<OwnedFd>,
-    /// What it is set to, until it fires.
+    /// The time it is set to, until it fires.
     at: Cell<Option<Nanos>>,
 }
 
 impl Timer {
-    /// A timer that is not set. Must be called within a tokio runtime.
+    /// Makes a timer that is not set. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel says; no descriptor left, for one.
+    /// The kernel's error, for example if no descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { fd: watch(create(libc::CLOCK_MONOTONIC)?)?, at: Cell::new(None) })
     }
 
-    /// Sets it to `at`; a moment in the past fires at once.
+    /// Sets the timer to `at`. A time in the past fires at once.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error for `timerfd_settime`.
     pub fn set(&self, at: Nanos) -> io::Result<()> {
-        // Most waits that end early are followed by one for the same moment.
+        // A wait that ends early is usually followed by one for the same time.
         if self.at.replace(Some(at)) == Some(at) {
             return Ok(());
         }
-        // Zero would switch it off.
+        // Zero would disarm the timer.
         let at = at.0.max(1);
         let at = libc::timespec {
             tv_sec: i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX),
@@ -46,7 +46,8 @@ impl Timer {
         set_once(self.fd.get_ref(), libc::TFD_TIMER_ABSTIME, at).inspect_err(|_| self.at.set(None))
     }
 
-    /// Waits until it fires. Cancel-safe: setting it to another moment clears what has fired.
+    /// Waits until the timer fires. Cancel-safe: setting it to another time
+    /// clears an earlier expiration.
     pub async fn fired(&self) {
         match self.fd.readable().await {
             Ok(mut guard) => {
@@ -61,31 +62,33 @@ impl Timer {
     }
 }
 
-/// Wakes whoever waits when the real-time clock is stepped, so that a step is noticed before the next packet is stamped.
+/// Wakes the waiting task when the real-time clock is stepped, so that a step is noticed before the
+/// next packet is stamped.
 #[derive(Debug)]
 pub struct StepAlarm {
     fd: AsyncFd<OwnedFd>,
 }
 
 impl StepAlarm {
-    /// An alarm from now on. Must be called within a tokio runtime.
+    /// Makes an alarm that is active from now on. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// What the kernel says; no descriptor left, for one.
+    /// The kernel's error, for example if no descriptor is left.
     pub fn new() -> io::Result<Self> {
         let fd = create(libc::CLOCK_REALTIME)?;
-        // A time that never comes: only a timer that is set is cancelled by a step.
+        // The time never comes. It is set because a step cancels only a timer that is set.
         let never = libc::timespec { tv_sec: i64::MAX, tv_nsec: 0 };
         set_once(&fd, libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET, never)?;
         Ok(Self { fd: watch(fd)? })
     }
 
-    /// Waits for a step. Cancel-safe.
+    /// Waits for a step of the clock. Cancel-safe.
     pub async fn stepped(&self) {
         match self.fd.readable().await {
             Ok(mut guard) => {
                 let mut expirations = 0u64;
-                // SAFETY: reads 8 bytes at most into a place that has them. ECANCELED is the answer, and arms it again.
+                // SAFETY: reads 8 bytes at most into a place that has them. ECANCELED is the
+                // answer, and arms it again.
                 unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut expirations).cast(), size_of::<u64>()) };
                 guard.clear_ready();
             }
@@ -97,7 +100,7 @@ impl StepAlarm {
     }
 }
 
-/// A timer that is not set.
+/// Creates a timer that is not set.
 fn create(clock: libc::clockid_t) -> io::Result<OwnedFd> {
     // SAFETY: no pointer is passed.
     let fd = unsafe { libc::timerfd_create(clock, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };

@@ -1,4 +1,5 @@
-//! One turn of the prober: read what has come, send what is due, give up what has timed out.
+//! One turn of the prober: reads what has arrived, sends what is due, and decides what has timed
+//! out.
 
 use std::net::IpAddr;
 
@@ -10,30 +11,33 @@ use crate::limits::{PEER_SLOTS_MAX, STANDSTILL, STANDSTILL_READS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::units::Nanos;
 
-/// Requests sent by one system call as long as the kernel has told of no departure: all of a batch bear the time just
-/// before it, so a longer one would blur it.
+/// Requests per system call until the kernel has reported a departure. All of a batch have the time
+/// just before the call, so a longer batch would make that time less precise.
 const BATCH_UNSTAMPED: usize = 8;
-/// A loss may be decided so much after its timeout: others that time out soon after it are decided by the same turn, and
-/// where turns are frequent there is one anyway.
+/// Longest delay of a loss decision after the timeout. Probes that time out soon after each other
+/// are decided by the same turn. If turns are frequent, there is one within that time anyway.
 const LOSS_SLACK: Nanos = Nanos::from_millis(125);
-/// Slots are made room for by so many: a join must not copy all tables.
+/// Room for slots is added in steps of this many: a join must not copy all tables.
 const ROOM: usize = 64;
 
-/// How the prober probes.
+/// Settings of the prober.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// One probe per peer and interval.
+    /// Time between two probes to one peer.
     pub interval: Nanos,
-    /// Unanswered for longer is lost.
+    /// A probe that is unanswered for longer is lost.
     pub timeout: Nanos,
-    /// Payload of a request.
+    /// Bytes of a request's payload.
     pub payload_bytes: usize,
-    /// Our node's name: decides the phase. Empty where there is no mesh to keep apart from: the first turn is at once.
+    /// Name of our node, which decides the phase. If it is empty, there is no mesh to stay apart
+    /// from, and the first turn is at once.
     pub node: String,
-    /// Questions ([`Prober::ask`]) are answered: a loss is asked about before it is booked.
+    /// Whether questions ([`Prober::ask`]) are answered. If so, one is asked before
+    /// a loss is counted.
     pub doubts: bool,
-    /// How long replies may wait to be read. Where probes go out as often, on average over the interval, replies wake nobody:
-    /// the turn that sends next reads them, and their round-trip times are the kernel's.
+    /// Longest time that replies may wait to be read. If probes are sent at least as often,
+    /// averaged over the interval, replies do not wake the thread. The next sending turn reads
+    /// them, and their round-trip times use the kernel's timestamps.
     pub replies_wait: Nanos,
 }
 
@@ -46,19 +50,20 @@ pub struct Prober<W, C> {
     engine: Engine,
     schedule: Schedule,
     batch: Batch,
-    /// Slots that there is room for.
+    /// Number of slots that have room.
     room: usize,
-    /// The kernel tells of departures.
+    /// Whether the kernel reports departures.
     departures: bool,
-    /// No probe goes out any more.
+    /// Whether no further probes are sent.
     finishing: bool,
     /// When the last turn began.
     turned: Nanos,
     reading: Reading,
 }
 
-/// Requests that are being put together. The prober's own, allocated with it: a turn writes them, [`Wire::send`] borrows them for
-/// one call (the kernel copies), and the next batch overwrites them.
+/// Buffers of the requests in preparation, owned by the prober and allocated with it. A
+/// turn writes them, and [`Wire::send`] borrows them for one call (the kernel copies). The
+/// next batch overwrites them.
 #[derive(Debug)]
 struct Batch {
     messages: Vec<u8>,
@@ -70,7 +75,7 @@ fn room(slots: usize) -> usize {
 }
 
 impl<W: Wire, C: Clock> Prober<W, C> {
-    /// A prober without peers.
+    /// Makes a prober without peers.
     pub fn new(mut wire: W, clock: C, settings: &Settings) -> Self {
         let codec = Codec::new(settings.payload_bytes);
         wire.identify(codec.identifier());
@@ -93,17 +98,18 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// The clock.
+    /// Returns the clock of the prober.
     pub const fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// The wire.
+    /// Returns the wire of the prober.
     pub const fn wire(&mut self) -> &mut W {
         &mut self.wire
     }
 
-    /// Makes room for `slots` peers. Nothing else allocates, but a change that joins a slot beyond them, and a compaction.
+    /// Makes room for `slots` peers. Otherwise only a change that joins a slot beyond them, and a
+    /// compaction, allocate.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.room {
             self.room = room(slots);
@@ -113,19 +119,19 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// What is kept per slot, in memory, in whole pages.
+    /// Returns the resident memory of the data per slot, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.engine.resident_bytes() + self.schedule.resident_bytes()
     }
 
-    /// Takes over who sits where now, and gives back what the others needed.
+    /// Moves peers as `compaction` says, and frees the memory of unused slots.
     pub fn compact(&mut self, compaction: &Compaction) {
         self.room = room(compaction.slots());
         self.engine.compact(compaction, self.room);
         self.schedule.compact(compaction, self.room);
     }
 
-    /// Takes over a change of the peer list.
+    /// Applies a change of the peer list.
     pub fn apply(&mut self, change: Change) {
         if let Change::Join { slot } = change {
             self.reserve(slot.index() + 1);
@@ -139,28 +145,28 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.attend();
     }
 
-    /// Sends nothing more to a slot until its next [`Change::Probe`]; what is under way stays so, unlike after
-    /// [`Change::Stop`].
+    /// Stops sending to a slot until its next [`Change::Probe`]. Unlike after [`Change::Stop`],
+    /// probes in flight still count.
     pub fn pause(&mut self, slot: SlotId) {
         self.schedule.remove(slot);
         self.attend();
     }
 
-    /// Sends nothing more to anyone; what is under way stays so.
+    /// Stops sending to all peers. Probes in flight still count.
     pub fn finish(&mut self) {
         self.finishing = true;
         self.attend();
     }
 
-    /// Whether the fate of a probe is still open.
+    /// Whether the outcome of a probe is still open.
     pub fn awaits_any(&mut self) -> bool {
         self.engine.awaits_any()
     }
 
-    /// Passes on the questions that have come up since: is the peer at this address still there by the list? `ask` says
-    /// whether it took one; what it did not take is booked lost. Call it after each turn.
+    /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
+    /// whether it accepted the question; if not, the loss is counted. Called after each turn.
     pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
-        // Nearly always: not even the time is needed.
+        // This is the common case: it does not even need the time.
         if !self.engine.is_in_doubt() {
             return;
         }
@@ -172,12 +178,14 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// The answer: the list as applied is right about this address, so that silence there is loss.
+    /// Receives the answer that the applied list is right about this address, so that
+    /// silence there is loss.
     pub fn sure(&mut self, address: IpAddr) {
         self.engine.sure(address);
     }
 
-    /// The answer: nobody can say now. What was withheld is lost; the next doubt is asked about again.
+    /// Receives the answer that this is unknown now. What was withheld is lost, and the next doubt
+    /// leads to a new question.
     pub fn unsure(&mut self, address: IpAddr) {
         self.engine.unsure(address);
     }
@@ -188,11 +196,12 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.wire.attend(replies_wait);
     }
 
-    /// Sends, reads, gives up; all without waiting. Call it when a socket is readable and at [`Prober::next_turn`].
-    /// Returns whether everything that has arrived is read; if not, call it again at once.
+    /// Sends, reads and decides, without waiting. It is called when a socket is readable and at
+    /// [`Prober::next_turn`]. Returns whether everything that has arrived was read; if not, it must
+    /// be called again at once.
     pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
-        // Read before the packets are: whatever had arrived by then has been read once the sockets are empty, however
-        // long we are held up between that and deciding losses.
+        // The time is read before the packets are. Everything that had arrived by then was read
+        // once the sockets are empty, however long the thread is delayed before losses are decided.
         let start = self.clock.now();
         let mut read = None;
         if start.since(std::mem::replace(&mut self.turned, start)) > STANDSTILL.into()
@@ -200,14 +209,16 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         {
             self.expire(start, sink);
         }
-        // What falls due meanwhile is for the next turn: a host too slow for its interval must get out of here.
+        // Cells that become due during this loop are left to the next turn. A host that is too slow
+        // for its interval must be able to leave the loop.
         while !self.finishing
             && let Some((due, first)) = self.schedule.advance(start)
         {
             let mut next = Some(first);
             while let Some(slot) = next {
                 next = self.send(slot, due, sink);
-                // Departures and, on a short path, replies are there already: read them before sending more.
+                // Departures and, on a short path, replies are already there: they are read
+                // before more is sent.
                 let as_of = self.clock.now();
                 read = Some((as_of, self.receive(sink)));
             }
@@ -224,15 +235,15 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         drained
     }
 
-    /// Decides losses, of what had arrived by then.
+    /// Decides losses as of a time until which all arrivals were read.
     fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
         while let Some((slot, event)) = self.engine.expire(as_of) {
             sink.event(slot, event);
         }
     }
 
-    /// When the next turn is due, if nothing arrives before. Call it before each wait: what arrives meanwhile may wait until
-    /// then, and is not read late.
+    /// Returns when the next turn is due, if nothing arrives before. It must be called before each
+    /// wait. Packets that arrive during the wait may wait until then and do not count as read late.
     pub fn next_turn(&mut self) -> Option<Nanos> {
         let due = if self.finishing { None } else { self.schedule.next_due() };
         let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
@@ -260,7 +271,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         })
     }
 
-    /// Sends to `first` and those after it in its cell, as many as a batch takes. Returns who is next.
+    /// Sends to `first` and the peers after it in its cell, at most one batch.
+    /// Returns the next peer.
     fn send(&mut self, first: SlotId, due: Nanos, sink: &mut impl Sink) -> Option<SlotId> {
         let Self { wire, clock, codec, engine, schedule, batch, departures, .. } = self;
         let most = if *departures { BATCH } else { BATCH_UNSTAMPED };

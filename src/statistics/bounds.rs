@@ -1,4 +1,4 @@
-//! Upper bounds of classic histogram buckets, as an operator gives them with `--rtt-buckets`.
+//! Upper bounds of classic histogram buckets, as the operator gives them with `--rtt-buckets`.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::units::Nanos;
 pub struct Bounds(Box<[Nanos]>);
 
 impl Default for Bounds {
-    /// 25 µs to 1 s: a rack's round trip is 20 to 60 µs. Fine where round trips within a region are, coarse above: native
+    /// Returns 12 bounds from 25 µs to 1 s. A round trip within a rack takes 20 to 60 µs. The
+    /// bounds are fine in the range of round trips within a region and coarse above: native
     /// histograms have the details.
     fn default() -> Self {
         const US: [u64; 12] = [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
@@ -19,10 +20,11 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Bounds from durations.
+    /// Makes bounds from durations.
     ///
     /// # Errors
-    /// A sentence that says what is accepted, where there are none or too many, or they do not ascend from above zero.
+    /// Returns a sentence that says what is accepted: if there are no durations or too many, or if
+    /// they are not ascending and above zero.
     pub fn new(durations: &[Duration]) -> Result<Self, String> {
         let bounds: Box<[Nanos]> = durations.iter().copied().map(Nanos::from).collect();
         if bounds.is_empty() || bounds.len() > RTT_BUCKETS_MAX {
@@ -34,7 +36,7 @@ impl Bounds {
         Ok(Self(bounds))
     }
 
-    /// The bounds.
+    /// Returns the bounds in ascending order.
     pub const fn as_slice(&self) -> &[Nanos] {
         &self.0
     }

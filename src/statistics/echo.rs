@@ -1,31 +1,32 @@
-//! What the agent's network namespace counted itself: echo requests received and replies sent. Set beside what the
-//! others sent, they tell loss on the way there from loss on the way back, without one more packet.
+//! Counters that the kernel keeps for the agent's network namespace: echo requests received and
+//! echo replies sent. Compared with the number of requests that other agents sent, they separate
+//! inbound from outbound loss. This takes no additional packets.
 
 use std::ops::ControlFlow;
 
 use crate::proc;
 
-/// ICMP and ICMPv6 together, since the namespace was made.
+/// Sums of ICMP and ICMPv6 since the namespace was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EchoCounters {
-    /// `InEchos` and `Icmp6InEchos`.
+    /// `InEchos` plus `Icmp6InEchos`.
     pub requests_received: u64,
-    /// `OutEchoReps` and `Icmp6OutEchoReplies`.
+    /// `OutEchoReps` plus `Icmp6OutEchoReplies`.
     pub replies_sent: u64,
 }
 
 impl EchoCounters {
-    /// Reads /proc/net/snmp and snmp6 of this process's namespace; a file that is not there counts nothing. Allocates
-    /// nothing: the probe thread reads it too.
+    /// Reads /proc/net/snmp and /proc/net/snmp6 of this process's namespace. A file that is missing
+    /// counts as zero. Allocates nothing, because the probe thread calls it too.
     pub fn read() -> Self {
         let mut reader = Reader::default();
-        // Each on its own: IPv6 may be off.
+        // The two files are read independently, because IPv6 may be off.
         let _ = proc::each_line("/proc/self/net/snmp", |line| reader.v4(line));
         let _ = proc::each_line("/proc/self/net/snmp6", |line| reader.v6(line));
         reader.counters
     }
 
-    /// What came since `earlier`.
+    /// Returns the increase since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl EchoCounters {
     }
 }
 
-/// Reads any text as /proc/net/snmp and snmp6.
+/// Fuzz target: parses any text as /proc/net/snmp and as /proc/net/snmp6.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_snmp(text: &[u8]) {
     let mut reader = Reader::default();
@@ -51,20 +52,21 @@ pub fn fuzz_snmp(text: &[u8]) {
     let _ = reader.counters.since(EchoCounters::default());
 }
 
-/// Takes the files line by line.
+/// Parses the two files line by line.
 #[derive(Default)]
 struct Reader {
     counters: EchoCounters,
-    /// The columns of the two counters, once the line of names has told them.
+    /// Column numbers of the two counters in the line of values. `None` before the line
+    /// of names was read.
     columns: Option<[usize; 2]>,
 }
 
 impl Reader {
-    /// Two lines begin with `Icmp: `: one of names, then one of values.
+    /// Two lines start with `Icmp: `: the first has the names, the second the values.
     fn v4(&mut self, line: &str) -> ControlFlow<()> {
         let Some(fields) = line.strip_prefix("Icmp: ") else { return ControlFlow::Continue(()) };
         let Some(columns) = self.columns else {
-            // Past the end where there is no such name: a value that no line has.
+            // If the name is missing, the column is past the end of every line.
             let column = |name| fields.split(' ').position(|field| field == name).unwrap_or(usize::MAX);
             self.columns = Some([column("InEchos"), column("OutEchoReps")]);
             return ControlFlow::Continue(());

@@ -1,55 +1,58 @@
-//! Which half of the recent window is being filled, and which minute of the hour: both are counted from the first tick.
+//! The current half of the recent window and the current minute of the hour. Both are counted from
+//! the first tick.
 //!
-//! A fixed grid, and not "so long after the last turn": that would be late by a little each time, and sixty minutes would be
-//! longer than an hour. Halves divide a minute, so that a minute's last half ends with it.
+//! The grid is fixed. Rejected: starting each half a given time after the last turn. Each turn
+//! would be a little late, and 60 minutes would add up to more than an hour. A whole number of
+//! halves makes a minute, so the last half of a minute ends with it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{HOUR_STEP, RECENT_HALF_MAX, RECENT_HALF_PROBES};
 use crate::units::Nanos;
 
-/// The grid. The probe thread alone turns it.
+/// The grid of halves. Only the probe thread advances it.
 #[derive(Debug)]
 pub(super) struct Halves {
-    /// How long one is.
+    /// Length of one half.
     half: Nanos,
     per_minute: u32,
-    /// The first tick; set before the first turn, and never again.
+    /// Time of the first tick. It is set before the first turn and never changes.
     epoch: AtomicU64,
-    /// The half under way, counted from 1; 0 before the first tick.
+    /// Number of the current half, counted from 1; 0 before the first tick.
     current: AtomicU32,
 }
 
-/// A half is over, perhaps several.
+/// The end of one or more halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// The one that was under way; 0 at the first tick.
+    /// The half that has ended; 0 at the first tick.
     pub(super) from: u32,
-    /// The one that is from now on.
+    /// The half that begins.
     pub(super) to: u32,
 }
 
 impl Halves {
-    /// For probes so far apart.
+    /// Makes the grid for probes that are `interval` apart.
     pub(super) fn new(interval: Nanos) -> Self {
         let (minute, most) = (Nanos::from(HOUR_STEP).0, Nanos::from(RECENT_HALF_MAX).0);
         let longest = interval.0.saturating_mul(RECENT_HALF_PROBES.into()).clamp(1, most);
         let per_minute = minute.div_ceil(longest);
         Self {
             half: Nanos(minute / per_minute),
-            // Not more than there are at the shortest interval.
+            // The shortest interval has the most halves per minute, and that number fits.
             per_minute: u32::try_from(per_minute).unwrap_or(u32::MAX),
             epoch: AtomicU64::new(0),
             current: AtomicU32::new(0),
         }
     }
 
-    /// The half under way; 0 before the first tick.
+    /// Returns the number of the current half; 0 before the first tick.
     pub(super) fn current(&self) -> u32 {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Whether one is over at `now`. Whoever asks does what there is to do, and then says [`Halves::turn`].
+    /// Returns the turn if the current half is over at `now`. The caller does the work of the turn
+    /// and then calls [`Halves::turn`].
     pub(super) fn due(&self, now: Nanos) -> Option<Turn> {
         let from = self.current.load(Ordering::Relaxed);
         if from == 0 {
@@ -61,12 +64,13 @@ impl Halves {
         (to > from).then_some(Turn { from, to })
     }
 
-    /// Goes on to the next.
+    /// Makes `turn.to` the current half.
     pub(super) fn turn(&self, turn: Turn) {
         self.current.store(turn.to, Ordering::Release);
     }
 
-    /// How much time `half` and the one before cover at `now`: no half before the first tick, no other before the second.
+    /// Returns how much time `half` and the half before it cover at `now`. Half 0 covers nothing,
+    /// and half 1 has no half before it.
     pub(super) fn covered(&self, half: u32, now: Nanos) -> Nanos {
         match half {
             0 => Nanos(0),
@@ -75,17 +79,18 @@ impl Halves {
         }
     }
 
-    /// The minute that a half (from 1) is part of, counted from 0.
+    /// Returns the minute that `half` (counted from 1) is part of, counted from 0.
     pub(super) const fn minute(&self, half: u32) -> u32 {
         half.saturating_sub(1) / self.per_minute
     }
 
-    /// Whether no other half of its minute comes before this one.
+    /// Whether `half` is the first of its minute.
     pub(super) const fn is_first(&self, half: u32) -> bool {
         half.saturating_sub(1).is_multiple_of(self.per_minute)
     }
 
-    /// When a minute began, on the clock of the ticks; wrong before the first tick.
+    /// Returns when `minute` began, on the clock of the ticks. The result is wrong
+    /// before the first tick.
     pub(super) fn minute_begin(&self, minute: u32) -> Nanos {
         self.begin(minute.saturating_mul(self.per_minute).saturating_add(1))
     }

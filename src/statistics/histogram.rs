@@ -1,6 +1,7 @@
-//! Histograms of times: counts per cell of a [`Scale`], of one writer.
+//! Histograms of times: counts per cell of a [`Scale`], with one writer.
 //!
-//! Those of all peers together have 64-bit counts: 5,000 peers fill 32 bits within ten days. A peer's own have 32.
+//! Histograms over all peers have 64-bit counts, because 5,000 peers overflow 32 bits within ten
+//! days. Histograms of one peer have 32-bit counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,35 +10,35 @@ use super::scale::Scale;
 use crate::limits::RTT_BUCKETS_MAX;
 use crate::units::Nanos;
 
-/// Counts per cell, and the sum of all values.
+/// Counts per cell, and the sum of all values. Written by one thread.
 #[derive(Debug)]
 pub struct Histogram {
     sum: AtomicU64,
     cells: Box<[AtomicU64]>,
 }
 
-/// A histogram as read at one moment, into memory that is used again.
+/// A histogram as read at one moment. The memory is reused for the next reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramReading {
-    /// Of all values.
+    /// Sum of all values.
     pub sum: Nanos,
-    /// Counts of the scale's cells.
+    /// Number of values in each cell of the scale.
     pub cells: Vec<u64>,
 }
 
-/// A classic histogram.
+/// A classic histogram as read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassicReading {
-    /// Of all values.
+    /// Sum of all values.
     pub sum: Nanos,
-    /// Values in all buckets.
+    /// Number of values in all buckets.
     pub count: u64,
-    /// Values at or below each bound; as many as there are bounds are in use.
+    /// Number of values at or below each bound. The first entries are in use, one per bound.
     pub up_to: [u64; RTT_BUCKETS_MAX],
 }
 
 impl ClassicReading {
-    /// Of counts per cell, each of which is looked at once.
+    /// Sums up counts per cell. Reads each count once.
     pub(super) fn new(sum: Nanos, counts: impl Iterator<Item = u64>, scale: &Scale) -> Self {
         let mut classic = Self { sum, ..Self::default() };
         let bounds = scale.bounds().as_slice().len();
@@ -55,30 +56,31 @@ impl ClassicReading {
 }
 
 impl HistogramReading {
-    /// Takes over a sum, and counts per cell.
+    /// Replaces the content by this sum and these counts per cell.
     pub(super) fn set(&mut self, sum: Nanos, counts: impl Iterator<Item = u64>) {
         self.sum = sum;
         self.cells.clear();
         self.cells.extend(counts);
     }
 
-    /// Values in all cells.
+    /// Returns the number of values in all cells.
     pub fn count(&self) -> u64 {
         self.cells.iter().sum()
     }
 
-    /// As a classic histogram.
+    /// Returns the same values as a classic histogram.
     pub fn classic(&self, scale: &Scale) -> ClassicReading {
         ClassicReading::new(self.sum, self.cells.iter().copied(), scale)
     }
 
-    /// Numbers and counts of all native buckets, ascending; the first is the zero bucket.
+    /// Returns number and count of each native bucket, in ascending order. Bucket 0
+    /// is the zero bucket.
     pub fn bins(&self, scale: &Scale) -> impl Iterator<Item = (usize, u64)> + Clone {
         by_bin(scale, self.cells.iter().copied())
     }
 }
 
-/// Numbers and counts of all native buckets of counts per cell.
+/// Sums counts per cell up to native buckets. Returns number and count of each, in ascending order.
 pub(super) fn by_bin(
     scale: &Scale,
     counts: impl Iterator<Item = u64> + Clone,
@@ -94,17 +96,17 @@ pub(super) fn by_bin(
 }
 
 impl Histogram {
-    /// An empty one with so many cells.
+    /// Makes an empty histogram with the cells of `scale`.
     pub(super) fn new(scale: &Scale) -> Self {
         Self { sum: AtomicU64::new(0), cells: (0..scale.cells()).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Sets everything to zero, one number after the other. There must be no reader at that time.
+    /// Sets all numbers to zero, one after the other. There must be no reader at that time.
     pub(super) fn reset(&self) {
         self.cells.iter().chain([&self.sum]).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    /// Counts a `value` that is in `cell`. One writer only.
+    /// Counts `value`, which belongs to `cell`. Only one thread may write.
     pub(super) fn observe(&self, value: Nanos, cell: usize) {
         if let Some(count) = self.cells.get(cell) {
             bump(count, 1);
@@ -112,17 +114,17 @@ impl Histogram {
         }
     }
 
-    /// Reads it into `reading`.
+    /// Reads the histogram into `reading`.
     pub fn read_into(&self, reading: &mut HistogramReading) {
         reading.set(Nanos(self.sum.load(Ordering::Acquire)), self.counts());
     }
 
-    /// Reads it as a classic histogram.
+    /// Reads the histogram as a classic one.
     pub fn classic(&self, scale: &Scale) -> ClassicReading {
         ClassicReading::new(Nanos(self.sum.load(Ordering::Acquire)), self.counts(), scale)
     }
 
-    /// The counts of its cells.
+    /// Returns the counts of the cells.
     pub(super) fn counts(&self) -> impl Iterator<Item = u64> + Clone {
         self.cells.iter().map(|count| count.load(Ordering::Acquire))
     }

@@ -1,19 +1,25 @@
-//! The last hour of every peer, in one-minute steps: so that a page and a verdict can say since when, without a database.
+//! The last hour of every peer, in one-minute steps. With it, a page and a verdict can say when a
+//! loss began, without a database.
 //!
-//! A peer has 128 bytes: a ring of 60 minutes of 16 bits ([`Minute`]), and what its counters were when the minute under way
-//! began. A loss is counted from those, so that it is exact for the whole minute at any interval; times come from the recent
-//! window ([`super::recent`]), whose halves divide the minute: at intervals from 167 ms they are those of the whole minute,
-//! below that those of its last 3.5 seconds or more.
+//! A peer takes 128 bytes: a ring of 60 minutes of 16 bits ([`Minute`]), and the peer's counters at
+//! the start of the current minute. Losses are counted from these counters, so they are exact for
+//! the whole minute at any interval. Round-trip times come from the recent window
+//! ([`super::recent`]), whose halves divide the minute. At intervals from 167 ms the times are
+//! those of the whole minute; at shorter intervals, those of at least its last 3.5 seconds.
 //!
-//! Only slots below [`HOUR_PEERS_MAX`] have an hour: to choose among peers would take a table of who has which.
+//! Only slots below [`HOUR_PEERS_MAX`] have an hour. Rejected: choosing which peers have one,
+//! because it needs a table from peers to hours.
 //!
-//! - A probe counts in the minute in which it was answered or given up, not in that in which it was sent: with any timeout, and
-//!   at intervals of more than a minute. A minute in which neither happened is not measured, which is not "well".
-//! - Minutes are counted from the first tick, on the monotonic clock; wall-clock time is made of them when they are read, so a
-//!   step of that clock shifts nothing. Time that the monotonic clock does not count (a suspended machine) is not in the
-//!   ring: what was before seems later by so much.
-//! - Minutes without a tick are not measured. What became of their probes counts in the minute in which the agent goes on; the
-//!   one in which it stood still ends with what was known by then.
+//! - A probe counts in the minute in which it is answered or lost, not in the minute in which it is
+//!   sent. This works with any timeout and at intervals of more than a minute. A minute without
+//!   answer and loss is "not measured", which is not the same as "no loss".
+//! - Minutes are counted from the first tick, on the monotonic clock. They are converted to
+//!   wall-clock time when they are read, so a step of the wall clock shifts nothing. Time that the
+//!   monotonic clock does not count (a suspended machine) is not in the ring: earlier minutes
+//!   appear later by that time.
+//! - Minutes without a tick are not measured. The outcomes of their probes count in the minute in
+//!   which the agent resumes. The minute in which the agent was stopped ends with what was known by
+//!   then.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -28,10 +34,10 @@ use crate::units::Nanos;
 /// A peer's hour: 128 bytes.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// As the minute under way began.
+    /// Value of the counter at the start of the current minute, as is `lost`.
     answered: AtomicU32,
     lost: AtomicU32,
-    /// Minute `n` is at `n % 60`.
+    /// Minute `n` is stored at index `n % 60`.
     minutes: [AtomicU16; HOUR_STEPS],
 }
 
@@ -48,32 +54,34 @@ mod atomics {
 #[derive(Debug)]
 pub(super) struct Hours {
     table: Table<Past>,
-    /// Minutes that have ended; one whose end is being written overwrites the oldest.
+    /// Number of minutes that have ended. The minute that is being written overwrites the oldest.
     minutes: Turns<AtomicU32>,
-    /// Slots that anybody was ever in; the others' pages are not touched.
+    /// Number of slots that were ever in use. The pages of the other slots are not touched.
     slots: AtomicU32,
 }
 
-/// A step of an hour.
+/// One minute of a peer's hour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HourStep {
-    /// The part of the probes that was lost, 0 to 1; none where none was answered or given up. [`Minute::loss`] says how exact.
+    /// Share of the probes that was lost, 0 to 1. `None` if no probe was answered or lost.
+    /// [`Minute::loss`] has the precision.
     pub loss: Option<f64>,
-    /// The upper bound of the median's octave, in seconds. None where nobody answered. The upper bound, and not something
-    /// within the octave, because it is true: half of them took at most this.
+    /// Upper bound of the octave of the median round-trip time, in seconds. `None` without an
+    /// answer. The upper bound is used, not a point within the octave, because it is always true:
+    /// half of the round trips took at most this long.
     pub rtt_p50_seconds: Option<f64>,
-    /// The same of the 99th percentile.
+    /// Upper bound of the octave of the 99th percentile, in seconds; `None` without an answer.
     pub rtt_p99_seconds: Option<f64>,
 }
 
-/// What became of the probes to a peer in the last ten whole minutes.
+/// Outcomes of the probes to a peer in the last ten whole minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenMinutes {
-    /// How much time is measured: 60 for each of the ten minutes that counts.
+    /// Measured time in seconds: 60 for each of the ten minutes that counts.
     pub seconds: u32,
-    /// Probes answered or given up: as many as the interval has in that time.
+    /// Number of probes answered or lost, computed from the interval and the measured time.
     pub sent: u32,
-    /// Probes lost. Exact up to about 60 probes per minute; above that as exact as
+    /// Number of probes lost. Exact up to about 60 probes per minute; above that, as precise as
     /// [`Minute::loss`].
     pub lost: u32,
 }
@@ -82,29 +90,30 @@ pub struct TenMinutes {
 #[derive(Clone, Copy, Debug)]
 pub struct HourReading {
     pub(super) minutes: Minutes,
-    /// Probes of a whole minute.
+    /// Number of probes in a whole minute.
     pub(super) probes: u32,
-    /// When the last step ended, on the monotonic clock.
+    /// When the last minute ended, on the monotonic clock.
     pub end: Nanos,
 }
 
-/// Minutes that [`TenMinutes`] covers.
+/// Number of minutes that [`TenMinutes`] covers.
 const TEN: usize = 10;
-/// Minutes that an hour must have measured before its quickest one says what is usual.
+/// Measured minutes that an hour needs before its quickest minute counts as the usual one.
 const USUAL_MINUTES_MIN: usize = 5;
 
-/// The minutes of an hour, the oldest first.
+/// The minutes of an hour, in order from the oldest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Minutes {
     all: [Minute; HOUR_STEPS],
-    /// So many of them, the first ones, have been.
+    /// Number of valid minutes at the start of `all`.
     count: usize,
-    /// Minutes that have ended since the agent started.
+    /// Number of minutes that have ended since the agent started.
     pub(super) ended: u32,
 }
 
 impl HourReading {
-    /// Its steps, the oldest first: at most 60, fewer in the agent's first hour.
+    /// Returns the minutes in order from the oldest: at most 60, and fewer in the
+    /// agent's first hour.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = HourStep> {
         self.minutes.as_slice().iter().map(|minute| {
             let [p50, p99] = minute.times().map_or([None; 2], |times| times.map(|at| Some(minute::upper(at))));
@@ -118,10 +127,12 @@ impl Minutes {
         &self.all[..self.count]
     }
 
-    /// Returns the sum of the last ten minutes at `probes` per minute, or none if no minute counts.
+    /// Returns the sum of the last ten minutes at `probes` per minute, or `None`
+    /// if no minute counts.
     ///
-    /// A minute keeps the share that was lost, and not of how many. So only a whole minute counts:
-    /// one beside a minute without measurement may have had a few probes, as when a peer joins.
+    /// A minute stores the lost share and not the number of probes. Therefore only whole minutes
+    /// count. A minute beside one that is not measured may have had only a few probes, for example
+    /// when a peer joins.
     pub(super) fn last_ten(&self, probes: u32) -> Option<TenMinutes> {
         let minutes = self.as_slice();
         let is_measured = |minute: Option<&Minute>| minute.is_some_and(|minute| *minute != Minute::NOT_MEASURED);
@@ -139,8 +150,8 @@ impl Minutes {
         (sum.seconds > 0).then_some(sum)
     }
 
-    /// Returns the octave of the lowest median of all minutes, or none if fewer than
-    /// [`USUAL_MINUTES_MIN`] had an answer.
+    /// Returns the octave of the lowest median of all minutes, or `None` if fewer than
+    /// [`USUAL_MINUTES_MIN`] minutes had an answer.
     fn quickest(&self) -> Option<usize> {
         let medians = || self.as_slice().iter().filter_map(|minute| minute.times()).map(|[p50, _]| p50);
         medians().min().filter(|_| medians().count() >= USUAL_MINUTES_MIN)
@@ -148,22 +159,22 @@ impl Minutes {
 }
 
 impl HourReading {
-    /// Returns what became of the probes in the last ten whole minutes. None if no whole minute is
-    /// measured, as at intervals of more than a minute.
+    /// Returns the outcomes of the probes in the last ten whole minutes. `None` if no whole minute
+    /// is measured, for example at intervals of more than a minute.
     pub fn ten_minutes(&self) -> Option<TenMinutes> {
         self.minutes.last_ten(self.probes)
     }
 
-    /// Returns the median round trip of the quickest minute, in seconds: the upper bound of its
-    /// octave. None if fewer than five minutes had an answer.
+    /// Returns the median round-trip time of the quickest minute, in seconds, as the upper bound of
+    /// its octave. `None` if fewer than five minutes had an answer.
     pub fn usual_rtt_p50_seconds(&self) -> Option<f64> {
         Some(minute::upper(self.minutes.quickest()?))
     }
 }
 
 impl Past {
-    /// Empty, from these counters on. Written even where there are zeroes already: what a peer costs shows when it comes, not a
-    /// minute later.
+    /// Clears the hour and counts from `outcomes` on. Writes zeroes even over zeroes, so that the
+    /// memory of a peer becomes resident when the peer joins and not a minute later.
     fn start(&self, outcomes: Outcomes) {
         self.minutes.iter().for_each(|minute| minute.store(0, Ordering::Relaxed));
         self.begin(outcomes);
@@ -174,12 +185,12 @@ impl Past {
         self.lost.store(outcomes.lost, Ordering::Release);
     }
 
-    /// Ends minute `from`, and leaves those up to `to` without measurement.
+    /// Ends minute `from`, and marks the minutes between `from` and `to` as not measured.
     fn end(&self, from: u32, to: u32, outcomes: Outcomes, times: Option<[usize; 2]>) {
         let since = |counter: u32, begin: &AtomicU32| counter.wrapping_sub(begin.load(Ordering::Relaxed));
         let (answered, lost) = (since(outcomes.answered, &self.answered), since(outcomes.lost, &self.lost));
         self.minutes[place(from)].store(Minute::new(answered, lost, times).0, Ordering::Relaxed);
-        // Once round is enough.
+        // Writing each of the 60 places once is enough.
         for missed in (from + 1..to).take(HOUR_STEPS) {
             self.minutes[place(missed)].store(Minute::NOT_MEASURED.0, Ordering::Relaxed);
         }
@@ -208,7 +219,7 @@ impl Hours {
         self.table.resident_bytes()
     }
 
-    /// Somebody new is in `slot`.
+    /// Starts the hour of a peer that joins in `slot`.
     pub(super) fn join(&self, slot: SlotId) {
         if let Some(past) = self.table.get(slot.index()) {
             self.slots.fetch_max(slot.0 + 1, Ordering::Relaxed);
@@ -216,7 +227,8 @@ impl Hours {
         }
     }
 
-    /// Takes over who sits where now. Who comes from a slot that has no hour begins his with the counters that he brings.
+    /// Moves the hours as `compaction` says. A peer that moves in from a slot without history
+    /// starts its history from its current counters.
     pub(super) fn compact(&self, compaction: &Compaction, outcomes: impl Fn(SlotId) -> Outcomes) {
         for (from, to) in compaction.moves() {
             let Some(past) = self.table.get(to.index()) else { continue };
@@ -230,7 +242,8 @@ impl Hours {
         self.table.give_back(slots);
     }
 
-    /// Minute `from` has ended, and `to` is the one under way. `of` tells a slot's counters, and the octaves of its p50 and p99.
+    /// Ends minute `from` and begins minute `to`. `of` returns a slot's counters and the octaves of
+    /// its median and 99th percentile.
     pub(super) fn turn(&self, from: u32, to: u32, of: impl Fn(SlotId) -> (Outcomes, Option<[usize; 2]>)) {
         self.minutes.turn(to, || {
             for (slot, past) in (0..self.slots.load(Ordering::Relaxed)).map(SlotId).zip(&*self.table) {
@@ -240,7 +253,7 @@ impl Hours {
         });
     }
 
-    /// The hour of a slot; none where there is no room for one.
+    /// Reads the hour of `slot`; `None` if the slot has no hour.
     pub(super) fn read(&self, slot: SlotId) -> Option<Minutes> {
         let past = self.table.get(slot.index())?;
         let ended = self.minutes.done();
@@ -250,7 +263,7 @@ impl Hours {
         for (minute, number) in all.iter_mut().zip(oldest..ended) {
             *minute = Minute(past.minutes[place(number)].load(Ordering::Relaxed));
         }
-        // Minutes that are just ending take the places of as many of the oldest.
+        // A minute that is being written overwrites one of the oldest: such minutes are dropped.
         let ending = self.minutes.begun();
         for (minute, number) in all.iter_mut().zip(oldest..ended) {
             if ending.saturating_sub(number) as usize > HOUR_STEPS {
@@ -260,12 +273,13 @@ impl Hours {
         Some(Minutes { all, count, ended })
     }
 
-    /// The minute in which the present run of losing minutes began. The one under way loses if it has lost anything so
-    /// far. A run may have gaps of up to `gap` minutes; those that were not measured count as gaps too, for nobody knows. Where
-    /// the run is as old as the hour, its first minute: it may be older still.
+    /// Returns the minute in which the current run of losing minutes began. The current minute is
+    /// losing if it has lost a probe so far. A run may have gaps of up to `gap` minutes. Minutes
+    /// without measurement count as gaps, because nothing is known about them. If the run is as old
+    /// as the hour, the result is the first minute of the hour; the run may be older.
     pub(super) fn losing_since(&self, slot: SlotId, gap: u32, now_lost: impl Fn() -> u32) -> Option<u32> {
         let past = self.table.get(slot.index())?;
-        // Read first: the counter is never behind it.
+        // This is read before `now_lost`, so the counter is never behind it.
         let lost = past.lost.load(Ordering::Acquire);
         let is_losing = now_lost() != lost;
         let hour = self.read(slot)?;
@@ -275,8 +289,8 @@ impl Hours {
     }
 }
 
-/// The last of a run of losing minutes, given the newest first: a run goes on over at most `gap` others. None where it does
-/// not begin within as many.
+/// Returns the index of the last minute of a run of losing minutes, given the newest first. A run
+/// continues over gaps of at most `gap` minutes. `None` if no run begins within so many minutes.
 fn begin_of_run(minutes: impl Iterator<Item = bool>, gap: u32) -> Option<usize> {
     let (mut begin, mut others) = (None, 0);
     for (back, is_losing) in minutes.enumerate() {

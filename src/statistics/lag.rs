@@ -1,4 +1,5 @@
-//! How late the agent itself was: probes sent against their schedule, replies read after they had come.
+//! Delays caused by the agent itself: probes sent later than scheduled, and replies read later than
+//! they arrived.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +9,23 @@ use super::histogram::{ClassicReading, Histogram, HistogramReading, by_bin};
 use super::scale::{SCHEMA_MAX, Scale};
 use crate::units::Nanos;
 
-/// Longer lags are in the histogram's last bucket.
+/// Longer delays are counted in the histogram's last bucket.
 const LONGEST: Duration = Duration::from_secs(32);
-/// Native buckets that [`LagCounts`] has as one: half an octave.
+/// Native buckets per count of [`LagCounts`]: half an octave.
 const BINS_PER_COUNT: usize = 1 << (SCHEMA_MAX - 1);
-/// Counts of [`LagCounts`]: for 25 octaves, what is below, and what is above.
+/// Counts of [`LagCounts`]: two for each of 25 octaves, one below them and one above.
 const COUNTS: usize = 2 * 25 + 2;
 
-/// A histogram with a scale of its own, of all peers together: an idle machine is late by tens of microseconds, a busy one
-/// by far more than a timeout.
+/// A histogram of delays over all peers. It has its own scale: an idle machine is late by tens of
+/// microseconds, a busy one by much more than a timeout.
 #[derive(Debug)]
 pub struct SendLag {
     scale: Arc<Scale>,
     histogram: Histogram,
 }
 
-/// Lags per half octave: less than the whole histogram, for what is kept of the past.
+/// Delays per half octave. They are smaller than the whole histogram, because past
+/// ones are kept too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LagCounts([u64; COUNTS]);
 
@@ -44,39 +46,39 @@ impl SendLag {
         Self { histogram: Histogram::new(&scale), scale }
     }
 
-    /// Another one with the same scale.
+    /// Makes another histogram with the same scale.
     pub(super) fn sibling(&self) -> Self {
         Self::new(Arc::clone(&self.scale))
     }
 
-    /// Its scale.
+    /// Returns the scale of the histogram.
     pub fn scale(&self) -> &Scale {
         &self.scale
     }
 
-    /// Counts one probe or reply. One writer only.
+    /// Counts one probe or reply. Only one thread may write.
     pub fn observe(&self, lag: Nanos) {
         self.histogram.observe(lag, self.scale.cell(lag));
     }
 
-    /// Reads it as a classic histogram.
+    /// Reads the histogram as a classic one.
     pub fn classic(&self) -> ClassicReading {
         self.histogram.classic(&self.scale)
     }
 
-    /// Reads it into `reading`.
+    /// Reads the histogram into `reading`.
     pub fn read_into(&self, reading: &mut HistogramReading) {
         self.histogram.read_into(reading);
     }
 
-    /// Reads it.
+    /// Reads the histogram into new memory.
     pub fn read(&self) -> HistogramReading {
         let mut reading = HistogramReading::default();
         self.read_into(&mut reading);
         reading
     }
 
-    /// Reads it in few numbers.
+    /// Reads the histogram, reduced to half octaves.
     pub fn counts(&self) -> LagCounts {
         let mut counts = LagCounts::default();
         for (bin, count) in by_bin(&self.scale, self.histogram.counts()) {
@@ -87,18 +89,19 @@ impl SendLag {
 }
 
 impl LagCounts {
-    /// How many there are.
+    /// Returns the number of delays in all counts.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// What came since `earlier`.
+    /// Returns the increase since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }
 
-    /// The `q`-quantile in seconds, interpolated within its half octave. None without any.
+    /// Returns the `q`-quantile in seconds, interpolated within its half octave. `None`
+    /// if nothing was counted.
     pub fn quantile(&self, q: f64, lag: &SendLag) -> Option<f64> {
         let (index, part) = super::scale::rank(q, self.0.iter().copied())?;
         let upper = |index: usize| lag.scale.zero_threshold() * (index as f64 / 2.0).exp2();

@@ -1,44 +1,48 @@
-//! A finished minute of one peer in 16 bits: what became of its probes, and how long the answers took.
+//! A finished minute of one peer in 16 bits: the outcomes of its probes, and the round-trip times.
 //!
-//! - Loss in 7 bits: 0 not measured (no probe was answered or given up in that minute), 1 none lost, up to 127 all lost. In
-//!   between stands the square root of the loss, in steps of 1/126: fine where losses are small (one of 60 reads as
-//!   1.6 %, one of 600 as 0.16 %), and any loss is neither none nor all. See [`Minute::loss`] for the error. A scale
-//!   in proportion to the loss would take one of 6,000 (`--interval 10ms`) for none; a logarithmic one is coarse just
+//! - Loss in 7 bits. 0 is "not measured": no probe was answered or lost in that minute. 1 is no
+//!   loss, 127 is total loss. Values between encode the square root of the loss in steps of 1/126.
+//!   This is fine for small losses: 1 of 60 reads as 1.6 %, 1 of 600 as 0.16 %. A partial loss
+//!   never reads as none or as total. See [`Minute::loss`] for the error. Rejected: a linear scale,
+//!   which reads 1 of 6,000 (`--interval 10ms`) as none, and a logarithmic scale, which is coarse
 //!   where most is lost.
-//! - The octaves of p50 and p99 together in 9 bits, 22 times 22 and one for "nobody answered". An octave ends at a power of two,
-//!   as a native histogram's bucket does at any schema: whatever the links' resolution, the octave is exact.
+//! - The octaves of the median and the 99th percentile together in 9 bits: 22 times 22 values, and
+//!   one for "no answer". An octave ends at a power of two, as native histogram buckets do at any
+//!   schema. So the octave is exact at any resolution of the links.
 
-/// A minute, as it is kept.
+/// One minute of a peer, encoded as the module describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Minute(pub(super) u16);
 
 const TIMES_BITS: u32 = 9;
-/// The code of a minute in which nothing was lost; what is above says how much was.
+/// Code of a minute without loss. Higher codes say how much was lost.
 const NONE_LOST: u16 = 1;
-/// Steps from there to the code of one in which everything was.
+/// Steps from there to the code of total loss.
 const STEPS: u16 = 126;
 const _: () = assert!(NONE_LOST + STEPS < 1 << (u16::BITS - TIMES_BITS));
 const _: () = assert!(OCTAVES * OCTAVES < 1 << TIMES_BITS);
-/// Octaves that are told apart: the first ends at 7.6 µs, the last but one at 8 s.
+/// Number of octaves: the first ends at 7.6 µs, the last but one at 8 s.
 const OCTAVES: usize = 22;
-/// The power of two, in seconds, at which the first octave ends.
+/// The first octave ends at two to this power, in seconds.
 const FIRST_POWER: i32 = -17;
 
-/// The octave of a time in seconds.
+/// Returns the octave of a time in seconds.
 pub(super) fn octave(seconds: f64) -> usize {
     (0..OCTAVES - 1).find(|at| seconds <= upper(*at)).unwrap_or(OCTAVES - 1)
 }
 
-/// The upper bound of an octave in seconds. The last one has none: this is twice the bound of the one before.
+/// Returns the upper bound of an octave in seconds. The last octave has no bound; for it this is
+/// twice the bound of the octave before.
 pub(super) fn upper(octave: usize) -> f64 {
     (f64::from(FIRST_POWER) + octave as f64).exp2()
 }
 
 impl Minute {
-    /// Nothing is known of it.
+    /// A minute in which no probe was answered or lost.
     pub const NOT_MEASURED: Self = Self(0);
 
-    /// Of so many probes answered and lost, and the octaves of the median and of the 99th percentile where they are known.
+    /// Encodes the outcomes of a minute. `times` is the octaves of the median and of the 99th
+    /// percentile, if known.
     pub(super) fn new(answered: u32, lost: u32, times: Option<[usize; 2]>) -> Self {
         if answered == 0 && lost == 0 {
             return Self::NOT_MEASURED;
@@ -48,27 +52,28 @@ impl Minute {
         Self(code << TIMES_BITS | u16::try_from(times).unwrap_or(0))
     }
 
-    /// The part of the probes that was lost, 0 to 1; none where nothing was measured. None and all are exact; of what is
-    /// between, the error is below `sqrt(loss) / 63`: 0.2 percentage points at 2 %, 1.2 at 50 %, 1.6 just below all.
+    /// Returns the share of the probes that was lost, 0 to 1; `None` if nothing was measured. No
+    /// loss and total loss are exact. Between them the error is below `sqrt(loss) / 63`: 0.2
+    /// percentage points at 2 %, 1.2 at 50 %, and 1.6 just below 100 %.
     pub fn loss(self) -> Option<f64> {
         let step = (self.0 >> TIMES_BITS).checked_sub(NONE_LOST)?;
         Some((f64::from(step) / f64::from(STEPS)).powi(2))
     }
 
-    /// Whether anything was lost.
+    /// Whether at least one probe was lost.
     pub const fn is_losing(self) -> bool {
         self.0 >> TIMES_BITS > NONE_LOST
     }
 
-    /// The octaves of the median and of the 99th percentile; none where nobody answered, and at intervals below 167 ms also
-    /// where nobody did at the end of the minute.
+    /// Returns the octaves of the median and of the 99th percentile. `None` if no probe was
+    /// answered; at intervals below 167 ms, also if none was answered at the end of the minute.
     pub fn times(self) -> Option<[usize; 2]> {
         let code = usize::from(self.0 & ((1 << TIMES_BITS) - 1)).checked_sub(1)?;
         Some([code / OCTAVES, code % OCTAVES])
     }
 }
 
-/// 0 none, [`STEPS`] all, and neither in between.
+/// Returns 0 for no loss, [`STEPS`] for total loss, and a step between them for a partial loss.
 fn step(answered: u32, lost: u32) -> u16 {
     match (answered, lost) {
         (_, 0) => 0,
@@ -90,7 +95,8 @@ mod tests {
     #[test]
     fn every_count_of_losses_reads_within_the_error_and_none_and_all_exactly() {
         let most = u32::try_from(60_000 / INTERVAL_MIN.as_millis()).unwrap();
-        // All counts of a minute at up to two probes a second, and some of the shortest interval's and a few more.
+        // All counts of a minute at up to two probes per second, a sample up to the shortest
+        // interval's count, and some beyond it.
         let totals = (1..=130).chain((130..most + 64).step_by(97)).chain([most]);
         let mut checked = 0_u32;
         for total in totals {

@@ -1,9 +1,10 @@
-//! What the prober saw, per slot and per pair of zones: counters and a histogram of round-trip times.
+//! Counters and histograms of round-trip times, per peer slot and per pair of zones.
 //!
-//! One thread writes (the probe loop), any number read (the HTTP workers), and neither waits for the other: every
-//! number is an atomic of its own, and the order of writing and reading keeps the sums sound (`sent` is written first
-//! and read last, so that a reader never sees more answers than probes). Everything is planned at the start, and what
-//! nobody has written is not resident ([`crate::region`]).
+//! One thread writes (the probe loop) and any number of threads read (the HTTP workers). Neither
+//! waits for the other. Every number is an atomic, and the order of writes and reads keeps the sums
+//! consistent: `sent` is written first and read last, so a reader never sees more answers than
+//! probes. All memory is reserved at the start. Pages that were never written are not resident
+//! ([`crate::region`]).
 
 mod bounds;
 mod echo;
@@ -46,12 +47,13 @@ use own::Marks;
 use scale::SCHEMA_MAX;
 use slots::{Outcomes, Slots};
 
-/// All of an agent's statistics. The tables are allocated once, for as many slots as there can be, and shared: the probe thread
-/// alone writes ([`Sink`], and who is in a slot by [`Statistics::apply`]), HTTP workers read, and nothing is locked.
+/// All statistics of an agent. The tables are allocated once, for the largest possible number of
+/// slots, and are shared without locks. Only the probe thread writes, through [`Sink`], and through
+/// [`Statistics::apply`] when a slot changes hands. HTTP workers read.
 #[derive(Debug)]
 pub struct Statistics {
     slots: Slots,
-    /// Zone pairs are few, and have the finest scale.
+    /// There are few zone pairs, so they use the finest scale.
     zone_scale: Arc<Scale>,
     zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
@@ -60,21 +62,22 @@ pub struct Statistics {
     unrelated: AtomicU64,
     skipped: AtomicU64,
     receive_queue_drops: AtomicU64,
-    /// Round-trip times by who took the stamps, in the order of [`Stamp::ALL`].
+    /// Number of round-trip times per source of their timestamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
-    /// Probes that were not sent, in the order of [`SendError::ALL`].
+    /// Number of probes that could not be sent, in the order of [`SendError::ALL`].
     send_errors: [AtomicU64; SendError::ALL.len()],
-    /// Probes to peers on their way out: answered, not answered.
+    /// Number of probes to terminating peers: answered, not answered.
     terminating: [AtomicU64; 2],
     /// When the agent started, in seconds since the epoch.
     created: u32,
     interval: Nanos,
-    /// Which half of the recent window is being filled; see [`recent`].
+    /// The current half of the recent window; see [`recent`].
     halves: Halves,
     hours: Hours,
 }
 
-/// Adds on the writer's side. A plain load and store, for there is one writer: no locked instruction is needed.
+/// Adds to a counter, as its only writer. With one writer, a plain load and store is enough,
+/// without a locked instruction.
 fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
 }
@@ -84,7 +87,8 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
-    /// Empty statistics of links with this scale, of peers that are probed once per `interval`.
+    /// Makes empty statistics. `scale` is that of the links; each peer is probed once per
+    /// `interval`.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
         let (scale, send_lag) = (Arc::new(scale), SendLag::default());
         let is_finest = scale.schema() == SCHEMA_MAX;
@@ -108,57 +112,59 @@ impl Statistics {
         }
     }
 
-    /// How the links' round-trip times are divided.
+    /// Returns the scale of the links' round-trip times.
     pub fn scale(&self) -> &Scale {
         self.slots.scale()
     }
 
-    /// How those of zone pairs are.
+    /// Returns the scale of the zone pairs' round-trip times.
     pub fn zone_scale(&self) -> &Scale {
         &self.zone_scale
     }
 
-    /// What a peer that is probed makes resident.
+    /// Returns the bytes that become resident for each peer that is probed.
     pub fn resident_bytes_per_peer(&self) -> usize {
         self.slots.resident_bytes_per_peer()
     }
 
-    /// When the agent started, in seconds since the epoch.
+    /// Returns when the agent started, in seconds since the epoch.
     pub const fn created(&self) -> u32 {
         self.created
     }
 
-    /// Probes of all links that were not sent for this reason.
+    /// Returns the number of probes over all links that were not sent for this reason.
     pub fn send_errors(&self, reason: SendError) -> u64 {
         self.send_errors[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Probes to peers on their way out that were answered, or not.
+    /// Returns the number of probes to terminating peers that were answered, or that were not.
     pub fn terminating(&self, answered: bool) -> u64 {
         self.terminating[usize::from(!answered)].load(Ordering::Relaxed)
     }
 
-    /// How late probes went out.
+    /// Returns the histogram of how late probes were sent.
     pub const fn send_lag(&self) -> &SendLag {
         &self.send_lag
     }
 
-    /// How long replies waited between the kernel's stamp and our reading them.
+    /// Returns the histogram of how long replies waited between the kernel's
+    /// timestamp and our read.
     pub const fn read_delay(&self) -> &SendLag {
         &self.read_delay
     }
 
-    /// Round-trip times whose stamps `stamp` took.
+    /// Returns the number of round-trip times whose timestamps were taken by `stamp`.
     pub fn stamps(&self, stamp: Stamp) -> u64 {
         self.stamps[stamp as usize].load(Ordering::Relaxed)
     }
 
-    /// Peers are probed once in so long.
+    /// Returns the time between two probes to the same peer.
     pub const fn interval(&self) -> Nanos {
         self.interval
     }
 
-    /// What the agent counted of itself. Reads three files of /proc; allocates nothing.
+    /// Reads the counters that the agent keeps about itself. Reads three files of
+    /// /proc and allocates nothing.
     pub fn own(&self) -> OwnCounters {
         OwnCounters {
             echoes: EchoCounters::read(),
@@ -170,49 +176,52 @@ impl Statistics {
         }
     }
 
-    /// What came lately of what the agent has counted of itself up to `now`.
+    /// Returns how much of `own`, read at `now`, was counted in the recent window.
     pub fn recent_own(&self, own: &OwnCounters, now: Nanos) -> RecentOwn {
         self.marks.read(now, own)
     }
 
-    /// Packets that the kernel has dropped because our sockets' queues were full.
+    /// Stores the number of packets that the kernel dropped because our sockets' queues were full.
     pub fn set_receive_queue_drops(&self, drops: u64) {
         self.receive_queue_drops.store(drops, Ordering::Relaxed);
     }
 
-    /// As last told.
+    /// Returns the number last given to [`Statistics::set_receive_queue_drops`].
     pub fn receive_queue_drops(&self) -> u64 {
         self.receive_queue_drops.load(Ordering::Relaxed)
     }
 
-    /// Replies that answered no probe of ours.
+    /// Returns the number of replies that answered no probe of this agent.
     pub fn unrelated(&self) -> u64 {
         self.unrelated.load(Ordering::Relaxed)
     }
 
-    /// Probes that were left out, because the agent stood still for longer than an interval.
+    /// Returns the number of probes left out because the agent was stopped for
+    /// longer than an interval.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// The statistics of a slot; none past the last that there can be. Zeroes for one that nobody has been in.
+    /// Returns the statistics of a slot. `None` for a slot past the last possible one; zeroes for a
+    /// slot that was never in use.
     pub fn slot(&self, slot: SlotId) -> Option<PeerStatistics<'_>> {
         self.slots.get(slot.index())
     }
 
-    /// The statistics of our zone to `zone` by `via`, if anything was ever sent there. To be read
-    /// under the directory's lock, as the zone's name: the number may become another zone's.
+    /// Returns the statistics from our zone to `zone` by `via`, if such a probe was ever
+    /// sent. The caller holds the directory's lock, as for the zone's name: the number may be
+    /// given to another zone.
     pub fn zone(&self, zone: ZoneId, via: Via) -> Option<&ZoneStatistics> {
         self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
     }
 
-    /// How many zone pairs there are, in the sense of [`Statistics::zone`].
+    /// Returns the number of zone pairs for which [`Statistics::zone`] returns statistics.
     pub fn zone_pairs(&self) -> usize {
         self.zones.iter().filter(|pair| pair.get().is_some_and(|pair| pair.is_in_use())).count()
     }
 
-    /// Takes over a change of the peer list. Must be called under the directory's write lock, so that no reader sees
-    /// the numbers of a slot's former holder under the new one's name.
+    /// Applies a change of the peer list. The caller holds the directory's write lock, so no reader
+    /// sees the numbers of a slot's former peer under the name of the new one.
     pub fn apply(&self, change: Change) {
         match change {
             Change::Join { slot } => {
@@ -238,8 +247,8 @@ impl Statistics {
         }
     }
 
-    /// Takes over who sits where now, and gives back what nobody needs any more. As [`Statistics::apply`], under the
-    /// directory's write lock.
+    /// Moves the statistics as `compaction` says, and returns the memory of unused slots to the
+    /// kernel. Like [`Statistics::apply`], it needs the directory's write lock.
     pub fn compact(&self, compaction: &Compaction) {
         for (from, to) in compaction.moves() {
             if let (Some(from), Some(to)) = (self.slot(from), self.slot(to)) {
@@ -250,21 +259,22 @@ impl Statistics {
         self.slots.give_back(compaction.slots());
     }
 
-    /// What every probe touches, in memory, in whole pages.
+    /// Returns the resident memory of the numbers that every probe touches, in
+    /// bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.slots.resident_bytes()
     }
 
-    /// What the hours take in memory, in whole pages.
+    /// Returns the resident memory of the hours, in bytes of whole pages.
     pub fn hour_resident_bytes(&self) -> usize {
         self.hours.resident_bytes()
     }
 
-    /// Tells the time: turns to the next half of the recent statistics when one is over, and to the next minute with it.
-    /// Called at every turn.
+    /// Advances the recent window to the next half if the current one is over at `now`. Also ends
+    /// the minute, if that half was its last. Called at every turn.
     pub fn tick(&self, now: Nanos) {
         let Some(turn) = self.halves.due(now) else { return };
-        // Where a reader is in the way, it is turned a moment later.
+        // While a reader holds the marks, nothing advances; the next tick tries again.
         if self.marks.turn(now, &self.own()) {
             self.end_minute(turn);
             self.halves.turn(turn);
@@ -276,7 +286,8 @@ impl Statistics {
         if begun == ended {
             return;
         }
-        // Of the half that was under way, and of the one before if that was of the same minute.
+        // The times are those of the half that ended, and of the half before it if it is
+        // in the same minute.
         let and_before = !self.halves.is_first(from);
         self.hours.turn(ended, begun, |slot| {
             let Some(peer) = self.slot(slot) else { return Default::default() };
@@ -286,13 +297,13 @@ impl Statistics {
         });
     }
 
-    /// One to two halves of a slot's last minute, up to `now`. None for a slot past the last that
-    /// there can be, and for a reader that loses its CPU over the ends of several halves.
+    /// Reads one to two halves of a slot's last minute, up to `now`. `None` for a slot past the
+    /// last possible one, and for a reader that loses its CPU while several halves end.
     pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
         let peer = self.slot(slot)?;
         let recent = peer.recent();
-        // The second time only if a half has ended meanwhile. The next end is more than a second
-        // away.
+        // A second read is needed only if a half ended during the first. The next end is more
+        // than a second away.
         (0..RECENT_READS_MAX).find_map(|_| {
             let half = self.halves.current();
             let seconds = self.halves.covered(half, now).as_secs_f64();
@@ -300,7 +311,8 @@ impl Statistics {
         })
     }
 
-    /// The last hour of a slot, in steps of a minute; none where it is not kept ([`crate::limits::HOUR_PEERS_MAX`]).
+    /// Reads the last hour of a slot, in steps of a minute. `None` if the slot has no hour
+    /// ([`crate::limits::HOUR_PEERS_MAX`]).
     pub fn hour(&self, slot: SlotId) -> Option<HourReading> {
         let minutes = self.hours.read(slot)?;
         let (minute, interval) = (Nanos::from(HOUR_STEP).0, self.interval.0.max(1));
@@ -308,11 +320,13 @@ impl Statistics {
         Some(HourReading { minutes, probes, end: self.halves.minute_begin(minutes.ended) })
     }
 
-    /// When the minute began, on the monotonic clock, in which the present run of losing minutes did. None where nothing was
-    /// lost in the `recent` window, or the hour is not kept.
+    /// Returns the start of the minute in which the current run of losing minutes began, on
+    /// the monotonic clock. `None` if nothing was lost in the `recent` window, or if the
+    /// slot has no hour.
     ///
-    /// A run may have a gap of a minute; at intervals of `i` minutes, where a loss may show in every `i`th alone, one of
-    /// `2i - 1`. Where it is as old as the hour, it may be older still.
+    /// A run may have a gap of one minute. At intervals of `i` minutes, only every `i`th
+    /// minute can have a loss, so the gap may be `2i - 1` minutes. A run that is as old as
+    /// the hour may be older.
     pub fn losing_since(&self, slot: SlotId, recent: &RecentReading) -> Option<Nanos> {
         if recent.lost == 0 {
             return None;
@@ -328,12 +342,13 @@ impl Statistics {
     }
 }
 
-/// The time of day since the epoch in whole seconds, rounded down: nothing was counted before. Up to the year 2106.
+/// Returns the wall-clock time in whole seconds since the epoch, rounded down so that it is never
+/// later than the first count. Valid until the year 2106.
 fn epoch_seconds() -> u32 {
     u32::try_from(clock::realtime().0 / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
-/// As a slot keeps it.
+/// Reduces the number of a half to the 16 bits that a slot stores.
 #[expect(clippy::cast_possible_truncation, reason = "that is what is meant")]
 const fn modulo(window: u32) -> u16 {
     window as u16
@@ -343,7 +358,7 @@ const fn zone_index(zone: ZoneId, via: Via) -> usize {
     zone.0 as usize * Via::ALL.len() + via.index() as usize
 }
 
-/// The writer's handle: the probe loop's end of the statistics.
+/// The writer's handle, used by the probe loop.
 impl Sink for &Statistics {
     fn event(&mut self, slot: SlotId, event: Event) {
         let Some(peer) = self.slot(slot) else { return };
@@ -502,7 +517,7 @@ mod tests {
         let s = Statistics::new(Scale::default(), interval);
         s.apply(Change::Join { slot: SLOT });
         let mut now = Nanos(5_000_000_000);
-        // As many as can be under way when a half begins, and are answered in it.
+        // As many probes as can be in flight when a half begins, all answered in it.
         for _ in 0..IN_FLIGHT_PER_PEER_MAX {
             (&s).event(SLOT, Event::Sent);
         }
@@ -524,7 +539,7 @@ mod tests {
             before = recent.seconds;
             now = now.plus(interval);
         }
-        // A 34th of a minute each.
+        // Each half is 1/34 of a minute.
         assert_eq!(count - 1, (2 * 6_000_u32).div_ceil(34), "two halves, then the older is dropped");
         assert!(count / 2 <= RECENT_HALF_PROBES);
     }
@@ -532,7 +547,7 @@ mod tests {
     #[test]
     fn a_recent_window_is_told_apart_from_one_of_a_minute_ago_after_any_number_of_them() {
         let s = statistics();
-        // Time passes without a tick: the first half and the 65,534th.
+        // No tick comes between the first half and half 65,534.
         s.tick(Nanos(30_000_000_000));
         let half = |number: u64| Nanos(number * 30_000_000_000);
         for number in 65_534..=65_537 {

@@ -1,7 +1,8 @@
-//! What an agent counts of itself, and how much of it is recent: what tells a starved agent from a slow network.
+//! Counters that an agent keeps about itself, and their recent part. They separate a starved agent
+//! from a slow network.
 //!
-//! All of these only ever grow, so the recent window needs no counting of its own: it is the difference to what they were
-//! when its older half began.
+//! All these counters only grow. So the recent window needs no counters of its own: it is the
+//! difference to the values at the start of its older half.
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -10,25 +11,26 @@ use super::lag::LagCounts;
 use crate::proc;
 use crate::units::Nanos;
 
-/// Everything since the start, or since a moment.
+/// The agent's counters, since the start or since an earlier reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnCounters {
-    /// Of our network namespace.
+    /// Echo counters of our network namespace.
     pub echoes: EchoCounters,
-    /// How late probes went out.
+    /// Delays between schedule and sending.
     pub send_lag: LagCounts,
-    /// How long replies waited to be read.
+    /// Delays between a reply's arrival and our read.
     pub read_delay: LagCounts,
-    /// Probes left out because the agent stood still for longer than an interval.
+    /// Number of probes left out because the agent was stopped for longer than an interval.
     pub skipped: u64,
-    /// Packets that the kernel dropped because our receive queue was full.
+    /// Number of packets that the kernel dropped because our receive queue was full.
     pub receive_queue_drops: u64,
-    /// How long the probe thread was runnable and waited for a processor; 0 where the kernel does not keep it.
+    /// How long the probe thread was runnable and waited for a CPU; 0 if the kernel
+    /// does not count it.
     pub run_delay: Nanos,
 }
 
 impl OwnCounters {
-    /// What came since `earlier`.
+    /// Returns the increase since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -42,28 +44,30 @@ impl OwnCounters {
     }
 }
 
-/// Time that the main thread, which probes, waited for a processor: second field of its schedstat, in nanoseconds. The
-/// process's own file is that of its main thread alone. None where the kernel does not keep it.
+/// Returns how long the main thread, which probes, waited for a CPU: the second field of its
+/// schedstat, in nanoseconds. The process's file is that of its main thread alone. `None` if the
+/// kernel does not keep it.
 pub fn probe_thread_run_delay() -> Option<Nanos> {
     proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
 }
 
-/// What the recent window says of the agent itself.
+/// The agent's own counters in the recent window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RecentOwn {
-    /// How much time it covers: 30 to 60 s, or one to two halves of a shorter window; more where the agent stood still.
+    /// Time covered, in seconds: 30 to 60, or one to two halves of a shorter window. More if
+    /// the agent was stopped.
     pub seconds: f64,
-    /// What came in it.
+    /// Increase of the counters in that time.
     pub counters: OwnCounters,
 }
 
-/// The counters at the start of the older and of the newer half of the recent window, and when that was.
+/// The counters and the time at the start of the older and of the newer half of the recent window.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Mutex<Option<[(Nanos, OwnCounters); 2]>>);
 
 impl Marks {
-    /// A new half begins. Returns whether it could: while a reader copies the marks, it cannot, for the probe thread waits for no
-    /// worker.
+    /// Begins a new half. Returns false, without effect, while a reader copies the marks, because
+    /// the probe thread never waits for a worker.
     #[must_use]
     pub(super) fn turn(&self, now: Nanos, counters: &OwnCounters) -> bool {
         let mut marks = match self.0.try_lock() {
@@ -76,7 +80,7 @@ impl Marks {
         true
     }
 
-    /// What came in the recent window; nothing before the first half.
+    /// Returns the increase in the recent window; zeroes before the first half.
     pub(super) fn read(&self, now: Nanos, counters: &OwnCounters) -> RecentOwn {
         let marks = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         marks.map_or_else(RecentOwn::default, |[(begun, then), _]| RecentOwn {
@@ -92,7 +96,7 @@ mod tests {
     use crate::statistics::lag::lag_counts_of;
     use std::fs;
 
-    /// All counters at `n`.
+    /// Returns counters that are all `n`.
     fn at(n: u64) -> OwnCounters {
         OwnCounters {
             echoes: EchoCounters { requests_received: n, replies_sent: n },
@@ -118,7 +122,8 @@ mod tests {
         turn(40, 20);
         turn(70, 30);
         assert_eq!(read(75, 33), (35.0, at(13)));
-        // A counter that was set back, as those of a network namespace that is left can be, came to nothing.
+        // A counter that went back reads as zero. The counters of a network namespace that is
+        // left can do so.
         assert_eq!(read(76, 3), (36.0, at(0)));
     }
 

@@ -1,11 +1,13 @@
-//! The last minute of a peer, for the verdicts and the page: two halves, of which the older is dropped whole.
+//! The last minute of a peer, for the verdicts and the page. It consists of two halves; the older
+//! one is dropped as a whole.
 //!
-//! A sliding window would cost a ring per peer; two halves cost two bytes per native bucket and cover 30 to 60 seconds. Their
-//! counters have 8 bits, so at intervals below 167 ms the halves are shorter ([`super::halves`]): no half sees more probes
-//! than they count.
+//! Rejected: a sliding window, which needs a ring per peer. Two halves take two bytes per native
+//! bucket and cover 30 to 60 seconds. Their counters have 8 bits. At intervals below 167 ms the
+//! halves are therefore shorter ([`super::halves`]), so that no half sees more probes than it can
+//! count.
 //!
-//! A half that is read while it is cleared for another window has numbers of both: the reader
-//! learns that from [`Turns`], and drops what it has read.
+//! A half that is cleared for another window during a read has numbers of both windows. The reader
+//! learns that from [`Turns`] and drops what it has read.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
@@ -19,48 +21,48 @@ struct Half {
     lost: AtomicU8,
 }
 
-/// What is counted in both halves besides round-trip times, as zeroed memory has it.
+/// Counters of both halves besides round-trip times. All zeroes is a valid initial state.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// The windows that the newer half belongs to, modulo 2^16: a peer on the list is never silent
-    /// for so many.
+    /// Number of the window that the newer half belongs to, modulo 2^16. A peer on the list is
+    /// never silent for so many windows.
     windows: Turns<AtomicU16>,
     halves: [Half; 2],
 }
 
-/// Two halves of one slot.
+/// The two halves of one slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent<'a> {
     pub(super) windows: &'a Windows,
-    /// Round-trip times per native bucket, of the even half and of the odd one.
+    /// Round-trip times per native bucket: first of the even half, then of the odd half.
     pub(super) bins: &'a [AtomicU8],
     pub(super) scale: &'a Scale,
 }
 
-/// What the recent window says.
+/// The counts and round-trip times of the recent window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecentReading {
-    /// How much time it covers.
+    /// Time covered, in seconds.
     pub seconds: f64,
-    /// Probes sent in it.
+    /// Number of probes sent in that time.
     pub sent: u32,
-    /// Probes answered in it.
+    /// Number of probes answered in that time.
     pub received: u32,
-    /// Probes lost in it.
+    /// Number of probes lost in that time.
     pub lost: u32,
-    /// The median of the round-trip times in seconds; none where nothing was answered.
+    /// Median of the round-trip times in seconds; `None` if no probe was answered.
     pub rtt_p50_seconds: Option<f64>,
-    /// Their 99th percentile.
+    /// 99th percentile of the round-trip times in seconds; `None` if no probe was answered.
     pub rtt_p99_seconds: Option<f64>,
 }
 
-/// Saturating, for what a machine may do that stood still for long: a wrong sum must not look like none.
+/// Saturates, for a machine that was stopped for long: a wrong sum must not wrap to zero.
 fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
 }
 
 impl Recent<'_> {
-    /// The half that `window` belongs to, and its round-trip times.
+    /// Returns the half that `window` belongs to, and its round-trip times.
     fn half(&self, window: u16) -> (&Half, &[AtomicU8]) {
         let odd = usize::from(window % 2);
         let (even_bins, odd_bins) = self.bins.split_at(self.bins.len() / 2);
@@ -78,7 +80,7 @@ impl Recent<'_> {
         let held = windows.done();
         if held != window {
             windows.turn(window, || {
-                // Halves alternate; a peer that was away for longer has nothing recent.
+                // Halves alternate. If the peer had no event for longer, both halves are cleared.
                 self.clear(window);
                 if window.wrapping_sub(held) > 1 {
                     self.clear(window.wrapping_add(1));
@@ -94,14 +96,13 @@ impl Recent<'_> {
         }
     }
 
-    /// What it holds of `window` and, where `and_before`, of the one before; they cover so many
-    /// `seconds`. None if the writer has gone on to a later window, so that a part of it is no
-    /// longer there.
+    /// Reads `window` and, if `and_before`, the window before it; together they cover `seconds`.
+    /// `None` if the writer has reached a later window, so that a part of the data is gone.
     pub(super) fn read(&self, window: u16, and_before: bool, seconds: f64) -> Option<RecentReading> {
         self.read_while(window, and_before, seconds, || {})
     }
 
-    /// The same; a test has the writer do `meanwhile` what it may do.
+    /// Does the same; a test passes a `meanwhile` that acts as the writer during the read.
     fn read_while(
         &self,
         window: u16,
@@ -110,15 +111,15 @@ impl Recent<'_> {
         meanwhile: impl FnOnce(),
     ) -> Option<RecentReading> {
         let held = self.windows.windows.done();
-        // Two halves have at most 510 in a bucket.
+        // Two halves count at most 510 in a bucket.
         let (mut sent, mut lost, mut bins) = (0, 0, [0_u16; BINS_MAX]);
-        // Of windows older than both nothing counts; where nothing has come since a window began, the half of its parity
-        // is still that of two windows ago.
+        // Windows older than both do not count. If no event has come since a window began, the half
+        // of its parity still holds the window before the last.
         let halves: &[u16] = match window.wrapping_sub(held) {
             0 if and_before => &[held, held.wrapping_sub(1)],
             0 => &[held],
             1 if and_before => &[held],
-            // The writer has gone on since our caller looked.
+            // The writer has advanced since our caller looked.
             u16::MAX => return None,
             _ => &[],
         };
@@ -128,11 +129,12 @@ impl Recent<'_> {
                 *sum += u16::from(count.load(Ordering::Acquire));
             }
             lost += u32::from(half.lost.load(Ordering::Acquire));
-            // Last, for it is counted first: a probe is never seen to end that was not sent.
+            // `sent` is read last because it is counted first: a reader never sees the end of a
+            // probe that was not sent.
             sent += u32::from(half.sent.load(Ordering::Acquire));
         }
         meanwhile();
-        // A half is overwritten by the second window behind its own.
+        // A half is overwritten two windows after its own.
         let begun = self.windows.windows.begun();
         if halves.iter().any(|of| begun.wrapping_sub(*of) > 1) {
             return None;
@@ -143,12 +145,12 @@ impl Recent<'_> {
         Some(RecentReading { seconds, sent, received, lost, rtt_p50_seconds, rtt_p99_seconds })
     }
 
-    /// Is empty from now on.
+    /// Clears both halves of the slot.
     pub(super) fn reset(&self) {
         self.windows.windows.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
     }
 
-    /// Becomes a copy of `other`.
+    /// Copies `other` into this slot.
     pub(super) fn take_over(&self, other: Recent<'_>) {
         self.windows.windows.turn(other.windows.windows.done(), || {
             for window in [0, 1] {
@@ -177,8 +179,8 @@ mod tests {
         }
     }
 
-    /// What a reader of `window` sees of 10 probes in window 8, 20 in 9, and one of `next` that
-    /// comes while it reads.
+    /// Returns what a reader of `window` sees of 10 probes in window 8, 20 in window 9, and one in
+    /// `next` that arrives during the read.
     fn seen(window: u16, and_before: bool, next: u16) -> Option<(u32, u32)> {
         let (windows, scale) = (Windows::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();

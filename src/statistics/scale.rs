@@ -1,12 +1,13 @@
-//! How the range of times is divided, once for both kinds of histograms.
+//! Division of the range of times into cells, shared by classic and native histograms.
 //!
-//! A native histogram of Prometheus has buckets whose bounds are powers of `2^(2^-schema)`: with schema 3 each is 9 %
-//! wider than the one before. Classic buckets have the bounds that an operator chose. Times are counted in *cells*,
-//! which end at the bounds of both, so that a cell is within one bucket of each kind: both histograms are exact sums
-//! of the same counters, and so are quantiles in reports and verdicts.
+//! A native histogram of Prometheus has buckets whose bounds are powers of `2^(2^-schema)`: at
+//! schema 3, each bucket is 9 % wider than the one before. The bounds of classic buckets are chosen
+//! by the operator. Times are counted in *cells*, which end at the bounds of both. So a cell lies
+//! within one bucket of each kind, and both histograms are exact sums of the same counters.
+//! Quantiles in reports and verdicts use the same counters too.
 //!
-//! Times are whole nanoseconds. The bound of a native bucket is not: a time is within it if it is at most the bound
-//! rounded down.
+//! Times are whole nanoseconds; the bounds of native buckets are not. A time is within a bucket if
+//! it is at most the bucket's bound rounded down.
 
 use std::time::Duration;
 
@@ -14,47 +15,50 @@ use super::bounds::Bounds;
 use crate::limits::{LINK_BINS_MAX, RTT_BUCKETS_MAX};
 use crate::units::Nanos;
 
-/// Cells of a scale, at most: a cell's number fits a byte.
+/// Largest number of cells of a scale: a cell's number fits a byte.
 pub const CELLS_MAX: usize = 256;
-/// Native buckets of a scale, at most, with the zero bucket.
+/// Largest number of native buckets of a scale, including the zero bucket.
 pub const BINS_MAX: usize = CELLS_MAX - RTT_BUCKETS_MAX;
-/// Doublings that a scale covers at most: of eight buckets each, at the finest schema.
+/// Largest number of doublings that a scale covers. At the finest schema each
+/// doubling has eight buckets.
 const OCTAVES_MAX: i32 = 28;
-/// The power of two, in seconds, at and below which a time counts as zero: 0.95 µs. Higher where a timeout is so long that
-/// more than [`OCTAVES_MAX`] would be needed.
+/// Times up to two to this power, in seconds, count as zero: 0.95 µs. The power is higher if a
+/// timeout is so long that more than [`OCTAVES_MAX`] doublings would be needed.
 const LOWEST_POWER: i32 = -20;
-/// The same of the coarsest schema, 7.6 µs: where each of thousands of links has its buckets, none is for what no network does.
+/// The same for the coarsest schema: 7.6 µs. It is used for thousands of links, each with its own
+/// buckets, so there are no buckets for times that no network reaches.
 const LOWEST_POWER_COARSEST: i32 = -17;
-/// The finest resolution: buckets that are 9 % wide.
+/// The finest schema: its buckets are 9 % wide.
 pub const SCHEMA_MAX: u8 = 3;
-// The zero bucket, and one above the highest power of two for what comes a little too late.
+// All doublings, the zero bucket, and one bucket above the highest power of two for replies that
+// are slightly too late.
 const _: () = assert!((OCTAVES_MAX << SCHEMA_MAX) as usize + 2 <= BINS_MAX);
 
-/// Division of times into cells, fixed at the start.
+/// Division of times into cells. It does not change after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
     bounds: Bounds,
     schema: u8,
     longest: Duration,
-    /// The zero bucket's bound is 2 to this power, in seconds.
+    /// The zero bucket ends at two to this power, in seconds.
     lowest_power: i32,
     /// Upper bounds of all cells but the last, which has none.
     edges: Box<[Nanos]>,
-    /// How many cells end at or below each classic bound.
+    /// Number of cells that end at or below each classic bound.
     classic: Box<[u16]>,
-    /// The number of the native bucket that each cell is a part of; 0 is the zero bucket.
+    /// Number of the native bucket that contains each cell; 0 is the zero bucket.
     bins: Box<[u8]>,
 }
 
 impl Default for Scale {
-    /// The finest, of the default bounds and the default timeout.
+    /// Returns the finest scale, with the default bounds and the default timeout.
     fn default() -> Self {
         Self::new(Bounds::default(), SCHEMA_MAX, Duration::from_secs(1))
     }
 }
 
 impl Scale {
-    /// A scale for times up to `longest`. Longer ones are counted in its last native bucket.
+    /// Makes a scale for times up to `longest`. Longer times are counted in the last native bucket.
     pub fn new(bounds: Bounds, schema: u8, longest: Duration) -> Self {
         let schema = schema.min(SCHEMA_MAX);
         let highest_power =
@@ -76,72 +80,73 @@ impl Scale {
         Self { bounds, schema, longest, lowest_power, edges: edges.into(), classic, bins }
     }
 
-    /// The same bounds and times at another schema.
+    /// Makes a scale with the same bounds and longest time at another schema.
     #[must_use]
     pub fn with_schema(&self, schema: u8) -> Self {
         Self::new(self.bounds.clone(), schema, self.longest)
     }
 
-    /// The finest schema at which so many links take no more buckets than [`LINK_BINS_MAX`] in an octave; the coarsest, 0,
-    /// for more links than that, or an unknown number.
+    /// Returns the finest schema at which so many links have at most [`LINK_BINS_MAX`] buckets per
+    /// octave. Returns 0, the coarsest, if none fits or if the number of links is unknown.
     pub fn schema_of(links: Option<usize>) -> u8 {
         let fits = |schema: &u8| links.is_some_and(|links| links << *schema <= LINK_BINS_MAX);
         (1..=SCHEMA_MAX).rev().find(fits).unwrap_or(0)
     }
 
-    /// The classic buckets' bounds.
+    /// Returns the bounds of the classic buckets.
     pub const fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// The schema of the native histogram.
+    /// Returns the schema of the native histogram.
     pub const fn schema(&self) -> u8 {
         self.schema
     }
 
-    /// The bound of the native histogram's zero bucket, in seconds.
+    /// Returns the upper bound of the zero bucket, in seconds.
     pub fn zero_threshold(&self) -> f64 {
         f64::from(self.lowest_power).exp2()
     }
 
-    /// The index, in Prometheus' terms, of native bucket `bin` (from 1 on): it ends at `2^(index / 2^schema)` seconds.
+    /// Returns the index, as Prometheus defines it, of native bucket `bin` (from 1 on). The bucket
+    /// ends at `2^(index / 2^schema)` seconds.
     pub fn native_index(&self, bin: usize) -> i32 {
         (self.lowest_power << self.schema).saturating_add(i32::try_from(bin).unwrap_or(i32::MAX))
     }
 
-    /// Cells of the scale.
+    /// Returns the number of cells.
     pub const fn cells(&self) -> usize {
         self.bins.len()
     }
 
-    /// Native buckets of the scale, the zero bucket among them.
+    /// Returns the number of native buckets, including the zero bucket.
     pub fn bin_count(&self) -> usize {
         self.bins.last().map_or(1, |bin| usize::from(*bin) + 1)
     }
 
-    /// The cell of a time.
+    /// Returns the cell that contains `time`.
     pub fn cell(&self, time: Nanos) -> usize {
         self.edges.partition_point(|edge| *edge < time)
     }
 
-    /// The native bucket of a cell.
+    /// Returns the native bucket that contains `cell`.
     pub fn bin(&self, cell: usize) -> usize {
         self.bins.get(cell).map_or(0, |bin| usize::from(*bin))
     }
 
-    /// The cells that end at or below the classic bound of this number.
+    /// Returns the number of cells that end at or below classic bound number `bound`.
     pub fn cells_up_to(&self, bound: usize) -> usize {
         self.classic.get(bound).map_or(self.cells(), |cells| usize::from(*cells))
     }
 
-    /// The `q`-quantile in seconds of counts per cell, interpolated within its cell; in the last cell its lower bound. None
-    /// without any count.
+    /// Returns the `q`-quantile in seconds of counts per cell, interpolated within its cell. In the
+    /// last cell it is the lower bound. `None` if all counts are zero.
     pub fn quantile(&self, q: f64, counts: impl IntoIterator<Item = u64, IntoIter: Clone>) -> Option<f64> {
         let (cell, part) = rank(q, counts.into_iter())?;
         Some(self.within(cell, cell, part))
     }
 
-    /// The same of counts per native bucket.
+    /// Returns the same for counts per native bucket.
     pub fn quantile_of_bins(&self, q: f64, counts: impl IntoIterator<Item = u64, IntoIter: Clone>) -> Option<f64> {
         let (bin, part) = rank(q, counts.into_iter())?;
         let first = self.bins.partition_point(|at| usize::from(*at) < bin);
@@ -149,12 +154,13 @@ impl Scale {
         Some(self.within(first, end - 1, part))
     }
 
-    /// The bounds of a cell in seconds; those of the last one are the same.
+    /// Returns lower and upper bound of a cell in seconds. They are equal for the last cell.
     pub fn cell_bounds(&self, cell: usize) -> [f64; 2] {
         [0.0, 1.0].map(|part| self.within(cell, cell, part))
     }
 
-    /// A point within the cells from `first` to `last`, in seconds. The last cell of all has no width.
+    /// Returns a point within the cells from `first` to `last`, in seconds. The last cell of the
+    /// scale has no width.
     fn within(&self, first: usize, last: usize, part: f64) -> f64 {
         let lower = first.checked_sub(1).map_or(0.0, |before| self.edges[before].as_secs_f64());
         let upper = self.edges.get(last).map_or(lower, |edge| edge.as_secs_f64());
@@ -162,14 +168,15 @@ impl Scale {
     }
 }
 
-/// Two to `power` seconds, rounded down to nanoseconds.
+/// Returns two to `power` seconds, rounded down to nanoseconds.
 fn power_of_two(power: f64) -> Nanos {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded down, and positive")]
     let nanos = (power.exp2() * 1e9) as u64;
     Nanos(nanos)
 }
 
-/// The index of the `q`-quantile among counts, and which part of that count is not above it. None without any count.
+/// Returns the index of the `q`-quantile among counts, and which share of that count is not above
+/// it. `None` if all counts are zero.
 pub(super) fn rank(q: f64, counts: impl Iterator<Item = u64> + Clone) -> Option<(usize, f64)> {
     let total: u64 = counts.clone().sum();
     let rank = q * total as f64;
@@ -200,7 +207,8 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// What Prometheus' definition says: the smallest index whose bound is not below the time.
+    /// Returns the index as Prometheus defines it: the smallest one whose bound is
+    /// not below the time.
     fn index_by_definition(time: Nanos, schema: u8) -> i32 {
         let exact = time.as_secs_f64().log2() * f64::from(1_u32 << schema);
         #[expect(clippy::cast_possible_truncation, reason = "small")]
@@ -216,7 +224,7 @@ mod tests {
             let mut checked = 0;
             for _ in 0..20_000 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // Evenly over the powers of two, up to the timeout.
+                // Times are spread evenly over the powers of two, up to the timeout.
                 let time = Nanos(((random >> 20) % (1 << (10 + random % 20))).min(1_000_000_000));
                 let cell = scale.cell(time);
                 for (number, bound) in scale.bounds().as_slice().iter().enumerate() {
@@ -224,7 +232,8 @@ mod tests {
                 }
                 if time.as_secs_f64() > scale.zero_threshold() {
                     let exact = time.as_secs_f64().log2() * f64::from(1_u32 << schema);
-                    // Not where a float cannot tell on which side of a bound the time is.
+                    // Skip times for which floating point cannot say on which side of
+                    // a bound they are.
                     if (exact - exact.round()).abs() > 1e-6 {
                         let index = scale.native_index(scale.bin(cell));
                         assert_eq!(index, index_by_definition(time, schema), "{time:?}");
@@ -245,7 +254,7 @@ mod tests {
             assert_eq!(scale.native_index(scale.bin(scale.cell(Nanos(time)))), index, "{time}");
         }
         assert_eq!((scale.bin(scale.cell(Nanos(953))), scale.bin(scale.cell(Nanos(954)))), (0, 1));
-        // What should not come stays countable.
+        // Times beyond the range are still counted.
         assert_eq!(scale.native_index(scale.bin(scale.cell(Nanos(u64::MAX)))), 1);
     }
 

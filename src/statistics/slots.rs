@@ -1,10 +1,11 @@
-//! The numbers of one peer, in four tables: counters that every probe touches, round-trip times since the start and of the
-//! last minute, and counters that hardly any probe touches.
+//! The numbers of one peer, in four tables: counters that every probe touches, round-trip times
+//! since the start, round-trip times of the last minute, and counters that few probes touch.
 //!
-//! The tables hold every slot that there can ever be, and cost what of them is written ([`crate::region`]): the rare numbers of
-//! a healthy peer stay a page of zeroes that is nobody's. Round-trip times have as many numbers per peer as the agent's scale
-//! has cells, which its flags decide. A peer's counters have 32 bits ([`crate::limits::INTERVAL_MIN`] says how long they
-//! last), and what was received is the sum of the cells: a counter of its own would say the same.
+//! The tables have room for the largest possible number of slots. Only pages that were written take
+//! memory ([`crate::region`]), so the rare counters of healthy peers take none. Each peer has one
+//! round-trip counter per cell of the agent's scale, which the agent's flags decide. A peer's
+//! counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is no
+//! counter of received probes: it would equal the sum of the cells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -19,21 +20,21 @@ use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
 
-/// Counters that every probe touches (a test prints how many bytes).
+/// Counters that every probe touches. A test prints their size in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Hot {
     rtt_sum: AtomicU64,
     sent: AtomicU32,
     lost: AtomicU32,
-    /// Since when the slot counts for its peer, in seconds since the epoch.
+    /// When the slot began to count for its peer, in seconds since the epoch.
     created: AtomicU32,
     windows: Windows,
     pub(super) zone: AtomicU8,
-    /// [`crate::peers::Via::index`].
+    /// Value of [`crate::peers::Via::index`].
     pub(super) via: AtomicU8,
 }
 
-/// Counters that hardly any probe touches. None is resident before the first such event on its page.
+/// Counters that few probes touch. A page of them becomes resident with the first such event.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
     late: AtomicU32,
@@ -44,24 +45,24 @@ pub(super) struct Rare {
     send_errors: [AtomicU32; REASONS],
 }
 
-/// All slots' numbers.
+/// The numbers of all slots.
 #[derive(Debug)]
 pub(super) struct Slots {
     scale: Arc<Scale>,
     hot: Table<Hot>,
     rare: Table<Rare>,
-    /// As many per slot as the scale has cells.
+    /// One per slot and cell of the scale.
     cells: Table<Count>,
-    /// Twice as many per slot as the scale has native buckets.
+    /// Two per slot and native bucket of the scale.
     recent_bins: Table<SmallCount>,
 }
 
-/// Probes of one cell.
+/// Number of probes in one cell.
 type Count = AtomicU32;
-/// Probes of one native bucket in half a recent window.
+/// Number of probes in one native bucket, in half a recent window.
 type SmallCount = AtomicU8;
 
-/// Atomic integers and nothing else.
+/// Marks types that consist of atomic integers and nothing else.
 #[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
 mod atomics {
     use super::{Atomic, Count, Hot, Rare, SmallCount, Zero};
@@ -109,7 +110,7 @@ impl Slots {
         })
     }
 
-    /// Gives back what nobody behind the first `slots` needs.
+    /// Returns the memory behind the first `slots` slots to the kernel.
     pub(super) fn give_back(&self, slots: usize) {
         self.hot.give_back(slots);
         self.rare.give_back(slots);
@@ -117,19 +118,19 @@ impl Slots {
         self.recent_bins.give_back(slots * 2 * self.scale.bin_count());
     }
 
-    /// What every probe touches, in memory, in whole pages.
+    /// Returns the resident memory of the tables that every probe touches, in bytes of whole pages.
     pub(super) fn resident_bytes(&self) -> usize {
         self.hot.resident_bytes() + self.cells.resident_bytes() + self.recent_bins.resident_bytes()
     }
 
-    /// What a peer that is probed makes resident.
+    /// Returns the bytes that become resident for each peer that is probed.
     pub(super) fn resident_bytes_per_peer(&self) -> usize {
         let bins = 2 * self.scale.bin_count() * size_of::<SmallCount>();
         size_of::<Hot>() + self.scale.cells() * size_of::<Count>() + bins
     }
 }
 
-/// One slot's counters.
+/// References to the numbers of one slot.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStatistics<'a> {
     pub(super) hot: &'a Hot,
@@ -142,29 +143,30 @@ pub struct PeerStatistics<'a> {
 /// A slot's counters as read at one moment: `received + lost ≤ sent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerReading {
-    /// Probes that went out.
+    /// Number of probes sent.
     pub sent: u64,
-    /// Answered in time.
+    /// Number of probes answered within the timeout.
     pub received: u64,
-    /// Not answered in time.
+    /// Number of probes not answered within the timeout.
     pub lost: u64,
-    /// Answered after being counted lost.
+    /// Number of probes answered after they were counted as lost.
     pub late: u32,
-    /// Further answers to an answered probe.
+    /// Number of further answers to a probe that was already answered.
     pub duplicate: u32,
-    /// Answered in time, after a later probe was.
+    /// Number of probes answered in time, but after a later probe was answered.
     pub reordered: u32,
-    /// Damaged replies.
+    /// Number of damaged replies.
     pub corrupt: u32,
-    /// While the peer was on its way out: answered, not answered.
+    /// Number of probes to the peer while it was terminating: answered, not answered.
     pub terminating: [u32; 2],
-    /// By [`SendError`], in its order.
+    /// Number of probes that were not sent, in the order of [`SendError`].
     pub send_errors: [u32; REASONS],
-    /// Since when this counts, in seconds since the epoch; 0 for a slot that nobody has been in.
+    /// When the slot began to count, in seconds since the epoch; 0 for a slot that
+    /// was never in use.
     pub created: u32,
 }
 
-/// How a peer's probes ended, since it joined: modulo 2^32, to subtract from each other.
+/// Outcomes of a peer's probes since it joined, modulo 2^32: only differences are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcomes {
     pub(super) answered: u32,
@@ -202,12 +204,12 @@ impl PeerStatistics<'_> {
         self.recent().record(event, cell, window);
     }
 
-    /// The last minute.
+    /// Returns the recent window of the slot.
     pub(super) const fn recent(&self) -> Recent<'_> {
         Recent { windows: &self.hot.windows, bins: self.recent_bins, scale: self.scale }
     }
 
-    /// Since when it counts, in seconds since the epoch.
+    /// Returns when the slot began to count, in seconds since the epoch.
     pub fn created(&self) -> u32 {
         self.hot.created.load(Ordering::Relaxed)
     }
@@ -227,14 +229,15 @@ impl PeerStatistics<'_> {
         reading.set(Nanos(self.hot.rtt_sum.load(Ordering::Acquire)), self.counts());
     }
 
-    /// The same, for tests: into memory of its own.
+    /// Does the same into new memory, for tests.
     pub fn rtt(&self) -> HistogramReading {
         let mut reading = HistogramReading::default();
         self.read_rtt(&mut reading);
         reading
     }
 
-    /// The `q`-quantile of the round-trip times since the start, in seconds; none without an answer.
+    /// Returns the `q`-quantile of the round-trip times since the start, in seconds;
+    /// `None` without an answer.
     pub fn rtt_quantile(&self, q: f64) -> Option<f64> {
         self.scale.quantile(q, self.counts())
     }
@@ -243,7 +246,7 @@ impl PeerStatistics<'_> {
         self.cells.iter().map(|count| count.load(Ordering::Acquire).into())
     }
 
-    /// Reads all but the round-trip times, `sent` last.
+    /// Reads all numbers but the round-trip times. `sent` is read last.
     pub fn read(&self) -> PeerReading {
         let Self { hot, rare, .. } = self;
         let small = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
@@ -261,7 +264,7 @@ impl PeerStatistics<'_> {
         }
     }
 
-    /// Counts from zero on for another peer, that joined at `created`.
+    /// Starts from zero for another peer, which joined at `created`.
     pub(super) fn reset(self, created: u32) {
         let Self { hot, rare, cells, .. } = self;
         hot.rtt_sum.store(0, Ordering::Relaxed);
@@ -273,7 +276,7 @@ impl PeerStatistics<'_> {
         rare.counters().for_each(|counter| store_if_other(counter, 0));
     }
 
-    /// Becomes a copy of `other`.
+    /// Copies the numbers of `other` into this slot.
     pub(super) fn take_over(self, other: PeerStatistics<'_>) {
         let (to, from) = (self.hot, other.hot);
         to.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -290,7 +293,7 @@ impl PeerStatistics<'_> {
     }
 }
 
-/// To write a zero over a zero would make its page resident.
+/// Writing a zero over a zero would make the page resident.
 fn store_if_other(counter: &AtomicU32, value: u32) {
     if counter.load(Ordering::Relaxed) != value {
         counter.store(value, Ordering::Relaxed);
@@ -310,11 +313,11 @@ mod tests {
         proc::find("/proc/self/smaps_rollup", |line| proc::number(line, "Rss:")).expect("smaps_rollup")
     }
 
-    /// Set in the process in which the test of this name runs alone.
+    /// Set in the child process in which the test of this name runs alone.
     const ALONE: &str = "KUBE_CANARY_TEST_ALONE";
 
-    /// Resident memory is that of the whole process, and other tests take and give back memory at any
-    /// time. So the test runs in a process of its own.
+    /// Resident memory is that of the whole process, and other tests allocate and free memory at
+    /// any time. So the test runs in a process of its own.
     #[test]
     fn rare_numbers_are_not_resident_before_they_are_written_not_even_if_they_are_read() {
         if std::env::var_os(ALONE).is_none() {
@@ -329,8 +332,8 @@ mod tests {
         }
     }
 
-    /// Reads and resets tables of the real sizes, so many that the test harness's memory is little
-    /// beside them.
+    /// Reads and resets tables of the real sizes. There are so many of them that the memory of the
+    /// test harness is small in comparison.
     fn rare_numbers() {
         const TABLES: usize = 16;
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
@@ -342,7 +345,7 @@ mod tests {
         let slots = || tables.iter().flat_map(|table| (0..PEER_SLOTS_MAX).filter_map(|slot| table.get(slot)));
         let sent: u64 = slots().map(|slot| slot.read().sent).sum();
         let read = resident_kb() - before;
-        // A new holder's start writes no zero over a rare zero.
+        // Resetting a slot for a new peer writes no zero over a rare counter that is zero.
         slots().for_each(|slot| slot.reset(1));
         let reset = resident_kb() - before;
         println!("{all_kb} KB of tables: {read} KB resident once read, {reset} KB once their slots are taken");

@@ -1,18 +1,18 @@
-//! A sequence lock without its retry, for what one thread overwrites in turns (a ring, two halves)
-//! and others read meanwhile.
+//! A sequence lock without retry, for data that one thread overwrites in turns (a ring, two halves)
+//! while other threads read it.
 //!
-//! The writer stores which turn begins, overwrites the oldest data, and stores that the turn is
-//! done. A reader loads the number of the last turn that is done, reads the data, and loads which
-//! turn has begun by then. It drops all that this turn overwrites. Neither waits for the other,
-//! even if the writer loses its CPU in the middle of a turn.
+//! The writer stores the number of the turn that begins, overwrites the oldest data, and stores
+//! that the turn is done. A reader loads the number of the last turn that is done and reads the
+//! data. Then it loads the number of the last turn that has begun, and drops all data that this
+//! turn overwrites. Neither waits for the other, even if the writer loses its CPU during a turn.
 //!
-//! Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012), has why
-//! the fences suffice: a reader that has seen anything written after the writer's fence sees after
-//! its own that the turn has begun.
+//! Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012), explains
+//! why the fences suffice. If a reader has seen any write after the writer's fence, then after the
+//! reader's own fence it sees that the turn has begun.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-/// The numbers of the turns, of 16 or 32 bits, from 0 on; they may wrap, if the reader knows.
+/// Numbers of turns, of 16 or 32 bits, from 0 on. They may wrap, if the reader expects it.
 #[derive(Debug, Default)]
 pub(super) struct Turns<A> {
     begun: A,
@@ -22,7 +22,7 @@ pub(super) struct Turns<A> {
 macro_rules! turns {
     ($atomic:ty, $number:ty) => {
         impl Turns<$atomic> {
-            /// The writer's: does all of `write` as a part of turn `to`.
+            /// Called by the writer: runs `write` as turn `to`.
             pub(super) fn turn(&self, to: $number, write: impl FnOnce()) {
                 self.begun.store(to, Ordering::Relaxed);
                 fence(Ordering::Release);
@@ -30,12 +30,13 @@ macro_rules! turns {
                 self.done.store(to, Ordering::Release);
             }
 
-            /// The last turn that is done. To be asked before reading.
+            /// Returns the last turn that is done. A reader calls it before it reads the data.
             pub(super) fn done(&self) -> $number {
                 self.done.load(Ordering::Acquire)
             }
 
-            /// The last turn of which anything may have been read. To be asked after reading.
+            /// Returns the last turn that may have changed the data. A reader calls it after it
+            /// has read the data.
             pub(super) fn begun(&self) -> $number {
                 fence(Ordering::Acquire);
                 self.begun.load(Ordering::Relaxed)

@@ -1,8 +1,8 @@
-//! The numbers of one pair of zones, ours and a peer's. They go on when peers come and go, until no
-//! peer of the zone is left and its place is needed for another.
+//! The numbers of one pair of zones, ours and a peer's. They continue while peers join and leave.
+//! They end when no peer of the zone is left and the place is needed for another zone.
 //!
-//! A probe is counted as sent here when it is answered or lost: a peer may change its zone while one is under way, and
-//! the sums of both zones must stay right.
+//! A probe counts as sent here when it is answered or lost, not when it is sent. A peer may change
+//! its zone while a probe is in flight, and the sums of both zones must stay right.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -11,15 +11,15 @@ use super::histogram::{ClassicReading, Histogram, HistogramReading};
 use super::scale::Scale;
 use crate::prober::Event;
 
-/// Counters and round-trip times of our zone to another.
+/// Counters and round-trip times from our zone to another.
 #[derive(Debug)]
 pub struct ZoneStatistics {
-    /// A peer of the zone has been probed this way.
+    /// Whether a peer of the zone has been probed by this network.
     in_use: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
     lost: AtomicU64,
-    /// Since when it counts, in seconds since the epoch.
+    /// When the pair began to count, in seconds since the epoch.
     created: AtomicU32,
     rtt: Histogram,
 }
@@ -27,13 +27,13 @@ pub struct ZoneStatistics {
 /// A zone pair's counters as read at one moment: `received + lost ≤ sent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneReading {
-    /// Probes that went out and were answered or lost.
+    /// Number of probes that were answered or lost.
     pub sent: u64,
-    /// Answered in time.
+    /// Number of probes answered within the timeout.
     pub received: u64,
-    /// Not answered in time.
+    /// Number of probes not answered within the timeout.
     pub lost: u64,
-    /// Since when it counts, in seconds since the epoch.
+    /// When the pair began to count, in seconds since the epoch.
     pub created: u32,
 }
 
@@ -49,7 +49,7 @@ impl ZoneStatistics {
         }
     }
 
-    /// A peer of the zone is probed this way, from `created` on where it is the first.
+    /// Starts to count at `created`, if the pair is not in use yet.
     pub(super) fn begin(&self, created: u32) {
         if !self.is_in_use() {
             self.created.store(created, Ordering::Relaxed);
@@ -57,8 +57,8 @@ impl ZoneStatistics {
         self.in_use.store(true, Ordering::Relaxed);
     }
 
-    /// Resets all numbers for another zone, and is unused until [`ZoneStatistics::begin`]. Needs
-    /// the directory's write lock, which keeps readers out.
+    /// Resets all numbers for another zone. The pair is unused until [`ZoneStatistics::begin`].
+    /// Needs the directory's write lock, which keeps readers out.
     pub(super) fn end(&self) {
         self.in_use.store(false, Ordering::Relaxed);
         for counter in [&self.sent, &self.received, &self.lost] {
@@ -87,7 +87,7 @@ impl ZoneStatistics {
         }
     }
 
-    /// Since when it counts, in seconds since the epoch.
+    /// Returns when the pair began to count, in seconds since the epoch.
     pub fn created(&self) -> u32 {
         self.created.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl ZoneStatistics {
         self.rtt.read_into(reading);
     }
 
-    /// Reads all but the round-trip times, `sent` last.
+    /// Reads all numbers but the round-trip times. `sent` is read last.
     pub fn read(&self) -> ZoneReading {
         ZoneReading {
             lost: self.lost.load(Ordering::Acquire),

@@ -1,4 +1,4 @@
-//! A `kube-canary run` of the tests.
+//! A `kube-canary run` process of the tests.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::shim::PLAIN;
 /// The two peers of the README, which answer on loopback.
 pub const PEERS: [&str; 4] = ["--peer", "a=127.0.0.2", "--peer", "b=127.0.0.3@z2"];
 
-/// Where the tests' files go.
+/// The directory for the files of the tests.
 pub fn directory() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
@@ -37,14 +37,14 @@ impl Canary {
         Self::of(&mut command(PLAIN, flags))
     }
 
-    /// Of peers that have answered, at a short interval.
+    /// Starts an agent with a short interval, and waits until all its peers have answered.
     pub fn measured() -> Self {
         let canary = Self::start(&[&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat());
         canary.wait_for_answers(&["a", "b"]);
         canary
     }
 
-    /// Started, and its HTTP answers.
+    /// Starts the command, and waits until its HTTP server answers.
     pub fn of(command: &mut Command) -> Self {
         let mut process = Process::start(command, directory());
         let http = until("it says where its HTTP is", || {
@@ -72,7 +72,7 @@ impl Canary {
         until("a scrape", || Metrics::of(self.http))
     }
 
-    /// Waits until these peers have answered once.
+    /// Waits until each of these peers has answered once.
     pub fn wait_for_answers(&self, peers: &[&str]) {
         until("an answer of every peer", || {
             let metrics = self.metrics();
@@ -82,7 +82,7 @@ impl Canary {
     }
 }
 
-/// A file of so many peers on loopback.
+/// Writes a peers file with `count` peers on loopback, and returns its path.
 pub fn peers_file(count: u32) -> PathBuf {
     let path = unique(directory(), "peers");
     let lines = (0..count).fold(String::new(), |mut lines, index| {
@@ -93,7 +93,8 @@ pub fn peers_file(count: u32) -> PathBuf {
     path
 }
 
-/// A canary whose scrape is longer than what the kernel holds for a client, and which hardly ever probes.
+/// Starts an agent that hardly ever probes, and whose scrape is larger than the kernel's
+/// buffers for a client.
 pub fn talkative(program: impl AsRef<Path>) -> Canary {
     let file = peers_file(600);
     let flags = ["--interval", "300s", "--max-peers", "0", "--max-series", "10000000"];

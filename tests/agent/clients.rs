@@ -15,8 +15,9 @@ fn a_scraper_that_goes_away_in_the_middle_of_a_response_ends_neither_program() {
         let mut canary = talkative(program);
         for round in 0..20 {
             let stream = stuck_scrape(&canary);
-            // Closed with bytes unread, a socket resets. Where it has said that it is done before, the reset is EPIPE to
-            // the writer instead of ECONNRESET, and EPIPE comes with SIGPIPE.
+            // A socket that is closed with unread bytes sends a reset. If it has shut down its
+            // writing side before, the writer sees EPIPE, and with it SIGPIPE. Otherwise the writer
+            // sees ECONNRESET.
             if round % 2 == 0 {
                 stream.shutdown(Shutdown::Write).expect("half a close");
             }
@@ -27,7 +28,7 @@ fn a_scraper_that_goes_away_in_the_middle_of_a_response_ends_neither_program() {
     }
 }
 
-/// Whether the server has closed it.
+/// Whether the server has closed the connection.
 fn has_ended(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     match stream.peek(&mut [0]) {
@@ -45,7 +46,8 @@ fn health_is_answered_while_64_idle_connections_take_every_place() {
         let response = canary.get(path);
         assert_eq!(response.status, 200, "{path}: {}", response.body);
     }
-    // A scrape is refused, unless an idle connection has been closed for its silence by now and left its place.
+    // A scrape is refused, unless the server has already closed an idle connection and freed its
+    // place.
     let refused = canary.get("/metrics").status == 503;
     assert!(refused || idle.iter().any(has_ended), "a scrape has a place although 64 idle connections hold all");
     assert_eq!(canary.get("/healthz").status, 200);

@@ -14,7 +14,7 @@ use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
 use crate::shim::PLAIN;
 
-/// Demos have the same addresses: one at a time.
+/// All demos have the same addresses, so only one runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Demo {
@@ -33,7 +33,7 @@ impl Demo {
         Self { process: Process::start(&mut command, directory()), output }
     }
 
-    /// The rows of the first table in which every canary has answered and measured.
+    /// The rows of the first table in which every agent has answered and measured.
     fn rows(&mut self) -> Vec<Vec<String>> {
         until("a table without gaps", || {
             let text = fs::read_to_string(&self.output).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Demo {
         })
     }
 
-    /// Its canaries.
+    /// The agent processes that the demo has started.
     fn children(&self) -> Vec<Seen> {
         let processes = fs::read_dir("/proc").expect("procfs").flatten();
         let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -56,7 +56,7 @@ impl Demo {
     }
 }
 
-/// A process: an id may be used again, an id with a start time is not.
+/// A process, identified by its id and start time, because an id alone may be used again.
 #[derive(Debug, PartialEq)]
 struct Seen {
     id: u32,
@@ -65,7 +65,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// None where there is none that runs: what is dead and waits for its parent is no longer one.
+    /// Returns `None` if no such process runs. A dead process that waits for its parent
+    /// counts as not running.
     fn of(id: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -78,16 +79,16 @@ impl Seen {
     }
 }
 
-/// A port that is free on the addresses of a demo of three, and stays so.
+/// A port that is free on the addresses of a demo of three nodes, and stays free.
 struct Port {
     number: u16,
     _held: [Socket; 3],
 }
 
 impl Port {
-    /// Its sockets are bound and never listen, so that a canary can bind the port as well. Listeners
-    /// that are closed again would not do: a child that another test has just forked keeps copies of
-    /// them until it runs its program.
+    /// The sockets are bound and never listen, so that an agent can bind the port as well.
+    /// Rejected: listeners that are closed again. A child that another test has just forked keeps
+    /// copies of them until it runs its program.
     fn free() -> Self {
         until("a port that is free on three addresses", || {
             let first = bound(2, 0).map_err(|error| error.to_string())?;
@@ -101,7 +102,7 @@ impl Port {
 
 fn bound(last: u8, port: u16) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // The agent's listener sets it, too; without it on both, only one could be bound.
+    // The agent's listener sets this option, too. Both sockets need it to bind the same port.
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::from(([127, 0, 0, last], port)).into())?;
     Ok(socket)
@@ -123,7 +124,7 @@ fn it_shows_a_row_per_node_without_loss() {
         assert_eq!((node, address), (&format!("node{}", index + 1), &format!("127.0.0.{}", index + 2)));
         assert_eq!((peers.as_str(), lost.as_str(), percent.as_str()), ("2", "0", "0.00%"), "{row:?}");
         assert!(sent.parse::<u64>().expect("a count") >= 2, "{row:?}");
-        // Two times with their units, threads, memory with its unit.
+        // Each row has two times with units, the number of threads, and the memory with its unit.
         assert!(row.iter().filter(|word| *word == "µs" || *word == "ms").count() == 2, "{row:?}");
         assert_eq!(row[row.len() - 3..][..1], ["5"], "{row:?}");
     }

@@ -1,4 +1,4 @@
-//! `kube-canary doctor`: what it makes of meshes that a server of the test hands out.
+//! `kube-canary doctor`: its verdicts over meshes that a server of the test serves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Run, nobody};
 
-/// A server that has these documents, by path.
+/// A server of these documents, by path.
 struct Documents(BTreeMap<&'static str, String>);
 
 impl Routes for Documents {
@@ -20,7 +20,7 @@ impl Routes for Documents {
     }
 }
 
-/// A server with this mesh, and its URL.
+/// Starts a server of this mesh, and returns it with its URL.
 pub fn serve(mesh: String) -> (Server, String) {
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     let server = bound.start(1, Arc::new(Documents(BTreeMap::from([("/api/v1/mesh", mesh)])))).expect("a server");
@@ -28,12 +28,12 @@ pub fn serve(mesh: String) -> (Server, String) {
     (server, url)
 }
 
-/// Since when what loses does, in Unix seconds: 90 s ago.
+/// The time at which the losses began, in Unix seconds: 90 s ago.
 static BEGUN: LazyLock<u64> = LazyLock::new(|| clock::realtime().as_secs() - 90);
 
 pub const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
-/// What `source` measured: of 60 probes to each other node those were lost that `lost` says.
+/// The report of `source`. Of 60 probes to each other node, `lost` of them were lost.
 pub fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
     let peer = |peer: &&str| {
         let lost = lost(source, peer);
@@ -52,7 +52,7 @@ pub fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
     format!("{{\"source\":{source},\"peers\":{}}}", Value::from(peers))
 }
 
-/// The document of these sources.
+/// The mesh document with the reports of these sources.
 pub fn mesh(sources: &[&str], lost: impl Fn(&str, &str) -> u64 + Copy, missing: &Value) -> String {
     let rows: Vec<String> = sources.iter().map(|source| row(source, lost) + "\n").collect();
     format!("{{\"rows\":[\n{}],\"missing\":{missing},\"not_gathered\":0,\"verdicts\":[]}}\n", rows.join(","))
@@ -62,7 +62,7 @@ pub fn none(_: &str, _: &str) -> u64 {
     0
 }
 
-/// All that is sent to n4, and nothing else.
+/// Loses all that is sent to n4, and nothing else.
 pub fn into_n4(_: &str, peer: &str) -> u64 {
     if peer == "n4" { 20 } else { 0 }
 }
@@ -73,7 +73,7 @@ fn a_mesh_without_faults_is_well_and_0() {
     let (code, text, log) = Run::of(&["doctor", "--url", &url]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     assert!(text.ends_with("\nJudged: 5 of 5 nodes, 20 links.\n"), "{text}");
-    // Twice the same: nothing counts twice.
+    // The same report twice: it counts once.
     let (_second, other) = serve(mesh(&NODES, none, &json!([])));
     let (code, json, _) = Run::of(&["doctor", "--json", "--url", &url, "--url", &other]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
@@ -86,7 +86,7 @@ fn a_mesh_without_faults_is_well_and_0() {
 
 #[test]
 fn a_bad_node_is_named_with_its_evidence_and_1() {
-    // Two canaries that see half each.
+    // Two agents, each of which has half of the reports.
     let (_a, first) = serve(mesh(&NODES[..3], into_n4, &json!([])));
     let (_b, second) = serve(mesh(&NODES[2..], into_n4, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--url", &first, "--url", &second]);
@@ -109,7 +109,8 @@ fn a_bad_node_is_named_with_its_evidence_and_1() {
 
 #[test]
 fn who_is_missing_is_not_well() {
-    // Others know its node: that is a verdict. Nobody knows it: it is missing all the same.
+    // If other nodes know the missing node, that is a verdict. If none knows it, it is missing
+    // nevertheless.
     let missing = json!([{"node": "n5", "error": "connecting: refused"}, {"node": "n6", "error": "not asked"}]);
     let (_server, url) = serve(mesh(&NODES[..4], none, &missing));
     let (code, text, _) = Run::of(&["doctor", "--url", &url]);
@@ -140,7 +141,7 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
     assert!(log.ends_with("kube-canary: none of 1 canaries answers\n"), "{log}");
 }
 
-/// The same mesh, in which a row names n5 as its last peer and again, without the losses.
+/// The same mesh, but one report has n5 as its last peer twice, the second time without the losses.
 fn names_twice(mesh: &str) -> String {
     let end = mesh.find("]}\n,").expect("the end of a row");
     let begin = mesh[..end].rfind("},{").expect("a last peer") + 2;
@@ -175,13 +176,13 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
             "{what}: {text}{log}"
         );
     }
-    // Another canary has the whole row, with a loss: it was not judged.
+    // Another agent has the whole report, which has a loss. That report was not judged.
     let lossy = mesh(&NODES, |source, _| if source == "n4" { 20 } else { 0 }, &json!([]));
     let (_half, first) = serve(broke_off);
     let (_whole, second) = serve(lossy);
     let (code, text, _) = Run::of(&["doctor", "--url", &first, "--url", &second]);
     assert_eq!(code, Some(3), "{text}");
-    // What a mesh left out is told.
+    // The output says what a mesh left out.
     let (_part, url) = serve(whole.replace("\"not_gathered\":0", "\"not_gathered\":7"));
     let (_, text, _) = Run::of(&["doctor", "--url", &url]);
     assert!(text.contains("Not asked for: 7 rows."), "{text}");

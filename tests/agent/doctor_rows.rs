@@ -1,4 +1,5 @@
-//! `kube-canary doctor --rows` and `--watch`: what it makes of reports in a file, and of changes.
+//! `kube-canary doctor --rows` and `--watch`: its verdicts over reports in a file, and over changes
+//! of the file.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +16,7 @@ use crate::doctor::{NODES, into_n4, mesh, none, row, serve};
 use crate::fleet::{Run, nobody};
 use crate::shim::PLAIN;
 
-/// A file that goes with the test.
+/// A file that is removed at the end of the test.
 struct Reports(PathBuf);
 
 impl Reports {
@@ -25,7 +26,7 @@ impl Reports {
         file
     }
 
-    /// Changes it as one step, so that no reader sees half of it.
+    /// Replaces the file in one step, so that no reader sees half of it.
     fn become_(&self, bytes: impl AsRef<[u8]>) {
         let new = self.0.with_extension("new");
         fs::write(&new, bytes).and_then(|()| fs::rename(&new, &self.0)).expect("our directory is writable");
@@ -42,7 +43,7 @@ impl Drop for Reports {
     }
 }
 
-/// Judges a file with these bytes: exit code, standard output, standard error.
+/// Judges a file with these bytes. Returns exit code, standard output and standard error.
 fn judge(bytes: impl AsRef<[u8]>, flags: &[&str]) -> (Option<i32>, String, String) {
     let reports = Reports::of(bytes);
     Run::of(&[&["doctor", "--rows", reports.path()], flags].concat())
@@ -53,7 +54,7 @@ fn judge_json(bytes: impl AsRef<[u8]>) -> (Option<i32>, Value) {
     (code, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{log}")))
 }
 
-/// A report per line.
+/// Returns the reports, one per line.
 fn lines(lost: impl Fn(&str, &str) -> u64 + Copy) -> String {
     NODES.iter().map(|source| row(source, lost) + "\n").collect()
 }
@@ -72,7 +73,8 @@ fn a_mesh_and_reports_in_lines_are_judged_alike_however_they_are_laid_out() {
         [
             mesh.clone(),
             reports.clone(),
-            // Without the last end of a line, with those of another system, with blank ones, with a mark of UTF-8.
+            // Without the last end of line, with the line ends of another system, with blank lines,
+            // and with a byte order mark.
             mesh.trim_end().to_owned(),
             reports.trim_end().to_owned(),
             mesh.replace('\n', "\r\n"),
@@ -81,7 +83,8 @@ fn a_mesh_and_reports_in_lines_are_judged_alike_however_they_are_laid_out() {
             format!("\n{mesh}\n\n"),
             marked(&mesh),
             marked(&reports),
-            // By other tools: in one line, and over many. A value orders its fields, so sources come last.
+            // As other tools write it: in one line, and over many. A value orders its fields, so
+            // sources come last.
             mesh.replace('\n', "") + "\n",
             mesh.replace('\n', "").replacen("{\"rows\":[", "{ \"rows\" : [ ", 1),
             laid_out(&mesh),
@@ -157,7 +160,7 @@ fn what_is_no_report_is_named_by_its_line_and_3_and_never_well() {
         assert_eq!(code, Some(3), "{what}: {log}{said_text}");
         assert!(!said_text.contains("all well"), "{what}: {said_text}");
     }
-    // A fault that was found is worth more than a line that was not read.
+    // A fault that is found counts more than a line that cannot be read.
     let faulty = lines(into_n4);
     let (code, report) = judge_json(faulty.replacen("{\"source\"", "{\"sauce\"", 1));
     assert_eq!((code, &report["verdicts"][0]["subject"]), (Some(1), &json!("n4")), "{report}");
@@ -200,7 +203,7 @@ fn many_bad_lines_are_counted_and_not_all_named() {
 
 #[test]
 fn more_reports_than_an_agent_may_keep_are_judged_and_a_limit_is_named() {
-    // Nodes of which each probes two: none of them is one of `NODES`.
+    // Reports of nodes that each probe two others. None of these is one of `NODES`.
     let report = |n: usize, of: usize| {
         let peer = |n: usize| {
             format!(
@@ -220,7 +223,7 @@ fn more_reports_than_an_agent_may_keep_are_judged_and_a_limit_is_named() {
     assert!(judged["unread"].to_string().contains("more than 50000"), "{}", judged["unread"]);
 }
 
-/// What n1 and n2 lose to the others.
+/// The losses of n1 and n2 to all others.
 fn cut_off(source: &str, peer: &str) -> u64 {
     let in_rack = |node: &str| node < "n3";
     if in_rack(source) == in_rack(peer) { 0 } else { 30 }
@@ -271,7 +274,7 @@ fn a_watch_reads_the_domains_again_and_keeps_them_while_the_file_is_bad() {
     assert_eq!(watching.text().matches("  - domain rack-a").count(), 1, "{}", watching.text());
 }
 
-/// A watch of a file, whose output grows in another.
+/// Watches a file, and collects the output in another file.
 fn watch(reports: &Reports, flags: &[&str]) -> Run {
     Run::start(&[&["doctor", "--rows", reports.path(), "--watch", "--interval", "1s"], flags].concat())
 }
@@ -283,7 +286,7 @@ fn a_watch_prints_changes_alone_and_ends_at_a_signal_with_the_last_outcome() {
     until_so("it begins", || watching.text().contains("Judged: 5 of 5 nodes, 20 links."));
     reports.become_(lines(into_n4));
     until_so("it names the node", || watching.text().contains("  + node n4, pod network, since 20"));
-    // A file that is gone ends no verdict.
+    // Removing the file ends no verdict.
     fs::remove_file(reports.path()).expect("our own");
     until_so("it says that it cannot judge", || watching.text().contains("cannot judge: --rows "));
     reports.become_(lines(none).replacen("{\"source\"", "{\"sauce\"", 1));
@@ -314,7 +317,8 @@ fn a_watch_in_json_is_an_object_per_change() {
     assert_eq!((&first["new"][0]["subject"], &first["over"]), (&json!("n4"), &json!([])), "{first}");
     assert_eq!((&last["new"], &last["over"][0]["subject"]), (&json!([]), &json!("n4")), "{last}");
     assert_eq!((&last["headline"], &last["error"]), (&json!("all well"), &Value::Null), "{last}");
-    // In whole seconds, and a look that is held up may come less than one before the next.
+    // Times are whole seconds. If a check is delayed, the next one may come less than a second
+    // later.
     let times = [first, last].map(|line| line["time_unix_seconds"].as_u64().expect("a time"));
     assert!(begun <= times[0] && times[0] <= times[1] && times[1] <= clock::realtime().as_secs(), "{lines:?}");
 }
@@ -345,7 +349,7 @@ fn a_watch_of_a_pipe_is_refused_and_one_whose_reader_is_busy_ends_at_a_signal() 
     let _ = fs::remove_file(pipe);
     assert_eq!((code, log.contains("is a pipe or a device: --watch expects a file")), (Some(3), true), "{log}");
 
-    // More than the pipe holds, which nobody reads.
+    // The output is more than the pipe holds, and it is not read.
     let missing = json!([{"node": "n9", "error": "y".repeat(100_000)}]);
     let reports = Reports::of(mesh(&NODES, none, &missing));
     let mut command = Command::new(PLAIN);

@@ -1,4 +1,4 @@
-//! `kube-canary fleet`: what it says of real canaries, and of what is none.
+//! `kube-canary fleet`: its output for real agents, and for an address that is no agent.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use crate::common::until::{until, until_so};
 use crate::http_support::Closed;
 use crate::shim::PLAIN;
 
-/// A command, and what it says on standard output.
+/// A command and its standard output.
 pub struct Run {
     pub process: Process,
     output: PathBuf,
@@ -30,7 +30,7 @@ impl Run {
         Self { process: Process::start(&mut command, directory()), output }
     }
 
-    /// Waits for its end: its exit code, what it said, and what on standard error.
+    /// Waits for the end of the command. Returns its exit code, standard output and standard error.
     pub fn of(arguments: &[&str]) -> (Option<i32>, String, String) {
         let mut run = Self::start(arguments);
         let code = run.process.end().code();
@@ -65,7 +65,7 @@ pub fn nobody() -> String {
     format!("http://127.0.0.1:{}", CLOSED.port)
 }
 
-/// Of the row of `node`.
+/// The row of `node`.
 fn row<'a>(rows: &'a Value, node: &str) -> &'a Value {
     let rows = rows.as_array().expect("an array");
     rows.iter().find(|row| row["node"] == node).unwrap_or_else(|| panic!("{node}: {rows:?}"))
@@ -88,14 +88,14 @@ fn a_canary_is_a_row_with_what_its_own_metrics_say() {
     assert_eq!(row["narenas"].as_u64(), build.label("narenas").parse().ok());
     let bytes = |name: &str| row[name].as_u64().expect(name);
     assert!((500_000..1 << 30).contains(&bytes("rss_bytes")), "{row}");
-    // Of another moment than the resident memory.
+    // This value and the resident memory are taken at different moments.
     assert!((100_000..2 * bytes("rss_bytes")).contains(&bytes("private_dirty_bytes")), "{row}");
     assert_eq!((row["links"].as_u64(), row["loss"].as_f64()), (Some(2), Some(0.0)));
     assert!(["a", "b"].contains(&row["worst_peer"].as_str().expect("a peer")), "{row}");
     assert_eq!((row["worst_peer_network"].as_str(), row["worst_peer_protocol"].as_str()), (Some("pod"), Some("icmp")));
     let p99 = row["worst_peer_rtt_p99_seconds"].as_f64().expect("a time");
     assert!(p99 > 0.0 && row["cpu_seconds_per_probe"].as_f64().expect("a time") > 0.0, "{row}");
-    // As far as the row says it.
+    // Both are compared as far as the row shows the value.
     let said = one.json("/api/v1/peers")["source"]["recent"]["send_lag_p99_seconds"].is_f64();
     assert_eq!((row["send_lag_p99_seconds"].is_f64(), row.get("error")), (said, None), "{row}");
 }
@@ -164,7 +164,7 @@ fn it_looks_again_and_again_until_a_signal_comes() {
     watched.process.signal(libc::SIGINT);
     assert_eq!(watched.process.end().code(), Some(0), "{}", watched.process.log());
     assert!(!watched.text().contains('\x1b'), "no terminal is there to draw on");
-    // With nobody there it goes on, and with JSON every look is a line.
+    // Without any agent the watch goes on, and with JSON every poll is a line.
     let mut watched = Run::start(&["fleet", "--watch", "--interval", "1s", "--json", "--url", &nobody()]);
     let looks: Vec<Value> = until("two looks", || {
         let text = watched.text();

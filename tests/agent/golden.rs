@@ -1,11 +1,11 @@
-//! Files that hold what a real canary says.
+//! Files that hold the output of a real agent.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Fails where the file at `path`, in the repository, is not `real`, and shows in which lines; with `KUBE_CANARY_BLESS=1` it is
-/// written anew, and `git diff` shows what changed.
+/// Fails if the file at `path`, in the repository, is not `real`, and shows the lines that differ.
+/// With `KUBE_CANARY_BLESS=1` it writes the file, and `git diff` shows what changed.
 pub fn hold(path: &str, real: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
@@ -17,5 +17,5 @@ pub fn hold(path: &str, real: &str) {
     let difference: String = (was.difference(&is).map(|line| format!("- {line}\n")))
         .chain(is.difference(&was).map(|line| format!("+ {line}\n")))
         .collect();
-    assert!(real == golden, "{path} differs (KUBE_CANARY_BLESS=1 writes it anew), or its order does:\n{difference}");
+    assert!(real == golden, "{path} differs (KUBE_CANARY_BLESS=1 writes it again), or its order does:\n{difference}");
 }

@@ -7,8 +7,8 @@ use crate::canary::{Canary, PEERS, command, directory};
 use crate::common::process::{Process, unique};
 use crate::shim::PLAIN;
 
-/// The live bytes of jemalloc's format: `heap_v2/RATE`, then `t*: OBJECTS: BYTES [...]` of all threads together, then a
-/// call stack each (`@ ADDRESS ...`) with its own figures.
+/// The live bytes in jemalloc's format: `heap_v2/RATE`, then `t*: OBJECTS: BYTES [...]` of all
+/// threads together. Call stacks (`@ ADDRESS ...`) with figures of their own follow.
 fn live_bytes(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let bytes = |line: &str| line.trim().strip_prefix("t*: ")?.split(' ').nth(1)?.parse::<u64>().ok();

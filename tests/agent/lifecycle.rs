@@ -1,4 +1,4 @@
-//! Start, readiness, the documents, the end.
+//! Start, readiness, documents and stop of an agent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,8 @@ use crate::http_support::{connect, exchange};
 use crate::scrapes::signals_end_it_within;
 use crate::shim::PLAIN;
 
-/// On any machine it does not wait until the stuck scrape has used its own time; `tests/timing` holds it to less.
+/// On any machine, the agent does not wait until the stuck scrape reaches its own timeout.
+/// `tests/timing` tests a shorter limit.
 #[test]
 fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
     signals_end_it_within(RESPONSE_TIME);
@@ -25,7 +26,7 @@ fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
 #[test]
 fn it_is_alive_but_not_ready_before_its_first_list_and_ready_after() {
     let mut run = Command::new(PLAIN);
-    // RFC 6761: a name that no server has.
+    // RFC 6761: no server knows this name.
     run.args(["run", "--discovery", "dns", "--dns", "canary.invalid.", "--listen", "127.0.0.1:0"]);
     let canary = Canary::of(&mut run);
     let ready = canary.get("/readyz");
@@ -97,7 +98,7 @@ fn the_documents_have_the_fields_of_the_contract() {
 
 #[test]
 fn our_own_node_is_no_peer_at_any_of_its_addresses() {
-    // Under another name: a list may hold what a peer has told of itself.
+    // Under another name: a list may have addresses that a peer has reported of itself.
     let flags = ["--node-addresses", "127.0.0.8,127.0.0.9", "--peer", "me=127.0.0.9"];
     let canary = Canary::start(&[&PEERS[..], &flags].concat());
     canary.wait_for_answers(&["a", "b"]);
@@ -170,7 +171,8 @@ fn connections_leave_file_descriptors_for_everything_else() {
     let log = canary.process.log();
     assert!(log.contains("120 file descriptors are enough for 12 HTTP connections, 80 would need 240"), "{log}");
     let _held: Vec<_> = (0..150).map(|_| connect(canary.http)).collect();
-    // It is behind all others in the backlog, so these have been accepted, or have given way.
+    // This connection is behind all others in the backlog, so each of these is accepted or closed
+    // by now.
     assert_eq!(canary.get("/healthz").status, 200);
     let open = fs::read_dir(format!("/proc/{}/fd", canary.process.id())).expect("its descriptors").count();
     assert!(open <= LIMIT - DESCRIPTORS_RESERVED / 2, "{open} of {LIMIT} descriptors are open");

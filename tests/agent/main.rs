@@ -1,5 +1,6 @@
-//! The real binary on loopback addresses, with a Linux, a Rust and a C compiler and nothing else. For an unprivileged
-//! user on a machine that permits no ICMP, in a user and network namespace of its own (`common/icmp.rs`).
+//! The real binary on loopback addresses. These tests need Linux, a Rust compiler and a C compiler,
+//! and nothing else. If the user is unprivileged and the machine permits no ICMP, they run in a
+//! user and network namespace of their own (`common/icmp.rs`).
 
 mod canary;
 mod clients;

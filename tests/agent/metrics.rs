@@ -13,8 +13,9 @@ const GOLDEN: &str = "tests/golden/metrics.txt";
 const PEER_LABELS: [&str; 6] = ["source_node", "source_zone", "peer_node", "peer_zone", "protocol", "network"];
 const ZONE_LABELS: [&str; 4] = ["source_zone", "peer_zone", "protocol", "network"];
 
-/// Values become `_`, and so do the labels of the build, which vary. Throttling is left out, for not every machine has a cpu
-/// controller in charge, and so are the allocator's figures, which are those of the build's malloc.
+/// Replaces values by `_`, as well as the labels of the build, which vary. Throttling is left out,
+/// because not every machine has a CPU controller. The allocator's figures are left out, because
+/// they depend on the malloc of the build.
 fn normalised(text: &str) -> String {
     let line = |line: &str| {
         if line.starts_with('#') {
@@ -36,7 +37,8 @@ fn normalised(text: &str) -> String {
     text.lines().filter(|line| !varies(line)).map(line).collect()
 }
 
-/// `KUBE_CANARY_BLESS=1 cargo test --test agent` writes the file anew; `git diff` shows what changed.
+/// `KUBE_CANARY_BLESS=1 cargo test --test agent` writes the file, and `git
+/// diff` shows what changed.
 #[test]
 fn the_exposition_is_that_of_the_golden_file() {
     let real = normalised(&Canary::measured().get("/metrics").body);
@@ -52,7 +54,8 @@ fn openmetrics_is_that_of_its_golden_file() {
     golden::hold("tests/golden/metrics.openmetrics.txt", &normalised(&body));
 }
 
-/// The messages as the text that would say the same: names, types, labels, and what a histogram has besides its counts.
+/// The messages as the equivalent text: names, types, labels, and the fields of a
+/// histogram besides its counts.
 #[test]
 fn protobuf_is_that_of_its_golden_file() {
     let accept =
@@ -77,7 +80,7 @@ fn protobuf_is_that_of_its_golden_file() {
     golden::hold("tests/golden/metrics.protobuf.txt", &normalised(&text));
 }
 
-/// The Content-Type and the body of `/metrics` in another format.
+/// Returns the Content-Type and the body of `/metrics` in another format.
 fn get_as(canary: &Canary, accept: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(canary.http).expect("a connection");
     write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n").expect("a request");
@@ -143,7 +146,8 @@ fn names_and_labels_are_those_of_the_contract() {
 
 #[test]
 fn the_agent_s_memory_is_told_by_what_it_is_for() {
-    // The first scrape takes both figures; later ones may show one of them a minute old, of before a change.
+    // The first scrape reads both figures. In later ones, either may be a minute old, from before a
+    // change.
     let metrics = Canary::start(&PEERS).metrics();
     let of = |category: &str, state: &str| {
         let labels = [("category", category), ("state", state)];
@@ -152,13 +156,14 @@ fn the_agent_s_memory_is_told_by_what_it_is_for() {
     for category in ["text", "rodata", "relro", "data", "stacks"] {
         assert!(of(category, "clean") + of(category, "dirty") > 0.0, "no {category}");
     }
-    // No file but programs, and nothing that it shares.
+    // The programs are the only files, and no memory is shared.
     assert!(same(of("file", "clean") + of("shared", "dirty"), 0.0));
     let all = ["text", "rodata", "relro", "data", "heap", "anon", "stacks", "kernel", "file", "shared"];
     let sum: f64 = all.iter().map(|category| of(category, "clean") + of(category, "dirty")).sum();
     let resident =
         metrics.0.iter().find(|sample| sample.name == "process_resident_memory_bytes").expect("a size").value;
-    // A debug build's memory, both taken at one scrape, which itself takes some.
+    // These figures are of a debug build. Both are taken at one scrape, which itself takes some
+    // memory.
     assert!(resident > 1e6 && (sum - resident).abs() < resident / 4.0, "{sum} {resident}");
 }
 

@@ -1,4 +1,4 @@
-//! A peers file that becomes bad, or vanishes, under a running canary.
+//! A peers file that becomes invalid, or vanishes, while an agent runs.
 
 use std::fs;
 
@@ -30,9 +30,9 @@ fn a_peers_file_that_becomes_bad_keeps_the_last_list_and_a_good_one_is_taken_aga
     canary.wait_for_answers(&["a", "c"]);
 }
 
-/// The list is the last good one, is not confirmed, and goes on being probed.
+/// The list is the last good one. It is not confirmed, and its peers are still probed.
 fn keeps_probing(canary: &Canary, peers: &[(&str, &str)]) {
-    // A good file would be confirmed every second, and its list become no older than that.
+    // A good file would be confirmed every second, so its list would be no older than that.
     const SECONDS: f64 = 2.0;
     let age = |metrics: &Metrics| metrics.value("peer_list_age_seconds", &[]).expect("an age");
     let before = canary.metrics();

@@ -1,4 +1,4 @@
-//! `kube-canary ping`: what it prints of whom, and how it ends.
+//! `kube-canary ping`: its output for each target, and its exit code.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -12,7 +12,8 @@ use crate::common::process::{Process, unique};
 use crate::common::until::until_so;
 use crate::shim::PLAIN;
 
-/// The broadcast address of loopback: the kernel refuses to send there (EACCES), and nothing goes out.
+/// The broadcast address of loopback. The kernel refuses to send there (EACCES),
+/// and no packet leaves.
 const REFUSED: &str = "127.255.255.255";
 
 struct Ping {
@@ -37,7 +38,8 @@ impl Ping {
         self.text().lines().map(object).collect()
     }
 
-    /// Waits for its end. Gives its exit code; it has said nothing but its results.
+    /// Waits for the end of the command and returns its exit code. Its output has
+    /// nothing but its results.
     fn end(&mut self) -> Option<i32> {
         let code = self.process.end().code();
         assert_eq!(self.process.log(), "");
@@ -51,7 +53,7 @@ impl Drop for Ping {
     }
 }
 
-/// What is said of `target`: its probes, and its summary.
+/// The objects of `target`: its probes and its summary.
 fn of<'a>(objects: &'a [Value], target: &str) -> (Vec<&'a Value>, &'a Value) {
     let mut lines: Vec<&Value> = objects.iter().filter(|object| object["target"] == target).collect();
     let summary = lines.pop().expect("a summary");
@@ -159,7 +161,7 @@ fn a_reader_that_leaves_ends_it_quietly() {
 
 #[test]
 fn a_name_that_nobody_knows_is_1_and_named() {
-    // RFC 6761: a name that no server has; where there is no server, that is said.
+    // RFC 6761: no server knows this name. Where there is no server, the output says that.
     let mut ping = Ping::start(&["canary.invalid."]);
     assert_eq!(ping.process.end().code(), Some(1));
     let log = ping.process.log();

@@ -1,7 +1,8 @@
-//! `docs/metrics.md` is what a real canary exposes: every family's name, type, labels and help text, from a scrape.
+//! `docs/metrics.md` describes what a real agent exposes: name, type, labels and help text of every
+//! family, from a scrape.
 //!
-//! What a machine, a malloc or good luck may leave out of a scrape stands in [`SOMETIMES`], and must be
-//! as it says there wherever it does appear.
+//! Families that a scrape may lack because of the machine, the malloc or good luck are in
+//! [`SOMETIMES`]. Where such a family does appear, it must be as described there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::golden;
 const DOCUMENT: &str = "docs/metrics.md";
 
 const HEAD: &str = "\
-<!-- Generated from a scrape: `KUBE_CANARY_BLESS=1 cargo test --test agent reference` writes it anew, `cargo test` fails where it is stale. -->
+<!-- Generated from a scrape: `KUBE_CANARY_BLESS=1 cargo test --test agent reference` writes it again, `cargo test` fails where it is stale. -->
 # Metrics
 
 `/metrics` of every agent is in the text format 0.0.4, or in OpenMetrics or Prometheus' protobuf format where the scraper asks for it. A
@@ -46,7 +47,7 @@ OpenMetrics has a sample `_created` for each counter and histogram besides, and 
 Counters that the kernel keeps have none.
 ";
 
-/// The table that a family stands in, by its labels or its name.
+/// The table that has a family, by its labels or its name.
 const SECTIONS: [(&str, &str); 4] = [
     (
         "Per link",
@@ -61,7 +62,7 @@ const SECTIONS: [(&str, &str); 4] = [
     ("The process", "The standard names."),
 ];
 
-/// Families that not every scrape has: name, type, labels, help, when.
+/// Families that not every scrape has: name, type, labels, help text, and condition.
 const SOMETIMES: [[&str; 5]; 6] = [
     [
         "kube_canary_allocator_bytes",
@@ -95,14 +96,14 @@ const SOMETIMES: [[&str; 5]; 6] = [
         "kube_canary_cgroup_throttled_seconds_total",
         "counter",
         "",
-        "Time that the agent's cgroup was held up for its CPU quota, added up over processors.",
+        "Time that the agent's cgroup was held up for its CPU quota, added up over CPUs.",
         "where the cgroup's cpu controller tells",
     ],
     [
         "kube_canary_probe_thread_run_delay_seconds_total",
         "counter",
         "",
-        "Time that the probe thread was runnable but waited for a processor.",
+        "Time that the probe thread was runnable but waited for a CPU.",
         "where the kernel keeps schedstat",
     ],
 ];
@@ -130,7 +131,7 @@ struct Family {
     when: &'static str,
 }
 
-/// The families of an exposition.
+/// Returns the families of an exposition, and the values of their labels.
 fn read(text: &str) -> (BTreeMap<String, Family>, Values) {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in text.lines() {
@@ -160,7 +161,8 @@ fn read(text: &str) -> (BTreeMap<String, Family>, Values) {
     (families, values)
 }
 
-/// With what a scrape may lack, after a look at whether it is as we say.
+/// Adds the families that a scrape may lack, after a check that those which are
+/// there are as described.
 fn complete(families: &mut BTreeMap<String, Family>) {
     for [name, kind, labels, help, when] in SOMETIMES {
         let labels = labels.split_terminator(',').map(str::to_owned).collect();
@@ -189,7 +191,7 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
     let mut text = HEAD.to_owned();
     for (index, (title, about)) in SECTIONS.iter().enumerate() {
         let own = || families.iter().filter(|(name, family)| section(name, family) == index);
-        // What all of them carry is said once.
+        // Labels that all families have are listed once.
         let common: BTreeSet<&String> =
             own().map(|(_, f)| f.labels.iter().collect()).reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default();
         let list =
@@ -211,7 +213,7 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
         let values: Vec<String> = values.into_iter().map(|value| format!("`{value}`")).collect();
         let _ = writeln!(text, "| `{name}` | `{label}` | {} |", values.join(", "));
     };
-    // Those of jemalloc; glibc has the first two.
+    // The figures of jemalloc. glibc has the first two.
     row(SOMETIMES[0][0], "stat", vec!["allocated", "mapped", "active", "metadata", "resident", "retained"]);
     for (name, label) in CLOSED {
         row(name, label, values[&(name.to_owned(), label.to_owned())].iter().map(String::as_str).collect());

@@ -1,4 +1,4 @@
-//! Scrapes that have begun and wait, and the end of an agent that serves them.
+//! Scrapes that have begun and wait, and the stop of an agent that serves them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,12 +11,14 @@ use crate::common::until::PATIENCE;
 use crate::http_support::connect;
 use crate::shim::PLAIN;
 
-/// A scrape whose answer has begun and does not fit what the kernel holds for this client, which reads no further.
+/// A scrape whose answer has begun. It is larger than the kernel's buffers for this client,
+/// which reads no further.
 pub fn stuck_scrape(canary: &Canary) -> TcpStream {
     begun_scrape(canary, 4_096).1
 }
 
-/// The begin of the answer to a scrape, and where the rest comes from, with a receive buffer of so many bytes.
+/// The beginning of the answer to a scrape, and the connection for the rest, with a receive buffer
+/// of `buffer` bytes.
 pub fn begun_scrape(canary: &Canary, buffer: usize) -> ([u8; 512], TcpStream) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(buffer).expect("a small buffer");
@@ -30,8 +32,8 @@ pub fn begun_scrape(canary: &Canary, buffer: usize) -> ([u8; 512], TcpStream) {
     (begin, stream)
 }
 
-/// Ends an agent by each signal while connections are idle and a scrape is stuck. Each must end with exit code 0, and take
-/// less than `limit`.
+/// Stops an agent by each signal while connections are idle and a scrape is stuck. Each agent must
+/// end with exit code 0 and take less than `limit`.
 pub fn signals_end_it_within(limit: Duration) {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let mut canary = talkative(PLAIN);

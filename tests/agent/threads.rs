@@ -13,7 +13,8 @@ use crate::common::scrape::fetch;
 use crate::common::until::until;
 use crate::shim::{PLAIN, cc, succeed};
 
-/// Holds the canary to so many threads: once it has started, during as many scrapes as it has places, and after them.
+/// Asserts that the agent has `count` threads: after its start, during as many scrapes as it has
+/// places, and after them.
 fn has_threads(canary: &Canary, count: u64) {
     let workers = usize::try_from(count - 1).expect("a few");
     let threads = || canary.process.status("Threads");
@@ -23,7 +24,8 @@ fn has_threads(canary: &Canary, count: u64) {
             (0..workers * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| fetch(canary.http, "/metrics", ""))).collect();
         for scrape in scrapes {
             assert_eq!(threads(), count);
-            // An earlier connection may still have its place: then one is refused, which is an answer too.
+            // An earlier connection may still have its place. Then the server refuses one, which is
+            // an answer too.
             let response = scrape.join().expect("no panic").expect("an answer");
             assert!([200, 503].contains(&response.status), "{response:?}");
         }
@@ -53,8 +55,8 @@ fn one_processor_changes_nothing() {
     has_threads(&canary, 5);
 }
 
-/// What glibc does by default, eight per processor at most. It reserves an arena's heap at a multiple of its size, the part in
-/// use first.
+/// The default of glibc, which is at most eight arenas per CPU. glibc reserves the heap of an arena
+/// at a multiple of its size, with the part in use first.
 #[cfg(all(target_env = "gnu", not(feature = "jemalloc")))]
 #[test]
 fn no_thread_has_an_arena_of_its_own() {
@@ -78,7 +80,7 @@ fn no_thread_has_an_arena_of_its_own() {
     assert_eq!(arenas.count(), 0, "{maps}");
 }
 
-/// Leaves this process the first of its processors.
+/// Binds this process to the first of its CPUs.
 fn use_one_processor() -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let (mut set, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
@@ -99,7 +101,7 @@ fn use_one_processor() -> io::Result<()> {
     }
 }
 
-/// What a program can ask for the number of processors, answering `PROCESSORS`.
+/// A library that replaces all functions that return the number of CPUs. They return `PROCESSORS`.
 const FAKE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -128,7 +130,7 @@ int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
 }
 "#;
 
-/// Prints what those functions answer.
+/// A program that prints what those functions return.
 const ASK: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
@@ -154,7 +156,8 @@ fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// A program that is linked statically has no loader to preload by; `cargo test` for musl builds such a one.
+/// A statically linked program has no loader, so nothing can be preloaded. `cargo test` for musl
+/// builds such a program.
 #[cfg(not(target_feature = "crt-static"))]
 #[test]
 fn the_number_of_processors_that_the_system_reports_changes_nothing() {

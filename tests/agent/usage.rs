@@ -1,4 +1,5 @@
-//! Mistakes on the command line: exit code 2, and one line that says what and what would be right.
+//! Mistakes on the command line: exit code 2, and one line that names the mistake and what would be
+//! accepted.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +8,7 @@ use crate::canary::directory;
 use crate::common::process::{Process, unique};
 use crate::shim::PLAIN;
 
-/// Runs it and gives its only line.
+/// Runs the command and returns its only line.
 fn refused(arguments: &[&str]) -> String {
     let mut process = Process::start(Command::new(PLAIN).args(arguments), directory());
     let status = process.end();

@@ -1,13 +1,13 @@
-//! The shipped alerts over three real canaries in network namespaces, one of which loses every
-//! tenth echo that comes in.
+//! The shipped alerts over three real agents in network namespaces, one of which loses every tenth
+//! echo on its way in.
 //!
-//! What fires, and when, is judged by promtool over a [`record`] of what the canaries exported. Its
-//! clock is the canaries' own count of probes, so a machine that is held up makes the test longer,
-//! and no verdict different. A real [`prometheus`] has to come to the alert at some time, no more.
+//! promtool judges which alerts fire, and when, over a [`record`] of what the agents exported. The
+//! clock of the record is the agents' own count of probes. So a slow machine makes the test longer,
+//! and changes no result. A real [`prometheus`] must also show the alert at some time, no more.
 //!
-//! Nothing here is random: each stream of echoes loses exactly its every tenth packet. Agents that
-//! the machine held up, or the test on purpose, say so in the record, by which their alert is
-//! judged.
+//! Nothing here is random: each stream of echoes loses exactly its every tenth packet. An agent
+//! that the machine delays, or the test on purpose, says so in the record. Its alert is judged by
+//! that.
 //!
 //! `cargo test --test alerts -- --nocapture`; needs Debian's prometheus, iproute2, nftables, and
 //! root or user namespaces.
@@ -41,24 +41,26 @@ use namespace::DIRECTORY;
 use prometheus::{Alert, HASTE, Histograms, PORT, Prometheus};
 use record::{FAST, Record, SHIPPED, direction, ever, firing, starved};
 
-/// For what comes at some time: it ends a test that would never end, and decides nothing else.
+/// The time limit for events that come at some time. It only ends a test that would never end.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Steps after which the rules judge a node: 3 minutes, and one round of the slower rules.
 const KNOWN_AFTER: usize = 40;
-/// Steps within which the alert must be there if scrapes and evaluations are every 5 s: a minute, as
+/// Steps within which the alert must fire if scrapes and evaluations are every 5 s: a minute, as
 /// docs/alerts.md promises.
 const NAMED_WITHIN: usize = 12;
-/// Likewise for scrapes every 15 s and evaluations every 30 s: 95 s.
+/// The same for scrapes every 15 s and evaluations every 30 s: 95 s.
 const NAMED_AS_SHIPPED: usize = 19;
-/// Steps after which the rules' window of 2 minutes holds only what came since: each loss is
-/// counted one step after it was sent, or two.
+/// Steps after which the rules' window of 2 minutes has only newer samples. Each loss is counted
+/// one or two steps after its probe was sent.
 const WINDOW: usize = 26;
-/// Probes of one link for which an agent is held up: far above a fiftieth of those in the window.
+/// Probes of one link during which an agent is stopped: far above a fiftieth of
+/// those in the window.
 const HELD_UP: f64 = 25.0;
 const LOSSY: &str = r#"{alertname="KubeCanaryNodeLossy",node="c",zone="zone-c"}"#;
 
-/// At the default interval, hastened, and where Prometheus can scrape it.
+/// An agent at the default interval divided by [`HASTE`](prometheus::HASTE), where
+/// Prometheus can scrape it.
 fn canary(node: &Node, peers: &Path) -> Process {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--node-name", node.name, "--listen", &format!("0.0.0.0:{PORT}")]);
@@ -72,7 +74,7 @@ fn canaries(mesh: &Mesh) -> Vec<Process> {
     mesh.nodes.iter().map(|node| canary(node, &peers)).collect()
 }
 
-/// Every tenth request that comes to c from each of the others is lost, and every tenth reply.
+/// Drops every tenth request from each other node to c, and every tenth reply.
 fn every_tenth(mesh: &Mesh) -> Faults<'_> {
     let others = mesh.nodes.iter().filter(|node| node.name != "c");
     let rule = |from: &str, kind: &str| format!("ip saddr {from} icmp type {kind} numgen inc mod 10 == 0 drop");
@@ -87,17 +89,17 @@ fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_noth
     let canaries = canaries(&mesh);
     let mut record = Record::new(&mesh);
     record.steps(KNOWN_AFTER);
-    // A held-up machine makes long steps. Before the fault these would dilute the first minute's
-    // losses in the rules' window; during it they only bring more losses.
+    // A slow machine makes long steps. Before the fault, these would dilute the first minute's
+    // losses in the rules' window. During the fault, they only bring more losses.
     record.steps_until_even(NAMED_WITHIN);
     let begin = record.now();
     let faults = every_tenth(&mesh);
-    // The first of them in which all that is lost counts, and then a window of 2 minutes.
+    // First the time until all losses are counted, and then a window of 2 minutes.
     record.steps(WINDOW - 24);
     record.steps(24);
     let end = record.now();
     faults.stop();
-    // Its kernel answers the others all the while.
+    // Its kernel still answers the others.
     canaries[1].signal(libc::SIGSTOP);
     record.wait_for_probes("a", "b", HELD_UP);
     canaries[1].signal(libc::SIGCONT);
@@ -131,7 +133,7 @@ fn a_prometheus_that_scrapes_the_canaries_comes_to_the_alert_with_either_form_of
             if up == [3.0] { Ok(()) } else { Err(format!("{up:?}")) }
         });
     }
-    // It stays until the end, and so does the alert once the rules have their window full of it.
+    // The fault lasts until the end. So does the alert, once the rules' window has nothing else.
     let _faults = every_tenth(&mesh);
     let is_meant = |alert: &Alert| {
         [alert.label("alertname"), alert.label("node"), alert.label("zone"), alert.annotation("direction")]

@@ -11,20 +11,23 @@ use crate::common::process::{Process, unique};
 use crate::namespace::{DIRECTORY, Namespace, tool};
 use crate::prometheus_api::{Api, samples, value};
 
-/// Of the canaries.
+/// The port of the agents' HTTP servers.
 pub const PORT: u16 = 9_877;
 const RULES: &str = include_str!("../../deploy/prometheus/kube-canary.rules.yaml");
-/// Every time of the rules, of the scrapes and between probes is so much shorter: the same counts in less time.
+/// The factor by which all times of the rules, of the scrapes and between probes are shorter. The
+/// counts stay the same.
 pub const HASTE: u64 = 5;
 
-/// Which histograms it asks the canaries for. It takes their classic ones if they have no others.
+/// The kind of histograms that it requests from the agents. It takes their classic ones if
+/// they have no others.
 #[derive(Clone, Copy)]
 pub enum Histograms {
     Classic,
     Native,
 }
 
-/// Whether native histograms are a setting, as from Prometheus 3.8 on; before, they are a flag.
+/// Whether native histograms are a setting, as from Prometheus 3.8 on. In older versions
+/// they are a flag.
 fn knows_the_setting() -> bool {
     let config = unique(Path::new(DIRECTORY), "setting.yaml");
     fs::write(&config, "global: {scrape_native_histograms: true}\n").expect("our own directory is writable");
@@ -32,13 +35,13 @@ fn knows_the_setting() -> bool {
     output.expect("promtool is there: install prometheus").status.success()
 }
 
-/// Ends with this.
+/// A Prometheus server, which is stopped when this is dropped.
 pub struct Prometheus<'a> {
     api: Api<'a>,
     _process: Process,
 }
 
-/// One that fires.
+/// An alert that fires.
 #[derive(Debug)]
 pub struct Alert(Value);
 
@@ -57,7 +60,7 @@ impl Alert {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Scrapes every 15 s, hastened.
+    /// Starts a Prometheus that scrapes every 15 s divided by [`HASTE`].
     pub fn start(namespace: &'a Namespace, targets: &[String], histograms: Histograms) -> Self {
         let directory = Path::new(DIRECTORY);
         let (config, rules) = (unique(directory, "prometheus.yaml"), unique(directory, "rules.yaml"));
@@ -86,14 +89,14 @@ impl<'a> Prometheus<'a> {
         Self { api, _process: process }
     }
 
-    /// The alerts that fire now.
+    /// Returns the alerts that fire now.
     pub fn firing(&self) -> Vec<Alert> {
         let answer = self.api.answer("/api/v1/alerts");
         let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default().into_iter();
         alerts.filter(|alert| alert["state"] == "firing").map(Alert).collect()
     }
 
-    /// The value of every sample.
+    /// Returns the value of every sample.
     pub fn query(&self, expression: &str) -> Vec<f64> {
         let samples = samples(&self.api.query(expression, None));
         samples.iter().map(|sample| value(sample).expect("a number")).collect()
@@ -112,7 +115,7 @@ fn hastened(rules: &str) -> String {
             Some('s') => 1,
             Some('m') => 60,
             Some('h') => 3_600,
-            // A bracket of something else.
+            // The bracket belongs to something else.
             _ => continue,
         };
         let Ok(number) = rest[..digits].parse::<u64>() else { continue };

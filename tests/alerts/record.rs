@@ -1,10 +1,10 @@
-//! What the canaries exported, step by step, and what the shipped rules make of it on a clock that
-//! is none of the machine's.
+//! What the agents exported, step by step, and the result of the shipped rules on a clock that does
+//! not depend on the machine.
 //!
-//! A step ends when every link has been probed [`PROBES`] times more, by the agents' own counters,
-//! and is 5 seconds to the rules: a scrape of agents that probe once a second. A machine that is
-//! held up makes steps in which more was probed, never fewer. One record is judged at more than one
-//! [`Cadence`]: of longer intervals, it has the scrapes in between as well.
+//! A step ends when every link has been probed [`PROBES`] times more, by the agents' own counters.
+//! To the rules, a step is 5 seconds: a scrape of agents that probe once a second. A slow machine
+//! makes steps with more probes, never with fewer. One record is judged at more than one
+//! [`Cadence`]. A longer interval uses fewer of its scrapes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,12 +25,13 @@ use crate::prometheus::{HASTE, PORT};
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
 /// Seconds of a step, to the rules.
 const STEP: usize = 5;
-/// Probes of each link in a step, at least.
+/// The least number of probes of each link in a step.
 const PROBES: f64 = 5.0;
-/// Echoes that may come between scrapes which are of one time. With one more under way on each of
-/// two links, counts differ by 4; the rules forgive a fifth of what was lost, which is above 22.
+/// Echoes that may arrive between scrapes that count as simultaneous. With one more in flight on
+/// each of two links, counts differ by 4. The rules tolerate a fifth of the lost probes,
+/// which is above 22.
 const BETWEEN: f64 = 2.0;
-/// Looks into the counters are saved for so long, nearly a step; it decides nothing.
+/// The pause between two reads of the counters, nearly a step. It saves CPU and decides nothing.
 const PAUSE: Duration = Duration::from_millis(900 * STEP as u64 / HASTE);
 
 /// How often the agents are scraped and the rules evaluated, in steps.
@@ -40,18 +41,18 @@ pub struct Cadence {
     evaluation: usize,
 }
 
-/// Every 5 s, which deploy/overlays/prometheus-operator-5s does.
+/// Every 5 s, as in deploy/overlays/prometheus-operator-5s.
 pub const FAST: Cadence = Cadence { scrape: 1, evaluation: 1 };
-/// Every 15 s and every 30 s, as shipped.
+/// Scrapes every 15 s and evaluations every 30 s, as shipped.
 pub const SHIPPED: Cadence = Cadence { scrape: 3, evaluation: 6 };
 
-/// By which an agent counts as starved, if it sends at all.
+/// The reasons for which an agent that sends at all counts as starved.
 const REASONS: [&str; 5] = ["send_lag", "run_delay", "throttled", "skipped", "queue_drops"];
-/// Series of nodes and reasons: 1 where the agent may be starved, by the record, and where it must
-/// be.
+/// Series of nodes and reasons: 1 where the agent may be starved according to the record, and
+/// where it must be.
 const MAY: &str = "may_be_starved";
 const MUST: &str = "must_be_starved";
-/// All that tells one alert from another.
+/// The labels that distinguish one alert from another.
 const LABELS: &str = "alertname, node, zone, reason, source_node, peer_node, source_zone, peer_zone";
 
 /// One scrape of every node, in the order of [`NODES`].
@@ -66,7 +67,7 @@ fn scrape(node: &Node) -> Result<Metrics, String> {
     node.namespace.within(|| Metrics::of(([127, 0, 0, 1], PORT).into()))
 }
 
-/// All of them, and how many echoes the last node answered in between.
+/// Scrapes all nodes. Also returns the number of echoes that the last node answered in between.
 fn scrapes(mesh: &Mesh) -> Result<(Scrapes, f64), String> {
     let mut scrapes = mesh.nodes.iter().rev().map(scrape).collect::<Result<Scrapes, String>>()?;
     let again = scrape(mesh.nodes.last().expect("a mesh has nodes"))?;
@@ -76,7 +77,7 @@ fn scrapes(mesh: &Mesh) -> Result<(Scrapes, f64), String> {
     Ok((scrapes, between))
 }
 
-/// Probes of each link since.
+/// Returns the probes of each link between two scrapes.
 fn probes(before: &Scrapes, after: &Scrapes) -> Vec<f64> {
     let agents = before.iter().zip(after).zip(NODES);
     let links = agents.flat_map(|((before, after), source)| {
@@ -86,13 +87,13 @@ fn probes(before: &Scrapes, after: &Scrapes) -> Vec<f64> {
     links.collect()
 }
 
-/// The most probes of a link since.
+/// Returns the most probes of one link between two scrapes.
 fn longest(before: &Scrapes, after: &Scrapes) -> f64 {
     probes(before, after).into_iter().fold(0.0, f64::max)
 }
 
 /// The 95th percentile of how late an agent sent between two scrapes, in seconds, as Prometheus
-/// interpolates it; 0 where it sent nothing.
+/// interpolates it. Returns 0 if it sent nothing.
 fn send_lag(before: &Metrics, after: &Metrics) -> f64 {
     const NAME: &str = "probe_send_lag_seconds_bucket";
     let buckets = after.0.iter().filter(|sample| sample.name == format!("kube_canary_{NAME}"));
@@ -107,7 +108,7 @@ fn send_lag(before: &Metrics, after: &Metrics) -> f64 {
     let (mut lower, mut below) = (0.0, 0.0);
     for (bound, count) in grown {
         if count >= rank {
-            // Beyond the last bound it is the last bound.
+            // Above the last bound, the result is the last bound.
             let is_inside = count > below && bound.is_finite();
             return if is_inside { lower + (bound - lower) * (rank - below) / (count - below) } else { lower };
         }
@@ -116,11 +117,11 @@ fn send_lag(before: &Metrics, after: &Metrics) -> f64 {
     lower
 }
 
-/// What an agent says of being held up between two scrapes so many seconds apart: by each of
-/// [`REASONS`], as a multiple of what the rules allow.
+/// The delays that an agent reports between two scrapes `seconds` apart, by each of [`REASONS`], as
+/// a multiple of what the rules allow.
 fn held_up(before: &Metrics, after: &Metrics, seconds: f64) -> [f64; 5] {
     let grown = |name: &str, labels: &[(&str, &str)]| {
-        // Not every machine has a cgroup that counts, and then the rules have nothing to go by
+        // Not every machine has a cgroup that counts this. Without it the rules have no data
         // either.
         let count = |metrics: &Metrics| metrics.value(name, labels).unwrap_or(0.0);
         count(after) - count(before)
@@ -136,7 +137,7 @@ fn held_up(before: &Metrics, after: &Metrics, seconds: f64) -> [f64; 5] {
 }
 
 impl<'a> Record<'a> {
-    /// Begins once every node has heard of every other.
+    /// Begins once every node has heard from every other.
     pub fn new(mesh: &'a Mesh) -> Self {
         let first = until_within(PATIENCE, "every link has been probed", || {
             let none = vec![Metrics(Vec::new()); NODES.len()];
@@ -146,13 +147,13 @@ impl<'a> Record<'a> {
         Self { mesh, steps: vec![first] }
     }
 
-    /// The number of the last step.
+    /// Returns the number of the last step.
     pub fn now(&self) -> usize {
         self.steps.len() - 1
     }
 
-    /// The last of them is of one time: for a direction the rules set the count of echoes at the
-    /// last node against what the others counted.
+    /// Records `count` steps, the last of which is simultaneous: to find a direction, the rules
+    /// compare the count of echoes at the last node with the counts of the others.
     pub fn steps(&mut self, count: usize) {
         for left in (0..count).rev() {
             thread::sleep(PAUSE);
@@ -167,8 +168,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Goes on until no link had more than twice the probes that it should in the last `count`
-    /// steps.
+    /// Continues until no link had more than twice its expected probes in the last `count` steps.
     pub fn steps_until_even(&mut self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while longest(&self.steps[self.now() - count], &self.steps[self.now()]) > 2.0 * PROBES * count as f64 {
@@ -177,7 +177,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Waits for so many probes of one node to another since the last step.
+    /// Waits for `count` probes of one node to another since the last step.
     pub fn wait_for_probes(&self, source: &str, peer: &str, count: f64) {
         let at = NODES.iter().position(|name| *name == source).expect("a node");
         let before = self.steps[self.now()][at].link(peer, "icmp");
@@ -187,12 +187,12 @@ impl<'a> Record<'a> {
         });
     }
 
-    /// Has promtool evaluate the shipped rules over all of this, and looks at what else must hold
-    /// of it where it is scraped at every step: agents count as starved where they say that they
-    /// were held up, and nowhere else.
+    /// Lets promtool evaluate the shipped rules over the whole record. If it is scraped at every
+    /// step, it also checks the starved agents: an agent counts as starved if and only if it
+    /// reports that it was delayed.
     ///
     /// # Panics
-    /// Where a check does not hold, with what promtool says.
+    /// If a check fails, with the output of promtool.
     pub fn judge(&self, cadence: Cadence, checks: &[Value]) {
         let most = self.steps.windows(2).map(|pair| longest(&pair[0], &pair[1])).fold(0.0, f64::max);
         println!("{} steps; the most probes of a link in one of them: {most}", self.now());
@@ -211,23 +211,24 @@ impl<'a> Record<'a> {
                 "promql_expr_test": checks,
             }],
         });
-        // It stays where a check does not hold: promtool says the same of it at any time.
+        // If a check fails, the file stays, and promtool reproduces the result at any time.
         let path = unique(Path::new(env!("CARGO_TARGET_TMPDIR")), "test.json");
         fs::write(&path, test.to_string()).expect("the target directory is writable");
         print!("{}", run(tool("promtool").args(["test", "rules"]).arg(&path), ""));
         let _ = fs::remove_file(path);
     }
 
-    /// By each reason, whether a node's agent may count as starved at that step, and whether it
-    /// must.
+    /// By each reason, whether the rules may call a node's agent starved at that step.
+    /// Also returns whether they must call it so.
     ///
-    /// The rules' 2 minutes are the last 24 steps, or 23: Prometheus 3 leaves out the sample at
-    /// their very beginning. Between the two answers is what depends on that, and on rounding.
+    /// The rules' 2 minutes are the last 24 steps, or 23, because Prometheus 3 leaves out the
+    /// sample at their very beginning. Where the result depends on that, or on rounding,
+    /// it may be either.
     fn starved(&self, at: usize, step: usize) -> Vec<(&'static str, bool, bool)> {
         let before = |steps: usize| Some(&self.steps[step.checked_sub(steps)?][at]);
         let after = &self.steps[step][at];
         let (Some(first), Some(second)) = (before(24), before(23)) else {
-            // The rules reckon with more than there is.
+            // The rules use a longer window than there is.
             return REASONS.map(|reason| (reason, true, false)).to_vec();
         };
         let (long, short) = (held_up(first, after, 120.0), held_up(second, after, 115.0));
@@ -283,25 +284,25 @@ fn check(step: usize, expression: &str, expected: &[&str]) -> Value {
     json!({"expr": expression, "eval_time": format!("{}s", step * STEP), "exp_samples": samples})
 }
 
-/// Exactly these fire at that step, besides that held-up agents are starved.
+/// Exactly these alerts fire at that step, besides the alerts of starved agents.
 pub fn firing(step: usize, expected: &[&str]) -> Value {
-    // An alert lasts until the next evaluation, which is of scrapes up to 15 s before.
+    // An alert lasts until the next evaluation, whose scrapes are up to 15 s older.
     let rightly = format!("unless on (node, reason) max_over_time({MAY}[60s]) == 1");
     check(step, &format!("count by ({LABELS}) (ALERTS{{alertstate=\"firing\"}} {rightly})"), expected)
 }
 
-/// Exactly these have fired until that step, besides that agents are starved.
+/// Exactly these alerts have fired until that step, besides those of starved agents.
 pub fn ever(step: usize, expected: &[&str]) -> Value {
     let alerts = "ALERTS{alertstate=\"firing\",alertname!=\"KubeCanaryAgentStarved\"}";
     check(step, &format!("group by ({LABELS}) (max_over_time({alerts}[{}s]))", (step + 1) * STEP), expected)
 }
 
-/// The direction, of every node that loses packets.
+/// The direction of the loss, for every node that loses packets.
 pub fn direction(step: usize, expected: &[&str]) -> Value {
     check(step, "count by (node, direction) (kube_canary:node_loss_direction)", expected)
 }
 
-/// An agent is said to be starved at that step.
+/// The alert of a starved agent fires at that step.
 pub fn starved(step: usize, node: &str, reason: &str) -> Value {
     let labels = format!("alertname=\"KubeCanaryAgentStarved\",node=\"{node}\",reason=\"{reason}\"");
     let expression = format!("count by (node) (ALERTS{{alertstate=\"firing\",{labels}}})");

@@ -1,29 +1,29 @@
-//! Counts what a thread asks of the allocator while that thread is watched.
+//! Counts what a thread requests from the allocator while that thread is watched.
 
 use std::cell::Cell;
 
 use kube_canary::allocator::finder::{Request, observe};
 
-/// What a thread asked for.
+/// What a thread requested from the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Allocations, those that grow or shrink one among them.
+    /// Allocations. A reallocation that grows or shrinks a block counts as one.
     pub allocations: u64,
-    /// Given back.
+    /// Blocks that the thread freed.
     pub frees: u64,
-    /// Allocated and not given back; below zero where older ones were.
+    /// Bytes allocated and not freed. Below zero if older blocks were freed.
     pub bytes: i64,
-    /// The most of those at once.
+    /// The highest value of `bytes`.
     pub peak: i64,
 }
 
 thread_local! {
-    // Without a destructor and initialized in place: to use them allocates nothing.
+    // The cells have no destructor and are initialized in place, so their use allocates nothing.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
     static ASKED: Cell<Asked> = const { Cell::new(Asked { allocations: 0, frees: 0, bytes: 0, peak: 0 }) };
 }
 
-/// What this thread asks for while it does `what`.
+/// Runs `what`, and returns its result and what this thread requested while it ran.
 pub fn watch<T>(what: impl FnOnce() -> T) -> (T, Asked) {
     observe(observed);
     ASKED.set(Asked::default());
@@ -46,7 +46,7 @@ fn bytes(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// What the allocator was asked for by any thread.
+/// Receives every allocator request of any thread.
 fn observed(request: Request) {
     note(|asked| match request {
         Request::Allocate(size) => {

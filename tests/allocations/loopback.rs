@@ -1,4 +1,5 @@
-//! The same over the real sockets, to peers on loopback: the system calls, the timer and the runtime's waiting with them.
+//! The same test over the real sockets, to peers on loopback. It covers the system calls, the timer
+//! and the runtime's waiting.
 
 use kube_canary::discovery::Readiness;
 use kube_canary::peers::Directory;
@@ -22,7 +23,8 @@ struct Agent {
 }
 
 impl Agent {
-    /// Until there are so many answers in all, but at most for a minute. Returns whether there are.
+    /// Runs until there are `answers` answers in all, for at most a minute.
+    /// Returns whether there are.
     async fn live(&mut self, answers: u64) -> bool {
         let end = MonotonicClock.now().plus(Nanos::from_millis(60_000));
         let mut now = MonotonicClock.now();
@@ -53,7 +55,8 @@ fn probes_over_real_sockets_allocate_nothing() {
         replies_wait: Nanos::from_millis(250),
     };
     let mut agent = runtime.block_on(async {
-        // Where ICMP is permitted to nobody, `icmp` has moved us to where it is; there is no further way out.
+        // If no user may use ICMP here, `icmp` has moved this process to a namespace that permits
+        // it. There is no other way.
         let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");
         Agent {
             prober: Prober::new(sockets, MonotonicClock, &settings),
@@ -64,7 +67,8 @@ fn probes_over_real_sockets_allocate_nothing() {
     let peers = (0..PEERS).map(|i| (usize::from(i), [127, 3, 0, i + 1].into(), Readiness::Ready));
     let mut directory = Directory::default();
     apply(list(peers), &mut directory, &agent.statistics, &mut agent.prober, MonotonicClock.now());
-    // The runtime makes its own state as it first waits, and drops that of the sockets once nobody need wait for them.
+    // The runtime allocates its own state at its first wait. It frees the state of the sockets once
+    // no task waits for them.
     assert!(runtime.block_on(agent.live(u64::from(PEERS) * 3)), "nobody answers");
     let (answered, asked) = watch(|| runtime.block_on(agent.live(u64::from(PEERS) * 23)));
     assert!(answered, "too few answers");

@@ -1,5 +1,5 @@
-//! Nothing is allocated and nothing freed once a list is applied: neither per probe nor per turn, whatever becomes of the
-//! probes.
+//! Once a list is applied, nothing is allocated and nothing freed: neither per probe nor per turn,
+//! whatever the fate of the probes.
 //!
 //! The counter observes the leak finder, which is the allocator of every test binary.
 
@@ -24,7 +24,7 @@ use kube_canary::prober::{Clock, Prober, Wire};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
 
-/// A list of these addresses, named as nodes are, in three zones.
+/// A list of these addresses, with names like those of nodes, in three zones.
 fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList {
     let spec = |(index, address, readiness)| PeerSpec {
         zone: Some(format!("zone-{}", index % 3)),
@@ -34,7 +34,7 @@ fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList
     PeerList { peers: addresses.map(spec).collect() }
 }
 
-/// Takes over a list as the agent does.
+/// Applies a list as the agent does.
 fn apply<W: Wire, C: Clock>(
     list: PeerList,
     directory: &mut Directory,

@@ -18,7 +18,7 @@ use super::wire::MixedWire;
 use super::{apply, list};
 
 const PEERS: usize = 1_000;
-/// For questions: fewer than come up in a second, so that some are refused.
+/// Places for questions: fewer than the questions of a second, so that some are refused.
 const PLACES: usize = 16;
 
 fn address(index: usize) -> IpAddr {
@@ -55,7 +55,7 @@ impl Agent {
             replies_wait: Nanos::from_millis(250),
         };
         let (asked, mut questions) = mpsc::channel(PLACES);
-        // The channel makes itself a second block when the first is full, and then uses both by turns.
+        // The channel allocates a second block when the first is full, and then uses both in turn.
         for _ in 0..100 {
             asked.try_send(address(0)).expect("room");
             questions.try_recv().expect("a question");
@@ -77,7 +77,7 @@ impl Agent {
         apply(list, &mut self.directory, &self.statistics, &mut self.prober, self.clock.now());
     }
 
-    /// Turns as the agent does, whenever something is due or has arrived.
+    /// Runs the agent for `span`: it turns whenever a probe is due or a packet has arrived.
     fn live(&mut self, span: Nanos) {
         let end = self.clock.now().plus(span);
         loop {
@@ -86,7 +86,8 @@ impl Agent {
             assert!(self.prober.turn(&mut &self.statistics), "everything was read");
             self.turns += 1;
             self.prober.ask(|address| self.asked.try_send(address).is_ok());
-            // By turns sure, too late to be sure, and nothing; and for a second of ten, nobody is there.
+            // Every second question is answered as sure, possibly too late. The others get no
+            // answer. In one second of ten, no question is read.
             while !(now.0 / 1_000_000_000).is_multiple_of(10)
                 && let Ok(address) = self.questions.try_recv()
             {
@@ -127,7 +128,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
     let mut agent = Agent::new(kind);
     agent.list(|i| Some((address(i), Readiness::Ready)));
     let ((), first) = watch(|| agent.live(Nanos::from_millis(30_000)));
-    // Some leave with probes under way, some move, some are on their way out.
+    // Some peers leave with probes in flight, some move, some are terminating.
     agent.list(|i| match i % 10 {
         0 => None,
         1 => Some((address(i + PEERS), Readiness::Ready)),
@@ -136,7 +137,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
     });
     let ((), second) = watch(|| agent.live(Nanos::from_millis(30_000)));
 
-    // A minute's end, and the half behind it.
+    // The end of a minute, and the half minute after it.
     let ((), third) = watch(|| agent.live(Nanos::from_millis(31_000)));
     let hours = (0..PEERS).filter_map(|slot| agent.statistics.hour(SlotId::at(slot)));
     assert_eq!(hours.clone().count(), HOUR_PEERS_MAX);

@@ -1,4 +1,4 @@
-//! What a scrape takes at its peak: the same for any number of peers.
+//! The peak memory of a scrape: the same for any number of peers.
 
 use std::sync::{Arc, RwLock};
 
@@ -17,10 +17,10 @@ use super::leaks::NoLeaks;
 use super::list;
 
 const INTERVAL: Nanos = Nanos::from_millis(1_000);
-/// Bodies that are rendered by turns, as a worker does for clients that read at the same pace.
+/// Bodies that are rendered in turn, as a worker does for clients that read at the same pace.
 const SCRAPES: usize = 16;
 
-/// An agent that has `peers` and has probed nobody yet.
+/// An agent that has `peers` peers and has not probed any of them yet.
 fn view(peers: usize) -> Arc<View> {
     let statistics = Statistics::new(Scale::default(), INTERVAL);
     let mut directory = Directory::default();
@@ -33,13 +33,15 @@ fn view(peers: usize) -> Arc<View> {
     Arc::new(View { node, directory, statistics, health, about, walks: Walks::default() })
 }
 
-/// When the scrapes begin, all at once: scrapes that begin a second apart do not share their text.
+/// The time at which all scrapes begin. Scrapes that begin a second apart do not share their text.
 const NOW: Nanos = Nanos::from_millis(10_000);
 
-/// Renders so many scrapes, a frame of each in turn, into one buffer. Gives what that asks for, and the bytes of a scrape.
+/// Renders `SCRAPES` scrapes into one buffer, a frame of each in turn. Returns what they request
+/// from the allocator, and the bytes of a scrape.
 fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
     let mut frame = Vec::with_capacity(FRAME_BYTES);
-    // What the registry makes of itself at its first use, and the text that scrapes at one time share.
+    // The first scrape allocates what the registry keeps, and the text that simultaneous scrapes
+    // share.
     MetricsBody::at(NOW, Arc::clone(view), agent, Format::Text).render(&mut frame);
     let mut bodies = Vec::with_capacity(SCRAPES);
     let (total, asked) = watch(|| {
@@ -65,9 +67,10 @@ fn metrics(max: usize) -> AgentMetrics {
     AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
 }
 
-/// Agents of each budget, of which the median is compared. The registry keeps its metrics in an order
-/// that is random in each agent, and in one of about 200 agents it therefore sorts them with one
-/// allocation more or fewer (of 1,160 bytes). The median of 16 has that once in 10^13 runs.
+/// The number of agents of each budget, of which the median is compared. The registry keeps its
+/// metrics in an order that is random in each agent. One agent in about 200 therefore sorts them
+/// with one allocation more or fewer, of 1,160 bytes. The median of 16 is affected once in
+/// 10^13 runs.
 const AGENTS: usize = 16;
 
 /// Returns what the second scrape of an agent takes, the median of [`AGENTS`] agents. The first
@@ -88,7 +91,7 @@ fn median_asked(peers: usize, max: usize, format: Format) -> Asked {
     let mut asked: Vec<Asked> = agents
         .map(|agent| {
             scrape(&agent, NOW);
-            // Before anything that a scrape does once in some seconds is due again.
+            // This is before the work that a scrape does once in some seconds is due again.
             watch(|| scrape(&agent, NOW.plus(Nanos::from_millis(10)))).1
         })
         .collect();
@@ -103,7 +106,8 @@ fn a_cut_costs_a_scrape_nothing() {
     let [few, whole, cut] = cases.map(|(peers, max)| median_asked(peers, max, Format::Text));
     unfollowed(|| println!("24 peers, 5,000, 5,000 of which some are left out: {few:?} {whole:?} {cut:?}"));
     assert!(whole.peak <= few.peak + 64 && cut.peak <= few.peak + 64, "{few:?} {whole:?} {cut:?}");
-    // As many buffers. How many times each grows depends on the digits of this process's figures.
+    // The number of buffers is the same. How many times each grows depends on the digits of this
+    // process's figures.
     assert_eq!([whole.frees, cut.frees], [few.frees; 2]);
 }
 
@@ -112,7 +116,7 @@ fn a_scrape_in_protobuf_notes_a_few_bytes_of_each_link_and_allocates_nothing_for
     let _no_leaks = NoLeaks::here();
     let [few, many] = [24, 5_000].map(|peers| median_asked(peers, MAX_SERIES_MAX, Format::Protobuf));
     unfollowed(|| println!("24 peers, 5,000: {few:?} {many:?}"));
-    // Two bytes for the labels, and three words of 64 buckets at the finest resolution.
+    // Per peer: two bytes for the labels, and three words of 64 buckets at the finest resolution.
     assert!(many.peak <= few.peak + 5_000 * (2 + 24), "{few:?} {many:?}");
     assert!(many.allocations <= few.allocations + 4, "{few:?} {many:?}");
 }
@@ -129,7 +133,7 @@ fn the_peak_of_a_scrape_does_not_grow_with_the_number_of_peers() {
         (asked, bytes)
     });
     assert!(many.1 > 100 * few.1, "a scrape of 5,000 peers is long");
-    // A few characters more in the longest name.
+    // The longest name has a few characters more.
     assert!(many.0.peak <= few.0.peak + 1_024, "{few:?} {many:?}");
     assert!(many.0.allocations <= few.0.allocations + SCRAPES as u64, "{few:?} {many:?}");
 }

@@ -1,4 +1,4 @@
-//! A wire that allocates nothing either: all that flies has its place from the start.
+//! A wire that allocates nothing either: every packet in flight has its place from the start.
 
 use std::net::IpAddr;
 
@@ -8,38 +8,40 @@ use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
 
-/// Replies that may be on their way at once: all peers' for as long as the slowest takes, and more.
+/// The most replies in flight at once: those of all peers for as long as the slowest
+/// takes, and more.
 const IN_THE_AIR_MAX: usize = 16_384;
-/// Bytes of what is before a request that has left.
+/// The bytes before the ICMP request in a packet that the kernel returns after sending.
 const ETHERNET_BYTES: usize = 14;
 /// An IPv4 header, the ICMP header and 56 bytes of payload.
 const PACKET_BYTES_MAX: usize = 20 + 8 + 56;
 
-/// What becomes of a probe.
+/// The fate of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It comes back after so many milliseconds.
+    /// The reply arrives after this many milliseconds.
     Reply(u64),
-    /// It comes back twice.
+    /// The reply arrives twice.
     Twice,
-    /// Nothing comes back.
+    /// No reply comes back.
     Lost,
-    /// It comes back with a bit flipped.
+    /// The reply has one flipped bit.
     Damaged,
-    /// It comes back shorter.
+    /// The reply is truncated.
     Truncated,
-    /// What comes back bears another process's random number.
+    /// The reply has another process's random number.
     Foreign,
-    /// It comes back from somebody else.
+    /// The reply comes from another address.
     Elsewhere,
-    /// The kernel does not take it.
+    /// The kernel does not accept the request.
     Refused(SendError),
 }
 
 impl Fate {
-    /// Every fate in turn, the reasons of a refusal too; half of all are plain replies. Drawn by a fixed sequence.
+    /// Returns every fate in turn, including the reasons of a refusal. Half of all are plain
+    /// replies. The sequence is fixed.
     fn draw(probe: u64) -> Self {
-        // SplitMix64's mixing: neighbours have nothing in common.
+        // SplitMix64's mixing: the results of neighbouring numbers have nothing in common.
         let mut z = probe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let drawn = (z ^ (z >> 27)) % 32;
@@ -50,9 +52,9 @@ impl Fate {
             3 => Self::Truncated,
             4 => Self::Foreign,
             5 => Self::Elsewhere,
-            // Behind the next probe's: reordered.
+            // It arrives after the reply to the next probe: reordered.
             6 => Self::Reply(1_700),
-            // Behind the timeout: late.
+            // It arrives after the timeout: late.
             7 => Self::Reply(2_500),
             8..16 => usize::try_from(drawn - 8).map_or(Self::Lost, |reason| Self::Refused(SendError::ALL[reason])),
             _ => Self::Reply(drawn - 15),
@@ -68,19 +70,19 @@ struct Packet {
     bytes: [u8; PACKET_BYTES_MAX],
 }
 
-/// The wire.
+/// A wire on which probes have mixed fates.
 pub struct MixedWire {
     clock: ScriptedClock,
     kind: SocketKind,
     air: Vec<Packet>,
-    /// What has left, for the kernel to tell.
+    /// Requests that have left, which the kernel will return.
     left: Vec<Packet>,
     real_time: RealTime,
     probes: u64,
 }
 
 impl MixedWire {
-    /// An empty one, with sockets of one kind.
+    /// An empty wire with sockets of one kind.
     pub fn new(clock: ScriptedClock, kind: SocketKind) -> Self {
         Self {
             real_time: RealTime::new(&clock),
@@ -92,12 +94,12 @@ impl MixedWire {
         }
     }
 
-    /// Probes so far.
+    /// Returns the number of probes so far.
     pub const fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// When the next packet arrives.
+    /// Returns when the next packet arrives.
     pub fn next_arrival(&self) -> Option<Nanos> {
         self.air.iter().map(|packet| packet.at).min()
     }
@@ -106,14 +108,14 @@ impl MixedWire {
         let mut bytes = [0; PACKET_BYTES_MAX];
         let header = if from.is_ipv4() && self.kind == SocketKind::Raw { 20 } else { 0 };
         if header > 0 {
-            // Version and length in words, and the protocol.
+            // Version, header length in words, and protocol.
             (bytes[0], bytes[9]) = (0x45, 1);
         }
         let icmp = &mut bytes[header..header + request.bytes.len()];
         icmp.copy_from_slice(request.bytes);
         icmp[0] = if from.is_ipv4() { 0 } else { 129 };
         let length = header + damage(icmp);
-        // That of the whole, in the header.
+        // The length of the whole packet, in the header.
         if header > 0 {
             bytes[3] = u8::try_from(length).expect("a small packet");
         }
@@ -163,7 +165,7 @@ impl Wire for MixedWire {
                     self.fly(packet, stranger, 2, whole);
                 }
             }
-            // Every third leaves without telling.
+            // Every third request leaves without a report of the kernel.
             if !self.probes.is_multiple_of(3) {
                 let mut bytes = [0; PACKET_BYTES_MAX];
                 let length = ETHERNET_BYTES + packet.bytes.len();
@@ -188,7 +190,7 @@ impl Wire for MixedWire {
                 continue;
             }
             let Packet { at, from, length, bytes } = self.air.swap_remove(index);
-            // Every fourth without a stamp of the kernel's.
+            // Every fourth packet has no kernel stamp.
             let moment = self.real_time.moment((bytes[7] % 4 > 0).then(|| stamp(at)), now);
             deliver(Heard::Arrival(Datagram { from, bytes: &bytes[..length], moment }));
         }

@@ -1,4 +1,4 @@
-//! A program that is held while it writes, so that /proc can be read of it.
+//! A program that is blocked while it writes, so that a test can read its /proc files.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -7,18 +7,20 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A running `kube-canary version` that cannot get rid of its output. Killed when dropped.
+/// A running `kube-canary version` that cannot write its output. It is killed when this is dropped.
 pub struct Blocked {
     child: Child,
     _reader: UnixStream,
 }
 
 impl Blocked {
-    /// Starts `command version` and waits until it sleeps in its write: its `main` has then done everything before.
+    /// Starts `command version` and waits until it sleeps in its write. By then, its `main` has
+    /// done everything before that.
     pub fn start(command: &mut Command) -> Self {
         let (reader, mut full) = UnixStream::pair().expect("a socket pair");
         full.set_nonblocking(true).expect("a socket");
-        // A byte at a time, so that not even one more finds room; bounded by the kernel's buffer.
+        // One byte at a time, so that there is no room for another byte. The kernel's buffer bounds
+        // the loop.
         let error = loop {
             if let Err(error) = full.write(&[0]) {
                 break error;
@@ -43,7 +45,7 @@ impl Blocked {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Asserts that huge pages are off, and that none was there before they were.
+    /// Asserts that huge pages are disabled, and that there was none before.
     pub fn has_no_huge_pages(&self) {
         let status = self.proc("status");
         assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");
@@ -52,7 +54,8 @@ impl Blocked {
         assert_eq!(huge.split_whitespace().nth(1), Some("0"), "{rollup}");
     }
 
-    /// The system call that it is in, by /proc/PID/syscall: its first argument is the descriptor, 1 for stdout.
+    /// Whether its current system call, by /proc/PID/syscall, is a write to stdout: the first
+    /// argument is the descriptor, 1.
     fn sleeps_in_write(&self) -> bool {
         let call = self.proc("syscall");
         let mut words = call.split_whitespace();
@@ -63,7 +66,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing else to kill by this handle.
+        // It may have ended by itself. This handle can kill nothing else.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What operators do every week must not look like a bad network: a rolling update, a drain.
+//! Weekly work of operators must not look like a bad network: a rolling update, a drain.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use crate::canaries::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
 use crate::wait::until;
 
-/// Longer than a peer that has left the list is probed on for, and than any answer that is still due.
+/// The time after an event: longer than a peer that has left the list is still probed, and longer
+/// than any answer can take.
 const AFTERWARDS: Duration = Duration::from_secs(20);
 
-/// Every canary that there was, as it was last seen: an agent takes its counters with it, so that only who looks all the time
-/// sees what it counted.
+/// The last scrape of every agent that there was. An agent's counters end with it, so only
+/// continuous polling sees all that it counted.
 #[derive(Default)]
 struct Witness {
     first: BTreeMap<String, Links>,
@@ -20,7 +21,8 @@ struct Witness {
 }
 
 impl Witness {
-    /// Looks at all canaries that there are; one that is just ending need not answer. Returns how many did.
+    /// Scrapes all agents. An agent that is just stopping need not answer.
+    /// Returns how many answered.
     fn look(&mut self, test: &Test) -> Result<usize, String> {
         let pods = canaries::every_pod(&test.cluster)?;
         let mut answered = 0;
@@ -28,21 +30,21 @@ impl Witness {
             let Ok(metrics) = canaries::get(&test.cluster, pod, "/metrics") else { continue };
             let links = canaries::links_of(node, &metrics, &test.zones)?;
             answered += 1;
-            // A canary that was not there before has lost whatever it counts.
+            // An agent that was not there before has lost whatever it counts.
             self.first.entry(pod.name.clone()).or_default();
             self.last.insert(pod.name.clone(), links);
         }
         Ok(answered)
     }
 
-    /// From here on, for those who are there now.
+    /// Begins the count for the agents that are there now.
     fn begin(&mut self, test: &Test) {
         let answered = self.look(test).unwrap();
         assert_eq!(answered, test.zones.len(), "every canary answers before it begins");
         self.first = self.last.clone();
     }
 
-    /// Who saw losses, and how many.
+    /// The agents that report losses, and how many.
     fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         for (pod, links) in &self.last {
@@ -94,7 +96,8 @@ impl Test {
             .unwrap();
         witness.look(self).unwrap();
         assert_eq!(self.pods()[&node].name, before[&node].name, "a drain leaves what belongs to a DaemonSet");
-        // Those who empty a node by evicting all of it meet the canary, too; it comes back, for it tolerates the taint.
+        // Emptying a node by evicting all its pods evicts the agent, too. It comes back,
+        // because it tolerates the taint.
         let pod = &before[&node].name;
         let eviction = serde_json::json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
         let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", crate::cluster::NAMESPACE);
@@ -114,7 +117,7 @@ impl Test {
         self.recovers(&after);
     }
 
-    /// What is still counted late is seen as well.
+    /// Goes on polling, to see losses that are counted late.
     fn watch_on(&self, witness: &mut Witness) {
         let end = Instant::now() + AFTERWARDS;
         until("what comes late", || {

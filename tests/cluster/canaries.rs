@@ -1,5 +1,5 @@
-//! What the canaries are and what they say: their pods by node, and the ICMP counters of every link from their `/metrics`,
-//! read through the API server's pod proxy, which is there on any cluster.
+//! The agents and their reports: their pods by node, and the ICMP counters of every link from their
+//! `/metrics`. All is read through the API server's pod proxy, which any cluster has.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::exposition;
 
-/// A node as Kubernetes names it, and its zone; what peer series must say.
+/// The nodes as Kubernetes names them, with their zones. The labels of peer series must agree.
 pub type Zones = BTreeMap<String, String>;
 /// Counters of every link.
 pub type Links = BTreeMap<Way, Link>;
 
-/// From one node to another, by one protocol: `icmp`, and `icmpv6` where the pods have addresses of both families.
+/// A link from one node to another, by one protocol: `icmp`, and `icmpv6` where the pods have
+/// addresses of both families.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     pub source: String,
@@ -26,35 +27,35 @@ pub struct Way {
 pub struct Pod {
     pub name: String,
     pub ready: bool,
-    /// One of each family that the cluster has; Kubernetes itself uses the first.
+    /// One address of each family that the cluster has. Kubernetes itself uses the first.
     pub addresses: Vec<String>,
 }
 
 impl Pod {
-    /// What its peers probe it by.
+    /// The protocols by which its peers probe it.
     pub fn protocols(&self) -> impl Iterator<Item = &'static str> {
         self.addresses.iter().map(|address| if address.contains(':') { "icmpv6" } else { "icmp" })
     }
 }
 
-/// One canary's counters of one peer, since its start.
+/// One agent's counters of one peer, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Link {
     pub sent: f64,
     pub received: f64,
     pub lost: f64,
-    /// Of those, the ones whose reply came after their time.
+    /// Of those, the probes whose reply came after the timeout.
     pub late: f64,
     pub send_errors: f64,
     /// Observations in the RTT histogram.
     pub rtts: f64,
-    /// Probes to a peer that was terminating or had just left, whatever became of them.
+    /// Probes to a peer that was terminating or had just left, whatever their fate.
     pub terminating: f64,
 }
 
 impl Link {
     /// Probes without any reply. A reply that came after the timeout, by the kernel's own stamps,
-    /// was held up on its way. What a dead pod or a cut link loses never comes.
+    /// was delayed on its path. A dead pod or a cut link never gives a reply.
     pub fn lost_for_good(&self) -> f64 {
         self.lost - self.late
     }
@@ -70,13 +71,13 @@ pub fn zones(cluster: &Cluster) -> Result<Zones, String> {
     Ok(items(&nodes).map(zone).collect())
 }
 
-/// The canaries by node; a pod that is being deleted is not listed.
+/// The agents by node, without pods that are being deleted.
 pub fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Pod>, String> {
     let list = list(cluster)?;
     Ok(items(&list).filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(pod).collect())
 }
 
-/// All canaries with their nodes, those that are being deleted as well.
+/// All agents with their nodes, including pods that are being deleted.
 pub fn every_pod(cluster: &Cluster) -> Result<Vec<(String, Pod)>, String> {
     Ok(items(&list(cluster)?).map(pod).collect())
 }
@@ -93,7 +94,7 @@ fn pod(pod: &Value) -> (String, Pod) {
     (text(&pod["spec"]["nodeName"]), Pod { name: text(&pod["metadata"]["name"]), ready, addresses })
 }
 
-/// The canaries, once there is a Ready one on every node.
+/// The agents, once every node has a Ready one.
 pub fn all_ready(cluster: &Cluster, zones: &Zones) -> Result<BTreeMap<String, Pod>, String> {
     let pods = pods(cluster)?;
     if pods.keys().eq(zones.keys()) && pods.values().all(|pod| pod.ready) {
@@ -109,7 +110,7 @@ pub fn endpoint_addresses(cluster: &Cluster) -> Result<Vec<String>, String> {
     Ok(endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten()).map(text).collect())
 }
 
-/// Asks the canary in `pod` for `path`.
+/// Requests `path` from the agent in `pod`.
 pub fn get(cluster: &Cluster, pod: &Pod, path: &str) -> Result<String, String> {
     cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:9877/proxy{path}", pod.name)])
 }
@@ -120,10 +121,11 @@ pub fn get_from(cluster: &Cluster, node: &str, pod: &Pod, path: &str) -> Result<
     cluster.on_node(node, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
 }
 
-/// The counters that the canaries on `sources` hold of their peers.
+/// The counters that the agents on `sources` have of their peers.
 ///
 /// # Errors
-/// A canary that does not answer, a line that is no sample, or a label other than what the API server says of the nodes.
+/// If an agent does not answer, a line is no sample, or a label differs from what the API server
+/// says of the nodes.
 pub fn links(cluster: &Cluster, sources: &BTreeMap<String, Pod>, zones: &Zones) -> Result<Links, String> {
     let mut links = Links::new();
     for (node, pod) in sources {
@@ -132,7 +134,7 @@ pub fn links(cluster: &Cluster, sources: &BTreeMap<String, Pod>, zones: &Zones) 
     Ok(links)
 }
 
-/// The counters in one canary's `/metrics`, the one on `node`.
+/// The counters in the `/metrics` of the agent on `node`.
 ///
 /// # Errors
 /// As [`links`].
@@ -168,17 +170,17 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
 /// The value of a series without labels.
 ///
 /// # Errors
-/// It is not there.
+/// If there is no such series.
 pub fn single(metrics: &str, name: &str) -> Result<f64, String> {
     let samples = exposition::parse(metrics)?;
     let found = samples.iter().find(|sample| sample.name == format!("kube_canary_{name}"));
     found.map(|sample| sample.value).ok_or_else(|| format!("no {name} in {metrics}"))
 }
 
-/// What was counted from `before` to `after`, for the links that `chosen` picks.
+/// The increase from `before` to `after`, for the links that `chosen` selects.
 ///
 /// # Errors
-/// A counter that went back, or a link of `before` that is gone.
+/// If a counter decreased, or a link of `before` is missing.
 pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> Result<Links, String> {
     let mut growth = Links::new();
     for (key, old) in before.iter().filter(|(way, _)| chosen(way)) {
@@ -201,11 +203,11 @@ pub fn growth(before: &Links, after: &Links, chosen: impl Fn(&Way) -> bool) -> R
     Ok(growth)
 }
 
-/// Holds that nothing was lost for good. Replies that came after their time are printed: they say
-/// that the machine stood still.
+/// Asserts that no probe stayed without a reply. Prints the replies that came after the timeout:
+/// they show that the machine was blocked for a time.
 ///
 /// # Panics
-/// Something was.
+/// If a probe has no reply.
 pub fn none_lost(grown: &Links, what: &str) {
     for (way, link) in grown {
         assert!(link.lost_for_good() == 0.0, "{what}: {way:?}: {link:?}");
@@ -215,18 +217,18 @@ pub fn none_lost(grown: &Links, what: &str) {
     }
 }
 
-/// The row of each canary, as it writes it itself.
+/// The report of each agent, as the agent writes it.
 ///
 /// # Errors
-/// One does not answer.
+/// If an agent does not answer.
 pub fn rows(cluster: &Cluster, pods: &BTreeMap<String, Pod>) -> Result<Vec<Value>, String> {
     pods.values().map(|pod| json(cluster, pod, "/api/v1/peers")).collect()
 }
 
-/// The JSON that the canary in `pod` has at `path`.
+/// The JSON document at `path` of the agent in `pod`.
 ///
 /// # Errors
-/// No answer, or one that is not JSON.
+/// If there is no answer, or one that is not JSON.
 pub fn json(cluster: &Cluster, pod: &Pod, path: &str) -> Result<Value, String> {
     let said = get(cluster, pod, path)?;
     serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))

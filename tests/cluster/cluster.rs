@@ -1,10 +1,16 @@
-//! The cluster under test: the one that `KUBECONFIG` names, or one that a command makes and that is always taken down.
+//! The cluster under test: the one that `KUBECONFIG` names, or one that a command makes and always
+//! takes down.
 //!
-//! The command is tests/cluster/tool/cluster, or the one in `KUBE_CANARY_TEST_CLUSTER`. Its verbs are `up N`,
-//! `load IMAGE.tar`, `kubectl …`, `pod POD CMD…` (in the pod's network namespace, the Kubernetes namespace in `$NS`),
-//! `on NODE CMD…` (in the node's), `api-stop` and `api-start` (the API server), `kubeconfig` and `down`. Faults need `pod`,
-//! `on` and `api-…`, so a bare `KUBECONFIG` cannot run the whole test; with both set the named cluster is used and left
-//! standing.
+//! The command is tests/cluster/tool/cluster, or the one in `KUBE_CANARY_TEST_CLUSTER`. Its verbs
+//! are:
+//!
+//! - `up N`, `load IMAGE.tar`, `kubectl …`, `kubeconfig` and `down`
+//! - `pod POD CMD…`: in the pod's network namespace, with the Kubernetes namespace in `$NS`
+//! - `on NODE CMD…`: in the node's network namespace
+//! - `api-stop` and `api-start`: the API server
+//!
+//! Faults need `pod`, `on` and `api-…`, so `KUBECONFIG` alone cannot run the whole test. If both
+//! variables are set, the named cluster is used and not taken down.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,20 +19,20 @@ use serde_json::Value;
 
 use crate::process;
 
-/// What deploy/daemonset.yaml calls everything.
+/// The name of everything in deploy/daemonset.yaml.
 pub const NAMESPACE: &str = "kube-canary";
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 const COMMAND: &str = "KUBE_CANARY_TEST_CLUSTER";
 const OWN_COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/tool/cluster");
 
-/// A running cluster.
+/// A running cluster, with the means to run commands in it.
 pub struct Cluster {
     command: Option<String>,
     kubeconfig: Option<String>,
 }
 
 impl Cluster {
-    /// The cluster that the environment names, or one of our own, which is not up yet.
+    /// The cluster that the environment names, or one of our own, which is not running yet.
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (command, kubeconfig) = (set(COMMAND), set("KUBECONFIG"));
@@ -34,10 +40,10 @@ impl Cluster {
         Self { command: command.or_else(ours), kubeconfig }
     }
 
-    /// Brings up `nodes` nodes, where no cluster is given.
+    /// Starts a cluster of `nodes` nodes, unless one is given.
     ///
     /// # Panics
-    /// The command fails.
+    /// If the command to start it fails.
     pub fn up(&self, nodes: usize) {
         if self.is_ours() {
             eprintln!("take down what a killed run may have left, then up {nodes}");
@@ -60,7 +66,7 @@ impl Cluster {
         self.tool(&["load", archive.to_str().expect("a path of the test's own")]).unwrap();
     }
 
-    /// Runs kubectl in the canaries' namespace and returns its stdout.
+    /// Runs kubectl in the agents' namespace and returns its stdout.
     ///
     /// # Errors
     /// As [`process::stdout`].
@@ -71,13 +77,13 @@ impl Cluster {
     /// Runs kubectl and parses its JSON.
     ///
     /// # Errors
-    /// As [`process::stdout`], or output that is not JSON.
+    /// As [`process::stdout`], or if the output is not JSON.
     pub fn json(&self, args: &[&str]) -> Result<Value, String> {
         serde_json::from_str(&self.kubectl(&[args, &["-o", "json"]].concat())?)
             .map_err(|error| format!("{args:?}: {error}"))
     }
 
-    /// Runs kubectl with `input` as stdin; its exit code and stderr are the caller's to judge.
+    /// Runs kubectl with `input` as stdin. The caller judges its exit code and stderr.
     ///
     /// # Errors
     /// As [`process::output`].
@@ -93,7 +99,7 @@ impl Cluster {
         process::stdout(self.onlooker_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
     }
 
-    /// The same where the exit code is the caller's to judge.
+    /// The same, but the caller judges the exit code.
     ///
     /// # Errors
     /// As [`process::output`].
@@ -101,10 +107,10 @@ impl Cluster {
         process::output(self.onlooker_command().env("NS", NAMESPACE).args(["pod", pod]).args(args), "")
     }
 
-    /// Starts a program in a pod's network namespace, which ends with what is returned.
+    /// Starts a program in a pod's network namespace. It ends when the returned value is dropped.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// If it cannot be started.
     pub fn start_in_pod(&self, pod: &str, args: &[&str]) -> Result<process::Background, String> {
         process::Background::start(self.tool_command().env("NS", NAMESPACE).args(["pod", pod]).args(args))
     }
@@ -117,7 +123,7 @@ impl Cluster {
         self.tool(&[&["on", node], args].concat())
     }
 
-    /// Ends the API server's process.
+    /// Kills the API server's process.
     ///
     /// # Errors
     /// As [`process::stdout`].
@@ -125,7 +131,7 @@ impl Cluster {
         self.tool(&["api-stop"])
     }
 
-    /// Starts it again, and waits until it is ready.
+    /// Starts the API server again, and waits until it is ready.
     ///
     /// # Errors
     /// As [`process::stdout`].
@@ -134,7 +140,7 @@ impl Cluster {
     }
 
     fn kubectl_command(&self) -> Command {
-        // A cluster of the command's own may be reachable only from inside it, by the command's kubectl.
+        // A cluster of the command may be reachable only from inside it, by the command's kubectl.
         let own = match &self.kubeconfig {
             None => true,
             Some(given) => self.has_command() && self.tool(&["kubeconfig"]).is_ok_and(|path| path.trim() == given),
@@ -158,7 +164,8 @@ impl Cluster {
         self.command_after("")
     }
 
-    /// For what only looks: it takes no time from the agents that it looks at, on a machine that is theirs, too.
+    /// A command for observers. It takes no CPU from the agents under test, which run
+    /// on the same machine.
     fn onlooker_command(&self) -> Command {
         self.command_after(&NICE.join(" "))
     }

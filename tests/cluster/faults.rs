@@ -1,17 +1,18 @@
-//! Faults, each undone when its guard is dropped, also by a failing test: the cluster may be somebody's own.
+//! Faults. Each is undone when its guard is dropped, even if the test fails, because the cluster
+//! may not be ours.
 
 use std::fmt::Write as _;
 
 use crate::canaries::Pod;
 use crate::cluster::Cluster;
 
-/// A chain that sees what arrives on eth0.
+/// A chain that sees all packets that arrive on eth0.
 const INGRESS: &str = "type filter hook ingress device \"eth0\" priority 0;";
 
-/// Loss on the way into one pod: silent to those who send.
+/// Loss in front of one pod, which the senders do not notice.
 ///
-/// The packets are counted and not drawn by lot: each stream, of one sender and one kind, loses
-/// exactly its share. TCP passes, since what the canaries say of the loss comes that way.
+/// The packets to drop are counted, not random: each stream, of one sender and one kind, loses
+/// exactly its share. TCP passes, because the agents report the loss over it.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
     pod: String,
@@ -24,7 +25,7 @@ impl<'a> IngressLoss<'a> {
         Self::start(cluster, pod, senders, &["echo-request", "echo-reply"], "mod 10 < 1")
     }
 
-    /// Drops two of every five echo requests likewise, and nothing else.
+    /// Drops two of every five echo requests in the same place, and nothing else.
     pub fn of_requests<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
         Self::start(cluster, pod, senders, &["echo-request"], "mod 5 < 2")
     }
@@ -40,7 +41,7 @@ impl<'a> IngressLoss<'a> {
         for address in senders.flat_map(|sender| &sender.addresses) {
             let (ip, icmp) = if address.contains(':') { ("ip6", "icmpv6") } else { ("ip", "icmp") };
             for kind in kinds {
-                // Into memory: it cannot fail.
+                // Writing to memory cannot fail.
                 let _ = write!(rules, "{ip} saddr {address} {icmp} type {kind} numgen inc {share} counter drop; ");
             }
         }
@@ -56,7 +57,8 @@ impl Drop for IngressLoss<'_> {
     }
 }
 
-/// A node whose link is down. Linux forgets the routes of a link that goes down, so they are noted first and put back.
+/// A node whose link is down. Linux forgets the routes of a link that goes down, so this records
+/// them first and restores them.
 pub struct LinkDown<'a> {
     cluster: &'a Cluster,
     node: String,
@@ -71,7 +73,7 @@ impl<'a> LinkDown<'a> {
             // The route to the link's own network comes back with the link.
             (family, routes.lines().filter(|route| route.contains("via")).map(str::to_owned).collect())
         });
-        // Or IPv6 addresses went as well. Without IPv6 there is no such setting.
+        // Otherwise IPv6 addresses are removed as well. Without IPv6 there is no such setting.
         let _ = cluster.on_node(node, &["sysctl", "-qw", "net.ipv6.conf.eth0.keep_addr_on_down=1"]);
         cluster.on_node(node, &["ip", "link", "set", "eth0", "down"]).unwrap();
         Self { cluster, node: node.to_owned(), routes }
@@ -91,7 +93,8 @@ impl Drop for LinkDown<'_> {
     }
 }
 
-/// One pod's packets no longer arrive at one node, so that of all links only those between the two are cut, both ways.
+/// One pod's packets no longer arrive at one node. So only the links between these two are
+/// cut, in both directions.
 pub struct Cut<'a> {
     cluster: &'a Cluster,
     node: String,
@@ -116,11 +119,11 @@ impl Drop for Cut<'_> {
     }
 }
 
-/// The API server is away.
+/// Guard of an API server that is stopped.
 pub struct ApiAway<'a>(&'a Cluster);
 
 impl<'a> ApiAway<'a> {
-    /// Kills it.
+    /// Kills the API server's process.
     pub fn start(cluster: &'a Cluster) -> Self {
         cluster.stop_api().unwrap();
         Self(cluster)
@@ -133,14 +136,14 @@ impl Drop for ApiAway<'_> {
     }
 }
 
-/// A node on which nothing new is to run.
+/// A node on which no new pod is scheduled.
 pub struct Cordon<'a> {
     cluster: &'a Cluster,
     node: String,
 }
 
 impl<'a> Cordon<'a> {
-    /// Cordons it.
+    /// Cordons the node `node`.
     pub fn start(cluster: &'a Cluster, node: &str) -> Self {
         cluster.kubectl(&["cordon", node]).unwrap();
         Self { cluster, node: node.to_owned() }
@@ -153,18 +156,18 @@ impl Drop for Cordon<'_> {
     }
 }
 
-/// A node whose object was deleted from the API; what it was is put back.
+/// A node whose object was deleted from the API. Drop restores the object.
 pub struct NodeRemoved<'a> {
     cluster: &'a Cluster,
     object: String,
 }
 
 impl<'a> NodeRemoved<'a> {
-    /// Deletes it.
+    /// Deletes the node's object.
     pub fn start(cluster: &'a Cluster, node: &str) -> Self {
         let found = cluster.json(&["get", "node", node]).unwrap();
         let (meta, spec) = (&found["metadata"], &found["spec"]);
-        // Without the taints: they are the node controller's, who sets those that are due.
+        // The taints are left out: the node controller sets those that apply.
         let spec = serde_json::json!({"podCIDR": spec["podCIDR"], "podCIDRs": spec["podCIDRs"], "providerID": spec["providerID"]});
         let meta =
             serde_json::json!({"name": meta["name"], "labels": meta["labels"], "annotations": meta["annotations"]});
@@ -185,7 +188,8 @@ impl Drop for NodeRemoved<'_> {
     }
 }
 
-/// A fault that cannot be undone must not hide the failure that is being unwound: it is printed, and what follows fails.
+/// Reports a fault that cannot be undone. It is printed and does not panic, so as not to hide the
+/// failure of the test. Later steps fail.
 fn report(undone: Result<String, String>) {
     if let Err(error) = undone {
         eprintln!("a fault could not be undone: {error}");

@@ -1,8 +1,9 @@
-//! The image under test: built by the repository's own Dockerfile, without a network in the build.
+//! The image under test, built by the repository's own Dockerfile, without a network in the build.
 //!
-//! `KUBE_CANARY_TEST_DOCKER` names the Docker client (`docker`), `KUBE_CANARY_TEST_BUILDER` the builder image (made by
-//! tests/cluster/builder-image), `KUBE_CANARY_TEST_IMAGE` an image to test as it is: nothing is built then, and a cluster
-//! without a command to load images has to be able to pull it.
+//! - `KUBE_CANARY_TEST_DOCKER` names the Docker client (`docker`).
+//! - `KUBE_CANARY_TEST_BUILDER` names the builder image (made by tests/cluster/builder-image).
+//! - `KUBE_CANARY_TEST_IMAGE` names an image to test as it is. Then nothing is built. A cluster
+//!   without a command to load images must be able to pull it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,12 +15,12 @@ const TAG: &str = "kube-canary:cluster-test";
 
 /// An image in the Docker Engine, or one that the cluster can pull.
 pub struct Image {
-    /// What the manifest is to name.
+    /// The image name for the manifest.
     pub name: String,
 }
 
 impl Image {
-    /// Builds the image, or takes the one that is named.
+    /// Builds the image, or returns the one that the environment names.
     pub fn get(cluster: &Cluster) -> Self {
         std::fs::create_dir_all(scratch()).unwrap();
         let given = std::env::var("KUBE_CANARY_TEST_IMAGE").ok();
@@ -36,7 +37,7 @@ impl Image {
         Self { name: build() }
     }
 
-    /// Brings the image onto the cluster's nodes, where there is a command for it.
+    /// Loads the image onto the cluster's nodes, if there is a command for it.
     pub fn load(&self, cluster: &Cluster) {
         if cluster.has_command() {
             let archive = scratch().join("image.tar");
@@ -64,8 +65,8 @@ fn build() -> String {
     TAG.to_owned()
 }
 
-/// A copy of what .dockerignore lets through, with the crates vendored beside it: `cargo vendor` in the repository itself
-/// would leave thousands of files there.
+/// A copy of what .dockerignore admits, with the crates vendored beside it. `cargo vendor` in the
+/// repository itself would leave thousands of files there.
 fn context() -> PathBuf {
     let context = scratch().join("context");
     if context.exists() {
@@ -80,7 +81,8 @@ fn context() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut vendor = Command::new(cargo);
     vendor.args(["vendor", "--quiet", "--locked", "--manifest-path"]).arg(repository().join("Cargo.toml"));
-    // The sources of the shim's mallocs as well: the Dockerfile builds any allocator from this context.
+    // This adds the sources of the shim's mallocs: the Dockerfile builds any allocator from this
+    // context.
     vendor.arg("--sync").arg(repository().join("c-shim/mallocs/Cargo.toml"));
     process::stdout(vendor.arg(context.join("vendor"))).unwrap();
     context

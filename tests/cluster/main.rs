@@ -1,7 +1,9 @@
-//! The shipped image and manifest on a real cluster, from `kubectl apply` through loss, a rolled pod and a cut node.
+//! The shipped image and manifest on a real cluster, from `kubectl apply` through loss, a replaced
+//! pod and a cut node.
 //!
-//! One test of ordered steps: each step's end is the next one's start, and a cluster takes longer to make than a step to run.
-//! `cargo test --test cluster -- --nocapture` shows them. What it needs from outside is said in `cluster.rs` and `image.rs`.
+//! This is one test of ordered steps. Each step starts where the one before it ended, because
+//! making a cluster takes longer than running a step. `cargo test --test cluster -- --nocapture`
+//! shows the steps. The external requirements are in `cluster.rs` and `image.rs`.
 
 mod calm;
 mod canaries;
@@ -29,8 +31,8 @@ use wait::until;
 const NODES: usize = 3;
 const MANIFEST: &str = include_str!("../../deploy/daemonset.yaml");
 const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
-/// Probes to each peer in which the recent window, a minute at most, and the time of each
-/// withheld loss pass for certain.
+/// Probes to each peer in which two times pass for certain: the recent window, a minute at most,
+/// and the time for which a loss is withheld.
 const WINDOW: f64 = 90.0;
 
 #[test]
@@ -47,7 +49,7 @@ fn the_shipped_manifest_measures_a_real_cluster() {
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
     step("a rolling update", || test.a_rolling_update_loses_nothing());
     step("a drain", || test.a_drain_loses_nothing());
-    // Not a silent skip: what needs faults fails where none can be made.
+    // No silent skip: a step that needs faults fails where no fault can be injected.
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
@@ -80,7 +82,7 @@ impl Test {
 
         until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
 
-        // Proof that the level is enforced here, so that passing it means something.
+        // This proves that the level is enforced here, so that passing it means something.
         let root = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
             "serviceAccountName": "kube-canary", "containers": [{"name": "root", "image": self.image}]}});
         let create = ["create", "--dry-run=server", "--filename", "-"];
@@ -110,7 +112,7 @@ impl Test {
         for (way, now) in &second {
             let then = first[way];
             assert!(now.send_errors == 0.0, "{way:?}: {now:?}");
-            // A scrape is streamed, and probes are answered between two of its lines. Only of two
+            // A scrape is streamed, and probes are answered between two of its lines. Only with two
             // scrapes is it certain which figure is the older one.
             assert!(
                 then.received + then.lost <= now.sent,
@@ -133,7 +135,7 @@ impl Test {
         until("no loss in any row", || none(losses()?));
         let prometheus = if std::env::var_os(view::WITH_PROMETHEUS).is_some() {
             let prometheus = view::Prometheus::start(&self.cluster, witness, pods.values());
-            // Only nodes that have been there for three minutes are judged.
+            // The verdicts judge only nodes that have been there for three minutes.
             let start = self.links(&pods).unwrap();
             until("200 probes that Prometheus has seen", || self.sent_since(&start, &pods, 200.0));
             let firing = prometheus.firing().unwrap();
@@ -150,7 +152,8 @@ impl Test {
         let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
         let fault = faults::IngressLoss::of_every_tenth(&self.cluster, &pods[&victim].name, senders);
         let start = until("a scrape of every canary", || self.links(&pods));
-        // While the fault is young, or fades, the losses in the recent window may be those of one of the node's links alone.
+        // While the fault is young, or ends, the losses in the recent window may all be those of
+        // one of the node's links.
         let of_it = |found: BTreeSet<Finding>| {
             assert!(blame_only(&victim, &found), "something else is blamed: {found:?}");
             found
@@ -159,7 +162,8 @@ impl Test {
             of_it(losses()?);
             self.sent_since(&start, &pods, WINDOW)
         });
-        // The node is certain from here on. The way is where all windows are long enough.
+        // The node is certain from here on. The direction is certain only where all windows are
+        // long enough.
         let (named, either) = (finding("node", &victim, "in"), finding("node", &victim, "both"));
         let only_it = |found: BTreeSet<Finding>| {
             assert!(found.len() == 1 && (found.contains(&named) || found.contains(&either)), "{found:?}");
@@ -191,7 +195,8 @@ impl Test {
         let during = until("loss on every link into the pod", || {
             let now = self.links(&pods)?;
             let into = growth(&before, &now, into_victim)?;
-            // Some answers as well: the fault is loss and not a cut, and must be told from one.
+            // There must be some answers as well: the fault is loss and not a cut, and the verdict
+            // must not confuse them.
             if into.values().all(|link| link.lost >= 5.0 && link.received >= 3.0) {
                 Ok(now)
             } else {
@@ -214,7 +219,7 @@ impl Test {
 
         let mut last = before.clone();
         let ready = until("the new pod, and the others' counters never back", || {
-            // A series that goes back or goes missing is a failure at once, not one more poll.
+            // A series that decreases or disappears is a failure at once, with no further poll.
             let now = self.links(&pods)?;
             growth(&last, &now, |_| true).unwrap();
             last = now;
@@ -245,7 +250,7 @@ impl Test {
                 if of_node.iter().all(|peer| peer["state"] == "ready") { Ok(()) } else { Err(said) }
             });
         }
-        // Draining is not loss, for the others' links no more than for this one.
+        // Draining is no loss, neither for this link nor for the others.
         let across = growth(&before, &self.links(&pods).unwrap(), |_| true).unwrap();
         none_lost(&across, "a rolled pod was booked as loss");
         self.recovers(&ready);
@@ -271,7 +276,7 @@ impl Test {
         });
         let known = self.links(&others).unwrap();
         let during = until("more loss, though Kubernetes has given the node up", || lost(&known, 5.0));
-        // A node that is no longer part of the cluster is nobody's loss.
+        // The loss of a node that is no longer part of the cluster must not be reported.
         let removed = faults::NodeRemoved::start(&self.cluster, &cut);
         let mut from = during;
         let during = until("no more probes once the node is removed", || {
@@ -280,7 +285,7 @@ impl Test {
                 from = now;
                 return Err("it is probed on".to_owned());
             }
-            // Each agent sends to its other peers all the while: it is not merely held up.
+            // Each agent still sends to its other peers: it is not merely delayed.
             let elsewhere = growth(&from, &now, |way| way.peer != cut)?;
             if elsewhere.values().all(|link| link.sent >= 10.0) { Ok(now) } else { Err(format!("{elsewhere:?}")) }
         });
@@ -302,8 +307,8 @@ impl Test {
         growth(&before, &after, |_| true).unwrap();
     }
 
-    /// Every link answers again. Once it is decided what the fault has lost, the next ten probes
-    /// are all answered.
+    /// Waits until every link answers again. Once the losses of the fault are decided, the next ten
+    /// probes of each link must be answered.
     fn recovers(&self, pods: &BTreeMap<String, Pod>) {
         let from = self.links_once_decided(pods);
         until("ten more answers on every link", || {
@@ -313,11 +318,11 @@ impl Test {
         });
     }
 
-    /// A scrape of all links by which each probe from before this call is answered or lost.
+    /// Scrapes all links once each probe from before this call is answered or lost.
     fn links_once_decided(&self, pods: &BTreeMap<String, Pod>) -> Links {
         let start = until("a scrape of every canary", || self.links(pods));
-        // Three probes are two intervals, and the timeout is one. An answer ends the doubt in which
-        // losses are withheld.
+        // Three probes are two intervals, and the timeout is one. An answer ends the doubt during
+        // which losses are withheld.
         until("three more probes and answers on every link", || {
             let grown = growth(&start, &self.links(pods)?, |_| true).unwrap();
             let decided = grown.values().all(|link| link.sent >= 3.0 && link.received >= 3.0);

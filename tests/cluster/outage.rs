@@ -1,4 +1,4 @@
-//! The control plane is away for two minutes, and a link breaks meanwhile.
+//! The control plane is stopped for two minutes, and a link breaks during that time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use crate::faults::{ApiAway, Cut};
 use crate::wait::until;
 
 const AWAY: Duration = Duration::from_mins(2);
-/// A watch is confirmed by a bookmark each minute, so that the age goes up to that while all is well.
+/// A bookmark confirms a watch each minute, so the age reaches up to that while all is well.
 const YOUNG: f64 = 75.0;
-/// Probes of each peer in that time that were sent or skipped, at one per second. An agent that is
-/// held up just then has yet to count those that it skips, hence not all of them.
+/// Probes of each peer in that time that were sent or skipped, at one per second. This is less than
+/// all: an agent that is delayed at the end has yet to count the probes that it skips.
 const TURNS: f64 = 100.0;
 
-/// All canaries at one time.
+/// The figures of all agents at one time.
 #[derive(Default)]
 struct Seen {
     links: Links,
-    /// Of their lists of peers, in seconds.
+    /// The age of each agent's peer list, in seconds.
     ages: Vec<f64>,
     /// Probes that each agent skipped since its start, of all peers together.
     skipped: BTreeMap<String, f64>,
@@ -69,15 +69,15 @@ impl Test {
             let elsewhere = growth(&before.links, &seen.links, |way| !broken(way)).unwrap();
             none_lost(&elsewhere, "loss where nothing was cut");
             for (way, link) in &elsewhere {
-                // An agent that is held up skips a turn and counts it.
+                // A delayed agent skips a probe and counts it.
                 let skipped = seen.skipped[&way.source] - before.skipped[&way.source];
                 assert!(link.sent + skipped >= TURNS, "{way:?} is not probed on: {link:?}, {skipped} skipped");
             }
         }
         self.recovers(&pods);
 
-        // The kubelets come back in their own time, and Kubernetes may give up one that is late. The
-        // next step needs them all, and must not find a node that is given up already.
+        // The kubelets reconnect in their own time, and Kubernetes may give up a late one. The next
+        // step needs all of them, and must not find a node that is already given up.
         until("every node's lease renewed", || {
             let leases = self.leases()?;
             let late: Vec<_> = stale.iter().filter(|(node, renewed)| leases.get(*node) == Some(*renewed)).collect();
@@ -92,7 +92,7 @@ impl Test {
         until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
     }
 
-    /// When each node last said that it is alive.
+    /// The time of the last lease renewal of each node.
     fn leases(&self) -> Result<BTreeMap<String, String>, String> {
         let renewed = "jsonpath={.spec.renewTime}";
         let lease = |node: &String| {

@@ -1,5 +1,5 @@
-//! What an operator is shown of the mesh: by any canary's verdicts, by `kube-canary doctor`, and by the alerts of a Prometheus
-//! that runs among the pods.
+//! What an operator sees of the mesh: the verdicts of any agent, `kube-canary doctor`, and the
+//! alerts of a Prometheus that runs in the pods' network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,33 +17,35 @@ use crate::wait::until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kube-canary");
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
-/// Set, it has the alerts tried as well. The rules judge nodes that have been there for three minutes.
+/// If this variable is set, the alerts are tested as well. The rules judge nodes that have been
+/// there for three minutes.
 pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 
-/// The losses that the rows of all canaries show. The verdicts of the canary in `pod` are held to
-/// follow from the rows that it gathered.
+/// The losses that the reports of all agents show. Also asserts that the verdicts of the agent in
+/// `pod` follow from the reports that it collected.
 ///
 /// # Errors
-/// No answer.
+/// If an agent does not answer.
 pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
     rows::verdicts_follow(&canaries::json(cluster, pod, "/api/v1/mesh")?);
     Ok(rows::losses(&canaries::rows(cluster, all)?))
 }
 
-/// The losses that doctor names, given the rows of all canaries.
+/// The losses that doctor names, given the reports of all agents.
 ///
 /// # Errors
-/// A canary does not answer.
+/// If an agent does not answer.
 pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of our own");
     Ok(rows::losses_by_doctor(&canaries::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
 }
 
-/// The losses that doctor names by itself, asked beside `pod`, over a mesh of which no row is
-/// missing. Its exit code must say the same as its verdicts.
+/// The losses that doctor names if it runs beside `pod` and collects the reports itself. No report
+/// may be missing. Its exit code must agree with its verdicts.
 ///
 /// # Errors
-/// It fails, or a row is missing: a canary that the machine holds up for two seconds is.
+/// If it fails, or if a report is missing. An agent that the machine delays for
+/// two seconds is missing.
 pub fn doctor_in_pod(cluster: &Cluster, pod: &Pod) -> Result<BTreeSet<Finding>, String> {
     let output = cluster.in_pod_output(&pod.name, &[PROGRAM, "doctor", "--url", "http://127.0.0.1", "--json"])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -52,7 +54,7 @@ pub fn doctor_in_pod(cluster: &Cluster, pod: &Pod) -> Result<BTreeSet<Finding>, 
     if document["missing"].as_array().is_none_or(|missing| !missing.is_empty()) {
         return Err(said);
     }
-    // Without a verdict it may still say that links have lost over ten minutes.
+    // Without a verdict, it may still report links that lost probes in the last ten minutes.
     let is_well = document["state"] == "well";
     assert_eq!(output.status.code(), Some(i32::from(!is_well)), "{said}");
     assert!(!is_well || document["verdicts"].as_array().is_some_and(Vec::is_empty), "{said}");
@@ -68,7 +70,7 @@ pub struct Prometheus<'a> {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Scrapes `pods` every 5 s.
+    /// Starts a Prometheus that scrapes `pods` every 5 s.
     pub fn start<'p>(cluster: &'a Cluster, at: &Pod, pods: impl Iterator<Item = &'p Pod>) -> Self {
         let directory = std::env::temp_dir().join(format!("kube-canary-prometheus-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory of our own");
@@ -93,10 +95,10 @@ impl<'a> Prometheus<'a> {
         self.cluster.in_pod(&self.pod, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
     }
 
-    /// The alerts that fire, but those of an agent's own lag: name, node, direction.
+    /// The alerts that fire, except those of an agent's own lag: name, node, direction.
     ///
     /// # Errors
-    /// It does not answer.
+    /// If Prometheus does not answer.
     pub fn firing(&self) -> Result<BTreeSet<Finding>, String> {
         let said = self.get("/api/v1/alerts")?;
         let document: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;

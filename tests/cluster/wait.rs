@@ -1,16 +1,17 @@
-//! Waiting by polling: every wait names what it awaits, and its failure quotes the last reason.
+//! Waiting by polling. Every wait names its condition, and its failure shows the last reason.
 
 use std::time::{Duration, Instant};
 
-/// Between two polls: short against the one-second probe interval, long against the cost of a scrape through the API server.
+/// The pause between two polls: short against the one-second probe interval, long against the cost
+/// of a scrape through the API server.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Of every wait. It costs nothing when all is well, and nothing that is well takes so long.
+/// The limit of every wait. Without a fault, no wait takes so long, so the limit costs nothing.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Polls until `poll` succeeds, and returns what it found.
+/// Polls until `poll` succeeds, and returns its result.
 ///
 /// # Panics
-/// After [`LIMIT`], with what was awaited and the last reason.
+/// After [`LIMIT`], with `what` and the last reason.
 pub fn until<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {

@@ -1,9 +1,10 @@
-//! A reader for the Prometheus text format 0.0.4, as small as the tests need it: samples only. Strict, because it judges what
-//! we expose: what it cannot read is an error that quotes the line.
+//! A reader for the samples of the Prometheus text format 0.0.4, as small as the tests need it. It
+//! is strict, because it judges what we expose: a line that it cannot read is an error that shows
+//! the line.
 
 use std::collections::BTreeMap;
 
-/// One line of an exposition.
+/// One sample line of an exposition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// The metric's name, with `_bucket`, `_count` or `_sum` where the line has it.
@@ -15,7 +16,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The label's value, or "" where the sample has none: to Prometheus the two are the same.
+    /// The label's value, or "" if the sample has none: Prometheus makes no
+    /// difference between the two.
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -51,7 +53,7 @@ fn sample(line: &str) -> Option<Sample> {
     (!name.is_empty()).then(|| Sample { name: name.to_owned(), labels, value })
 }
 
-/// The value up to its closing quote, and what follows the quote.
+/// Returns the value up to its closing quote, and the text after the quote.
 fn unescape(quoted: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = quoted.char_indices();

@@ -7,7 +7,8 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
 const HEADER_BYTES: usize = 10;
 
-/// The content of a complete gzip stream with nothing behind it; none if it is not one.
+/// Returns the content of a complete gzip stream, or `None` if the bytes are
+/// not exactly one stream.
 pub fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let (content, rest) = inflate(bytes)?;
     let (sum, length) = rest?.split_first_chunk::<4>()?;
@@ -16,15 +17,15 @@ pub fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     is_whole.then_some(content)
 }
 
-/// What can be read of a gzip stream of which more is to come.
+/// Returns the readable content of an incomplete gzip stream.
 pub fn beginning(bytes: &[u8]) -> Vec<u8> {
     inflate(bytes).map_or_else(Vec::new, |(content, _)| content)
 }
 
-/// The content so far, and what stands behind its end if that is there.
+/// Returns the content so far. If the stream has ended, also returns the bytes after its end.
 fn inflate(bytes: &[u8]) -> Option<(Vec<u8>, Option<&[u8]>)> {
     let (header, mut deflated) = bytes.split_at_checked(HEADER_BYTES)?;
-    // Deflate, and no further fields.
+    // The method is deflate, and there are no further fields.
     if header[..4] != [0x1f, 0x8b, 8, 0] {
         return None;
     }

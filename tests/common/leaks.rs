@@ -1,8 +1,8 @@
-//! What a test allocates has to be given back by its end. Every test binary, and the canary that it starts, has the leak
-//! finder by the dev-dependency on ourselves.
+//! Every allocation of a test must be freed by its end. Every test binary, and every agent that it
+//! starts, has the leak finder by the dev-dependency on this package.
 //!
-//! A canary says itself what it leaks; [`super::process`] looks at that. Tests of parts of it hold a [`NoLeaks`], which their
-//! common set-up makes first and drops last.
+//! An agent reports its own leaks, and [`super::process`] checks that. Tests of its parts hold a
+//! [`NoLeaks`], which their common set-up creates first and drops last.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::sync::mpsc;
@@ -12,11 +12,13 @@ use kube_canary::allocator::finder::{Leak, Scope, ScopeNumber};
 
 const _: () = assert!(cfg!(feature = "leak-finder"), "tests are not built by `cargo test`");
 
-/// Set, it has every test say where it allocated what it did not give back; such a run takes several times as long.
+/// If this variable is set, every test prints where it allocated what it did not free. Such a run
+/// takes several times as long.
 const STACKS: &str = "KUBE_CANARY_TEST_STACKS";
 
 thread_local! {
-    /// What waiting for a channel, and a runtime, leave behind for the thread's next, or for the process.
+    /// The memory that the first wait for a channel, and the first runtime, leave for later ones of
+    /// the thread or process.
     static WARM: () = {
         drop(runtime());
         let (_sender, receiver) = mpsc::sync_channel::<()>(1);
@@ -24,17 +26,17 @@ thread_local! {
     };
 }
 
-/// Fails the test if what this thread allocated since is live when this is dropped.
+/// Fails the test if an allocation of this thread since its creation is live when this is dropped.
 pub struct NoLeaks(Scope);
 
 impl NoLeaks {
-    /// From now on.
+    /// Observes the allocations of this thread from now on.
     pub fn here() -> Self {
         WARM.with(|()| ());
         Self(if std::env::var_os(STACKS).is_some() { Scope::begin() } else { Scope::without_stacks() })
     }
 
-    /// For further threads of this test.
+    /// The number of the scope, for further threads of this test.
     pub fn number(&self) -> ScopeNumber {
         self.0.number()
     }
@@ -49,7 +51,8 @@ impl Drop for NoLeaks {
     }
 }
 
-/// Runs a test's future as `#[tokio::test]` does; whatever it started has gone with its runtime when leaks are looked for.
+/// Runs a test's future as `#[tokio::test]` does. The runtime is dropped, with all its tasks,
+/// before the check for leaks.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     WARM.with(|()| ());
     let _no_leaks = NoLeaks(Scope::begin());

@@ -1,4 +1,5 @@
-//! What the tests that drive the real binary share: processes, their HTTP, their metrics, and ICMP for everybody.
+//! Shared code of the tests that run the real binary: processes, their HTTP, their metrics, and
+//! permission for ICMP.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod exposition;

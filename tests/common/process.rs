@@ -1,5 +1,5 @@
-//! A child process with its log in a file; it ends with the test, however that ends: in order where the test has passed, so
-//! that its leak finder looks at what is left.
+//! A child process with its log in a file. It ends with the test, however the test ends. If the
+//! test has passed, it ends in order, so that its leak finder checks what is left.
 #![expect(unsafe_code, reason = "kill(2) and prctl(2) have no safe wrapper in std")]
 
 use std::fs::{self, File};
@@ -13,15 +13,16 @@ use super::until::{until, until_so};
 
 const _: () = assert!(cfg!(feature = "leak-finder"), "the canary looks for leaks");
 
-/// A child, and what it writes to standard error.
+/// A child process and its standard error.
 pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts `command` with its standard error in a file of its own below `directory`. The child gets none of the
-    /// variables that kube-canary reads, and is killed when the thread that starts it ends.
+    /// Starts `command` with its standard error in a file of its own below `directory`. The child
+    /// gets none of the variables that kube-canary reads. It is killed when the thread
+    /// that starts it ends.
     pub fn start(command: &mut Command, directory: &Path) -> Self {
         let log = unique(directory, "log");
         for (variable, _) in std::env::vars_os() {
@@ -49,12 +50,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Its standard input and output, where the command has them as pipes.
+    /// Its standard input and output, if the command has them as pipes.
     pub fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
         (self.child.stdin.take().expect("a pipe"), self.child.stdout.take().expect("a pipe"))
     }
 
-    /// Everything written to standard error so far.
+    /// Returns everything written to standard error so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -65,12 +66,13 @@ impl Process {
 
     pub fn signal(&self, signal: i32) {
         let id = libc::pid_t::try_from(self.id()).expect("a process id");
-        // SAFETY: the child has not been waited for while we hold it, or is a zombie of ours: the id is its own.
+        // SAFETY: the child has not been waited for while we hold it, or is a zombie of ours: the
+        // id is its own.
         let done = unsafe { libc::kill(id, signal) };
         assert_eq!(done, 0, "kill: {}", io::Error::last_os_error());
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     pub fn end(&mut self) -> ExitStatus {
         until("the process ends", || match self.child.try_wait() {
             Ok(Some(status)) => Ok(status),
@@ -79,10 +81,10 @@ impl Process {
         })
     }
 
-    /// Waits until its log has `text`.
+    /// Waits until its log contains `text`.
     pub fn wait_for_log(&mut self, text: &str) {
         until_so(&format!("{text:?} in the log"), || {
-            // Asked before its log is read: after its end it writes no more.
+            // This is read before the log, because an ended process writes no more.
             let ended = self.has_ended();
             let log = self.log();
             assert!(log.contains(text) || !ended, "it ended without {text:?} in its log: {log}");
@@ -90,7 +92,7 @@ impl Process {
         });
     }
 
-    /// A number of /proc/PID/status.
+    /// Returns a number from /proc/PID/status.
     pub fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.id());
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}: {}", self.log()));
@@ -118,7 +120,7 @@ impl Drop for Process {
     }
 }
 
-/// A path below `directory` that nobody else uses.
+/// Returns a path below `directory` that no other caller gets.
 pub fn unique(directory: &Path, kind: &str) -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     directory.join(format!("{}-{}.{kind}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))

@@ -1,4 +1,4 @@
-//! Asks a Prometheus in a namespace.
+//! Queries a Prometheus in a namespace.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use crate::common::scrape::fetch;
 use crate::common::until::until;
 use crate::namespace::Namespace;
 
-/// Its HTTP.
+/// The HTTP API of a Prometheus.
 pub struct Api<'a> {
     pub namespace: &'a Namespace,
     pub address: SocketAddr,
 }
 
 impl Api<'_> {
-    /// Waits until it answers queries.
+    /// Waits until Prometheus answers queries.
     pub fn wait_until_ready(&self, process: &Process) {
         until("Prometheus is ready", || match self.get("/-/ready") {
             Ok((200, _)) => Ok(()),
@@ -29,7 +29,7 @@ impl Api<'_> {
         Ok((answer.status, answer.body))
     }
 
-    /// An answer of its API, which succeeded.
+    /// Returns an answer of the API, which must be a success.
     pub fn answer(&self, path: &str) -> Value {
         let (status, body) = self.get(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let json: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
@@ -37,7 +37,7 @@ impl Api<'_> {
         json
     }
 
-    /// The answer to a query, of a time in seconds since the epoch, or of now.
+    /// Returns the answer to a query at a time in seconds since the epoch, or now.
     pub fn query(&self, expression: &str, at: Option<f64>) -> Value {
         let escaped: String =
             expression.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect();

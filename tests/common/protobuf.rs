@@ -1,44 +1,45 @@
-//! A reader for the Prometheus protobuf format, after the wire format's description and `io/prometheus/client/metrics.proto`,
-//! and not after what writes it. Strict where a decoder in use would be: a message ends where its length says.
+//! A reader for the Prometheus protobuf format, written from the description of the wire format and
+//! `io/prometheus/client/metrics.proto`, not from our encoder. It is as strict as decoders in use:
+//! a message ends where its length says.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
 
-/// A family.
+/// A family of metrics, as decoded.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Family {
     pub name: String,
     pub help: String,
-    /// 0 counter, 1 gauge, 4 histogram.
+    /// The type as a number: 0 counter, 1 gauge, 4 histogram.
     pub kind: u64,
     pub metrics: Vec<Metric>,
     /// Bytes of fields that the message type does not have.
     pub unknown_bytes: usize,
 }
 
-/// A metric.
+/// A metric with its labels.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Metric {
     pub labels: BTreeMap<String, String>,
-    /// Of a counter or gauge.
+    /// The value of a counter or gauge.
     pub value: Option<f64>,
     pub histogram: Option<Histogram>,
-    /// Seconds since the epoch.
+    /// The creation time, in seconds since the epoch.
     pub created: Option<u64>,
 }
 
-/// A histogram.
+/// A histogram in either form or both.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Histogram {
     pub count: u64,
     pub sum: f64,
-    /// Upper bounds and cumulative counts.
+    /// Upper bounds and cumulative counts of the classic buckets.
     pub buckets: Vec<(f64, u64)>,
     pub schema: Option<i64>,
     pub zero_threshold: f64,
     pub zero_count: u64,
-    /// Offset and length.
+    /// Offset and length of each span.
     pub spans: Vec<(i64, u64)>,
     pub deltas: Vec<i64>,
 }
@@ -63,7 +64,7 @@ impl Histogram {
     }
 }
 
-/// A field's number and value.
+/// A field's value, by wire type.
 enum Value<'a> {
     Varint(u64),
     Fixed64(u64),

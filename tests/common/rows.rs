@@ -1,9 +1,9 @@
-//! The rows of canaries, judged once more by the test.
+//! The agents' reports, judged once more by the test.
 //!
-//! A busy machine makes an agent late, and the verdicts then leave out what that agent measured.
-//! Its losses are evidence all the same, because the kernel's time stamps decide them. So the test
-//! reads the rows as those of an agent that does not record its own lag, and expects an exact
-//! answer at any time. What the canary itself said must follow from its rows.
+//! A busy machine makes an agent late. Then the verdicts leave out what that agent measured. Its
+//! losses are evidence nevertheless, because the kernel's time stamps decide them. So the test
+//! reads each report as if the agent did not record its own lag, and expects an exact answer at any
+//! time. The agent's own verdicts must follow from the reports.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -16,19 +16,19 @@ use kube_canary::mesh::row::{PeerRow, Source};
 use kube_canary::mesh::verdicts;
 use serde_json::Value;
 
-/// All that the verdicts read of an agent's own lag.
+/// All fields of an agent's own lag that the verdicts read.
 const LAG: [&str; 5] =
     ["send_lag_p99_seconds", "read_delay_p99_seconds", "probes_skipped", "receive_queue_drops", "run_delay_seconds"];
 
 /// A finding: its kind, its subject and its direction.
 pub type Finding = [String; 3];
 
-/// A finding as it should be.
+/// Returns a finding, as the test expects it.
 pub fn finding(kind: &str, subject: &str, direction: &str) -> Finding {
     [kind, subject, direction].map(str::to_owned)
 }
 
-/// The losses in a list of verdicts as JSON, without what is slow and what is said of agents.
+/// The losses in a list of verdicts as JSON, without verdicts about slow links and about agents.
 pub fn losses_in(verdicts: &Value) -> BTreeSet<Finding> {
     let verdicts = verdicts.as_array().unwrap_or_else(|| panic!("not a list of verdicts: {verdicts}"));
     let is_loss =
@@ -36,12 +36,12 @@ pub fn losses_in(verdicts: &Value) -> BTreeSet<Finding> {
     verdicts.iter().filter(is_loss).map(in_short).collect()
 }
 
-/// Whether nothing is blamed but this node and links that end at it.
+/// Whether the verdicts name only this node and links that end at it.
 pub fn blame_only(node: &str, losses: &BTreeSet<Finding>) -> bool {
     losses.iter().all(|[_, subject, _]| subject.split("->").any(|end| end == node))
 }
 
-/// Which losses these rows show, whatever their agents record of their own lag.
+/// The losses that these reports show, whatever their agents record of their own lag.
 pub fn losses(rows: &[Value]) -> BTreeSet<Finding> {
     let rows: Vec<Value> = rows.iter().map(without_lag).collect();
     let verdicts = judge(&rows, &[]);
@@ -49,27 +49,28 @@ pub fn losses(rows: &[Value]) -> BTreeSet<Finding> {
     losses_in(&verdicts)
 }
 
-/// Holds that the verdicts in a canary's `/api/v1/mesh` are those that follow from the rows beside
-/// them. So an agent is called starved exactly if its row says so.
+/// Asserts that the verdicts in an agent's `/api/v1/mesh` follow from the reports beside them. So
+/// an agent is called starved exactly if its report says so.
 ///
 /// # Panics
-/// They are others.
+/// If the verdicts differ.
 pub fn verdicts_follow(mesh: &Value) {
     let list = |field: &str| mesh[field].as_array().unwrap_or_else(|| panic!("no {field} in {mesh}"));
     assert_eq!(all_in(&mesh["verdicts"]), all_in(&judge(list("rows"), list("missing"))), "of {mesh}");
 }
 
-/// Which losses `doctor` names, given these rows without the agents' records of their own lag. It
-/// reads them from `listener`, which `command` must reach.
+/// The losses that `doctor` names, given these reports without the agents' records of their own
+/// lag. It reads them from `listener`, which `command` must reach.
 ///
 /// # Panics
-/// Its verdicts are not those that follow from the rows, or its exit code says something else.
+/// If its verdicts do not follow from the reports, or if its exit code disagrees.
 pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpListener) -> BTreeSet<Finding> {
     let rows: Vec<Value> = rows.iter().map(without_lag).collect();
     let url = format!("http://{}", listener.local_addr().expect("a bound socket"));
     let lines: Vec<String> = rows.iter().map(line).collect();
     let body = format!("{{\"rows\":[\n{}\n],\"missing\":[],\"not_gathered\":0}}\n", lines.join("\n,"));
-    // Not joined: it waits for ever where the command does not ask, and ends with the test then.
+    // The thread is not joined. If the command sends no request, it waits for ever, and ends with
+    // the test.
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
         let mut request = Vec::new();
@@ -86,14 +87,14 @@ pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpList
     let text = String::from_utf8(output.stdout).expect("text");
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let found = all_in(&report["verdicts"]);
-    // Without a verdict it may still say that links have lost over ten minutes.
+    // Without a verdict, it may still report links that lost probes in the last ten minutes.
     assert_eq!(output.status.code(), Some(i32::from(report["state"] != "well")), "{text}");
     assert!(found.is_empty() || report["state"] != "well", "{text}");
     assert_eq!(found, all_in(&judge(&rows, &[])), "{text}");
     losses_in(&report["verdicts"])
 }
 
-/// The row as an agent writes it that does not record its own lag.
+/// The report as an agent writes it that does not record its own lag.
 pub fn without_lag(row: &Value) -> Value {
     let mut row = row.clone();
     let recent = row["source"]["recent"].as_object_mut().expect("a row says what is recent");
@@ -103,7 +104,7 @@ pub fn without_lag(row: &Value) -> Value {
     row
 }
 
-/// One line, the source before the peers: a canary writes its row so, and readers rely on it.
+/// The report in one line, the source before the peers. Agents write it so, and readers rely on it.
 pub fn line(row: &Value) -> String {
     format!("{{\"source\":{},\"peers\":{}}}", row["source"], row["peers"])
 }

@@ -1,4 +1,4 @@
-//! One canary's metrics, and its HTTP.
+//! The metrics of one agent, and requests to its HTTP server.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -7,15 +7,15 @@ use super::exposition::{self, Sample};
 use super::until::PATIENCE;
 use crate::http_support::{Response, exchange};
 
-/// GET, on a connection of its own. `headers` are whole lines.
+/// Sends a GET on a connection of its own. `headers` are whole lines.
 ///
 /// # Errors
-/// Whatever keeps the whole answer from coming.
+/// Any failure before the whole answer is read.
 pub fn fetch(address: SocketAddr, path: &str, headers: &str) -> io::Result<Response> {
     request(address, "GET", path, headers)
 }
 
-/// Any method.
+/// Sends a request of any method.
 ///
 /// # Errors
 /// As [`fetch`].
@@ -25,11 +25,11 @@ pub fn request(address: SocketAddr, method: &str, path: &str, headers: &str) -> 
     exchange(&mut stream, &format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"))
 }
 
-/// One scrape.
+/// One scrape of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics(pub Vec<Sample>);
 
-/// What one canary says of one peer.
+/// One agent's counters of one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
     pub sent: f64,
@@ -42,7 +42,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What has come since `before`.
+    /// Returns the increase since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             sent: self.sent - before.sent,
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Whether nothing but answers came.
+    /// Whether all results are answers.
     pub fn is_clean(self) -> bool {
         [self.lost, self.late, self.duplicate, self.send_errors].iter().all(|&count| is_zero(count))
     }
@@ -75,7 +75,7 @@ impl Metrics {
     /// Scrapes `address`.
     ///
     /// # Errors
-    /// Whatever keeps it from a well-formed answer.
+    /// Any failure before a well-formed answer is read.
     pub fn of(address: SocketAddr) -> Result<Self, String> {
         let response = fetch(address, "/metrics", "").map_err(|error| error.to_string())?;
         if response.status != 200 {
@@ -84,7 +84,8 @@ impl Metrics {
         exposition::parse(&response.body).map(Self)
     }
 
-    /// The sum of the samples `kube_canary_{name}` that have all these labels; none where there is no such sample.
+    /// The sum of the samples `kube_canary_{name}` that have all these labels, or `None` if there
+    /// is no such sample.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let name = format!("kube_canary_{name}");
         let found = self
@@ -94,12 +95,13 @@ impl Metrics {
         found.map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
-    /// What it says of `peer`, all its networks together; all zero where it does not know it.
+    /// The counters of `peer`, all its networks together. All are zero if the agent does
+    /// not know the peer.
     pub fn link(&self, peer: &str, protocol: &str) -> Link {
         self.link_of(&[("peer_node", peer), ("protocol", protocol)])
     }
 
-    /// What it says of `peer` on one network.
+    /// The counters of `peer` on one network.
     pub fn link_on(&self, peer: &str, protocol: &str, network: &str) -> Link {
         self.link_of(&[("peer_node", peer), ("protocol", protocol), ("network", network)])
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The plain binary.
+/// The path of the plain binary.
 pub const PLAIN: &str = env!("CARGO_BIN_EXE_kube-canary");
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The shim, linked as `make -C c-shim` does it, from the archive of the very build that is under test.
+/// The shim, linked as `make -C c-shim` does it, from the archive of the same build.
 pub fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
@@ -25,12 +25,12 @@ pub fn shim() -> &'static Path {
     })
 }
 
-/// The C compiler.
+/// The command of the C compiler.
 pub fn cc() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
-/// The crate as a static library; what it depends on is compiled already.
+/// The crate as a static library. Its dependencies are already compiled.
 fn archive() -> PathBuf {
     // target/PROFILE/kube-canary, or target/TRIPLE/PROFILE/kube-canary.
     let directory = Path::new(PLAIN).parent().expect("a binary lies in a directory");
@@ -39,8 +39,9 @@ fn archive() -> PathBuf {
     let triple = Some(name(above)).filter(|name| name.starts_with(ARCH) && name.contains("-linux-"));
     let target_directory = if triple.is_some() { above.parent().expect("a triple is a target's") } else { above };
     let mut cargo = Command::new(env!("CARGO"));
-    // What cargo tells the tests of their package. Build scripts of dependencies look at some of it, and would be run anew,
-    // with all that depends on them compiled anew.
+    // These are variables that cargo sets for the tests of their package. Build scripts of
+    // dependencies read some of them. With other values, cargo would run the scripts and compile
+    // all that depends on them again.
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "OUT_DIR"]

@@ -1,12 +1,12 @@
-//! Splitmix64: random enough for scripts and meshes, and the same from the same seed for ever. What else a test draws from it
-//! stands in the test.
+//! SplitMix64: random enough for scripts and meshes. The same seed always gives the same numbers.
+//! Further draws that a test needs are in that test.
 
-/// A generator.
+/// A SplitMix64 generator with its state.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number, of all 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;

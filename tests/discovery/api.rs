@@ -1,4 +1,5 @@
-//! A fake API server: real TLS on loopback, every answer given by the test, one request at a time on each connection.
+//! A fake API server: real TLS on loopback, every answer given by the test, one request at a time
+//! on each connection.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -20,15 +21,16 @@ use tokio_rustls::TlsAcceptor;
 
 use super::encode::{self, Slice, slice};
 
-/// Nothing here takes long; this only ends a test that would hang.
+/// The limit of every wait. It only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits, but not for ever.
+/// Awaits `future`, but not for ever.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("still waiting for {what}"))
 }
 
-/// Short where the real one would make a test wait, long where it would make it race.
+/// Times that are short where the real ones would delay a test, and long where they
+/// would cause a race.
 pub fn timing() -> Timing {
     Timing {
         backoff_min: Duration::from_millis(2),
@@ -52,7 +54,7 @@ pub struct Authority {
 
 impl Authority {
     pub fn new() -> Self {
-        // A name of its own: two authorities of one name would be a different failure.
+        // Each has a name of its own: two authorities of one name would be a different failure.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let mut params = CertificateParams::new(vec![]).unwrap();
         let name = format!("authority {}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -73,7 +75,7 @@ impl Authority {
     }
 }
 
-/// A service account's directory, which goes with the test.
+/// A service account's directory, which is removed at the end of the test.
 pub struct Account(pub PathBuf);
 
 impl Account {
@@ -103,14 +105,14 @@ impl Drop for Account {
 
 enum Action {
     Bytes(Vec<u8>),
-    /// Again and again.
+    /// The same bytes until the client closes.
     Endless(&'static [u8]),
     Cut,
 }
 
 /// A request that waits for the test's answer.
 pub struct Exchange {
-    /// Path and query.
+    /// Path and query of the request.
     pub target: String,
     pub token: String,
     pub accept: String,
@@ -131,7 +133,7 @@ impl Exchange {
         path.rsplit('/').next().unwrap()
     }
     fn act(&self, action: Action) {
-        // A client that has gone is for the test's next expectation to find out.
+        // If the client has closed, the test's next expectation shows it.
         let _ = self.actions.send(action);
     }
     pub fn answer(self, status: u16, headers: &str, body: &[u8]) {
@@ -141,20 +143,20 @@ impl Exchange {
     fn is_list(&self) {
         assert_eq!((self.parameter("watch"), self.name()), (None, "endpointslices"), "a list was expected");
     }
-    /// The list of all slices.
+    /// Answers with the list of all slices.
     pub fn list(self, version: &str, slices: &[Slice]) {
         self.is_list();
         assert_eq!(self.accept, "application/vnd.kubernetes.protobuf");
         self.answer(200, "", &encode::slice_list(version, slices));
     }
-    /// The list of their metadata.
+    /// Answers with the list of their metadata.
     pub fn metadata(self, version: &str, slices: &[Slice]) {
         self.is_list();
         let expected = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
         assert_eq!(self.accept, expected);
         self.answer(200, "", &encode::metadata_list(version, slices));
     }
-    /// One slice, which must be the one that is asked for, at that version or before.
+    /// Answers with one slice, which must be the requested one, at that version or an older one.
     pub fn slice(self, slice: &Slice) {
         assert_eq!(self.name(), slice.name, "{}", self.target);
         assert_eq!(self.accept, "application/vnd.kubernetes.protobuf");
@@ -162,7 +164,7 @@ impl Exchange {
         assert!(asked <= slice.version.parse().unwrap(), "{asked}");
         self.answer(200, "", &slice.body());
     }
-    /// Opens a watch.
+    /// Answers with the head of a watch.
     pub fn watch(self) -> Watch {
         assert_eq!(self.parameter("watch"), Some("1"), "a watch was expected, not {}", self.target);
         self.act(Action::Bytes(HEAD.to_vec()));
@@ -171,23 +173,23 @@ impl Exchange {
     pub fn cut(self) {
         self.act(Action::Cut);
     }
-    /// The same bytes again and again, until the client has gone.
+    /// Answers with the same bytes again and again, until the client closes.
     pub fn endless(self, bytes: &'static [u8]) {
         self.act(Action::Endless(bytes));
     }
-    /// A body that goes on and on.
+    /// Answers with a body that never ends.
     pub fn flood(self, body: &[u8]) {
         self.act(Action::Bytes(HEAD.to_vec()));
         Watch(self).raw(body);
     }
-    /// A body in chunks of that size.
+    /// Answers with a body in chunks of that size.
     pub fn chunks(self, bytes: &[u8], size: usize) {
         self.act(Action::Bytes(HEAD.to_vec()));
         let body = Watch(self);
         bytes.chunks(size).for_each(|chunk| body.raw(chunk));
         body.end();
     }
-    /// A body that breaks off, though its head promises more.
+    /// Answers with a body that is shorter than its head promises.
     pub fn part(self, body: &[u8], length: usize) {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         self.act(Action::Bytes([head.as_bytes(), &body[..length]].concat()));
@@ -195,7 +197,7 @@ impl Exchange {
     }
 }
 
-/// A watch under way.
+/// A watch that is open.
 pub struct Watch(Exchange);
 
 impl Watch {
@@ -204,7 +206,7 @@ impl Watch {
         let head = format!("{:x}\r\n", bytes.len());
         self.0.act(Action::Bytes([head.as_bytes(), bytes, b"\r\n"].concat()));
     }
-    /// Slices that were added, changed or deleted.
+    /// Sends events of slices that were added, changed or deleted.
     pub fn events(&self, events: &[(&str, &Slice)]) {
         self.raw(&events.iter().flat_map(|(kind, slice)| encode::change(kind, slice)).collect::<Vec<_>>());
     }
@@ -217,7 +219,7 @@ impl Watch {
     pub fn bookmark(&self, version: &str) {
         self.raw(&encode::bookmark(version));
     }
-    /// As the server does at the end of `timeoutSeconds`.
+    /// Ends the watch as the server does at the end of `timeoutSeconds`.
     pub fn end(self) {
         self.0.act(Action::Bytes(b"0\r\n\r\n".to_vec()));
     }
@@ -229,7 +231,7 @@ impl Watch {
 /// How a client is started.
 pub struct Setup<'a> {
     pub timing: Timing,
-    /// In the client's bundle, instead of the server's.
+    /// The certificate in the client's bundle, if not the server's.
     pub other_ca: Option<&'a str>,
     pub ourselves: Ourselves,
 }
@@ -241,7 +243,7 @@ impl Default for Setup<'_> {
     }
 }
 
-/// What comes first.
+/// The next event that a test sees.
 pub enum Next {
     Request(Exchange),
     Update(Update),
@@ -250,7 +252,7 @@ pub enum Next {
 /// The server and a client that follows it.
 pub struct Api {
     pub address: SocketAddr,
-    /// Holds the port while nothing listens there, so that no other test is given it.
+    /// Holds the port while no server listens there, so that no other test gets it.
     _port: Socket,
     pub account: Account,
     authority: Arc<Authority>,
@@ -325,7 +327,7 @@ impl Api {
         soon("a request", self.requests.recv()).await.unwrap()
     }
 
-    /// Whichever of both comes first.
+    /// Returns the next request or update, whichever comes first.
     pub async fn next(&mut self) -> Next {
         let both = async {
             tokio::select! {
@@ -336,7 +338,7 @@ impl Api {
         soon("a request or an update", both).await
     }
 
-    /// Nothing has been asked that was not answered.
+    /// Asserts that there is no request without an answer.
     pub fn nothing_asked(&mut self) {
         assert!(self.requests.try_recv().is_err());
     }
@@ -345,7 +347,7 @@ impl Api {
         self.questions.send(address.parse().unwrap()).await.unwrap();
     }
 
-    /// Until so many connections are open.
+    /// Waits until so many connections are open.
     pub async fn connections(&self, count: usize) {
         let mut open = self.connections.subscribe();
         soon("connections to open or close", open.wait_for(|open| *open == count)).await.unwrap();
@@ -355,7 +357,7 @@ impl Api {
         soon("an update", self.updates.recv()).await.unwrap()
     }
 
-    /// The next list, past what else is said.
+    /// Returns the next list, and skips other updates.
     pub async fn list(&mut self) -> Vec<PeerSpec> {
         loop {
             if let Update::List(list) = self.update().await {
@@ -364,14 +366,14 @@ impl Api {
         }
     }
 
-    /// The next list as `node=address`, in order.
+    /// Returns the next list as `node=address`, in order.
     pub async fn names(&mut self) -> Vec<String> {
         let mut names: Vec<_> = self.list().await.iter().map(|p| format!("{}={}", p.node, p.address)).collect();
         names.sort();
         names
     }
 
-    /// The next update must be a confirmation, apart from rosters.
+    /// Asserts that the next update, apart from rosters, is a confirmation.
     pub async fn confirmed(&mut self) {
         let mut update = self.update().await;
         while let Update::Roster(_) = update {
@@ -380,12 +382,12 @@ impl Api {
         assert!(matches!(update, Update::Confirmed), "{update:?}");
     }
 
-    /// The next update must be that answer, past confirmations.
+    /// Asserts that the next update, apart from confirmations, is sure about `address`.
     pub async fn sure(&mut self, address: &str) {
         assert_eq!(self.answer().await, address);
     }
 
-    /// The address of the next answer, past confirmations.
+    /// Returns the address of the next answer, and skips confirmations.
     pub async fn answer(&mut self) -> String {
         loop {
             match self.update().await {
@@ -396,7 +398,7 @@ impl Api {
         }
     }
 
-    /// The next update must be that nobody can say, past confirmations.
+    /// Asserts that the next update, apart from confirmations, is unsure about `address`.
     pub async fn unsure(&mut self, address: &str) {
         loop {
             match self.update().await {
@@ -407,17 +409,17 @@ impl Api {
         }
     }
 
-    /// Nothing has been said.
+    /// Asserts that there is no update.
     pub fn silence(&mut self) {
         assert!(self.updates.try_recv().is_err());
     }
 
-    /// Answers a list of one slice with one peer, and opens the watch that follows.
+    /// Answers a list of one slice with one peer, and the watch that follows.
     pub async fn synced(&mut self) -> Watch {
         self.synced_with(&[slice("s1", "90", "IPv4", &[("n1", "10.0.0.1")])]).await
     }
 
-    /// The same with those slices.
+    /// The same with these slices.
     pub async fn synced_with(&mut self, slices: &[Slice]) -> Watch {
         self.request().await.list("100", slices);
         let count: usize = slices.iter().map(|slice| slice.endpoints.len()).sum();
@@ -427,18 +429,18 @@ impl Api {
         watch
     }
 
-    /// The client must have come to its end.
+    /// Asserts that the client has ended.
     pub async fn client_ended(&mut self) {
         soon("the client's end", &mut self.client).await.unwrap();
     }
 
-    /// The server is gone: connections are refused and open ones end.
+    /// Stops the server: connections are refused and open ones end.
     pub async fn stop(&mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;
     }
 
-    /// It is back, at the same address.
+    /// Starts the server again, at the same address.
     pub async fn resume(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         let connections = self.connections.clone();
@@ -446,7 +448,7 @@ impl Api {
     }
 }
 
-/// A connection that is open.
+/// Counts a connection as open until it is dropped.
 struct Open(watch::Sender<usize>);
 
 impl Drop for Open {
@@ -492,7 +494,7 @@ async fn converse(
         let (token, accept) = (header("authorization: Bearer "), header("accept: "));
         let (sender, mut actions) = mpsc::unbounded_channel();
         drop(requests.send(Exchange { target, token, accept, actions: sender }));
-        // Until the test lets go of the exchange.
+        // This runs until the test drops the exchange.
         while let Some(action) = actions.recv().await {
             match action {
                 Action::Bytes(bytes) => stream.write_all(&bytes).await?,

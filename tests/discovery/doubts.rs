@@ -1,4 +1,4 @@
-//! The prober doubts an address: is the list as new as can be?
+//! The prober doubts an address: is the peer list as new as it can be?
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::api::{Api, Exchange, Next, Watch, timing};
 use super::encode::{self, Endpoint, Slice, slice};
 use super::leaks;
 
-/// With two slices, of which none is read for hours unless somebody doubts it.
+/// Times with two slices, each of which is read only after hours unless a peer is doubted.
 fn patient() -> Timing {
     let hour = Duration::from_hours(1);
     Timing { read_spacing: hour, read_pause: hour, ..timing() }
@@ -30,14 +30,14 @@ async fn with(timing: Timing) -> (Api, Watch) {
     (api, watch)
 }
 
-/// The first slice has changed, and nobody has read it yet.
+/// The first slice has changed and is not read yet.
 async fn s1_changes(api: &mut Api, watch: &Watch) {
     watch.changed(&slice("s1", "101", "IPv4", &[]));
     watch.bookmark("102");
     api.confirmed().await;
 }
 
-/// The same, and somebody doubts its peer: the reading that this asks for.
+/// The same, and its peer is doubted. Returns the request to read the slice.
 async fn s1_doubted(api: &mut Api, watch: &Watch) -> Exchange {
     s1_changes(api, watch).await;
     api.doubt("10.0.0.1").await;
@@ -56,7 +56,8 @@ fn what_is_fresh_or_not_known_is_sure_at_once() {
     });
 }
 
-/// Else the list would be young for as long as peers are lost, whatever has become of the watch.
+/// Otherwise the list would count as young for as long as peers are lost, whatever the
+/// state of the watch.
 #[test]
 fn an_answer_from_what_is_known_does_not_confirm_the_list() {
     leaks::run(async {
@@ -85,7 +86,7 @@ fn what_is_stale_is_read_first_and_the_list_comes_before_the_answer() {
         let n1 = list.iter().find(|p| p.node == "n1").unwrap();
         assert_eq!((list.len(), n1.readiness), (2, Readiness::Terminating));
         api.sure("10.0.0.1").await;
-        // The other is still stale, and nobody doubts it.
+        // The other slice is still stale, and its peers are not doubted.
         api.nothing_asked();
     });
 }
@@ -145,7 +146,8 @@ fn a_reading_that_may_not_be_tried_again_in_time_makes_nobody_sure_and_removes_n
         let retry_after = format!("Retry-After: {}\r\n", 20 * DOUBT_TIME.as_secs());
         s1_doubted(&mut api, &watch).await.answer(503, &retry_after, b"");
         api.unsure("10.0.0.1").await;
-        // Nor is it waited for by who comes later; what needs no reading is answered as ever.
+        // Later doubts do not wait for it either. A doubt that needs no request is answered as
+        // before.
         api.doubt("10.0.0.1").await;
         api.unsure("10.0.0.1").await;
         api.doubt("10.0.0.2").await;
@@ -160,7 +162,7 @@ fn who_is_out_of_touch_says_so_at_once() {
         let (mut api, watch) = patiently().await;
         s1_changes(&mut api, &watch).await;
         watch.cut();
-        // Its head does not come: nobody knows what has changed.
+        // The head of the answer does not come, so it is unknown what has changed.
         let unanswered = api.request().await;
         assert_eq!(unanswered.parameter("watch"), Some("1"));
         api.doubt("10.0.0.1").await;
@@ -208,7 +210,7 @@ fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
         let watch = next.watch();
         api.confirmed().await;
         api.sure("10.0.0.2").await;
-        // What is due begins between them, too, if it has not before.
+        // What is due also begins between the watches, unless it has begun before.
         watch.changed(&slice("s2", "103", "IPv4", &[]));
         watch.bookmark("104");
         api.confirmed().await;
@@ -234,7 +236,7 @@ fn a_watch_that_does_not_come_in_time_is_not_waited_for() {
         watch.end();
         let _unanswered = api.request().await;
         api.doubt("10.0.0.1").await;
-        // After as long as a doubt lasts.
+        // This is after the longest time of a doubt.
         api.unsure("10.0.0.1").await;
     });
 }
@@ -255,14 +257,15 @@ fn what_a_deleted_slice_held_stays_until_it_may_be_elsewhere_no_more_or_is_doubt
         let mut api = Api::timed(patient()).await;
         let s2 = slice("s2", "91", "IPv4", &[("n2", "10.0.0.2"), ("n3", "10.0.0.3")]);
         let watch = api.synced_with(&[two()[0].clone(), s2]).await;
-        // The Service's slices are made anew: others come, and those known go.
+        // The Service's slices are replaced: other slices come, and the known ones go.
         let new = slice("s3", "101", "IPv4", &[("n1", "10.0.0.1")]);
         watch.events(&[("ADDED", &new), ("DELETED", &slice("s1", "102", "IPv4", &[]))]);
         watch.events(&[("DELETED", &slice("s2", "103", "IPv4", &[]))]);
         watch.bookmark("104");
         api.confirmed().await;
         api.nothing_asked();
-        // Of a doubted one we can be sure: nothing that we have read has it. Of the others nobody has said anything.
+        // For a doubted address the client is sure: no slice that it has read has it. There is no
+        // statement about the others.
         api.doubt("10.0.0.2").await;
         assert_eq!(api.names().await, ["n1=10.0.0.1", "n3=10.0.0.3"]);
         api.sure("10.0.0.2").await;
@@ -276,7 +279,7 @@ fn not_found_means_gone() {
         let mut api = Api::start().await;
         let watch = api.synced_with(&two()).await;
         watch.changed(&slice("s2", "101", "IPv4", &[]));
-        // Of another name, and of no API server: neither is.
+        // A status of another name, and one that is not from an API server: neither counts.
         api.request().await.answer(404, "", &encode::status(404, "NotFound", "s1"));
         api.request().await.answer(404, "", b"404 page not found");
         api.request().await.answer(404, "", &encode::status(404, "NotFound", "s2"));

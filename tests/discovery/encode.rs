@@ -1,7 +1,8 @@
-//! The API server's side of protobuf: writes what `src/discovery/kubernetes/api.rs` reads, with the clutter of the real one.
+//! The API server's side of protobuf: writes what `src/discovery/kubernetes/api.rs` reads, with all
+//! the further fields of the real server.
 #![allow(dead_code, reason = "each test uses its own part")]
 
-/// A field that is bytes, a string or a message.
+/// Encodes a field that is bytes, a string or a message.
 pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(u64::from(number) << 3 | 2, &mut out);
@@ -10,7 +11,7 @@ pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A field that is a number.
+/// Encodes a field that is a number.
 pub fn number(field: u8, value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     varint(u64::from(field) << 3, &mut out);
@@ -26,13 +27,13 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(u8::try_from(value).unwrap());
 }
 
-/// In its envelope.
+/// Encodes a message in the envelope of the API server.
 pub fn envelope(group_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let type_meta = [field(1, group_version.as_bytes()), field(2, kind.as_bytes())].concat();
     [b"k8s\0".to_vec(), field(1, &type_meta), field(2, message), field(3, b""), field(4, b"")].concat()
 }
 
-/// An endpoint; what is None is absent.
+/// An endpoint. A field that is `None` is absent.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoint {
     pub addresses: Vec<String>,
@@ -45,7 +46,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// That serves.
+    /// An endpoint that is serving.
     pub fn new(node: &str, address: &str) -> Self {
         Self {
             addresses: vec![address.into()],
@@ -58,7 +59,7 @@ impl Endpoint {
         }
     }
 
-    /// On its way out.
+    /// An endpoint that is terminating.
     pub fn terminating(node: &str, address: &str) -> Self {
         Self { ready: Some(false), terminating: Some(true), ..Self::new(node, address) }
     }
@@ -81,19 +82,19 @@ impl Endpoint {
     }
 }
 
-/// A slice.
+/// An EndpointSlice with its endpoints.
 #[derive(Clone, Debug)]
 pub struct Slice {
     pub name: String,
     pub version: String,
-    /// In seconds since the epoch.
+    /// The creation time, in seconds since the epoch.
     pub created: u64,
     pub family: String,
     pub endpoints: Vec<Endpoint>,
     pub ports: Vec<(String, Option<u64>)>,
 }
 
-/// All its endpoints, given as node and address, serve.
+/// A slice with these endpoints, given as node and address, all serving.
 pub fn slice(name: &str, version: &str, family: &str, endpoints: &[(&str, &str)]) -> Slice {
     Slice {
         name: name.into(),
@@ -123,7 +124,7 @@ impl Slice {
         .concat()
     }
 
-    /// The message, as an item of a list.
+    /// The slice as an item of a list.
     pub fn message(&self) -> Vec<u8> {
         let mut out = field(1, &self.object_meta());
         for endpoint in &self.endpoints {
@@ -137,12 +138,12 @@ impl Slice {
         out
     }
 
-    /// Its metadata alone, as an item of a list.
+    /// The slice's metadata alone, as an item of a list.
     pub fn metadata(&self) -> Vec<u8> {
         field(1, &self.object_meta())
     }
 
-    /// The answer to a GET.
+    /// The answer to a GET of the slice.
     pub fn body(&self) -> Vec<u8> {
         envelope("discovery.k8s.io/v1", "EndpointSlice", &self.message())
     }
@@ -158,12 +159,12 @@ fn list(version: &str, items: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     [field(1, &metadata), items].concat()
 }
 
-/// A list of slices.
+/// The answer to a list of slices.
 pub fn slice_list(version: &str, slices: &[Slice]) -> Vec<u8> {
     envelope("discovery.k8s.io/v1", "EndpointSliceList", &list(version, slices.iter().map(Slice::message)))
 }
 
-/// The same with so many bytes in it that mean nothing to us.
+/// The same with so many bytes of unknown fields in it.
 pub fn padded_slice_list(version: &str, slices: &[Slice], padding: usize) -> Vec<u8> {
     const PIECE: usize = 1 << 20;
     let mut message = list(version, slices.iter().map(Slice::message));
@@ -171,12 +172,12 @@ pub fn padded_slice_list(version: &str, slices: &[Slice], padding: usize) -> Vec
     envelope("discovery.k8s.io/v1", "EndpointSliceList", &message)
 }
 
-/// A list of their metadata.
+/// The answer to a list of their metadata.
 pub fn metadata_list(version: &str, slices: &[Slice]) -> Vec<u8> {
     envelope("meta.k8s.io/v1", "PartialObjectMetadataList", &list(version, slices.iter().map(Slice::metadata)))
 }
 
-/// What is said instead of an object.
+/// The status that the server sends instead of an object.
 pub fn status(code: u16, reason: &str, name: &str) -> Vec<u8> {
     let message = [
         field(2, b"Failure"),
@@ -195,7 +196,7 @@ pub fn event(kind: &str, body: &[u8]) -> Vec<u8> {
     [&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()
 }
 
-/// The frame that says that a slice was added, changed or deleted.
+/// The frame for a slice that was added, changed or deleted.
 pub fn change(kind: &str, slice: &Slice) -> Vec<u8> {
     event(kind, &slice.metadata_body())
 }

@@ -1,4 +1,5 @@
-//! What the program logs, for tests to wait for and to count: the only sign of a failure that is survived.
+//! The program's log lines, for tests to wait for and to count. A failure that the client survives
+//! has no other sign.
 
 use std::sync::{Mutex, Once};
 use std::time::Duration;
@@ -24,7 +25,7 @@ impl log::Log for Capture {
     fn flush(&self) {}
 }
 
-/// Starts to take lines down, and keeps them: other tests may wait for theirs.
+/// Starts to record log lines, and keeps all of them, because other tests may wait for theirs.
 pub fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -33,12 +34,13 @@ pub fn start() {
     });
 }
 
-/// Lines that hold all of these. Tests share the process: one of the parts must be the test's own.
+/// Counts the lines that contain all of these parts. Tests share the process, so one part must be
+/// the test's own.
 pub fn count(parts: &[&str]) -> usize {
     LINES.lock().unwrap().iter().filter(|line| parts.iter().all(|part| line.contains(part))).count()
 }
 
-/// Waits for a line that holds all of these.
+/// Waits for a line that contains all of these parts.
 pub async fn wait(parts: &[&str]) {
     let seen = async {
         loop {

@@ -1,4 +1,5 @@
-//! A fake DNS server on loopback, UDP and TCP on one port, that says what the test tells it.
+//! A fake DNS server on loopback, UDP and TCP on one port, which gives the answers that the test
+//! sets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +13,11 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// What to say to a question.
+/// The answer to a question.
 #[derive(Clone, Debug)]
 pub enum Say {
     Records(Vec<IpAddr>),
-    /// The same, but over UDP only that it does not fit.
+    /// The same over TCP. Over UDP, only that the answer does not fit.
     Truncated(Vec<IpAddr>),
     Code(ResponseCode),
     Nothing,
@@ -36,7 +37,7 @@ pub struct NameServer {
     pub address: SocketAddr,
     pub asked: mpsc::UnboundedReceiver<Asked>,
     script: Script,
-    /// Ends with the server.
+    /// The tasks, which end with the server.
     _tasks: JoinSet<()>,
 }
 
@@ -44,7 +45,7 @@ impl NameServer {
     pub async fn start() -> Self {
         let (udp, tcp) = loop {
             let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-            // The port may be taken for TCP: another one then.
+            // The port may be in use for TCP. Then another one is tried.
             if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
                 break (udp, tcp);
             }
@@ -58,14 +59,14 @@ impl NameServer {
         Self { address, asked, script, _tasks: tasks }
     }
 
-    /// From now on; names that nothing is said of do not exist.
+    /// Sets the answers for `name` from now on. Names without answers do not exist.
     pub fn say(&self, name: &str, a: Say, aaaa: Say) {
         let mut script = self.script.lock().unwrap();
         script.insert((name.into(), false), a);
         script.insert((name.into(), true), aaaa);
     }
 
-    /// Forgets what was asked so far.
+    /// Forgets the questions so far.
     pub fn forget(&mut self) {
         while self.asked.try_recv().is_ok() {}
     }

@@ -1,4 +1,5 @@
-//! The API server fails in every way that it has: the last good peers stay, and nobody says that they are right.
+//! The API server fails in every possible way. The last good peers stay, and the list is not
+//! confirmed.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,13 @@ fn s1(version: &str) -> Slice {
     slice("s1", version, "IPv4", &[("n1", "10.0.0.1")])
 }
 
-/// Until a reading gets through: the list of [`Api::synced`] and one more peer, and nothing came in between.
+/// Waits until a reading succeeds. It gives the list of [`Api::synced`] and one more peer, with
+/// no update in between.
 async fn recovers(api: &mut Api) {
     let more = slice("s1", "150", "IPv4", &[("n1", "10.0.0.1"), ("n2", "10.0.0.2")]);
     api.request().await.metadata("200", std::slice::from_ref(&more));
-    // No new list, and nothing to read for it: what is known is to be read once the watch is open.
+    // There is no new list, and nothing to read for it: the known slices are to be read once the
+    // watch is open.
     api.confirmed().await;
     let watch = api.request().await.watch();
     api.confirmed().await;
@@ -38,7 +41,8 @@ fn a_watch_goes_on_from_its_last_bookmark() {
         assert_eq!(again.parameter("resourceVersion"), Some("150"));
         let watch = again.watch();
         api.confirmed().await;
-        // Cut in the middle of an event: what was whole counts, and the rest is asked for again.
+        // The watch is cut in the middle of an event. What was complete counts, and the client
+        // requests the rest again.
         let added = slice("s2", "151", "IPv4", &[("n2", "10.0.0.2")]);
         watch.events(&[("ADDED", &added)]);
         watch.raw(&encode::change("DELETED", &s1("152"))[..50]);
@@ -61,7 +65,7 @@ fn gone_means_that_names_and_versions_are_compared_and_only_what_differs_is_read
         let changed = slice("s2", "190", "IPv4", &[("2", "10.0.0.22")]);
         let added = slice("s4", "191", "IPv4", &[("4", "10.0.0.4")]);
         list.metadata("200", &[kept, changed.clone(), added.clone()]);
-        // What the removed slice held may be in one that is not read yet.
+        // The addresses of the removed slice may be in one that is not read yet.
         api.confirmed().await;
         let watch = api.request().await.watch();
         api.confirmed().await;
@@ -72,7 +76,7 @@ fn gone_means_that_names_and_versions_are_compared_and_only_what_differs_is_read
             api.list().await;
         }
         api.nothing_asked();
-        // As a status, in answer to the watch itself.
+        // The status is the answer to the watch itself.
         watch.cut();
         api.request().await.answer(410, "", &encode::status(410, "Expired", ""));
         api.request().await.metadata("300", &[added]);
@@ -90,7 +94,8 @@ fn a_server_that_is_back_from_an_older_state_is_read_anew() {
         api.stop().await;
         drop(watch);
         api.resume().await;
-        // A watch from a version that the server has not reached brings nothing. It is not waited for here.
+        // A watch from a version that the server has not reached brings nothing. The client does
+        // not wait for it here.
         api.request().await.answer(504, "Retry-After: 1\r\n", &encode::status(504, "Timeout", ""));
         let older = slice("s2", "80", "IPv4", &[("n2", "10.0.0.22")]);
         api.request().await.metadata("100", &[s1("90"), older.clone()]);
@@ -140,7 +145,7 @@ fn no_failure_of_a_list_empties_the_peers() {
                 api.request().await.part(&whole, length);
             }
             api.request().await.cut();
-            // An item of five million bytes.
+            // This is an item of five million bytes.
             api.request().await.flood(&[&whole[..100], &[0x12, 0xc0, 0x96, 0xb1, 0x02], &vec![0; 5_000_000]].concat());
             api.silence();
         }
@@ -164,7 +169,7 @@ fn no_failure_of_a_watch_empties_the_peers() {
         api.confirmed().await;
         let watch = api.request().await;
         assert_eq!(watch.parameter("resourceVersion"), Some("100"));
-        // Nonsense leaves the version in doubt.
+        // Invalid data leaves the version in doubt.
         watch.watch().raw(b"\0\0\0\x09surprise\n");
         api.confirmed().await;
         api.request().await.metadata("120", &[s1("90")]);
@@ -200,7 +205,8 @@ fn no_failure_of_a_reading_ends_the_watch_or_empties_the_peers() {
         api.request().await.part(&body, body.len() / 2);
         api.request().await.cut();
         api.request().await.flood(&vec![0; 5_000_000]);
-        // What we need could not be read: the list is not said to be right, though the watch is well.
+        // A needed slice could not be read, so the list is not confirmed, although the watch is
+        // healthy.
         watch.bookmark("102");
         let last = api.request().await;
         api.silence();
@@ -254,7 +260,7 @@ fn a_kind_of_failure_is_logged_once_until_all_is_well() {
 #[test]
 fn a_rotated_token_is_used_at_once_after_401() {
     leaks::run(async {
-        // A back-off that would outlast the test: only a retry without one gets through.
+        // The back-off is longer than the test, so only a retry without back-off succeeds.
         let hour = Duration::from_hours(1);
         let mut api = Api::timed(Timing { backoff_min: hour, backoff_max: hour, ..timing() }).await;
         let refused = api.request().await;
@@ -263,7 +269,7 @@ fn a_rotated_token_is_used_at_once_after_401() {
         refused.answer(401, "", b"");
         let accepted = api.request().await;
         assert_eq!(accepted.token, "token-2");
-        // And each request reads it anew.
+        // Each request reads the token file again.
         api.account.write("token", "token-3");
         accepted.list("100", &[s1("90")]);
         assert_eq!(api.names().await, ["n1=10.0.0.1"]);
@@ -341,7 +347,8 @@ fn a_watch_that_brings_one_event_and_ends_is_opened_again_with_a_pause() {
             watch = again.watch();
             api.confirmed().await;
         }
-        // Twelve random parts of ceilings of 20 to 500 ms, some 2 s in all. All below a twentieth: once in 10^15.
+        // These are twelve random parts of ceilings of 20 to 500 ms, some 2 s in all. All are below
+        // a twentieth once in 10^15 runs.
         assert!(began.elapsed() > Duration::from_millis(150), "{:?}", began.elapsed());
     });
 }
@@ -352,7 +359,7 @@ fn an_empty_list_is_believed_at_the_second_look_which_is_at_the_latest_state() {
         let mut api = Api::start().await;
         api.synced().await.gone();
         api.request().await.metadata("200", &[]);
-        // Not twice in a row: not believed.
+        // An empty list is believed only if it is empty twice in a row, so not at this point.
         let second = api.request().await;
         assert_eq!(second.parameter("resourceVersion"), None, "not from the cache");
         api.silence();
@@ -361,7 +368,7 @@ fn an_empty_list_is_believed_at_the_second_look_which_is_at_the_latest_state() {
         assert_eq!(api.names().await, ["n9=10.0.0.9"]);
         let watch = api.request().await.watch();
         api.confirmed().await;
-        // The slice is deleted: a first look. The list is the second.
+        // The slice is deleted, which counts as the first empty list. The list is the second.
         watch.events(&[("DELETED", &back)]);
         let second = api.request().await;
         assert_eq!(second.parameter("resourceVersion"), None);
@@ -385,7 +392,7 @@ fn a_slice_that_becomes_empty_is_looked_at_twice_too() {
         second.metadata("103", std::slice::from_ref(&back));
         let watch = api.request().await.watch();
         api.request().await.slice(&back);
-        // As it was: nothing to tell.
+        // Nothing has changed, so there is no update to report.
         api.confirmed().await;
         let empty = slice("s1", "104", "IPv4", &[]);
         watch.changed(&empty);
@@ -439,7 +446,8 @@ fn a_watch_that_brings_nothing_is_dropped_and_all_is_compared() {
 #[test]
 fn a_request_that_is_never_answered_is_given_up() {
     leaks::run(async {
-        // It runs twice for nothing, and the answers that follow must come within it: 5 s is long for that.
+        // The time limit expires twice on purpose, and the answers that follow must come within it:
+        // 5 s is long for that.
         let mut api = Api::timed(Timing { request: Duration::from_secs(5), ..timing() }).await;
         let _unanswered = api.request().await;
         let watch = api.synced().await;

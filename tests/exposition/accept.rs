@@ -1,5 +1,5 @@
-//! Whatever a client says it accepts, it gets a 200, a Content-Type and a Content-Encoding that
-//! fit the body, and a body that the decoder finds nothing wrong with.
+//! For any `Accept` of a client, the agent answers 200. The Content-Type and Content-Encoding fit
+//! the body, and the decoder finds no fault in the body.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::random::Random;
 
 const REQUESTS: usize = 4_000;
-/// Of all headers of a request, well within what the server reads.
+/// The bytes of all headers of a request, well within the server's limit.
 const HEADERS_MAX: usize = 3_000;
 const SEED: u64 = 17;
 
@@ -78,7 +78,7 @@ fn one<'a>(random: &mut Random, of: &[&'a str]) -> &'a str {
     of[usize::try_from(random.below(of.len() as u64)).expect("few")]
 }
 
-/// A list as a client would write it, or almost.
+/// A list as a client would write it, sometimes with mistakes.
 fn list(random: &mut Random, items: &[&str], parameters: &[&str]) -> Vec<u8> {
     let count = if random.chance(2) { 60 } else { random.below(8) };
     let comma = one(random, &COMMAS);
@@ -86,7 +86,8 @@ fn list(random: &mut Random, items: &[&str], parameters: &[&str]) -> Vec<u8> {
     (0..count).map(|_| item()).collect::<Vec<_>>().join(comma).into_bytes()
 }
 
-/// A byte that HTTP allows in a header's value: visible, blank, or of none of its business.
+/// A byte that HTTP allows in a header's value: visible, blank, or one that
+/// HTTP does not interpret.
 fn byte(random: &mut Random) -> u8 {
     match u8::try_from(random.below(256)).expect("a byte") {
         0..=31 | 127 => b'\t',
@@ -94,7 +95,7 @@ fn byte(random: &mut Random) -> u8 {
     }
 }
 
-/// The list with some of its bytes changed, doubled or left out; or nothing but such bytes.
+/// The list with some of its bytes changed, doubled or left out, or nothing but such bytes.
 fn spoilt(random: &mut Random, list: Vec<u8>) -> Vec<u8> {
     if random.chance(60) {
         return list;
@@ -114,10 +115,10 @@ fn spoilt(random: &mut Random, list: Vec<u8>) -> Vec<u8> {
     spoilt
 }
 
-/// Whole header lines.
+/// Random header lines, complete with line ends.
 fn headers(random: &mut Random) -> Vec<u8> {
     let mut lines = Vec::new();
-    // Often enough what clients really say, so that every format comes.
+    // The items are often those of real clients, so that every format occurs.
     let kinds = [("Accept", &TYPES[..], &PARAMETERS[..], &TYPES[..6]), ("Accept-Encoding", &CODINGS, &[""], &["gzip"])];
     for (name, items, parameters, plain) in kinds {
         for _ in 0..random.below(3) {
@@ -136,7 +137,7 @@ fn headers(random: &mut Random) -> Vec<u8> {
     lines
 }
 
-/// Whether a compressed body may come.
+/// Whether these headers permit a compressed body.
 fn may_compress(headers: &[u8]) -> bool {
     let lower = headers.to_ascii_lowercase();
     let mut codings = lower.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"accept-encoding:"));
@@ -148,7 +149,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// The format, and whether the body is compressed.
+    /// Reads an answer. Returns the format, and whether the body is compressed.
     fn read(&mut self, headers: &[u8], answer: &Answer) -> (String, bool) {
         let what = || format!("{}\nto {}", answer.header("content-type").unwrap_or_default(), headers.escape_ascii());
         assert_eq!(answer.status, 200, "{}", what());
@@ -187,7 +188,7 @@ fn any_accept_gets_a_body_that_fits_its_headers() {
             *seen.entry(judge.read(&headers, &answer)).or_insert(0) += 1;
         }
         println!("{REQUESTS} requests: {seen:?}");
-        // Otherwise this would be a test of one format.
+        // Without this check, it could be a test of one format.
         for format in ["protobuf", "text", "openmetrics"] {
             let of = |compressed: bool| seen.get(&(format.to_owned(), compressed)).copied().unwrap_or(0);
             assert!(of(true) > 10 && of(false) > 10, "{format}: {seen:?}");

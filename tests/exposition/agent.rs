@@ -11,16 +11,16 @@ use crate::common::until::until;
 use crate::namespace::{DIRECTORY, Namespace};
 use crate::tools;
 
-/// Whose exposition it is.
+/// The implementation of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// Ours.
+    /// This project's agent.
     Canary,
     /// Prometheus' own client library, in `tests/exposition/tools/reference`.
     Reference,
 }
 
-/// Ends with this.
+/// An agent process, which ends when this is dropped.
 pub struct Agent<'a> {
     namespace: &'a Namespace,
     pub http: SocketAddr,
@@ -28,7 +28,7 @@ pub struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// With discovery from `peers`, on 127.0.0.1. Comes back once it pings.
+    /// Starts an agent with discovery from `peers`, on 127.0.0.1. Returns once it sends probes.
     pub fn start(
         maker: Maker,
         namespace: &'a Namespace,
@@ -48,7 +48,7 @@ impl<'a> Agent<'a> {
         Self { namespace, http, process }
     }
 
-    /// One scrape, as soon as it answers.
+    /// Returns one scrape, as soon as the agent answers.
     pub fn scrape(&self, headers: impl AsRef<[u8]>) -> Answer {
         let headers = headers.as_ref();
         until("it is scraped", || {
@@ -57,7 +57,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// A peers file, which is written anew while agents run.
+/// A peers file, which is rewritten while agents run.
 pub struct Peers(pub PathBuf);
 
 impl Peers {
@@ -67,7 +67,7 @@ impl Peers {
         Self(path)
     }
 
-    /// Name, address and zone of each.
+    /// Writes the name, address and zone of each peer.
     pub fn write(&self, peers: impl IntoIterator<Item = (String, Ipv4Addr, String)>) {
         let mut lines = String::new();
         for (name, address, zone) in peers {

@@ -1,11 +1,11 @@
-//! An HTTP client that keeps bodies as they come: compressed, or binary.
+//! An HTTP client that keeps bodies as received: compressed, or binary.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::common::until::PATIENCE;
 
-/// A response.
+/// A response, with its body as received.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -15,17 +15,17 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header's value; several of one name are joined by a comma.
+    /// A header's value. Values of several headers of one name are joined by a comma.
     pub fn header(&self, name: &str) -> Option<String> {
         let values = self.head.iter().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned));
         values.reduce(|all, value| format!("{all}, {value}"))
     }
 }
 
-/// GET of /metrics, on a connection of its own. `headers` are whole lines, of any bytes.
+/// Sends a GET of /metrics, on a connection of its own. `headers` are whole lines, of any bytes.
 ///
 /// # Errors
-/// Whatever keeps the whole answer from coming.
+/// Any failure before the whole answer is read.
 pub fn scrape(address: SocketAddr, headers: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -68,7 +68,7 @@ fn receive(from: &mut impl BufRead) -> io::Result<Answer> {
     Ok(answer)
 }
 
-/// The size of the next chunk.
+/// Reads the size of the next chunk.
 fn chunk(from: &mut impl BufRead) -> io::Result<u64> {
     let mut line = String::new();
     from.read_line(&mut line)?;

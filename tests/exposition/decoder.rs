@@ -13,41 +13,41 @@ use crate::common::process::Process;
 use crate::namespace::{DIRECTORY, tool};
 use crate::tools;
 
-/// `Accept` of a Prometheus that wants one format; text is what it always takes last.
+/// The `Accept` of a Prometheus that wants one format. It always accepts text as a last resort.
 pub const PROTOBUF: &str = "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                             encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
 pub const TEXT: &str = "Accept: text/plain;version=0.0.4;q=0.6,*/*;q=0.1\r\n";
 pub const OPEN_METRICS: &str =
     "Accept: application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
-/// Goes with each of them.
+/// The header that requests compression, for each of them.
 pub const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
-/// The formats, by the decoder's names of them, and how to ask for them.
+/// The formats, by the decoder's names of them, and how to request them.
 pub const FORMATS: [(&str, &str); 3] = [("protobuf", PROTOBUF), ("text", TEXT), ("openmetrics", OPEN_METRICS)];
 
-/// The decoder, which runs until this is dropped.
+/// The decoder process, which runs until this is dropped.
 pub struct Decoder {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     process: Process,
 }
 
-/// What it reads in a body.
+/// The decoder's result for a body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Scrape {
-    /// What is wrong.
+    /// The faults that it found.
     pub faults: Option<Vec<String>>,
     pub format: String,
     pub bytes: usize,
-    /// In classic form.
+    /// The number of series in classic form.
     pub series: usize,
-    /// As Prometheus stores them.
+    /// The number of series as Prometheus stores them.
     pub native_series: usize,
     pub links: usize,
-    /// By family.
+    /// The types by family.
     pub types: BTreeMap<String, String>,
-    /// In classic form, by `name{label="value",…}`, labels sorted.
+    /// The samples in classic form, by `name{label="value",…}`, with sorted labels.
     pub samples: BTreeMap<String, f64>,
     pub natives: BTreeMap<String, serde_json::Value>,
     pub created: BTreeMap<String, f64>,
@@ -62,7 +62,7 @@ impl Decoder {
         Self { input, output: BufReader::new(output), process }
     }
 
-    /// Reads a body; whatever is wrong with it is in the faults.
+    /// Reads a body. The result lists all its faults.
     pub fn read(&mut self, answer: &Answer, values: bool) -> Scrape {
         let request = serde_json::json!({
             "length": answer.body.len(),
@@ -79,10 +79,10 @@ impl Decoder {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}: {}", self.process.log()))
     }
 
-    /// Reads a body with all its values, with which nothing may be wrong.
+    /// Reads a body with all its values, which must have no fault.
     ///
     /// # Panics
-    /// With all that is wrong.
+    /// If there are faults, with all of them.
     pub fn whole(&mut self, answer: &Answer) -> Scrape {
         assert_eq!(answer.status, 200, "{answer:?}");
         let scrape = self.read(answer, true);

@@ -1,5 +1,5 @@
-//! A mesh that grows from 3 nodes to 40 and back while it is scraped, in every format: what an
-//! agent exposes follows from its flags, and nothing changes its type, name or presence.
+//! A mesh that grows from 3 nodes to 40 and back while it is scraped, in every format. What an
+//! agent exposes follows from its flags, and no series changes its type, name or presence.
 //!
 //! Three agents are real. The addresses of the others are the namespace's own, and its kernel
 //! answers for them.
@@ -13,19 +13,19 @@ use crate::common::until::until;
 use crate::decoder::{Decoder, FORMATS, GZIP, Scrape};
 use crate::namespace::Namespace;
 
-/// Both sides of what a mesh might be thought large by: 12 histograms, and `--max-peers` others.
+/// Sizes on both sides of possible limits: 12 histograms, and `--max-peers` other nodes.
 const GROWS: [usize; 15] = [3, 4, 6, 9, 11, 12, 13, 14, 18, 23, 24, 25, 26, 33, 40];
 const AGENTS: usize = 3;
 const ZONES: usize = 3;
-/// A family that changes has as many as it has series.
+/// The most faults that are printed. A family that changes has as many as it has series.
 const FAULTS_TOLD: usize = 20;
 
-/// What must hold of a link.
+/// The links that must stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stays {
-    /// The links between the agents stay: the others leave and are forgotten.
+    /// The links between the agents stay. The others leave and are forgotten.
     BetweenAgents,
-    /// Every link stays that was ever there: none is forgotten so soon.
+    /// Every link stays that was ever there. None is forgotten so soon.
     All,
 }
 
@@ -39,7 +39,7 @@ fn label<'a>(series: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-/// A series without the labels that say which link it is of.
+/// A series without the labels that identify its link.
 fn form(series: &str) -> String {
     let (name, labels) = series.split_once('{').expect("a series has labels, or none in braces");
     let own = labels.trim_end_matches('}').split(',').filter(|pair| !pair.starts_with("peer_"));
@@ -59,7 +59,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// What is wrong with the next scrape.
+    /// Adds a scrape, and returns its faults.
     fn add(&mut self, scrape: &Scrape, stays: Stays, nodes: usize) -> Vec<String> {
         let mut faults = Vec::new();
         let gone = |name: &&String| !scrape.types.contains_key(*name);
@@ -87,7 +87,7 @@ impl Ledger {
         for (series, value) in &scrape.samples {
             let stays = match label(series, "peer_node") {
                 Some(peer) => stays == Stays::All || (1..=AGENTS).any(|number| node(number).0 == peer),
-                // A pair of zones is there while a peer of that zone is.
+                // A pair of zones is there while there is a peer in that zone.
                 None => label(series, "peer_zone").is_none(),
             };
             if stays {
@@ -110,8 +110,8 @@ impl Ledger {
         faults
     }
 
-    /// Links that do not have the same series as the others of the scrape. A link that is forgotten while a scrape is sent may
-    /// miss in its end.
+    /// Links that do not have the same series as the others of the scrape. If a link is forgotten
+    /// while a scrape is sent, it may be missing from the end of the scrape.
     fn uneven(scrape: &Scrape, nodes: usize) -> Option<String> {
         let listed: BTreeSet<String> = (1..=nodes).map(|number| node(number).0).collect();
         let mut links: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -127,8 +127,9 @@ impl Ledger {
     }
 }
 
-/// Whether an agent has read the list of so many nodes, which was `written` so long ago. Members that are listed no more stay
-/// members for `--forget-after`; that the list was read again shows its age.
+/// Whether an agent has read the list of so many nodes, which was `written` so long ago. Members
+/// that are no longer listed stay members for `--forget-after`. The age of the list shows that
+/// it was read again.
 fn has_heard(scrape: &Scrape, nodes: usize, written: Duration) -> bool {
     let value = |name: &str| scrape.samples.get(&format!("kube_canary_{name}{{}}"));
     match (value("mesh_members"), value("peer_list_age_seconds")) {
@@ -154,7 +155,7 @@ fn nothing_changes_as_a_mesh_grows(maker: Maker, stays: Stays, flags: &[&str]) {
         let mut late = Vec::new();
         for (number, agent) in agents.iter().enumerate() {
             for (format, accept) in FORMATS {
-                // Plain and compressed by turns.
+                // Scrapes are plain and compressed in turn.
                 let zipped = ledgers.values().map(|ledger| ledger.scrapes).sum::<usize>() % 2 == 1;
                 let written = written.elapsed();
                 let scrape = decoder.whole(&agent.scrape(format!("{accept}{}", if zipped { GZIP } else { "" })));
@@ -172,7 +173,7 @@ fn nothing_changes_as_a_mesh_grows(maker: Maker, stays: Stays, flags: &[&str]) {
         }
         if late.is_empty() { Ok(()) } else { Err(late.join(", ")) }
     };
-    // What is there at first is what is there from then on: it counts once all agents probe all
+    // The series at the beginning must stay from then on. They count once all agents probe all
     // others.
     let started = Instant::now();
     until("the agents probe each other", || turn(AGENTS, true, started));

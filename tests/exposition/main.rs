@@ -4,16 +4,17 @@
 //! | judged | by | in |
 //! |---|---|---|
 //! | every message and line | client_model, expfmt and Prometheus' own parsers, in Go | [`decoder`] |
-//! | quantiles of a link | a wire tap, the kernel's times, through Debian's Prometheus and a 3.x | [`quantiles`] |
-//! | types and series of a mesh that grows | the decoder, scrape after scrape | [`growth`] |
+//! | quantiles of a link | a wire tap with kernel times, through Debian's Prometheus and a 3.x | [`quantiles`] |
+//! | types and series of a growing mesh | the decoder, scrape after scrape | [`growth`] |
 //! | what is sent for any `Accept` | the decoder, and a small oracle | [`accept`] |
 //!
-//! `tests/exposition/tools/build`, once, and then `cargo test --test exposition --
-//! --test-threads=1`. It needs Debian's prometheus, Go for the former, iproute2, mount and
-//! `/dev/net/tun`, and root or user namespaces. All traffic stays in namespaces of its own.
+//! Run `tests/exposition/tools/build` once, and then
+//! `cargo test --test exposition -- --test-threads=1`. This needs Debian's prometheus, Go for the
+//! former, iproute2, mount and `/dev/net/tun`, and root or user namespaces. All traffic stays in
+//! namespaces of its own.
 //!
 //! The tests of an agent run over the reference as well, an agent made of Prometheus' own client
-//! library: what finds fault with that one is at fault itself.
+//! library. A test that finds a fault in the reference has a fault itself.
 #![allow(dead_code, unused_imports, reason = "namespaces and the wire tap are those of tests/netns, which uses more")]
 
 mod accept;

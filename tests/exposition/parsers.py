@@ -39,7 +39,7 @@ def key(sample):
 
 
 def read(families):
-    """The series of a scrape and what is wrong with it: all but `_created`, and those apart."""
+    """Returns the series of a scrape and its faults: all series but `_created`, and these apart."""
     series, created, faults = {}, set(), []
     for family in families:
         for sample in family.samples:

@@ -12,7 +12,7 @@ use crate::namespace::{DIRECTORY, Namespace};
 use crate::prometheus_api::{Api, samples, value};
 use crate::tools;
 
-/// Which one, and what it is told.
+/// The version of Prometheus, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// Debian's, which scrapes OpenMetrics.
@@ -24,7 +24,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// Every job scrapes all targets.
+    /// The jobs, each of which scrapes all targets.
     pub fn jobs(self) -> &'static [&'static str] {
         match self {
             Self::Debian => &["openmetrics"],
@@ -36,7 +36,7 @@ impl Release {
     fn configuration(self, job: &str) -> &'static str {
         match (self, job) {
             (Self::Debian | Self::DebianNative, _) => "",
-            // The classic form of the same message as well.
+            // The classic form of the same message is scraped as well.
             (Self::Three, "protobuf") => "scrape_native_histograms: true, always_scrape_classic_histograms: true, ",
             (Self::Three, "text") => "scrape_protocols: [PrometheusText0.0.4], ",
             (Self::Three, _) => "scrape_protocols: [OpenMetricsText1.0.0], ",
@@ -52,7 +52,7 @@ impl Release {
     }
 }
 
-/// Ends with this.
+/// A Prometheus server, which ends when this is dropped.
 pub struct Prometheus<'a> {
     pub release: Release,
     api: Api<'a>,
@@ -60,7 +60,7 @@ pub struct Prometheus<'a> {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Scrapes every second.
+    /// Starts a Prometheus that scrapes every second.
     pub fn start(release: Release, namespace: &'a Namespace, targets: &[String]) -> Self {
         let directory = Path::new(DIRECTORY);
         let config = unique(directory, "prometheus.yaml");
@@ -94,19 +94,19 @@ impl<'a> Prometheus<'a> {
         answer
     }
 
-    /// What a query gives at a time, in seconds since the epoch, or now.
+    /// Returns the result of a query at a time, in seconds since the epoch, or now.
     pub fn query(&self, expression: &str, at: Option<f64>) -> Vec<Value> {
         samples(&self.without_warnings(expression, self.api.query(expression, at)))
     }
 
-    /// The one value of a query.
+    /// Returns the only value of a query.
     pub fn value(&self, expression: &str, at: Option<f64>) -> f64 {
         let result = self.query(expression, at);
         assert_eq!(result.len(), 1, "{:?} {expression}: {result:?}", self.release);
         value(&result[0]).unwrap_or_else(|| panic!("{:?} {expression}: {result:?}", self.release))
     }
 
-    /// Why targets are down, of those that are.
+    /// Returns the errors of the targets that are down.
     pub fn errors(&self) -> Vec<String> {
         let path = "/api/v1/targets?state=active";
         let answer = self.without_warnings(path, self.api.answer(path));

@@ -1,13 +1,13 @@
-//! Quantiles of a link as Prometheus computes them from what agents expose, and as a wire tap saw
-//! the same round trips.
+//! Quantiles of a link as Prometheus computes them from what agents expose, compared with the same
+//! round trips on a wire tap.
 //!
 //! Three agents probe their peers over the emulated link of `tests/netns`, whose delays spread over
-//! two decades. The tap's times are the kernel's, of the request as it enters the device and of the
-//! reply as it leaves it: whatever holds up the machine is in both.
+//! two decades. The tap's times are the kernel's: the request as it enters the device and the reply
+//! as it leaves it. Any delay of the machine is in both.
 //!
-//! Exactly the same round trips are compared. Prometheus says how many observations the first and
-//! the last scrape of its window had; those between them are those of the tap's replies, which come
-//! in the order in which the agent counts them.
+//! Exactly the same round trips are compared. Prometheus shows how many observations the first and
+//! the last scrape of its window had. The observations between them are those of the tap's replies,
+//! which come in the order in which the agent counts them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -25,29 +25,30 @@ use crate::random::Random;
 const NODES: [&str; 3] = ["a", "b", "c"];
 const INTERVAL: &str = "20ms";
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Of each link, in the window: a thirtieth of them is above p99's neighbours.
+/// Probes of each link in the window: a thirtieth of them is above p99's neighbours.
 const PROBES: u64 = 1_000;
-/// Nothing here takes longer, unless it never happens.
+/// The limit of every wait. A wait takes longer only if the event never happens.
 const PATIENCE: Duration = Duration::from_mins(4);
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
-/// Of the native histograms at default flags: bins per factor of 2.
+/// Bins per factor of 2 of the native histograms at default flags.
 const BINS: f64 = 8.0;
-/// All that was ever scraped.
+/// A window that holds all scrapes.
 const WINDOW: &str = "10m";
 
-/// Where `source` finds `peer`: an address of its own, so that the tap can tell the links apart.
+/// The address at which `source` probes `peer`. Each pair has its own, so that the tap can
+/// tell the links apart.
 fn address(source: usize, peer: usize) -> Ipv4Addr {
     let number = u8::try_from(10 * (source + 1) + peer).expect("few nodes");
     Ipv4Addr::new(198, 18, 1, number)
 }
 
-/// Log-normal with a median of 3 ms and, at p99, 30 ms; from 0.3 to 60 ms. Eight times as long for
-/// the reference: it reads the clock itself, and is off by as much as the machine holds it up.
+/// Log-normal with a median of 3 ms and a p99 of 30 ms, from 0.3 to 60 ms. The reference has eight
+/// times as long delays: it reads the clock itself, so any delay of the machine changes its times.
 fn delay(maker: Maker, peer: IpAddr, sequence: u16) -> Duration {
     let IpAddr::V4(address) = peer else { return Duration::ZERO };
     let scale = if maker == Maker::Reference { 8.0 } else { 1.0 };
     let mut random = Random(u64::from(address.to_bits()) << 16 | u64::from(sequence));
-    // Irwin and Hall: the sum of 12 uniform numbers less 6 is all but normal.
+    // Irwin and Hall: the sum of 12 uniform numbers less 6 is nearly normal.
     let normal: f64 = (0..12).map(|_| random.below(1 << 32) as f64 / (1u64 << 32) as f64).sum::<f64>() - 6.0;
     Duration::from_secs_f64(scale * (0.003 * normal.exp()).clamp(0.000_3, 0.06))
 }
@@ -91,7 +92,7 @@ fn tapped(log: &[Probe], address: Ipv4Addr) -> Vec<f64> {
         .collect()
 }
 
-/// The smallest time that so large a part of them are not above.
+/// The smallest time that at least this part of all times does not exceed.
 fn quantile(times: &[f64], part: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -108,14 +109,14 @@ fn bin(seconds: f64) -> f64 {
 /// A selector, and the samples of it that a range query of the window would use.
 struct Window {
     selector: String,
-    /// Of the last sample.
+    /// The time of the last sample.
     at: f64,
     /// Observations at the first sample, and at the last.
     counts: [usize; 2],
 }
 
 impl Window {
-    /// Of the series `name` of a link, native or not.
+    /// The window of the series `name` of a link, native or not.
     fn of(prometheus: &Prometheus, job: &str, name: &str, source: &str, peer: &str) -> Result<Self, String> {
         let selector = format!("{name}{{job=\"{job}\",source_node=\"{source}\",peer_node=\"{peer}\"}}");
         let result = prometheus.query(&format!("{selector}[{WINDOW}]"), None);
@@ -147,7 +148,7 @@ impl Window {
     }
 }
 
-/// A histogram of one job: its form, and the range of values that its quantile may be off by.
+/// A histogram of one job: its form, and the range of values within which its quantile must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Native,
@@ -215,7 +216,7 @@ fn bounds(prometheus: &Prometheus, window: &Window) -> Vec<f64> {
     bounds
 }
 
-/// One quantile of one link, of one form of one job. Gives how many bins it is off.
+/// Judges one quantile of one link, of one form of one job. Returns by how many bins it differs.
 fn judge(prometheus: &Prometheus, form: Form, window: &Window, tapped: &[f64], part: f64) -> Result<f64, String> {
     let said = prometheus.value(&form.expression(part, &window.selector), Some(window.at));
     let wire = quantile(tapped, part);
@@ -235,7 +236,7 @@ fn judge(prometheus: &Prometheus, form: Form, window: &Window, tapped: &[f64], p
             let bounds = bounds(prometheus, window);
             let lower = bounds.iter().copied().filter(|bound| *bound < said).fold(0.0, f64::max);
             let upper = bounds.iter().copied().find(|bound| *bound >= said).ok_or_else(what)?;
-            // What the native form may be off by, the wire may be beyond a bound.
+            // The tolerance of the native form may reach beyond a bound of the wire's time.
             let slack = (1.0 / BINS).exp2();
             if (lower / slack..=upper * slack).contains(&wire) {
                 Ok(off)

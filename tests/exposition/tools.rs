@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where one of them is.
+/// The path of one of them.
 ///
 /// # Panics
 /// If they are not built: there is no network in here to build them.

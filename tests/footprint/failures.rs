@@ -1,4 +1,4 @@
-//! What cannot be shown: one line, and the right exit code.
+//! Requests that cannot be fulfilled: one line of output, and the right exit code.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -33,7 +33,7 @@ fn a_process_that_has_ended_is_not_there_and_one_that_nobody_waited_for_has_no_m
     let id = id.to_string();
     refused(&footprint(&["--pid", &id]), 1, &[&id, "no memory"]);
     child.wait().expect("it has ended");
-    // Ids are given out in turn: this one is not in use again yet.
+    // Ids are assigned in ascending order, so this one is not in use again yet.
     refused(&footprint(&["--pid", &id]), 1, &[&id, "not there"]);
 }
 
@@ -43,7 +43,7 @@ fn a_process_of_another_user_is_a_line_that_says_who_may_read_it() {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
     let (id, mut command, file) = if root {
-        // By its descriptor, for another user may have no way to where it lies.
+        // It is run by its descriptor, because another user may have no access to its directory.
         let file = File::open(BINARY).expect("the binary");
         let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         command.uid(65_534).gid(65_534);

@@ -1,4 +1,5 @@
-//! `kube-canary footprint` on real processes: whose memory is known, who stand still, who are gone, who may not be read.
+//! `kube-canary footprint` on real processes with known memory: some stand still, some have ended,
+//! some may not be read.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,14 +19,14 @@ use common::process::{Process, unique};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_kube-canary");
-/// Pages of a step of the program.
+/// The pages of one step of the program.
 const PAGES: u64 = 64;
 
 fn directory() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// `tests/footprint/program.c`, at fixed addresses or at any; compiled once each.
+/// `tests/footprint/program.c`, at fixed addresses or at any address. Each form is compiled once.
 fn program(fixed: bool) -> &'static Path {
     static PROGRAMS: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     PROGRAMS[usize::from(fixed)].get_or_init(|| {
@@ -41,8 +42,8 @@ fn program(fixed: bool) -> &'static Path {
     })
 }
 
-/// A copy of the program. By a process of its own: what this one writes, another test's child may hold open for a moment,
-/// and what is open for writing cannot be run.
+/// A copy of the program, made by a process of its own. If this process wrote it, another test's
+/// child might hold it open for a moment, and a file that is open for writing cannot be executed.
 fn copy(name: &str) -> PathBuf {
     let copy = unique(directory(), name);
     let made = Command::new("cp").arg(program(false)).arg(&copy).status().expect("cp");
@@ -61,7 +62,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The process `id` in what was answered; its categories must add up to what is resident.
+/// The process `id` in the answer. Its categories must add up to its resident memory.
 fn one(answer: &Value, id: u32) -> Value {
     let processes = answer["processes"].as_array().expect("a list");
     let found = processes.iter().find(|process| process["pid"] == id).unwrap_or_else(|| panic!("no {id} in {answer}"));
@@ -78,14 +79,14 @@ fn number(value: &Value, field: &str) -> u64 {
     value[field].as_u64().unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
-/// Resident and swapped kilobytes of a category: a page that is swapped out meanwhile is still there.
+/// Resident and swapped kilobytes of a category. A page that was swapped out is still there.
 fn kilobytes(process: &Value, category: &str) -> u64 {
     let categories = process["categories"].as_array().expect("a list");
     let found = categories.iter().find(|found| found["category"] == category).expect("every category");
     ["clean_bytes", "dirty_bytes", "swap_bytes"].map(|field| number(found, field)).iter().sum::<u64>() / 1_024
 }
 
-/// Waits until every thread of the program sleeps, so that its memory stands still.
+/// Waits until every thread of the program sleeps, so that its memory does not change.
 fn wait_until_asleep(process: &Process) {
     common::until::until_so("every thread sleeps", || {
         let threads = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
@@ -123,7 +124,8 @@ impl Taker {
         assert_eq!(byte[0], expected);
     }
 
-    /// Takes a step, and waits until it is done and every thread sleeps: of one that runs no stack is known.
+    /// Takes a step, and waits until it is done and every thread sleeps. The stack of a
+    /// running thread is unknown.
     fn step(&mut self, step: u8) {
         self.input.write_all(&[step]).expect("the program reads");
         self.answers(step);

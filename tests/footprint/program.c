@@ -1,5 +1,6 @@
-/* Takes known amounts of memory, a step for each byte on standard input, and says so by a byte on standard output. Each step
- * is of PAGES pages, every byte of them written, and everything stands still in between. */
+/* Takes known amounts of memory, one step for each byte on standard input. It writes a byte on
+ * standard output after each step. A step takes PAGES pages and writes every byte of them. Between
+ * the steps nothing changes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ static char *map(size_t bytes, int flags, int file) {
     return at;
 }
 
-/* A stack between two guards, so that nothing of a neighbour's can be taken for it. */
+/* A stack between two guard pages, so that no neighbouring memory can count as part of it. */
 static void thread(size_t bytes, size_t page) {
     pthread_attr_t attributes;
     pthread_t id;
@@ -43,9 +44,10 @@ int main(int argc, char **argv) {
     volatile char sink;
     char step;
     if (argc != 2) return 2;
-    /* Whoever may read our memory may see our stack pointers too, also where a security module says children only. */
+    /* Any process that may read this memory may also see the stack pointers, even if a security
+     * module restricts that to children. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    /* A huge page would be taken for the touch of a small one. */
+    /* A write to a small page would otherwise take a huge page. */
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     if (write(STDOUT_FILENO, "r", 1) != 1) return 1;
     while (read(STDIN_FILENO, &step, 1) == 1) {
@@ -53,7 +55,7 @@ int main(int argc, char **argv) {
             case 'd': memset(data, 2, bytes); break;
             case 'b': memset(bss, 2, bytes); break;
             case 'h': {
-                /* From a page on, for the heap may end within one. */
+                /* It begins at a page boundary, because the heap may end within a page. */
                 char *end = sbrk((intptr_t)(bytes + page));
                 if (end == (void *)-1) return 6;
                 uintptr_t start = ((uintptr_t)end + page - 1) / page * page;

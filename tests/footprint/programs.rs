@@ -1,4 +1,4 @@
-//! A row per program.
+//! Output with one row per program.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::{Taker, copy, directory, footprint, json, number, one, program, wait_
 
 #[test]
 fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
-    // A program of this test alone: others start the common one meanwhile.
+    // A program of this test alone: other tests start the common one at the same time.
     let copy = copy("row-of-many");
     let name = copy.file_name().expect("a name").to_string_lossy().into_owned();
     let takers: Vec<Process> = (0..5)
@@ -18,12 +18,12 @@ fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
             let (input, mut output) = process.pipes();
             std::io::Read::read_exact(&mut output, &mut [0]).expect("it runs");
             wait_until_asleep(&process);
-            // It ends with its input.
+            // The program ends when its input is closed.
             std::mem::forget((input, output));
             process
         })
         .collect();
-    // Any part of a name.
+    // The filter accepts any part of a name.
     let answer = json(&["--filter", &name[1..name.len() - 2]]);
     let rows = answer["programs"].as_array().expect("a list");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What is taken is shown, to the kilobyte.
+//! The tool shows all taken memory, to the kilobyte.
 
 use std::fs;
 
@@ -60,7 +60,7 @@ fn data_that_is_written_becomes_dirty_page_by_page() {
     assert_eq!(dirty(&taker.look()) - before, PAGES * page());
 }
 
-/// What the kernel says in `smaps_rollup`, in bytes.
+/// The value of `name` in `smaps_rollup`, in bytes.
 fn rollup(id: u32, name: &str) -> u64 {
     let path = format!("/proc/{id}/smaps_rollup");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -83,7 +83,8 @@ fn a_process_that_stands_still_is_what_the_kernel_s_own_sums_say() {
     let shown = taker.look();
     assert_eq!(number(&shown, "rss_bytes"), rollup(id, "Rss"));
     assert_eq!(number(&shown, "swap_bytes"), rollup(id, "Swap"));
-    // The one that looks may share a library with it, and take its part of that: a test beside the code compares shares.
+    // The command may share a library with the program, and get a part of its memory. A test beside
+    // the code compares shares.
     assert!(number(&shown, "pss_bytes") <= rollup(id, "Rss") && number(&shown, "page_tables_bytes") > 0);
     taker.process.signal(libc::SIGCONT);
 }

@@ -1,5 +1,5 @@
-//! The targets of `fuzz/` over their committed corpora, and over mutations of them that are the same
-//! in every run.
+//! The targets of `fuzz/` over their committed corpora, and over mutations of these, which are the
+//! same in every run.
 
 #[path = "../common/splitmix.rs"]
 mod splitmix;
@@ -27,7 +27,7 @@ fn below(random: &mut Random, end: u64) -> u64 {
     random.next() % end
 }
 
-/// One to eight bytes are changed, removed, or doubled with what follows them.
+/// Changes one to eight bytes, removes them, or doubles them with what follows.
 fn mutated(input: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=below(random, 8) {

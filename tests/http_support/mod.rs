@@ -23,10 +23,10 @@ use kube_canary::{
 use leaks::NoLeaks;
 use socket2::{Domain, Socket, Type};
 
-/// Nothing here takes longer, unless it hangs.
+/// The limit of every wait. A wait takes longer only if it hangs.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the renderer of `/metrics` saw.
+/// The observations of the renderer of `/metrics`.
 #[derive(Default)]
 pub struct Seen {
     pub rendered_bytes: AtomicUsize,
@@ -34,8 +34,8 @@ pub struct Seen {
     pub bodies_alive: AtomicUsize,
 }
 
-/// `/metrics` and `/` are `lines` numbered lines, in frames; `/healthz` and `/readyz` are `ok`;
-/// below `/api/` are complete bodies; all else is not there.
+/// `/metrics` and `/` return `lines` numbered lines, in frames. `/healthz` and `/readyz` return
+/// `ok`. Paths below `/api/` have complete bodies. No other path exists.
 pub struct MadeUp {
     lines: usize,
     seen: Arc<Seen>,
@@ -110,7 +110,7 @@ pub struct Canary {
     pub seen: Arc<Seen>,
     pub stats: Arc<ServerStats>,
     pub server: Server,
-    /// Dropped last.
+    /// Declared last, so that it is dropped last.
     pub no_leaks: NoLeaks,
 }
 
@@ -131,7 +131,7 @@ pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits)
     Canary { address: server.local_addr(), seen, stats, server, no_leaks }
 }
 
-/// Long times: only a test that is about a time shortens it.
+/// Returns long timeouts: only a test of a timeout shortens it.
 pub fn patient() -> ServeLimits {
     let long = PATIENCE * 10;
     ServeLimits { request_head_time: long, response_time: long, drain_time: long, ..ServeLimits::default() }
@@ -143,7 +143,8 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A port of 127.0.0.1 that refuses connections for as long as this exists: it is taken, and nothing listens.
+/// A port of 127.0.0.1 that refuses connections as long as this exists: it is bound,
+/// but has no listener.
 pub struct Closed {
     pub port: u16,
     _socket: Socket,
@@ -158,7 +159,7 @@ impl Closed {
     }
 }
 
-/// A response as it came.
+/// A response as received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
@@ -167,7 +168,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The value of a header, its name in lower case.
+    /// The value of a header, with its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
@@ -183,7 +184,7 @@ pub fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<Response> {
     receive(&mut BufReader::new(stream), request.starts_with("HEAD"))
 }
 
-/// Reads one response, in whichever way its length is told.
+/// Reads one response, whatever form its length has.
 pub fn receive(from: &mut impl BufRead, headless: bool) -> io::Result<Response> {
     let mut response = receive_head(from)?;
     if !headless {
@@ -205,7 +206,7 @@ pub fn receive_head(from: &mut impl BufRead) -> io::Result<Response> {
     Ok(Response { status, head: head.to_lowercase().replace("\r\n", "\n"), body: String::new() })
 }
 
-/// Reads the body behind a head.
+/// Reads the body after a head.
 pub fn receive_body(from: &mut impl BufRead, response: &Response) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if response.header("transfer-encoding") == Some("chunked") {
@@ -219,7 +220,7 @@ pub fn receive_body(from: &mut impl BufRead, response: &Response) -> io::Result<
     Ok(body)
 }
 
-/// Reads one chunk of a body, and returns how long it was.
+/// Reads one chunk of a body, and returns its length.
 pub fn receive_chunk(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<u64> {
     let mut size = String::new();
     from.read_line(&mut size)?;
@@ -230,7 +231,7 @@ pub fn receive_chunk(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<
     Ok(size)
 }
 
-/// Waits until something that happens on another thread has happened.
+/// Waits until an event on another thread has happened.
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !happened() {

@@ -1,4 +1,5 @@
-//! Leaks on purpose, in every way that the finder has to name: tests/leaks.rs runs it. It is built with the finder alone.
+//! A program that leaks on purpose, in every way that the finder has to name. tests/leaks.rs runs
+//! it. It is built with the finder alone.
 
 use std::hint::black_box;
 
@@ -22,7 +23,7 @@ fn main() {
     finder::report();
 }
 
-/// What the agent does with a list, and nothing is left of it.
+/// Handles a list as the agent does, and leaves nothing of it.
 fn peers_come_and_go() {
     let mut directory = Directory::default();
     let peer = |index| PeerSpec::pod(format!("node-{index}"), [127, 0, 1, index].into());

@@ -1,4 +1,4 @@
-//! What a client or another agent may do to a collection: nothing but to itself.
+//! A client or another agent that misbehaves during a collection harms only itself.
 
 use std::io::{BufReader, Write};
 use std::time::Duration;
@@ -24,8 +24,8 @@ fn a_path_of_more_than_one_segment_is_forwarded_to_no_agent() {
     assert_eq!(mesh.hours(), 1);
 }
 
-/// Three nodes that lose packets to a fourth, and a liar that says whatever `lies` are. `check` looks
-/// at the document.
+/// Three nodes that lose packets to a fourth, and a liar whose reports are `lies`. `check`
+/// tests the resulting document.
 fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
     let honest = |node: &str| {
         let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != node);
@@ -35,7 +35,7 @@ fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
     let mut others: Vec<(String, Says)> = ["a", "b", "c"].map(honest).into();
     others.push(("liar".to_owned(), Says::Text(row("liar", lies))));
     let others: Vec<(&str, Says)> = others.iter().map(|(node, says)| (node.as_str(), says.clone())).collect();
-    // A member that gives no row, as a node that loses packets may.
+    // A member that gives no report, as may happen to a node that loses packets.
     let closed = Closed::new();
     let mesh = Mesh::with_further(&others, vec![spec("d", closed.port)]);
     check(&mesh.document().1);
@@ -64,7 +64,7 @@ fn a_row_that_names_nodes_again_and_again_as_leaving_hides_no_verdict() {
 
 #[test]
 fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
-    // Twelve agents run, and their rows name each other; discovery knows the first four.
+    // Twelve agents run, and their reports name each other. Discovery knows the first four.
     let mesh = Mesh::partial_by(16, 12, ring(16), |port| Discovered {
         peers: vec![spec_of(16, 0, port)],
         roster: (0..4).map(|node| (format!("n{node}"), address_of(16, node))).collect(),
@@ -115,17 +115,18 @@ fn a_row_that_is_longer_than_any_or_no_text_is_named() {
 #[test]
 fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
     let short = Duration::from_millis(200);
-    // The agent's own row of 3 MB is more than both sockets hold: the server fixes its send buffer, and
-    // the kernel does not grow the receive buffer of a client that does not read.
+    // The agent's own report of 3 MB is larger than both sockets' buffers: the server fixes its
+    // send buffer, and the kernel does not grow the receive buffer of a client that does not read.
     let closed = Closed::new();
     let peers = (0..8_000).map(|n| spec(&format!("p{n}"), closed.port)).collect();
     let mesh = Mesh::with_times(&[], peers, Times { reader: short, ..unhurried() });
     let mut stuck = connect(mesh.address());
     stuck.write_all(b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
-    // Until the server has accepted the connection there is none to be cut off.
+    // The server can close the connection only after it has accepted it.
     assert_eq!(stuck.peek(&mut [0]).expect("the document begins"), 1);
     eventually("the reader is cut off", || mesh.stats.connections() == 0);
-    // Its turn is free. The time limit of a client's waiting would otherwise be ten minutes here.
+    // The permit is free again. Without this, the time limit of a waiting client would be ten
+    // minutes here.
     assert_eq!(get(mesh.address(), "/api/v1/verdicts").expect("an answer").status, 200);
     assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the document has no end");
 }

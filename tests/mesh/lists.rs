@@ -1,4 +1,4 @@
-//! What the end of the document says of nodes, by name.
+//! The lists of nodes at the end of the document, by name.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! A canary gathers the rows of others: whole ones, and what may come instead. The gathering is the real one, behind the real
-//! server; the others are servers that answer as each test has them answer.
+//! An agent collects reports of others: complete ones, and failures. The collection is the real
+//! one, behind the real server. The others are servers that answer as each test sets.
 
 mod domains;
 mod hostile;
@@ -32,13 +32,13 @@ use kube_canary::units::Nanos;
 use serde_json::Value;
 use tokio::time::{Sleep, sleep};
 
-/// Another canary: what it answers to `/api/v1/peers`.
+/// Another agent's answer to `/api/v1/peers`.
 #[derive(Clone)]
 enum Says {
     Text(String),
-    /// This, and then nothing more, without an end.
+    /// These bytes, and then nothing more, without an end.
     Stalls(String),
-    /// This, and then a space now and then, without an end.
+    /// These bytes, and then a space now and then, without an end.
     Trickles(String),
 }
 
@@ -74,7 +74,7 @@ impl Trickling {
 impl Live for Trickling {
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         ready!(self.1.as_mut().poll(cx));
-        // Far below what a row may take to go on, so that no machine is so busy that it stalls instead.
+        // Far below the limit of a silent report, so that it never counts as stalled.
         self.1.set(sleep(Duration::from_millis(100)));
         out.extend_from_slice(self.0.take().as_deref().unwrap_or(" ").as_bytes());
         Poll::Ready(true)
@@ -101,7 +101,7 @@ impl Routes for Other {
     }
 }
 
-/// Limits that cannot run out: only a test that is about a time sets a shorter one.
+/// Limits that cannot run out. Only a test of a limit sets a shorter one.
 fn unhurried() -> Times {
     let long = Duration::from_mins(10);
     Times { row: long, whole_row: long, gathering: long, wait: long, reader: long, verdicts: long }
@@ -114,11 +114,11 @@ struct Mesh {
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
     stats: Arc<ServerStats>,
-    /// Dropped last; what a test makes of the mesh is dropped before.
+    /// Dropped last. Everything that a test makes of the mesh is dropped before.
     _no_leaks: NoLeaks,
 }
 
-/// What the others were asked for.
+/// The requests to the others.
 #[derive(Default)]
 struct Counters {
     asked: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ impl Counters {
     }
 }
 
-/// What discovery gives.
+/// The values that discovery gives.
 #[derive(Default)]
 struct Discovered {
     peers: Vec<PeerSpec>,
@@ -140,7 +140,7 @@ struct Discovered {
     domains: Option<DomainsFile>,
 }
 
-/// The routes of a canary, whichever thread they are called on.
+/// The routes of an agent, for any thread that calls them.
 struct Adopted(MeshRoutes, ScopeNumber);
 
 impl Routes for Adopted {
@@ -176,8 +176,8 @@ impl Mesh {
         Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
     }
 
-    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port. The
-    /// agent's own list has the first two, and its roster all of them.
+    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port.
+    /// The agent's own list has the first two, and its roster has all of them.
     fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
         let roster: Vec<(String, IpAddr)> =
             (0..nodes).map(|node| (format!("n{node}"), address_of(net, node))).collect();
@@ -248,12 +248,12 @@ impl Mesh {
         (response.body, json)
     }
 
-    /// Rows that the others were asked for.
+    /// The number of reports that were requested.
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Hours that the others were asked for.
+    /// The number of hours that were requested.
     fn hours(&self) -> usize {
         self.hours.load(Ordering::SeqCst)
     }
@@ -267,7 +267,7 @@ fn address_of(net: u8, node: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, net, 0, node + 1))
 }
 
-/// A peer as a row names it, at its address.
+/// A peer as a report names it, at its address.
 fn peer_at(node: &str, address: IpAddr) -> String {
     peer(node, 0).replacen('{', &format!("{{\"address\":\"{address}\","), 1)
 }
@@ -365,8 +365,8 @@ fn what_is_no_row_is_named_and_the_document_is_whole_all_the_same() {
     }
 }
 
-/// None of the three ever answers whole, so each fails however long this machine holds anything up. Which of two limits
-/// ends the first two depends on whether the beginning of their answers comes in time.
+/// None of the three ever answers completely, so each fails however slow this machine is. Which of
+/// two limits ends the first two depends on whether their answers begin in time.
 #[test]
 fn agents_that_do_not_answer_or_do_not_go_on_are_named_with_the_limit() {
     // Connections wait there to be accepted.
@@ -407,11 +407,11 @@ fn an_agent_whose_row_trickles_is_cut_off_and_the_next_is_asked() {
     let (found, errors) = (nodes(&document), errors(&document));
     let late = |node| errors.contains(&(node, "not whole within 500ms"));
     assert!(found.contains(&"me") && late("a") && late("b"), "{document}");
-    // Asked: its row is there, or was itself held up for too long.
+    // It was asked, so either its report is there, or the report was itself too late.
     assert!(found.contains(&"c") != late("c"), "{document}");
 }
 
-/// Five take 1 s each, and all together have 4 s: whatever else happens, the last has no time.
+/// Five take 1 s each, and all together have 4 s. So the last never has time.
 #[test]
 fn rows_that_trickle_end_with_the_gathering_s_time_and_the_document_is_whole() {
     let names = ["a", "b", "c", "d", "e"];
@@ -434,12 +434,12 @@ fn a_canary_of_several_addresses_is_asked_once_and_never_at_its_node_s() {
         ..spec(node, 1)
     };
     let loopback = |last: u8| IpAddr::from([127, 0, 0, last]);
-    // Before their pods' entries in the list, and so in the directory: whoever takes the first of a node's takes these.
+    // Listed before the entries of their pods, so these are the first entries of their nodes.
     let further = vec![
         node_entry("a", loopback(9), None),
         node_entry("b", loopback(9), Some(9)),
         node_entry("a", IpAddr::V6(Ipv6Addr::LOCALHOST), None),
-        // Nobody has told its pod's address.
+        // No agent has reported its pod's address.
         node_entry("only-a-node", loopback(10), None),
     ];
     let answers = [("a", Says::Text(row("a", &[peer("b", 0)]))), ("b", Says::Text(row("b", &[peer("a", 0)])))];
@@ -471,7 +471,7 @@ fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
         let age = document["age_seconds"].as_f64().expect("an age");
         assert!((0.0..=begun.elapsed().as_secs_f64() + 0.1).contains(&age), "{document}");
     }
-    // Rows are gathered for everybody anew: only the verdicts are kept.
+    // Each document collects the reports again: only the verdicts are kept.
     mesh.document();
     assert_eq!(mesh.asked(), 4);
 }
@@ -480,7 +480,7 @@ fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
 fn gatherings_come_one_after_the_other_and_a_reader_who_leaves_ends_his() {
     let mesh = Mesh::of(&[("a", Says::Text(row("a", &[peer("b", 0)])))]);
     let address = mesh.address();
-    // Some leave before they have read anything.
+    // Some clients leave before they have read anything.
     for _ in 0..3 {
         let mut stream = http_support::connect(address);
         std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n")
@@ -513,13 +513,13 @@ fn the_hour_of_any_pair_comes_by_way_of_any_canary() {
     assert_eq!(hour("/api/v1/hour/b/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/nobody/c").status, 404);
     assert_eq!(hour("/api/v1/hour/me/nobody").status, 404);
-    // As a browser may write any name.
+    // A browser may write any name in this way.
     assert_eq!(hour("/api/v1/hour/%62/c").body, answer.body);
     assert_eq!(hour("/api/v1/hour/m%65/nobody").body, hour("/api/v1/hour/me/nobody").body);
     assert_eq!(hour("/api/v1/hour/b%/c").status, 404);
 }
 
-/// The next three of a ring of twelve.
+/// The next three nodes of a ring of twelve.
 fn ring(net: u8) -> impl Fn(u8) -> String {
     move |node| {
         let ahead = (1..4).map(|step| (node + step) % 12);

@@ -1,14 +1,18 @@
-//! What `kube-canary ping` reports on a veth pair, against the wire, probe by probe.
+//! The times that `kube-canary ping` reports on a veth pair, against the wire, probe by probe.
 //!
-//! A machine that runs tests is not idle, so no time is asserted; what holds under any load is. A probe that the kernel
-//! stamps is stamped between two taps: the near one's stamp of the request is taken just before its device (the outer
-//! wire: that tap's own work follows, and counts as wire), the far one's just after the stamp (the inner wire). The reply's
-//! stamp is the near tap's own. So every reported time lies between the two wires' times, probe by probe.
+//! A machine that runs tests is not idle, so no time is asserted. The tests assert only what holds
+//! under any load. A probe that the kernel stamps is stamped between two taps. The near tap stamps
+//! the request just before its device: that is the outer wire time, which includes the near tap's
+//! own work. The far tap stamps it just after the probe's stamp: that is the inner wire time. The
+//! reply's stamp is the near tap's own. So every reported time lies between the two wire times of
+//! its probe.
 //!
-//! The stamps of a user around `send` and `recv`, by an ordinary pinger in the same namespace, enclose both wires: how far
-//! they are off is what the kernel's stamps are for, and ours must be off by less, at the median and at p90.
+//! An ordinary pinger in the same namespace reads the clock around `send` and `recv`, so its times
+//! enclose both wire times. Its error shows what the kernel's stamps are for. Our error must be
+//! smaller, at the median and at p90.
 //!
-//! The table of errors is printed (`-- --nocapture`). On an idle machine the median is to be 3 µs at most, and p99 20 µs.
+//! The table of errors is printed (`-- --nocapture`). On an idle machine, the median must be at
+//! most 3 µs, and p99 at most 20 µs.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -29,13 +33,13 @@ use crate::pinging::{Ping, Told};
 
 const COUNT: u64 = 400;
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Of the ordinary pinger, which has an address of its own to ping.
+/// Probes of the ordinary pinger, which has its own address to ping.
 const BASELINE_COUNT: u16 = 400;
 const FAR: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), IpAddr::V6(FAR6)];
 const FAR6: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0xfd00, 0x198, 0x18, 0, 0, 0, 0, 2);
 const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR_OF_BASELINE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 3);
-/// Clocks that are converted there and back.
+/// The rounding error of clocks that are converted in both directions, in nanoseconds.
 const ROUNDING: u64 = 1_000;
 
 /// `near` and the far end of its `eth0`.
@@ -68,20 +72,20 @@ fn moments(seen: &[Seen], kind: Kind, outgoing: bool) -> HashMap<(IpAddr, u16), 
 
 /// A probe's time on the wire, in nanoseconds.
 struct Wire {
-    /// From before the near device.
+    /// Begins before the near device.
     outer: u64,
-    /// From the far device.
+    /// Begins at the far device.
     inner: u64,
 }
 
-/// Of all probes, by peer and sequence number.
+/// Returns the wire times of all probes, by peer and sequence number.
 fn on_the_wire(near: &[Seen], far: &[Seen]) -> HashMap<(IpAddr, u16), Wire> {
     let (left, there) = (moments(near, Kind::Request, true), moments(far, Kind::Request, false));
     let back = moments(near, Kind::Reply, false).into_iter();
     back.map(|(key, at)| (key, Wire { outer: at.since(left[&key]).0, inner: at.since(there[&key]).0 })).collect()
 }
 
-/// What an ordinary pinger reads: the time before `send`, and that after `recv`.
+/// The times of an ordinary pinger: from before `send` to after `recv`.
 fn user_times(namespace: &Namespace) -> Vec<u64> {
     namespace.sysctl("net/ipv4/ping_group_range", "0 0");
     namespace.within(|| {
@@ -104,7 +108,8 @@ fn user_times(namespace: &Namespace) -> Vec<u64> {
     })
 }
 
-/// By how much reported times are off, in nanoseconds: from the outer time, and from the inner.
+/// The errors of reported times, in nanoseconds: against the outer time, and
+/// against the inner time.
 struct Errors(Vec<[u64; 2]>);
 
 const OUTER: usize = 0;
@@ -115,7 +120,7 @@ impl Errors {
         Self(times.map(|(reported, wire)| [wire.outer, wire.inner].map(|wire| reported.abs_diff(wire))).collect())
     }
 
-    /// A part per 100 of them are at most so large.
+    /// The value that `part` of 100 errors do not exceed.
     fn quantile(&self, part: usize, from: usize) -> u64 {
         let mut sizes: Vec<u64> = self.0.iter().map(|errors| errors[from]).collect();
         sizes.sort_unstable();

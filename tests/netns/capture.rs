@@ -1,9 +1,11 @@
-//! The wire tap: a packet socket on a device, which sees every ICMP echo that leaves or comes, with the kernel's time.
+//! The wire tap: a packet socket on a device. It sees every ICMP echo that leaves or arrives, with
+//! the kernel's time.
 //!
-//! A request is stamped just before it is handed to the device, a reply as it arrives from it. `SO_TIMESTAMPING` and not
-//! `SO_TIMESTAMPNS`: where the kernel has not yet begun to stamp, the latter gives the time of reading as if it were one.
-//! Stamps are of the real-time clock; its distance from `CLOCK_MONOTONIC` is measured once for all taps, so that times of
-//! two of them can be compared, and a step of it during a test would show.
+//! A request is stamped just before the device gets it, and a reply as it arrives from the device.
+//! The tap uses `SO_TIMESTAMPING`. Rejected: `SO_TIMESTAMPNS`. Before the kernel begins to stamp,
+//! it gives the time of reading as if that were a stamp. Stamps are of the real-time clock. Its
+//! distance from `CLOCK_MONOTONIC` is measured once for all taps. So times of two taps can be
+//! compared, and a clock step during a test would show.
 #![expect(unsafe_code, reason = "packet sockets and ancillary data have no safe wrapper in std")]
 
 use std::ffi::CString;
@@ -28,29 +30,31 @@ use crate::namespace::Namespace;
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub echo: Echo,
-    /// `CLOCK_MONOTONIC`.
+    /// The time, by `CLOCK_MONOTONIC`.
     pub at: Nanos,
     pub outgoing: bool,
 }
 
-/// Room for what comes while nobody reads: a packet takes 768 bytes of it. Half a second of 600 probes is the least, for
-/// a user who gets no more than the usual limit.
+/// Room for packets that arrive between two reads. A packet takes 768 bytes of it. A user with the
+/// usual limit gets room for half a second of 600 probes, which is the least.
 const QUEUE_BYTES: libc::c_int = 4 << 20;
 
-/// The socket. Whoever has it reads it, often enough that its queue holds what comes meanwhile; [`Capture::drops`] tells.
+/// The socket of the tap. Its owner must read it so often that its queue never overflows.
+/// [`Capture::drops`] counts overflows.
 pub struct Capture {
     fd: OwnedFd,
 }
 
 impl Capture {
-    /// On `device` of `namespace`. Comes back once the kernel stamps, which it begins to do in the background: found out
-    /// by datagrams to the port `discard` of `neighbour`.
+    /// Opens a tap on `device` of `namespace`. Returns once the kernel stamps packets, which it
+    /// begins to do in the background. Datagrams to the port `discard` of `neighbour`
+    /// show when it does.
     pub fn new(namespace: &Namespace, device: &str, neighbour: Ipv4Addr) -> Self {
         namespace.within(|| {
             let capture = Self::open(device).unwrap_or_else(|error| panic!("a packet socket on {device}: {error}"));
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
             until_so("the kernel stamps", || {
-                // What does not pass yet passes later.
+                // A datagram that does not pass yet passes later.
                 let _ = socket.send_to(&[0], (neighbour, 9));
                 let mut stamped = false;
                 capture.packets(|_, stamp, _| stamped |= stamp.is_some());
@@ -62,7 +66,8 @@ impl Capture {
 
     fn open(device: &str) -> io::Result<Self> {
         let every = u16::try_from(libc::ETH_P_ALL).expect("16 bits").to_be();
-        // SAFETY: numbers only. SOCK_DGRAM: the packet begins with its IP header, whatever the device.
+        // SAFETY: numbers only. SOCK_DGRAM: the packet begins with its IP header, whatever the
+        // device.
         let fd = unsafe {
             libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, every.into())
         };
@@ -87,7 +92,7 @@ impl Capture {
         Ok(Self { fd })
     }
 
-    /// Gives every echo that has come since the last call.
+    /// Passes every echo since the last call to `tell`.
     pub fn read(&self, mut tell: impl FnMut(Seen)) {
         self.packets(|packet, stamp, outgoing| {
             if let Some(echo) = Echo::read(packet) {
@@ -97,7 +102,7 @@ impl Capture {
         });
     }
 
-    /// Gives every packet, its stamp, and whether it leaves.
+    /// Passes every packet to `tell`, with its stamp and whether it leaves.
     fn packets(&self, mut tell: impl FnMut(&[u8], Option<Nanos>, bool)) {
         let mut bytes = [0u8; 2_048];
         let mut control = [0u64; 16];
@@ -112,7 +117,8 @@ impl Capture {
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = size_of_val(&control);
-            // SAFETY: every pointer of the message is to a buffer of the length beside it, which outlives the call.
+            // SAFETY: every pointer of the message is to a buffer of the length beside it, which
+            // outlives the call.
             let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
             let Ok(got) = usize::try_from(got) else {
                 let error = io::Error::last_os_error();
@@ -130,7 +136,8 @@ impl Capture {
     pub fn drops(&self) -> u32 {
         let mut counts = [0u32; 2];
         let mut size = length(&counts);
-        // SAFETY: the kernel writes at most `size` bytes to `counts` (struct tpacket_stats), and both outlive the call.
+        // SAFETY: the kernel writes at most `size` bytes to `counts` (struct tpacket_stats), and
+        // both outlive the call.
         done(unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -144,8 +151,8 @@ impl Capture {
         counts[1]
     }
 
-    /// Reads every few milliseconds, and not as soon as there is something: a tap that is woken by every packet would take
-    /// the processor from those whose packets they are.
+    /// Reads every few milliseconds. Rejected: reading as soon as there is a packet. A tap that
+    /// every packet wakes would take CPU from the processes under test.
     pub fn record(self) -> Recording {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
@@ -172,21 +179,23 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// All that passed until now.
+    /// Returns all echoes until now.
     pub fn stop(self) -> Vec<Seen> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// The kernel's stamp among the ancillary data.
+/// Returns the kernel's stamp in the ancillary data.
 fn stamp(message: &libc::msghdr) -> Option<Nanos> {
-    // SAFETY: the message is as recvmsg has left it, with its control buffer still there; the macros stay within it.
+    // SAFETY: the message is as recvmsg has left it, with its control buffer still there; the
+    // macros stay within it.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = next.as_ref() {
             if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_TIMESTAMPING {
-                // struct scm_timestamping: of three times, the first is by software.
+                // struct scm_timestamping has three times, of which the first is the software
+                // stamp.
                 let time: libc::timespec = ptr::read_unaligned(libc::CMSG_DATA(next).cast());
                 let nanos = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
                 return (nanos > 0).then_some(Nanos(nanos));
@@ -197,7 +206,7 @@ fn stamp(message: &libc::msghdr) -> Option<Nanos> {
     None
 }
 
-/// Real time less monotonic time: of many readings, the one with the least time in between.
+/// Real time less monotonic time: the reading with the least time in between, of many.
 fn ahead() -> u64 {
     static AHEAD: OnceLock<u64> = OnceLock::new();
     let reading = |_| {
@@ -207,7 +216,7 @@ fn ahead() -> u64 {
     *AHEAD.get_or_init(|| (0..1_000).map(reading).min().expect("many readings").1)
 }
 
-/// Sets a number.
+/// Sets a socket option to a number.
 fn set(fd: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: `value` outlives the call, which reads as many bytes as it has.
     done(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const value).cast(), length(&value)) })

@@ -1,9 +1,9 @@
-//! ICMP echo in an IP packet, of both families: what it is of, and the reply to it. Written by hand, and so apart from
-//! what is under test; the kernel checks the checksums.
+//! ICMP echo in an IP packet, of both families: its fields, and the reply to it. It is written by
+//! hand, and so independent of the code under test. The kernel checks the checksums.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes of the IPv6 header: what sends echoes here adds no extension.
+/// Bytes of the IPv6 header: the sender of these echoes adds no extension.
 const IPV6_HEADER: usize = 40;
 const ICMP_PROTOCOL: u8 = 1;
 const ICMPV6_PROTOCOL: u8 = 58;
@@ -21,12 +21,12 @@ pub struct Echo {
     pub from: IpAddr,
     pub to: IpAddr,
     pub sequence: u16,
-    /// Where the ICMP message begins.
+    /// The offset of the ICMP message.
     at: usize,
 }
 
 impl Echo {
-    /// None where `packet` is something else.
+    /// Returns `None` if `packet` is no echo.
     pub fn read(packet: &[u8]) -> Option<Self> {
         let (from, to, protocol, at): (IpAddr, IpAddr, u8, usize) = match packet.first()? >> 4 {
             4 => {
@@ -50,8 +50,8 @@ impl Echo {
         Some(Self { kind, from, to, sequence, at })
     }
 
-    /// The reply to this request, whose packet is `packet`: the addresses change places, which moves no checksum, and
-    /// the type changes.
+    /// The reply to this request, whose packet is `packet`. The addresses are exchanged, which
+    /// changes no checksum, and the message type is changed.
     pub fn reply(&self, packet: &[u8]) -> Vec<u8> {
         assert_eq!(self.kind, Kind::Request);
         let mut reply = packet.to_vec();

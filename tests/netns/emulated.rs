@@ -1,4 +1,4 @@
-//! The real binary over the emulated link, held against the link's own log, probe by probe.
+//! The real binary over the emulated link, compared with the link's own log, probe by probe.
 
 use std::fs;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::random::Random;
 
 const INTERVAL: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// Of the agents of this target, as is [`crate::mesh::INTERVAL`].
+/// The timeout of the agents of these tests. Their interval is [`crate::mesh::INTERVAL`].
 const AGENT_TIMEOUT: Duration = Duration::from_secs(1);
 const AGENT_INTERVAL: Duration = ms(20);
 
@@ -27,10 +27,11 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Runs `ping` over the link until every reply to the first `end` probes of each peer has come and is reported. Gives its
-/// objects and the link's log.
+/// Runs `ping` over the link until every reply to the first `end` probes of each peer has arrived
+/// and is reported. Returns its objects and the link's log.
 ///
-/// The log decides when it ends, so a machine that holds up the link or `ping` makes the run longer and nothing else.
+/// The log decides when the run ends. So a machine that delays the link or `ping` makes the run
+/// longer and changes nothing else.
 fn ping_over(
     socket: Socket,
     peers: &[IpAddr],
@@ -62,7 +63,7 @@ fn ping_over(
     (objects, emulator.stop())
 }
 
-/// The median.
+/// Returns the median, the lower one of an even number.
 fn p50(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
     times[(times.len() - 1) / 2]
@@ -70,7 +71,7 @@ fn p50(mut times: Vec<u64>) -> u64 {
 
 fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
     const COUNT: u64 = 150;
-    // As long as this interval allows: nothing here is about losses.
+    // This timeout is as long as the interval allows: this test is not about losses.
     const TIMEOUT: Duration = ms(600);
     let peers = [peer4(1), peer6(1)];
     let (objects, log) = ping_over(socket, &peers, (COUNT, TIMEOUT), |_, _| Fate::after(ms(10)));
@@ -93,12 +94,13 @@ fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
     }
 }
 
-/// One fate for every sixteenth probe each, and those between are answered soon; after `end`, all.
+/// Gives one special fate to every sixteenth probe, and fast replies to the probes between. After
+/// `end`, all replies are fast.
 fn script(timeout: Duration, interval: Duration, end: u16) -> impl Fn(IpAddr, u16) -> Fate + Send + Clone + 'static {
     let (soon, within, after, long_after) = (timeout / 20, timeout * 2 / 3, timeout * 4 / 3, timeout * 3 / 2);
     move |_, sequence| match sequence % 16 {
         _ if sequence >= end => Fate::after(soon),
-        // The next one overtakes it, and no other.
+        // The next probe's reply overtakes it, and no other.
         0 => Fate::after(soon + interval * 3 / 2),
         1 => Fate::reply_doubled(soon, long_after),
         3 => Fate::REQUEST_LOST,
@@ -112,7 +114,8 @@ fn script(timeout: Duration, interval: Duration, end: u16) -> impl Fn(IpAddr, u1
     }
 }
 
-/// Holds the oracle itself to the part of the script that no delay can change: what is lost, late or doubled stays so.
+/// Asserts the part of the script that no delay can change in the oracle itself: what is lost, late
+/// or doubled stays so.
 fn follows_the_script(expected: &Expected, end: u64) {
     let of = |kinds: &[u64]| (0..end).filter(|number| kinds.contains(&(number % 16))).collect::<Vec<_>>();
     assert!(of(&[3, 7, 11, 15]).iter().all(|number| expected.lost.contains(number)), "{expected:?}");
@@ -143,11 +146,11 @@ fn every_scripted_fate_is_counted(socket: Socket) {
     fs::write(&file, lines.concat()).expect("our own directory is writable");
     let canary = Canary::start(&node, socket, &file, 9_877, &[]);
     for (name, protocol, peer) in peers {
-        // By then the last of the script has come back, which takes one and a half timeouts.
+        // By then the last reply of the script has arrived, which takes one and a half timeouts.
         let over = |link: Counters| link.received + link.lost >= f64::from(END) + 2.0 * SETTLED;
         canary.wait_for(name, protocol, "the script is over", over);
-        // What is still on its way is nothing yet. An answer that the machine holds up for a whole timeout is a loss on
-        // both sides as soon as both have it.
+        // A probe in flight has no result yet. If the machine delays an answer by a whole timeout,
+        // it is a loss on both sides as soon as both have it.
         let expected = until("counters are those of the log", || {
             let link = canary.metrics().link(name, protocol);
             let log = emulator.log();
@@ -164,7 +167,7 @@ fn every_scripted_fate_is_counted(socket: Socket) {
                 && same(link.late, wanted[1] + more)
                 && same(link.duplicate, wanted[2])
                 && (open > 0.0 || same(link.reordered, reordered.len() as f64));
-            // The log is the younger of the two.
+            // The log is the newer of the two.
             let whole = decided.len() >= END.into() && link.received + link.lost <= link.sent && link.sent <= sent;
             let difference = || {
                 let reordered = reordered.len();
@@ -178,7 +181,7 @@ fn every_scripted_fate_is_counted(socket: Socket) {
     }
 }
 
-/// A link of one peer.
+/// Draws the link of one peer.
 fn random_link(random: &mut Random) -> Link {
     let mut way = || {
         let [delay, jitter, held_for] = [50, 60, 200].map(|most| ms(random.below(most)));
@@ -189,7 +192,7 @@ fn random_link(random: &mut Random) -> Link {
     Link { seed: random.next(), request, reply }
 }
 
-/// Seeds, or the one that `KUBE_CANARY_TEST_SEED` names.
+/// The seeds, or the one that `KUBE_CANARY_TEST_SEED` names.
 fn seeds() -> Vec<u64> {
     let given = std::env::var("KUBE_CANARY_TEST_SEED").ok();
     given.map_or_else(|| (1..=3).collect(), |seed| vec![seed.parse().expect("KUBE_CANARY_TEST_SEED: a number")])

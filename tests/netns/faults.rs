@@ -1,4 +1,5 @@
-//! Faults by nftables, in the netdev family: at a device's ingress, before the packet reaches its host's stack.
+//! Faults by nftables, in the netdev family: at a device's ingress, before the packet reaches its
+//! host's stack.
 
 use serde_json::Value;
 
@@ -22,7 +23,7 @@ impl<'a> Faults<'a> {
         Self { namespace }
     }
 
-    /// Lets everything pass again; the counters stay.
+    /// Removes the rules, so that all packets pass again. The counters stay.
     pub fn stop(&self) {
         run(self.namespace.command("nft").args(["flush", "chain", "netdev", "faults", "ingress"]), "");
     }

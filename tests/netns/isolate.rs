@@ -1,15 +1,17 @@
-//! Namespaces for the whole test process: its network and its mounts are its own, so that whatever it makes below
-//! `/run/netns` is seen by nobody else and is gone with its last process, also where it is killed.
+//! Namespaces for the whole test process: its network and its mounts are its own. So no other
+//! process sees what it makes below `/run/netns`, and all of it disappears with its last process,
+//! even if that is killed.
 //!
-//! Runs before `main`: a process with threads may not enter a user namespace, and the test harness starts some.
+//! This runs before `main`, because a process with threads may not enter a user namespace, and the
+//! test harness starts threads.
 #![expect(unsafe_code, reason = "unshare(2), mount(2) and a constructor have no safe wrapper in std")]
 
 use std::fs;
 use std::io;
 use std::ptr;
 
-// SAFETY: the loader calls what stands in .init_array once, before main, with the arguments of main, which a C function
-// may ignore.
+// SAFETY: the loader calls what stands in .init_array once, before main, with the arguments of
+// main, which a C function may ignore.
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
@@ -32,12 +34,14 @@ fn isolate() -> io::Result<()> {
     // SAFETY: flags only; this process has one thread.
     done(unsafe { libc::unshare(own_user | libc::CLONE_NEWNET | libc::CLONE_NEWNS) })?;
     if user != 0 {
-        // user_namespaces(7): without privilege, the group map may only be written once setgroups is given up.
+        // user_namespaces(7): without privilege, the group map may only be written once setgroups
+        // is given up.
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
     }
-    // SAFETY: the strings are terminated and outlive the calls; where null is passed, mount(2) ignores the argument.
+    // SAFETY: the strings are terminated and outlive the calls; where null is passed, mount(2)
+    // ignores the argument.
     done(unsafe {
         libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_PRIVATE, ptr::null())
     })?;

@@ -1,4 +1,4 @@
-//! Cut links, and a link that is too narrow.
+//! Cut links, and a link with a small MTU.
 
 use crate::common::scrape::{Link, is_zero, same};
 use crate::mesh::{Mesh, SETTLED, Socket, all_clean, pairs};
@@ -12,7 +12,8 @@ fn a_cut_link_loses_every_probe_to_that_peer_and_only_those_until_it_is_back() {
 
     mesh.hub.ip("link set to-c down\n");
     for canary in to_c {
-        // From the first loss on: what was answered before the cut has been decided before it.
+        // This counts from the first loss on: answers from before the cut have been decided before
+        // it.
         canary.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
         let before = canary.link("c");
         let lost = |link: Link| link.since(before).lost >= SETTLED;
@@ -42,14 +43,14 @@ fn the_senders_own_link_down_is_an_error_with_a_reason_and_no_loss() {
 
     mesh.node("a").namespace.ip("link set eth0 down\n");
     for peer in ["b", "c"] {
-        // A probe under way at the cut may be lost, and is decided once so many further ones are.
+        // A probe in flight at the cut may be lost. It is decided once so many further probes are.
         let before = canaries[0].wait_for(peer, "icmp", "errors", |link| link.send_errors >= SETTLED);
         let after = canaries[0]
             .wait_for(peer, "icmp", "further errors", |link| link.since(before).send_errors >= SETTLED)
             .since(before);
         assert!([after.sent, after.lost, after.received].into_iter().all(is_zero), "a to {peer}: {after:?}");
     }
-    // Reasons are counted of all links together.
+    // The reasons are counted over all links.
     let metrics = canaries[0].metrics();
     let errors = |labels: &[(&str, &str)]| metrics.value("send_errors_by_reason_total", labels).expect("it is there");
     assert!(same(errors(&[]), errors(&[("reason", "no_route")])) && !is_zero(errors(&[])));
@@ -71,7 +72,7 @@ fn the_senders_own_link_down_is_an_error_with_a_reason_and_no_loss() {
 #[test]
 fn an_mtu_black_hole_swallows_large_probes_and_leaves_small_ones_alone() {
     let mesh = Mesh::new();
-    // What is longer than the far end's MTU is dropped there, without a word to the sender.
+    // A longer packet than the far end's MTU is dropped there, without notice to the sender.
     mesh.node("c").namespace.ip("link set eth0 mtu 600\n");
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
     let small = mesh.canaries(Socket::Ping, &peers, 9_877, &[]);

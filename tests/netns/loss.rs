@@ -5,7 +5,8 @@ use crate::common::until::until_so;
 use crate::faults::Faults;
 use crate::mesh::{Canary, Mesh, SETTLED, Socket, all_clean, pairs};
 
-/// Every how many-th echo request of a source is dropped: counted, not drawn, so that no run differs from another.
+/// One echo request of so many of a source is dropped. Requests are counted, not random, so that
+/// all runs are equal.
 const DROPPED_EVERY: f64 = 5.0;
 /// Probes per link under loss.
 const PROBES: f64 = 300.0;
@@ -37,7 +38,7 @@ fn loss_of_echo_requests_at_one_node_shows_on_the_others_series_for_it_and_nowhe
         let [seen, dropped] = ["seen", "dropped"].map(|counter| faults.packets(&format!("{counter}_{name}")));
         assert!(seen >= PROBES, "{name}: nft saw {seen} of its requests");
         assert!((dropped - seen / DROPPED_EVERY).abs() <= 1.0, "{name}: {dropped} of {seen} dropped");
-        // Every packet that nft dropped is a loss, and nothing else is.
+        // Every packet that nft dropped is a loss, and no other is.
         canary.wait_for("c", "icmp", &format!("{dropped} lost"), |link| same(link.lost, dropped));
         let after = canary.watch("c", "icmp", SETTLED);
         assert!(after.is_clean(), "{name} after the fault: {after:?}");

@@ -1,17 +1,19 @@
-//! The real binary in network namespaces of its own: a mesh of three canaries with real faults between them; and what it
-//! reports against the truth.
+//! The real binary in network namespaces of its own: a mesh of three agents with real faults
+//! between them. Its reports are compared with the truth.
 //!
-//! `cargo test --test netns`; needs iproute2, nftables, mount and `/dev/net/tun`, and root or user namespaces. Addresses are of
-//! 198.18.0.0/15 (RFC 2544, for tests) and fd00:198:18::/64. No test asserts a time by itself: they count probes, and
-//! compare times with those that something else took of the same packets.
+//! `cargo test --test netns`; needs iproute2, nftables, mount and `/dev/net/tun`, and root or user
+//! namespaces. Addresses are of 198.18.0.0/15 (RFC 2544, for tests) and fd00:198:18::/64. No test
+//! asserts a time by itself. Tests count probes, and compare times with those that another tool
+//! took of the same packets.
 //!
 //! | truth | where from | judged |
 //! |---|---|---|
-//! | what nftables counted | [`faults`] | loss and duplicates in a mesh |
+//! | the counts of nftables | [`faults`] | loss and duplicates in a mesh |
 //! | the wire's times, by the kernel | [`capture`] | every reported time, in [`accuracy`] |
 //! | the log of an emulated link | [`emulator`], [`oracle`] | the fate and the time of every probe, in [`emulated`] |
 //!
-//! What was measured is printed with `-- --nocapture`. `KUBE_CANARY_TEST_SEED=N` gives the random links of one seed.
+//! The figures are printed with `-- --nocapture`. `KUBE_CANARY_TEST_SEED=N` uses the random links
+//! of one seed.
 
 mod accuracy;
 mod capture;

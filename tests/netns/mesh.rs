@@ -1,9 +1,9 @@
-//! Nodes (a, b and c unless a test names others), each a network namespace with `eth0`, on a bridge
-//! in a namespace of its own, the hub, whose ports are `to-a`, `to-b` and `to-c`; and the canaries
-//! on them.
+//! Nodes (a, b and c unless a test names others) and the agents on them. Each node is a network
+//! namespace with `eth0`. A bridge in a namespace of its own, the hub, has the ports `to-a`, `to-b`
+//! and `to-c`.
 //!
-//! Neighbours are permanent: a cut link is silence to the others, as behind a router, and not their own kernel's "host
-//! unreachable" once an ARP entry has run out.
+//! Neighbours are permanent. So a cut link is silent to the other nodes, as behind a router.
+//! Otherwise their own kernel would report "host unreachable" once an ARP entry has expired.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,19 +18,20 @@ use crate::common::until::until;
 use crate::namespace::{DIRECTORY, Namespace, run, without_raw_sockets};
 
 pub const NODES: [&str; 3] = ["a", "b", "c"];
-/// As short as the statistics need it to come together in seconds.
+/// As short as the statistics need it to have enough probes within seconds.
 pub const INTERVAL: &str = "20ms";
-/// Probes within which every probe before them is decided, with room: the timeout, 1 s, is 50 intervals long.
+/// Probes within which every earlier probe is decided, with a margin: the timeout, 1 s,
+/// is 50 intervals long.
 pub const SETTLED: f64 = 75.0;
 
-/// Which ICMP socket a canary gets.
+/// The kind of ICMP socket that an agent gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
     /// `SOCK_DGRAM`, by the sysctl and without any capability for it.
     Ping,
-    /// `SOCK_RAW`, by the capability: a new namespace's sysctl permits no group.
+    /// `SOCK_RAW`, by the capability: the sysctl of a new namespace permits no group.
     Raw,
-    /// Neither is permitted.
+    /// Neither kind is permitted.
     None,
 }
 
@@ -46,7 +47,7 @@ pub struct Mesh {
 }
 
 impl Socket {
-    /// Has `command`, which runs in `namespace`, find this socket permitted and no other.
+    /// Permits `command`, which runs in `namespace`, this kind of socket and no other.
     pub fn permit(self, namespace: &Namespace, command: &mut Command) {
         if self == Self::Ping {
             namespace.sysctl("net/ipv4/ping_group_range", "0 0");
@@ -67,7 +68,7 @@ impl Node {
         format!("198.18.0.{}", 11 + self.index)
     }
 
-    /// A second address of the same interface.
+    /// A second IPv4 address of the same interface.
     pub fn other_ipv4(&self) -> String {
         format!("198.18.0.{}", 111 + self.index)
     }
@@ -76,7 +77,7 @@ impl Node {
         format!("fd00:198:18::{}", 11 + self.index)
     }
 
-    /// A second one of that family.
+    /// A second IPv6 address of the same interface.
     pub fn other_ipv6(&self) -> String {
         format!("fd00:198:18::{}", 111 + self.index)
     }
@@ -85,7 +86,7 @@ impl Node {
         format!("zone-{}", self.name)
     }
 
-    /// A line of a peers file.
+    /// Returns a line of a peers file.
     pub fn line(&self, address: &str) -> String {
         format!("{}={address}@{}\n", self.name, self.zone())
     }
@@ -95,7 +96,7 @@ impl Node {
     }
 }
 
-/// Of the names of a test's namespaces.
+/// Returns the prefix of the names of a test's namespaces.
 fn prefix() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("kc{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -154,7 +155,7 @@ impl Mesh {
         self.nodes.iter().find(|node| node.name == name).expect("a node of the mesh")
     }
 
-    /// A peers file of all nodes, oneself included, as discovery would give it.
+    /// Writes a peers file of all nodes, as discovery would give it, with the agent's own node.
     pub fn peers_file(&self, addresses: impl Fn(&Node) -> Vec<String>) -> PathBuf {
         let path = unique(Path::new(DIRECTORY), "peers");
         let lines = self.nodes.iter().flat_map(|node| addresses(node).into_iter().map(|address| node.line(&address)));
@@ -162,18 +163,19 @@ impl Mesh {
         path
     }
 
-    /// A canary on every node.
+    /// Starts an agent on every node.
     pub fn canaries(&self, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Vec<Canary<'_>> {
         self.nodes.iter().map(|node| Canary::start(node, socket, peers, port, flags)).collect()
     }
 
-    /// A canary on every node, for the IPv4 addresses.
+    /// Starts an agent on every node, for the IPv4 addresses.
     pub fn ipv4_canaries(&self, socket: Socket) -> Vec<Canary<'_>> {
         self.canaries(socket, &self.peers_file(|node| vec![node.ipv4()]), 9_877, &[])
     }
 }
 
-/// A link is up, and its bridge port forwards, some time after the command: the kernel does both in the background.
+/// Waits until a link is up and its bridge port forwards. The kernel does both in the background,
+/// some time after the command.
 pub fn wait_for_link(namespace: &Namespace, name: &str) {
     until("the link is up and forwards", || {
         let text = run(namespace.command("ip").args(["-json", "-details", "link", "show", name]), "");
@@ -183,7 +185,7 @@ pub fn wait_for_link(namespace: &Namespace, name: &str) {
     });
 }
 
-/// The command line of a canary.
+/// Returns the command line of an agent.
 pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
@@ -194,7 +196,7 @@ pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&s
 
 pub struct Canary<'a> {
     pub node: &'a Node,
-    /// Ends with this.
+    /// The agent's process, which ends when this is dropped.
     pub process: Process,
     http: SocketAddr,
 }
@@ -218,18 +220,18 @@ impl<'a> Canary<'a> {
         self.metrics().link(peer, "icmp")
     }
 
-    /// The JSON of an endpoint.
+    /// Returns the JSON of an endpoint.
     pub fn json(&self, path: &str) -> serde_json::Value {
         let response = self.node.namespace.within(|| fetch(self.http, path, "")).expect("it answers");
         serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
     }
 
-    /// The status of an endpoint; none where nobody listens any more.
+    /// Returns the status of an endpoint, or `None` if no server listens any more.
     pub fn status(&self, path: &str) -> Option<u16> {
         self.node.namespace.within(|| fetch(self.http, path, "")).ok().map(|response| response.status)
     }
 
-    /// Waits until `enough` holds of what it says of `peer`, and gives that.
+    /// Waits until `enough` holds for the agent's counters of `peer`, and returns them.
     pub fn wait_for(&self, peer: &str, protocol: &str, what: &str, enough: impl Fn(Link) -> bool) -> Link {
         until(&format!("{} to {peer} by {protocol}: {what}", self.node.name), || {
             let link = self.metrics().link(peer, protocol);
@@ -237,7 +239,8 @@ impl<'a> Canary<'a> {
         })
     }
 
-    /// Waits for `count` further probes to `peer`, and gives what became of those decided meanwhile.
+    /// Waits for `count` further probes to `peer`. Returns the results of all probes that were
+    /// decided in that time.
     pub fn watch(&self, peer: &str, protocol: &str, count: f64) -> Link {
         let before = self.metrics().link(peer, protocol);
         let enough = |link: Link| link.since(before).sent >= count;
@@ -245,13 +248,14 @@ impl<'a> Canary<'a> {
     }
 }
 
-/// Every ordered pair of a canary and another node's name.
+/// Every ordered pair of an agent and another node's name.
 pub fn pairs<'a>(canaries: &'a [Canary<'a>]) -> impl Iterator<Item = (&'a Canary<'a>, &'static str)> {
     let others = |canary: &'a Canary<'a>| NODES.into_iter().filter(|peer| *peer != canary.node.name);
     canaries.iter().flat_map(move |canary| others(canary).map(move |peer| (canary, peer)))
 }
 
-/// Waits until every canary has probed every other this often, and holds that nothing but answers came.
+/// Waits until every agent has probed every other this often, and asserts that
+/// all results are answers.
 pub fn all_clean(canaries: &[Canary<'_>], protocol: &str, count: f64) {
     for (canary, peer) in pairs(canaries) {
         let link = canary.wait_for(peer, protocol, "enough answers", |link| link.received >= count);

@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Where the tests' own files go: the private `/run`.
+/// The directory of the tests' own files: the private `/run`.
 pub const DIRECTORY: &str = "/run";
 
-/// A namespace, which is open as long as this lives.
+/// A namespace, which stays open as long as this lives.
 pub struct Namespace {
     name: String,
     file: File,
@@ -30,16 +30,17 @@ impl Namespace {
         &self.name
     }
 
-    /// A command that runs inside.
+    /// Returns a command that runs inside the namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = tool(program);
         let file = self.file.as_raw_fd();
-        // SAFETY: setns is async-signal-safe, and the descriptor is open in the child, which has a copy of it until exec.
+        // SAFETY: setns is async-signal-safe, and the descriptor is open in the child, which has a
+        // copy of it until exec.
         unsafe { command.pre_exec(move || enter(file)) };
         command
     }
 
-    /// Runs `work` on a thread that is inside.
+    /// Runs `work` on a thread inside the namespace.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let file = self.file.as_raw_fd();
         thread::scope(|scope| {
@@ -51,12 +52,12 @@ impl Namespace {
         })
     }
 
-    /// Runs lines of `ip` inside.
+    /// Runs lines of `ip` inside the namespace.
     pub fn ip(&self, lines: &str) {
         run(self.command("ip").args(["-batch", "-"]), lines);
     }
 
-    /// Sets a number, or numbers, below /proc/sys.
+    /// Sets one or more numbers below /proc/sys.
     pub fn sysctl(&self, path: &str, value: &str) {
         let path = format!("/proc/sys/{path}");
         self.within(|| std::fs::write(&path, value)).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -77,11 +78,11 @@ fn enter(namespace: RawFd) -> io::Result<()> {
     if unsafe { libc::setns(namespace, libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel start the command without `CAP_NET_RAW`, whoever runs it.
+/// Makes the kernel start the command without `CAP_NET_RAW`, whatever user runs it.
 pub fn without_raw_sockets(command: &mut Command) {
     const CAP_NET_RAW: libc::c_ulong = 13;
-    // SAFETY: prctl is async-signal-safe, and the closure touches no memory of the parent. What is not in the bounding
-    // set is not gained by exec (capabilities(7)).
+    // SAFETY: prctl is async-signal-safe, and the closure touches no memory of the parent. What is
+    // not in the bounding set is not gained by exec (capabilities(7)).
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0) {
             0 => Ok(()),
@@ -90,14 +91,14 @@ pub fn without_raw_sockets(command: &mut Command) {
     }
 }
 
-/// A program of the system: those we need lie in /usr/sbin, which is not in everybody's PATH.
+/// A system program. Those that the tests need are in /usr/sbin, which is not in every PATH.
 pub fn tool(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
     command
 }
 
-/// Runs `command` with `input` and gives what it prints; anything but success is the end of the test.
+/// Runs `command` with `input` and returns its output. Any failure ends the test.
 pub fn run(command: &mut Command, input: &str) -> String {
     let package = match command.get_program().to_str() {
         Some("nft") => "nftables",
@@ -109,7 +110,7 @@ pub fn run(command: &mut Command, input: &str) -> String {
         io::ErrorKind::NotFound => panic!("{} is missing: install {package}", command.get_program().display()),
         _ => panic!("{command:?}: {error}"),
     });
-    // Where it ends before it has read everything, its exit status says why.
+    // If it ends before it has read everything, its exit status shows the reason.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);

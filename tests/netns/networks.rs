@@ -1,4 +1,5 @@
-//! Both networks of each node: its first addresses are its pod's, the others its own, which the canaries tell each other.
+//! Both networks of each node: its first addresses belong to its pod, the others to the node
+//! itself. The agents report the node addresses to each other.
 
 use std::path::PathBuf;
 
@@ -9,16 +10,17 @@ use crate::faults::Faults;
 use crate::mesh::{Canary, Mesh, Node, SETTLED, Socket, pairs};
 
 const PORT: u16 = 9_877;
-/// Where identities are asked for, too: from the other namespaces.
+/// The address at which other namespaces request identities, too.
 const LISTEN: &str = "[::]:9877";
 
-/// By which a peer is probed.
+/// The protocol and the network by which a peer is probed.
 type Via = (&'static str, &'static str);
 
 const IPV4: [Via; 2] = [("icmp", "node"), ("icmp", "pod")];
 const DUAL_STACK: [Via; 4] = [("icmp", "node"), ("icmp", "pod"), ("icmpv6", "node"), ("icmpv6", "pod")];
 
-/// A canary on every node, which is listed at its pod's addresses and knows its node's; and the list of them.
+/// Starts an agent on every node. Each is listed at its pod's addresses and knows its node's
+/// addresses. Also returns the list of them.
 fn canaries(
     mesh: &Mesh,
     pods: impl Fn(&Node) -> Vec<String>,
@@ -33,7 +35,7 @@ fn canaries(
     (mesh.nodes.iter().map(start).collect(), peers)
 }
 
-/// What a canary says of a peer by one way.
+/// Returns an agent's counters of a peer by one such path.
 fn link(canary: &Canary<'_>, peer: &str, via: Via) -> Link {
     canary.metrics().link_on(peer, via.0, via.1)
 }
@@ -45,21 +47,21 @@ fn wait_for(canary: &Canary<'_>, peer: &str, via: Via, what: &str, enough: impl 
     })
 }
 
-/// Waits for further losses, and holds that nothing is answered meanwhile.
+/// Waits for further losses, and asserts that no probe is answered in that time.
 fn is_dead(canary: &Canary<'_>, peer: &str, via: Via) {
     let before = wait_for(canary, peer, via, "a loss", |link| link.lost >= 1.0);
     let dead = wait_for(canary, peer, via, "losses", |link| link.since(before).lost >= SETTLED).since(before);
     assert!(is_zero(dead.received), "{} to {peer} by {via:?}: {dead:?}", canary.node.name);
 }
 
-/// Waits for further answers, and holds that nothing is lost meanwhile.
+/// Waits for further answers, and asserts that no probe is lost in that time.
 fn is_alive(canary: &Canary<'_>, peer: &str, via: Via) {
     let before = link(canary, peer, via);
     let alive = wait_for(canary, peer, via, "answers", |link| link.since(before).received >= SETTLED).since(before);
     assert!(alive.is_clean(), "{} to {peer} by {via:?}: {alive:?}", canary.node.name);
 }
 
-/// Holds that nothing but answers came by these ways between any two, and enough of them.
+/// Asserts that between any two agents there are only answers on these paths, and enough of them.
 fn all_clean(canaries: &[Canary<'_>], ways: &[Via]) {
     for (canary, peer) in pairs(canaries) {
         for &via in ways {
@@ -69,7 +71,8 @@ fn all_clean(canaries: &[Canary<'_>], ways: &[Via]) {
     }
 }
 
-/// Holds each canary to a set of series for each of these ways to each other node, and to counting nodes.
+/// Asserts the series of each agent: one set for each of these paths to each other node, and
+/// the count of nodes.
 fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
     for canary in canaries {
         let metrics = canary.metrics();
@@ -96,7 +99,7 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
     let to_c = &canaries[..2];
     let [on_node, on_pod] = IPV4;
 
-    // Its HTTP is gone with it: what is known of its node outlives that.
+    // Its HTTP stops with it, but the known addresses of its node stay.
     let c = mesh.node("c");
     let rules = ["icmp type echo-request drop", "tcp dport 9877 drop"];
     let rules = rules.map(|rule| format!("ip daddr {} {rule}", c.ipv4()));
@@ -122,7 +125,7 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
     underlay.stop();
     for canary in to_c {
         for via in IPV4 {
-            // By then what was lost before is decided.
+            // By then the earlier losses are decided.
             let before = link(canary, "c", via);
             wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
             is_alive(canary, "c", via);
@@ -133,7 +136,7 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
 #[test]
 fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
     let mesh = Mesh::new();
-    // A third address of each, for the successors of the pods are at the second.
+    // Each node gets a third address, because the successors of the pods are at the second.
     let second_address = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
     for node in &mesh.nodes {
         node.namespace.ip(&format!("address add {}/24 dev eth0\n", second_address(node)));
@@ -144,7 +147,8 @@ fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
     let (a, b) = (&canaries[0], mesh.node("b"));
     let before = link(a, "b", on_node);
 
-    // What a list says of a rollout: the old pod is gone, some time later there is another.
+    // This is how a list shows a rollout: the old pod disappears, and some time later there is
+    // another.
     let others = format!("{}{}", a.node.line(&a.node.ipv4()), mesh.node("c").line(&mesh.node("c").ipv4()));
     replace(&list, &others);
     until_so("b has left", || {
@@ -171,7 +175,7 @@ fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary(
     all_clean(&canaries, &DUAL_STACK);
     series_are(&canaries, &DUAL_STACK);
 
-    // Each way is lost by itself.
+    // Each network and family is cut by itself.
     let c = mesh.node("c");
     for (via, of_c) in DUAL_STACK.into_iter().zip([
         format!("ip daddr {} icmp type", c.other_ipv4()),
@@ -188,7 +192,7 @@ fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary(
             assert!(is_zero(link.since(before).lost), "{other:?} while {via:?} is cut: {link:?}");
         }
         faults.stop();
-        // What was sent before its end is decided before the next is cut.
+        // The probes from before its end are decided before the next cut.
         let before = link(canary, "c", via);
         wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
     }
@@ -200,7 +204,8 @@ fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary(
     assert_eq!(of(&hour["series"]), 4, "{hour}");
     let through_b = canaries[0].json("/api/v1/hour/b/c");
     assert_eq!((&through_b["source"], of(&through_b["series"])), (&"b".into(), 4), "{through_b}");
-    // A canary that the machine holds up for two seconds is missing; each is the one or the other.
+    // An agent that the machine delays for two seconds is missing. Each agent is either there or
+    // missing.
     let document = canaries[0].json("/api/v1/mesh");
     let of = |list: &str| document[list].as_array().expect("a list").clone();
     let rows = of("rows").into_iter().map(|row| row["source"]["node"].clone());

@@ -1,7 +1,7 @@
-//! What must be reported of every probe, from the emulator's log alone.
+//! The expected result of every probe, from the emulator's log alone.
 //!
-//! Nothing here is a tolerance. Where a machine that holds up the link or the prober leaves two outcomes possible, the log
-//! shows that it does, and either is right ([`Fate`]).
+//! There are no tolerances. If the machine delays the link or the prober, two results may be
+//! possible. The log shows where that is so, and then either is right ([`Fate`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::emulator::Probe;
 use crate::pinging::Told;
 
-/// Clocks are converted on both sides, to the tenth of a microsecond.
+/// The rounding error in nanoseconds: both sides convert clocks, to the tenth of a microsecond.
 const ROUNDING: u64 = 1_000;
-/// The prober remembers at least so many of its latest probes. A further reply to an older one may be reported as late or as
-/// a duplicate.
+/// The prober remembers at least so many of its latest probes. A further reply to an older probe
+/// may be reported as late or as a duplicate.
 const REMEMBERED: usize = 1_000;
 
 /// The events of one peer's probes, by their numbers.
@@ -27,14 +27,14 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What was reported, in the same terms.
+    /// The reported events, in the same form.
     pub fn told(told: &Told) -> Self {
         let Told { answers, reordered, lost, late, duplicate, .. } = told;
         let (lost, late, duplicate) = (lost.clone(), late.clone(), duplicate.clone());
         Self { answered: answers.keys().copied().collect(), reordered: reordered.clone(), lost, late, duplicate }
     }
 
-    /// The events of the probes of these numbers.
+    /// The events of the probes with these numbers.
     fn of(mut self, numbers: impl Fn(u64) -> bool) -> Self {
         let Self { answered, reordered, lost, late, duplicate } = &mut self;
         for set in [answered, reordered] {
@@ -55,19 +55,20 @@ impl Expected {
     }
 }
 
-/// What the first reply to a probe makes of it.
+/// The result of the first reply to a probe.
 ///
-/// The probe's own clock starts between the moments at which it enters the device and at which the link has read it. It
-/// stops with the kernel's stamp of the reply. A loss is decided only after everything in the socket's queue has been read.
+/// The probe's own clock starts between two moments: when it enters the device, and when the link
+/// has read it. The clock stops with the kernel's stamp of the reply. A loss is decided only after
+/// the whole queue of the socket has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// In the queue within the timeout, by the earliest start of the clock.
+    /// It was in the queue within the timeout, by the earliest start of the clock.
     Answered,
-    /// Stamped after the timeout, by the latest start of the clock.
+    /// It was stamped after the timeout, by the latest start of the clock.
     Late,
-    /// Between the two: the link was held up near the timeout.
+    /// Between the two: the link was delayed near the timeout.
     Open,
-    /// No reply.
+    /// There is no reply to the probe.
     Unanswered,
 }
 
@@ -82,15 +83,15 @@ impl Fate {
     }
 }
 
-/// The probes to `peer`, by their numbers, which count from 0 as they come.
+/// The probes to `peer` with their numbers, which count from 0 in order of arrival.
 fn of_peer(log: &[Probe], peer: IpAddr) -> impl Iterator<Item = (u64, &Probe)> {
     (0..).zip(log.iter().filter(move |probe| probe.peer == peer)).inspect(move |(number, probe)| {
         assert_eq!(*number, u64::from(probe.sequence), "probes to {peer} are missing or out of order");
     })
 }
 
-/// Holds what was reported of the first `end` probes to what was logged, and every time to its bounds. All replies to them
-/// are in the log.
+/// Asserts that the reports of the first `end` probes agree with the log, and that every time is
+/// within its bounds. All replies to these probes are in the log.
 pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration, end: u64) -> Expected {
     let is_compared = |number| number < end;
     let expected = expected(log, peer, timeout, |number| told.lost.binary_search(&number).is_ok()).of(is_compared);
@@ -111,7 +112,7 @@ pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration, end: u
     logged
 }
 
-/// What became of the probes to `peer`; `told_lost` decides where the log leaves both open.
+/// The results of the probes to `peer`. `told_lost` decides where the log leaves two results open.
 pub fn expected(log: &[Probe], peer: IpAddr, timeout: Duration, told_lost: impl Fn(u64) -> bool) -> Expected {
     let mut expected = Expected::default();
     let mut in_time = BTreeMap::new();
@@ -139,12 +140,12 @@ pub fn expected(log: &[Probe], peer: IpAddr, timeout: Duration, told_lost: impl 
     expected
 }
 
-/// How many probes to `peer` the log leaves open.
+/// The number of probes to `peer` whose result the log leaves open.
 pub fn open(log: &[Probe], peer: IpAddr, timeout: Duration) -> usize {
     of_peer(log, peer).filter(|(_, probe)| Fate::of(probe, timeout) == Fate::Open).count()
 }
 
-/// Probes with a late or further reply that came after [`REMEMBERED`] later probes.
+/// Probes with a late or further reply that arrived after [`REMEMBERED`] later probes.
 fn forgotten(log: &[Probe], peer: IpAddr, timeout: Duration) -> BTreeSet<u64> {
     let is_forgotten = |probe: &Probe| {
         let kept = usize::from(Fate::of(probe, timeout) == Fate::Answered);
@@ -168,8 +169,8 @@ mod tests {
         Nanos::from_millis(ms)
     }
 
-    /// A probe that enters and is read at 10 ms × `sequence`, with replies: of all replies the how many-th, and after how
-    /// many milliseconds stamped and queued.
+    /// A probe that enters and is read at 10 ms × `sequence`. Each reply has its position among all
+    /// replies, and the milliseconds after which it is stamped and queued.
     fn probe(sequence: u16, replies: &[(usize, u64, u64)]) -> Probe {
         let entered = at(u64::from(sequence) * 10);
         let reply = |&(order, stamped, queued): &(usize, u64, u64)| Reply {

@@ -1,4 +1,4 @@
-//! The peers file is written anew while the canary runs.
+//! The peers file is rewritten while the agent runs.
 
 use crate::common::process::replace;
 use crate::common::scrape::is_zero;
@@ -19,7 +19,7 @@ fn a_peer_joins_moves_and_leaves_as_the_peers_file_says() {
     replace(&file, &format!("{line_of_b}{}", c.line(&c.ipv4())));
     canary.wait_for("c", "icmp", "answers of the new peer", |link| link.received >= 25.0);
 
-    // Where the old address is dead, answers can only come from the new one.
+    // The old address is dead, so answers can only come from the new one.
     c.namespace.ip(&format!(
         "address delete {}/24 dev eth0\naddress replace {}/24 dev eth0\n",
         c.ipv4(),

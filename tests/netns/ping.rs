@@ -1,4 +1,4 @@
-//! `kube-canary ping` against faults: every probe's fate, one by one.
+//! `kube-canary ping` under faults: the result of every probe, one by one.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use crate::pinging::Ping;
 
 const PROBES: u64 = 100;
 
-/// Pings from `node` until it has had [`PROBES`] per target. Gives its exit code and its objects.
+/// Pings from `node` until it has sent [`PROBES`] per target. Returns its exit
+/// code and its objects.
 fn ping(node: &Node, targets: &[&str]) -> (Option<i32>, Vec<Value>) {
     let targets = targets.iter().map(ToString::to_string).collect();
     let (interval, timeout) = (Duration::from_millis(10), Duration::from_millis(300));
     Ping { node, socket: Socket::Raw, targets, count: Some(PROBES), interval, timeout }.run()
 }
 
-/// The numbers of the probes of which `what` is told.
+/// The numbers of the probes that have a matching object.
 fn sequences(objects: &[Value], what: impl Fn(&Value) -> bool) -> Vec<u64> {
     objects.iter().filter(|object| what(object)).filter_map(|object| object["sequence"].as_u64()).collect()
 }

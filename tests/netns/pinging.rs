@@ -1,4 +1,4 @@
-//! `kube-canary ping --json`, and what it says of every probe.
+//! `kube-canary ping --json`, and its report of every probe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,12 +12,12 @@ use crate::common::until::until;
 use crate::mesh::{Node, Socket};
 use crate::namespace::DIRECTORY;
 
-/// A run.
+/// The parameters of a run.
 pub struct Ping<'a> {
     pub node: &'a Node,
     pub socket: Socket,
     pub targets: Vec<String>,
-    /// Probes per target; none: until a signal comes.
+    /// Probes per target. `None`: until a signal.
     pub count: Option<u64>,
     pub interval: Duration,
     pub timeout: Duration,
@@ -45,12 +45,12 @@ impl Ping<'_> {
         Running { process: Process::start(&mut command, directory), output }
     }
 
-    /// Runs it to its end: its exit code, and its objects.
+    /// Runs the command to its end. Returns its exit code and its objects.
     pub fn run(&self) -> (Option<i32>, Vec<Value>) {
         self.start().end()
     }
 
-    /// Runs it until `is_done`, then ends it by a signal. Gives its objects.
+    /// Runs it until `is_done`, then stops it by a signal. Returns its objects.
     pub fn run_until(&self, mut is_done: impl FnMut(&Running) -> Result<(), String>) -> Vec<Value> {
         let running = self.start();
         until("all is reported", || is_done(&running));
@@ -60,10 +60,10 @@ impl Ping<'_> {
 }
 
 impl Running {
-    /// The objects so far.
+    /// Returns the objects so far.
     pub fn objects(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.output).expect("our file");
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
     }
@@ -75,18 +75,18 @@ impl Running {
     }
 }
 
-/// An answer in time.
+/// An answer within the timeout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
     pub nanos: u64,
     pub by_kernel: bool,
 }
 
-/// What is told of one target's probes, by their numbers.
+/// The events of one target's probes, by the numbers of the probes.
 #[derive(Debug, Default)]
 pub struct Told {
     pub answers: BTreeMap<u64, Answer>,
-    /// The answers that came after that to a later probe.
+    /// The answers that arrived after the answer to a later probe.
     pub reordered: BTreeSet<u64>,
     pub lost: Vec<u64>,
     pub late: Vec<u64>,
@@ -95,7 +95,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Of `target`. Whatever is told beside these events fails the test.
+    /// The events of `target`. Any other event fails the test.
     pub fn of(objects: &[Value], target: &str) -> Self {
         let mut told = Self::default();
         for object in objects.iter().filter(|object| object["target"] == target) {
@@ -141,7 +141,7 @@ impl Told {
         self.answers.range(..end).count() + further
     }
 
-    /// A count of the summary.
+    /// Returns a count of the summary.
     pub fn count(&self, field: &str) -> u64 {
         self.summary[field].as_u64().unwrap_or_else(|| panic!("{field}: {}", self.summary))
     }

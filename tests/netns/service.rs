@@ -1,4 +1,5 @@
-//! `kube-canary fleet` and `doctor` as in a pod: every canary of a Service, found by the servers of resolv.conf.
+//! `kube-canary fleet` and `doctor` as in a pod: they find every agent of a Service by the servers
+//! of resolv.conf.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +20,12 @@ use crate::namespace::{DIRECTORY, run};
 use crate::rows::{self, Finding, blame_only, finding};
 
 const SERVICE: &str = "kube-canary.canaries.svc.cluster.local";
-/// Probes in which the recent window and the timeout pass: at 20 ms the window is 7.1 s at most,
-/// and the timeout 1 s.
+/// Probes in which the recent window and the timeout pass. At 20 ms the window is 7.1 s at most,
+/// and the timeout is 1 s.
 const WINDOW: f64 = 450.0;
 
-/// Answers what is asked at port 53 until it is told to stop: A records of [`SERVICE`], and that nothing else is there.
+/// Answers DNS questions at port 53 until `stop` is set: A records of [`SERVICE`],
+/// and no other records.
 fn serve_names(socket: &UdpSocket, addresses: &[Ipv4Addr], stop: &AtomicBool) {
     let mut query = [0; 512];
     while !stop.load(Ordering::Relaxed) {
@@ -48,8 +50,8 @@ fn serve_names(socket: &UdpSocket, addresses: &[Ipv4Addr], stop: &AtomicBool) {
     }
 }
 
-/// Runs a command of ours on `node`, whose resolv.conf names a server there that knows the Service. Gives its exit code and
-/// its JSON.
+/// Runs one of our commands on `node`, whose resolv.conf names a server there that knows the
+/// Service. Returns its exit code and its JSON.
 fn ask(mesh: &Mesh, node: &Node, command: &str) -> (Option<i32>, Value) {
     let addresses: Vec<Ipv4Addr> = mesh.nodes.iter().map(|node| node.ipv4().parse().expect("an address")).collect();
     let stop = AtomicBool::new(false);
@@ -68,8 +70,8 @@ fn ask(mesh: &Mesh, node: &Node, command: &str) -> (Option<i32>, Value) {
     (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-/// The losses that the rows of all canaries show, by the library and by `doctor`. The verdicts of
-/// each canary are held to follow from the rows that it gathered.
+/// The losses that the reports of all agents show, by the library and by `doctor`. Also asserts
+/// that the verdicts of each agent follow from the reports that it collected.
 fn losses(canaries: &[Canary<'_>], node: &Node) -> BTreeSet<Finding> {
     for canary in canaries {
         rows::verdicts_follow(&canary.json("/api/v1/mesh"));
@@ -82,17 +84,17 @@ fn losses(canaries: &[Canary<'_>], node: &Node) -> BTreeSet<Finding> {
     found
 }
 
-/// The losses that `doctor` names on `node`, where it asks all canaries of the Service itself. Its
-/// exit code must say the same as its verdicts.
+/// The losses that `doctor` names on `node`, where it asks all agents of the Service itself. Its
+/// exit code must agree with its verdicts.
 fn losses_by_doctor(mesh: &Mesh, node: &Node) -> BTreeSet<Finding> {
     let (code, report) = ask(mesh, node, "doctor");
-    // Of agents on a busy machine it says that they are starved, which is no loss.
+    // On a busy machine it reports that agents are starved, which is no loss.
     let is_well = report["state"] == "well";
     assert_eq!((code, report["rows"].as_u64()), (Some(i32::from(!is_well)), Some(3)), "{report:#}");
     rows::losses_in(&report["verdicts"])
 }
 
-/// Of this process and its children alone: its mounts are its own.
+/// Sets the name servers of this process and its children alone: its mounts are its own.
 fn name_servers_are_local() {
     let file = unique(Path::new(DIRECTORY), "resolv");
     fs::write(
@@ -120,7 +122,7 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     assert_eq!(losses_by_doctor(&mesh, mesh.node("b")), BTreeSet::new());
     assert_eq!(losses(&canaries, mesh.node("b")), BTreeSet::new());
 
-    // Counted and not drawn by lot: each stream loses exactly every fifth packet.
+    // Packets are counted, not random: each stream loses exactly every fifth packet.
     let stream = |(node, kind): (&str, &str)| {
         let address = mesh.node(node).ipv4();
         format!("ip saddr {address} icmp type {kind} numgen inc mod 5 < 1 counter name dropped drop")
@@ -139,7 +141,8 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     assert_eq!(code, Some(0));
     let found = losses_by_doctor(&mesh, mesh.node("b"));
     assert!(blame_only("c", &found), "{found:?}");
-    // The node is certain at any time. The way is where no agent stood still within the window.
+    // The node is certain at any time. The direction is certain if no agent was blocked within the
+    // window.
     let (named, either) = (finding("node", "c", "in"), finding("node", "c", "both"));
     until_within(PATIENCE * 10, "the node and the way", || {
         let found = losses(&canaries, mesh.node("b"));

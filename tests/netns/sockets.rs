@@ -1,4 +1,4 @@
-//! Both kinds of socket and both families, where all is well; and a start that nobody permits.
+//! Both kinds of socket and both families without faults, and a start without any permission.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::faults::Faults;
 use crate::mesh::{Canary, Mesh, SETTLED, Socket, all_clean, command, pairs};
 use crate::namespace::DIRECTORY;
 
-/// Holds every canary to a series for each of `expected`, with the labels of the mesh.
+/// Asserts that every agent has a series for each of `expected`, with the labels of the mesh.
 fn series_are(canaries: &[Canary<'_>], protocols: &[&str]) {
     for canary in canaries {
         let metrics = canary.metrics();
@@ -63,7 +63,8 @@ fn two_agents_with_raw_sockets_on_one_host_do_not_hear_each_others_replies() {
             assert!(link.is_clean(), "{protocol}: {link:?}");
         }
     }
-    // Every raw socket is given every reply of its host; the kernel drops the others' before they cost us anything.
+    // A raw socket gets every reply of its host. The kernel drops the replies to other sockets
+    // before they cost us anything.
     for canary in [&one, &other] {
         assert!(canary.metrics().value("replies_unrelated_total", &[]).is_some_and(is_zero));
     }

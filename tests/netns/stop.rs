@@ -1,4 +1,4 @@
-//! An agent is asked to stop while probes are under way that nobody will answer.
+//! A signal stops an agent while probes are in flight that never get a reply.
 
 use crate::mesh::{Mesh, Socket, all_clean};
 
@@ -13,7 +13,7 @@ fn it_is_not_ready_from_the_first_moment_and_does_not_wait_for_the_dead() {
     assert_eq!(canary.status("/readyz"), Some(200));
     canary.process.signal(libc::SIGTERM);
     canary.process.wait_for_log("stopping");
-    // While it waits, and HTTP answers, for a quarter of a second; then nobody does.
+    // It waits for a quarter of a second. HTTP answers during that time, and not after it.
     let mut answers = 0;
     while let Some(status) = canary.status("/readyz") {
         assert_eq!(status, 503);

@@ -1,9 +1,9 @@
-//! What the verdicts say of real agents over real faults: kind and subject, and no innocent.
+//! The verdicts about real agents over real faults: kind and subject, and no false verdict.
 //!
-//! Twelve agents in three zones. The fault is there before the first probe, so every window has
-//! nothing else, and what is lost is counted per stream, or is all of it: all runs are alike.
-//! Reports are judged by the library without the agents' own lag ([`crate::rows`]), once every link
-//! has enough probes whose fate is known. So no result depends on when a thread gets a CPU.
+//! Twelve agents are in three zones. The fault is there before the first probe, so the windows
+//! contain nothing else. Losses are counted per stream, or everything is lost, so all runs are
+//! alike. The library judges the reports without the agents' own lag ([`crate::rows`]), once every
+//! link has enough decided probes. So no result depends on when a thread gets a CPU.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,19 +26,19 @@ use crate::namespace::{DIRECTORY, Namespace};
 use crate::rows;
 
 const NAMES: [&str; 12] = ["n01", "n02", "n03", "n04", "n05", "n06", "n07", "n08", "n09", "n10", "n11", "n12"];
-/// 1,320 probes per second in all: a busy machine of two CPUs keeps up.
+/// This makes 1,320 probes per second in all, which a busy machine of two CPUs can send.
 const INTERVAL: &str = "100ms";
 /// The recent window has 150 to 300 probes to each peer, so it never has fewer again.
 const PROBES: u64 = 66;
 const PORT: u16 = 9_877;
 
-/// One of these meshes at a time: 60 agents at once would be a test of the machine.
+/// Only one of these meshes runs at a time: 60 agents at once would be a test of the machine.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A peers file of all nodes, in three zones by turns.
+/// Writes a peers file of all nodes, in three zones in turn.
 fn peers_file(mesh: &Mesh) -> PathBuf {
     let path = unique(Path::new(DIRECTORY), "peers");
     let mut lines = String::new();
@@ -49,7 +49,7 @@ fn peers_file(mesh: &Mesh) -> PathBuf {
     path
 }
 
-/// An agent that other namespaces can ask for its report.
+/// Starts an agent whose report other namespaces can request.
 fn agent<'a>(node: &'a Node, peers: &Path) -> Canary<'a> {
     let flags = ["--interval", INTERVAL, "--listen", &format!("0.0.0.0:{PORT}")];
     Canary::start(node, Socket::Ping, peers, PORT, &flags)
@@ -83,11 +83,11 @@ fn reports(agents: &[Canary<'_>]) -> Vec<Value> {
     agents.iter().map(report).collect()
 }
 
-/// A verdict over losses: its kind, its subject and how certain it is.
+/// A verdict about losses: its kind, its subject and how certain it is.
 type Blamed = (String, String, String);
 
-/// Returns the verdicts over losses that follow from these reports, whatever the agents record of
-/// their own lag. What is slow on a busy machine is none of them.
+/// Returns the verdicts about losses that follow from these reports, whatever the agents record of
+/// their own lag. Verdicts about slow links, as on a busy machine, are left out.
 fn judged(reports: &[Value], missing: &[Value]) -> Vec<Value> {
     let reports: Vec<Value> = reports.iter().map(rows::without_lag).collect();
     let verdicts = rows::judge(&reports, missing);
@@ -113,7 +113,7 @@ fn certain(kind: &str, subject: &str) -> Blamed {
     (kind.to_owned(), subject.to_owned(), "certain".to_owned())
 }
 
-/// Returns what each report says, a line per source: for an assertion that fails.
+/// Returns a summary of the reports, a line per source, for an assertion that fails.
 fn picture(reports: &[Value]) -> String {
     let mut lines = String::new();
     for report in reports {
@@ -126,8 +126,8 @@ fn picture(reports: &[Value]) -> String {
     lines
 }
 
-/// Returns the document of all reports that an agent collects, as soon as it has those of these
-/// nodes and of no others.
+/// Returns the document of all reports that an agent collects, as soon as it has those
+/// of exactly these nodes.
 fn document(agent: &Canary<'_>, nodes: &[&str]) -> Value {
     until(&format!("{} collects {nodes:?}", agent.node.name), || {
         let document = agent.json("/api/v1/mesh");
@@ -158,7 +158,8 @@ fn three_percent_of_all_requests_lost_everywhere_is_the_mesh_and_no_node() {
     let reports = reports(&agents);
     assert!(faults.iter().all(|fault| fault.packets("dropped") >= 11.0), "requests are dropped at each node");
     assert_eq!(blamed(&reports, &[]), [certain("mesh", "*")], "{}", picture(&reports));
-    // What an agent says follows from the reports that it collected, and these say the same.
+    // The agent's verdicts follow from the reports that it collected, and these have the same
+    // losses.
     let document = document(&agents[4], &NAMES);
     rows::verdicts_follow(&document);
     let collected = list(&document, "rows");
@@ -194,8 +195,8 @@ fn two_halves_that_do_not_reach_each_other_are_a_partition_on_either_side() {
     }
 }
 
-/// Two routers between all nodes: what a node sends to another goes to the first, over one of
-/// several next hops to the second, and from there to its destination.
+/// Two routers between all nodes. A packet goes to the first router, over one of several next hops
+/// to the second, and from there to its destination.
 struct Routers {
     first: Namespace,
     second: Namespace,
@@ -205,7 +206,7 @@ struct Routers {
 const HOPS: usize = 4;
 
 impl Routers {
-    /// Puts them between the nodes of `mesh`. `policy` is `fib_multipath_hash_policy`.
+    /// Connects the nodes of `mesh` by the routers. `policy` is `fib_multipath_hash_policy`.
     fn new(mesh: &Mesh, policy: &str) -> Self {
         const MAC: [&str; 2] = ["02:00:00:00:01:01", "02:00:00:00:01:02"];
         let name = |which: &str| mesh.hub.name().replace("hub", which);
@@ -241,7 +242,7 @@ impl Routers {
         it
     }
 
-    /// The links between the two, and the routes.
+    /// Makes the links between the two routers, and the routes.
     fn connect(&self, policy: &str) {
         let (mut first, mut second) = (String::from("link set eth0 up\n"), String::new());
         let mut route = String::from("route add 198.18.0.0/24");
@@ -273,14 +274,14 @@ impl Routers {
     }
 }
 
-/// One of four next hops swallows what it gets, with this `fib_multipath_hash_policy`.
+/// One of four next hops drops all packets, with this `fib_multipath_hash_policy`.
 ///
 /// An ICMP echo has no ports. So policy 0 (addresses) and policy 1 (addresses, protocol and ports)
 /// both spread probes by pairs of addresses. A reply takes the next hop of its request, because the
-/// kernel puts the two addresses in order first: a pair loses everything or nothing. The
+/// kernel puts the two addresses in order first. So a pair loses everything or nothing. The
 /// connections of the reports have ports. With policy 1 they take any next hop. With policy 0 they
-/// take that of the probes, so an agent lacks the reports of the nodes that it does not reach, and
-/// of no others.
+/// take that of the probes, so an agent lacks exactly the reports of the nodes that
+/// it does not reach.
 fn a_dead_next_hop_is_paths(policy: &str) {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
@@ -317,7 +318,7 @@ fn a_dead_next_hop_by_addresses_and_ports_is_paths_and_no_node() {
     a_dead_next_hop_is_paths("1");
 }
 
-/// Answers every request with the text, until it is told to stop.
+/// Answers every request with the text, until `stop` is set.
 fn serve(listener: &TcpListener, text: &Mutex<String>, stop: &AtomicBool) {
     listener.set_nonblocking(true).expect("a socket of ours");
     while !stop.load(Ordering::Relaxed) {
@@ -325,12 +326,12 @@ fn serve(listener: &TcpListener, text: &Mutex<String>, stop: &AtomicBool) {
             thread::sleep(Duration::from_millis(5));
             continue;
         };
-        // A client that leaves is not served, and that is its own affair.
+        // A client that leaves is not served, which is no error here.
         let _ = answer(&mut stream, text);
     }
 }
 
-/// Has the server end, however the test ends.
+/// Ends the server, however the test ends.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -357,7 +358,7 @@ fn answer(stream: &mut TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
     stream.write_all((head + &body).as_bytes())
 }
 
-/// A report of n12 that lies: from the true one.
+/// A function that makes a false report of n12 from the true one.
 type Lie = fn(&mut Value);
 
 /// Claims that all probes to peers of these names were lost.
@@ -371,7 +372,7 @@ fn lose(report: &mut Value, is_lost: fn(&str) -> bool) {
     }
 }
 
-/// Adds thirty members that there are not, and claims that it loses all probes to them.
+/// Adds thirty members that do not exist, and claims that it loses all probes to them.
 fn invent(report: &mut Value) {
     report["source"]["members"] = json!(500);
     let peers = report["peers"].as_array_mut().expect("peers");
@@ -393,7 +394,7 @@ fn exaggerate(report: &mut Value) {
     }
 }
 
-/// Holds that nothing but the liar, n12, or its own links as `likely` are blamed.
+/// Asserts that only the liar, n12, or its own links are named, its links at most as `likely`.
 fn blames_the_liar_alone(blamed: &[Blamed], lie: &str, judge: &str) {
     let is_fair = |(kind, subject, confidence): &Blamed| {
         let is_own = subject.split("->").any(|end| end == "n12");
@@ -413,7 +414,7 @@ fn a_liar_among_twelve_has_itself_named_or_its_own_links_and_nobody_else() {
     let mesh = Mesh::of(&NAMES);
     let peers = peers_file(&mesh);
     let (liar, honest) = mesh.nodes.split_last().expect("twelve");
-    // Its own agent runs, where the others do not ask for it.
+    // Its own agent runs at a port that the others do not use.
     let truth = Canary::start(liar, Socket::Ping, &peers, 9_878, &["--interval", INTERVAL]);
     let mut agents: Vec<Canary<'_>> = honest.iter().map(|node| agent(node, &peers)).collect();
     agents.push(truth);

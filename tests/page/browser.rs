@@ -1,5 +1,5 @@
-//! A headless Chromium, driven through chromedriver by the WebDriver protocol (W3C), and what of Chrome's own commands it
-//! takes to be light or dark, or a phone.
+//! A headless Chromium, driven through chromedriver by the WebDriver protocol (W3C). Some of
+//! Chrome's own commands emulate a light or dark scheme, or a phone.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Debian's and its derivatives' names.
+/// Package names in Debian and its derivatives.
 const PACKAGES: &str = "install the packages chromium and chromium-driver";
-/// Nothing here takes longer, unless it hangs.
+/// The limit of every wait. A wait takes longer only if it hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// One browser at a time: two of them on two processors would measure each other.
+/// Only one browser runs at a time: two of them on two CPUs would measure each other.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Keys as WebDriver writes them.
@@ -35,9 +35,9 @@ pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// Of the driver and the browser, which leave files behind.
+    /// The directory of the driver and the browser, which leave files behind.
     folder: PathBuf,
-    /// What the log has said so far: asking for it takes it away.
+    /// The log so far: reading it from the browser removes it there.
     logged: RefCell<Vec<Value>>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -48,7 +48,8 @@ fn program(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {name} in PATH: {PACKAGES}"))
 }
 
-/// Whether it went well, and what came. chromedriver writes no blank behind a header's colon, and leaves the connection open.
+/// Returns whether the request succeeded, and the answer. chromedriver writes no blank after a
+/// header's colon, and leaves the connection open.
 fn answer(from: TcpStream) -> io::Result<(bool, Value)> {
     let (mut from, mut head) = (BufReader::new(from), String::new());
     while !head.ends_with("\r\n\r\n") {
@@ -72,7 +73,7 @@ fn is_root() -> bool {
 }
 
 impl Browser {
-    /// Starts one of 1,280 × 900 pixels; `watched` has it log every request.
+    /// Starts a browser of 1,280 × 900 pixels. If `watched` is set, it logs every request.
     pub fn start(watched: bool) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, chromium) = (program("chromedriver"), program("chromium"));
@@ -104,7 +105,7 @@ impl Browser {
             "--disable-background-networking",
             "--no-first-run",
             "--lang=en-US",
-            // Whatever the browser itself wants of the world: it gets no name resolved.
+            // No name of the browser's own requests is resolved.
             "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         ];
         if is_root() {
@@ -115,9 +116,9 @@ impl Browser {
             "POST",
             "/session",
             &json!({"capabilities": {"alwaysMatch": {
-                // Not to wait for pages to have loaded: how they come is what is tested.
+                // The driver does not wait for pages to load: their loading is under test.
                 "pageLoadStrategy": "none",
-                // Less would end a script that a busy machine holds up.
+                // A shorter limit would end a script that a busy machine delays.
                 "timeouts": {"script": PATIENCE.as_millis()},
                 "goog:loggingPrefs": {"browser": "ALL", "performance": performance},
                 "goog:chromeOptions": {"binary": chromium, "args": arguments},
@@ -126,7 +127,7 @@ impl Browser {
         made["sessionId"].as_str().unwrap_or_else(|| panic!("no browser: {made}; {PACKAGES}")).into()
     }
 
-    /// One request to the driver; its value.
+    /// Sends one request to the driver, and returns its value.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("chromedriver listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -146,12 +147,12 @@ impl Browser {
         self.ask("POST", &format!("/session/{}{path}", self.session), body)
     }
 
-    /// Begins to open `address`.
+    /// Begins to open `address`, without waiting.
     pub fn open(&self, address: &str) {
         self.post("/url", &json!({ "url": address }));
     }
 
-    /// What the body of a function, in the page's scope, returns.
+    /// Returns the result of the body of a function, in the page's scope.
     pub fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
@@ -162,7 +163,7 @@ impl Browser {
         value.as_str().unwrap_or_else(|| panic!("{expression}: {value}")).into()
     }
 
-    /// Waits until an expression is true; one that cannot be evaluated yet is not.
+    /// Waits until an expression is true. One that cannot be evaluated yet counts as false.
     pub fn until(&self, expression: &str) {
         let end = Instant::now() + PATIENCE;
         let script = format!("try {{ return Boolean({expression}) }} catch (error) {{ return String(error) }}");
@@ -177,14 +178,14 @@ impl Browser {
         }
     }
 
-    /// Presses and releases keys, one after the other, on whatever has the focus.
+    /// Presses and releases keys, one after the other, on the element that has the focus.
     pub fn press(&self, keys: &[&str]) {
         let actions: Vec<Value> =
             keys.iter().flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}))).collect();
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    /// A key while Shift is held.
+    /// Presses a key while Shift is held.
     pub fn press_with_shift(&self, key: &str) {
         let action = |what: &str, key: &str| json!({"type": what, "value": key});
         let actions = [("keyDown", key::SHIFT), ("keyDown", key), ("keyUp", key), ("keyUp", key::SHIFT)]
@@ -192,7 +193,7 @@ impl Browser {
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    /// A click at a place of the window, given by an expression `[x, y]`.
+    /// Clicks at a place of the window, given by an expression `[x, y]`.
     pub fn click(&self, place: &str) {
         let at = self.run(&format!("return ({place}).map(Math.round)"));
         let to = json!({"type": "pointerMove", "duration": 0, "x": at[0], "y": at[1]});
@@ -201,18 +202,18 @@ impl Browser {
         self.post("/actions", &json!({"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]}));
     }
 
-    /// One of Chrome's own commands.
+    /// Runs one of Chrome's own commands.
     pub fn command(&self, name: &str, parameters: &Value) {
         self.post("/goog/cdp/execute", &json!({"cmd": name, "params": parameters}));
     }
 
-    /// Has the page believe that its reader prefers `light` or `dark`.
+    /// Sets the scheme that the reader prefers: `light` or `dark`.
     pub fn prefer(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.command("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    /// A window of this many pixels, `scale` of the device to one.
+    /// Sets the size of the window in pixels, with `scale` device pixels to one.
     pub fn resize(&self, width: u32, height: u32, scale: f64) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600});
         self.command("Emulation.setDeviceMetricsOverride", &metrics);
@@ -223,13 +224,14 @@ impl Browser {
         self.command("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": script }));
     }
 
-    /// The window as it is shown, as PNG in base64.
+    /// Returns the window as it is shown, as PNG in base64.
     pub fn screenshot(&self) -> String {
         let image = self.ask("GET", &format!("/session/{}/screenshot", self.session), &Value::Null);
         image.as_str().expect("base64").into()
     }
 
-    /// Addresses that were asked for, the browser's own pages apart; it has to be `watched`.
+    /// Addresses of all requests, except for the browser's own pages. The browser must be
+    /// `watched`.
     pub fn requests(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({"type": "performance"}));
         let entries = entries.as_array().expect("a log").iter();
@@ -241,7 +243,7 @@ impl Browser {
         addresses.filter(|address| !address.starts_with("data:")).collect()
     }
 
-    /// What stands in the browser's console so far.
+    /// Returns the entries of the browser's console so far.
     pub fn console(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({"type": "browser"}));
         let mut logged = self.logged.borrow_mut();
@@ -261,7 +263,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// In order, so that it ends its browser too.
+    /// Ends the driver in order, so that it ends its browser too.
     fn end_driver(&mut self) {
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
             let _ = write!(stream, "GET /shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");

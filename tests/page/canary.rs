@@ -1,4 +1,4 @@
-//! A server as a canary's, whose mesh is made up, and which may fail.
+//! A server like an agent's, whose mesh is made up, and which may fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,23 +14,23 @@ use crate::leaks::NoLeaks;
 use crate::made_up::{self, Mesh};
 
 const JSON: &str = "application/json";
-/// No browser is held up for so long: what the server cuts off is not what is tested here.
+/// No browser takes so long: what the server cuts off is not under test here.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// How the next gathering goes.
+/// The answer to the next collection of the mesh.
 #[derive(Clone)]
 pub enum Gathering {
-    /// Every byte of this.
+    /// Every byte of this text.
     Whole(Arc<str>),
     /// Up to this byte until [`Shared::release`], then the rest.
     Held(Arc<str>, usize),
-    /// Up to this byte.
+    /// Up to this byte, then the connection ends.
     Broken(Arc<str>, usize),
-    /// 503.
+    /// Status 503, with no document.
     Busy,
 }
 
-/// What the test and the server share.
+/// The state that the test and the server share.
 pub struct Shared {
     gathering: Mutex<Gathering>,
     hold: Mutex<Hold>,
@@ -40,7 +40,7 @@ pub struct Shared {
     test: ScopeNumber,
 }
 
-/// What a held answer waits for.
+/// The condition that a held answer waits for.
 #[derive(Default)]
 struct Hold {
     is_released: bool,
@@ -95,14 +95,14 @@ impl Canary {
         *lock(&self.shared.gathering) = gathering;
     }
 
-    /// Paths of hours that were asked for.
+    /// Paths of the hours that were requested.
     pub fn hours(&self) -> Vec<String> {
         lock(&self.shared.hours).clone()
     }
 }
 
 impl Shared {
-    /// The rest of a held answer goes out.
+    /// Lets the rest of a held answer be sent.
     pub fn release(&self) {
         let mut hold = lock(&self.hold);
         hold.is_released = true;

@@ -16,7 +16,8 @@ const ROWS: usize = NODES - 1;
 /// The page yields after 12 ms, and each line takes 4 ms by its stopwatch: see [`crate::CLOCK`].
 const LINES_A_TURN: usize = 3;
 
-/// One node loses a tenth of what comes in; a few pairs lost a probe; some sources probe four of five.
+/// One node loses a tenth of its inbound probes, a few pairs lost one probe, and some sources probe
+/// four of five nodes.
 fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
     if source % 47 == 20 && peer % 5 == 2 {
         return None;
@@ -46,7 +47,8 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
         browser.run("return [mesh.rows.size, view.rows.nodes.length, view.columns.nodes.length]"),
         json!([299, 300, 300])
     );
-    // What can be seen, cell by cell, against what was measured; the outline of the current one would cover others.
+    // Compares the visible cells with the measurements, cell by cell. The outline of the current
+    // cell would cover others.
     browser.run("map.blur()");
     browser.resize(1280, 1420, 1.0);
     browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
@@ -61,7 +63,7 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     );
     assert_eq!(wrong["wrong"], json!([]));
     assert!(wrong["kinds"].as_u64() >= Some(5), "no loss, some, much, itself, unknown: {wrong}");
-    // Its end can be reached, and a cell at it opens.
+    // The end of the map can be reached, and a cell there opens.
     browser.run("map.focus()");
     browser.press(&[key::END]);
     assert!(
@@ -110,9 +112,9 @@ fn rows_are_shown_as_they_come() {
     );
     canary.shared.release();
     browser.until("$('headline').textContent.startsWith('node-007 is losing')");
-    // The first line of the answer is no row, so that the third line is the second row.
+    // The first line of the answer is no report, so the third line is the second report.
     let turns = (1..=ROWS).filter(|rows| (rows + 1) % LINES_A_TURN == 0 && *rows > NODES / 2);
-    // Each key goes one column on. A zone's nodes, which are every third, stand side by side.
+    // Each key moves one column on. A zone's nodes, which are every third, stand side by side.
     let answered =
         |(turn, rows)| json!([null, rows, format!("node-001 (zone-a) → node-{:03} (zone-a)", 3 * (turn + 2) + 1)]);
     let answered: Vec<Value> = turns.enumerate().map(answered).collect();

@@ -1,4 +1,4 @@
-//! Light and dark, sharp, narrow, and legible to those who do not tell colours apart.
+//! The page in light and dark, sharp, narrow, and legible to colour-blind readers.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn three() -> Mesh {
     mesh
 }
 
-/// How light a colour looks, 0 to 1 (WCAG 2, relative luminance).
+/// The relative luminance of a colour, 0 to 1 (WCAG 2).
 fn luminance(hex: &str) -> f64 {
     let channel = |from: usize| {
         let value = f64::from(u8::from_str_radix(&hex[from..from + 2], 16).expect("a colour")) / 255.0;
@@ -70,7 +70,8 @@ fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
     browser.until("devicePixelRatio === 3 && !view.stale && !view.frame && canvas.width === map.clientWidth * 3");
     let wide = browser.run("return document.documentElement.scrollWidth");
     assert!(wide.as_u64() <= Some(360), "{wide}");
-    // An edge of a cell is an edge of a pixel: only its colour, its figure's, and the ground's.
+    // An edge of a cell is an edge of a pixel, so there are only three colours: the cell's, its
+    // figure's and the background's.
     assert_eq!(
         browser.run(
             "const data = pixels(view.left + view.columns.starts[1], view.top + view.rows.starts[0], 1, 1);
@@ -102,7 +103,8 @@ fn what_is_drawn_can_also_be_heard() {
         0
     );
     assert_eq!(browser.run("return [...document.querySelectorAll('[id]')].length - new Set([...document.querySelectorAll('[id]')].map((e) => e.id)).size"), 0);
-    // It moves nothing by itself, so that there is nothing to reduce for who prefers so.
+    // The page moves nothing by itself, so there is nothing to reduce for a reader's preference of
+    // less motion.
     assert_eq!(browser.run("return document.getAnimations().length"), 0);
     assert_eq!(browser.console(), [""; 0]);
 }

@@ -1,11 +1,11 @@
-//! Meshes that are not: the answer to `/api/v1/mesh` for any number of nodes.
+//! Made-up meshes: the answer to `/api/v1/mesh` for any number of nodes.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// One direction of a pair.
+/// The figures of one direction of a pair.
 #[derive(Clone, Copy)]
 pub struct Pair {
     pub lost: u32,
@@ -14,41 +14,41 @@ pub struct Pair {
     pub state: &'static str,
 }
 
-/// A mesh, and what its nodes say of each other.
+/// A mesh, and the reports of its nodes about each other.
 pub struct Mesh {
-    /// Name and zone.
+    /// Name and zone of each node.
     pub nodes: Vec<(String, String)>,
-    /// Network and protocol.
+    /// Network and protocol of each layer.
     pub layers: Vec<(&'static str, &'static str)>,
-    /// None: not probed. The arguments are source, peer and layer.
+    /// Returns `None` if the pair is not probed. The arguments are source, peer and layer.
     pub pair: fn(usize, usize, usize) -> Option<Pair>,
-    /// Nodes whose row did not come, and why.
+    /// Nodes without a report, and the reason.
     pub missing: Vec<(usize, &'static str)>,
     pub not_gathered: usize,
     /// Nodes that the end of the answer lists.
     pub starved: Vec<usize>,
     pub leaving: Vec<usize>,
-    /// State and headline where there is no verdict.
+    /// State and headline if there is no verdict.
     pub says: [&'static str; 2],
     pub verdicts: Vec<Value>,
-    /// What else a source says of itself.
+    /// Further fields of a source's report.
     pub about: fn(usize) -> Value,
 }
 
-/// Nothing lost, and a round trip that differs a little from pair to pair.
+/// No loss, and a round-trip time that differs a little from pair to pair.
 pub fn well(source: usize, peer: usize, zones: usize) -> Pair {
     let noise = f64::from(u32::try_from((source * 31 + peer * 17) % 23).expect("small"));
     let base = if source % zones == peer % zones { 62e-6 } else { 640e-6 };
     Pair { lost: 0, received: 58, rtt_seconds: base * (1.0 + noise / 60.0), state: "ready" }
 }
 
-/// The minute, 15 minutes ago, in which all that loses began to.
+/// The minute in which all losses began, 15 minutes ago.
 fn begun() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     (now / 60 - 15) * 60
 }
 
-/// A verdict of a node that loses what is sent to it.
+/// A verdict about a node that loses inbound probes.
 pub fn losing(node: &str, sources: usize) -> Value {
     json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": begun(),
         "evidence": format!("loses 10.0 % of the probes from {sources} of {sources} sources"),
@@ -56,7 +56,7 @@ pub fn losing(node: &str, sources: usize) -> Value {
 }
 
 impl Mesh {
-    /// Nodes `node-1` and on, in three zones by turns.
+    /// Nodes `node-1` and on, in three zones in turn.
     pub fn new(count: usize, pair: fn(usize, usize, usize) -> Option<Pair>) -> Self {
         let digits = count.to_string().len();
         let nodes =
@@ -75,7 +75,7 @@ impl Mesh {
         }
     }
 
-    /// The whole answer.
+    /// The whole answer, all lines.
     pub fn answer(&self) -> String {
         let mut out = String::from("{\"rows\":[\n");
         let missing = |i| self.missing.iter().any(|(of, _)| *of == i);
@@ -112,7 +112,7 @@ impl Mesh {
 
     fn row(&self, source: usize, out: &mut String) {
         let (node, zone) = &self.nodes[source];
-        // The second of them sends late: whether it is starved, the end of the answer says.
+        // The second source sends late. The end of the answer says whether it is starved.
         let lag = if source == 1 { 0.12 } else { 0.0001 };
         let (allocator, narenas) = if source.is_multiple_of(2) { ("musl", None) } else { ("jemalloc", Some(1)) };
         let mut about = json!({"node": node, "zone": zone, "version": "0.1.0",
@@ -149,7 +149,8 @@ fn write_peer(pair: &Pair, [name, zone, network, protocol]: &[&str; 4], out: &mu
         ("null".into(), "null".into())
     };
     let since = if lost > 3 { begun().to_string() } else { "null".into() };
-    // By hand: 90,000 of these as trees of values would take longer than all else.
+    // The text is written directly: 90,000 of these as trees of values would take longer than
+    // everything else.
     write!(
         out,
         "{{\"node\":{name},\"zone\":{zone},\"network\":\"{network}\",\"protocol\":\"{protocol}\",\"state\":\"{state}\",\
@@ -163,7 +164,8 @@ fn write_peer(pair: &Pair, [name, zone, network, protocol]: &[&str; 4], out: &mu
     .expect("a string takes it");
 }
 
-/// The answer to `/api/v1/hour/…`: five minutes before the start, forty without loss, fifteen with 10 %.
+/// The answer to `/api/v1/hour/…`: five minutes before the start, forty without loss, fifteen with
+/// 10 %.
 pub fn hour(layers: &[(&str, &str)]) -> String {
     let end_unix_seconds = begun() + 15 * 60;
     let steps =

@@ -1,11 +1,12 @@
 //! The mesh page in a real, headless Chromium, against our own server with made-up meshes.
 //!
-//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. Nothing of it
+//! `cargo test --test page`; needs Debian's packages chromium and chromium-driver. No request
 //! leaves 127.0.0.1. `KUBE_CANARY_SCREENSHOTS=1` writes docs/images/mesh-*.png.
 //!
-//! The page's time is the test's ([`CLOCK`]): no result depends on how fast the browser is.
+//! The test controls the page's time ([`CLOCK`]), so no result depends on how fast the browser is.
 //!
-//! The page's own names (`view`, `pen`) are read where the truth is in pixels: a canvas has nothing else to ask.
+//! The tests read the page's own names (`view`, `pen`) where only pixels show the truth: a canvas
+//! has no other content to query.
 
 mod browser;
 mod canary;
@@ -25,8 +26,8 @@ mod what_is_shown;
 use browser::Browser;
 use canary::Canary;
 
-/// Begins to open the page; `place(row, column)` is the place of a cell in the window, and
-/// `colors(row, column)` are all that it is drawn in.
+/// Begins to open the page. `place(row, column)` is the place of a cell in the window, and
+/// `colors(row, column)` are all colours that it is drawn in.
 fn opening(canary: &Canary, watched: bool) -> Browser {
     let browser = Browser::start(watched);
     browser.before_pages(CLOCK);
@@ -42,14 +43,15 @@ fn opened(canary: &Canary, watched: bool) -> Browser {
     browser
 }
 
-/// Waits until a gathering is told, and drawn.
+/// Waits until a collection is shown as complete, and drawn.
 fn told(browser: &Browser) {
     browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
 }
 
 /// Each call of the page's stopwatch takes 4 ms, and no time passes otherwise. Timers of a second
-/// and more wait for the test: nothing is gathered, or given up, that it does not ask for. When the
-/// page yields between two rows, the test's `watch.turn` comes before the page goes on.
+/// and more wait for the test: without its request, the page neither collects the mesh nor gives
+/// up. When the page yields between two rows, the test's `watch.turn` comes before
+/// the page goes on.
 const CLOCK: &str = "
     window.watch = { began: Date.now(), passed: 0, look: 4, turn: () => {} };
     Date.now = () => watch.began + watch.passed;
@@ -97,7 +99,8 @@ const HELPERS: &str = "
         }
         return [...found];
     };
-    // For each pair on a map that is seen whole: its corner's colour, and the tone that what was measured asks for.
+    // For each pair on a map that is seen whole: its corner's colour, and the tone that what was
+    // measured asks for.
     window.eachCell = (work) => {
         const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height);
         rows.nodes.forEach((source, i) => columns.nodes.forEach((peer, j) => {

@@ -1,4 +1,4 @@
-//! Pods' and nodes' networks, one at a time and side by side.
+//! The pods' and nodes' networks, one at a time and side by side.
 
 use serde_json::json;
 
@@ -6,7 +6,8 @@ use crate::canary::Canary;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::opened;
 
-/// The second of three loses a tenth on the pods' network; the third's address on the nodes' is not known to the first.
+/// The second of three nodes loses a tenth on the pods' network. The first does not know the
+/// third's address on the nodes' network.
 fn three() -> Mesh {
     let mut mesh = Mesh::new(3, |source, peer, layer| {
         let pair = well(source, peer, 3);
@@ -38,7 +39,7 @@ fn both_networks_stand_side_by_side_in_one_cell() {
     );
     press("both");
     assert_eq!(browser.text("document.activeElement.textContent"), "both", "the switch keeps the focus");
-    // A quarter and three quarters of a cell's way, beside its figures.
+    // Points at a quarter and three quarters of a cell's width, beside its figures.
     let halves = |row: usize, column: usize| {
         browser.run(&format!(
             "return [1, 3].map((part) => {{
@@ -63,7 +64,7 @@ fn both_networks_stand_side_by_side_in_one_cell() {
         says.contains("pod network, IPv4: 0 % lost") && says.ends_with("; node network, IPv4: not probed"),
         "{says}"
     );
-    // The verdict of either network is shown where both are.
+    // The verdict about either network is shown where both are.
     browser.run("document.querySelector('#verdicts button').click()");
     assert_eq!(browser.text("shown.layer"), "both icmp");
     browser.run("openPair({ source: 'node-1', peer: 'node-2' })");
@@ -79,7 +80,8 @@ fn both_networks_stand_side_by_side_in_one_cell() {
         "Loss (pod network): ,RTT (pod network): ,Loss (node network): ,RTT (node network): "
     );
     browser.run("$('pair').close()");
-    // The map has the focus again, and shows it, a turn later: not in the midst of what follows.
+    // A turn later, the map has the focus again and shows it. This must not happen during the next
+    // step.
     browser.until("document.activeElement === map");
     press("node");
     assert_eq!(halves(0, 1), json!([tone("loss0"), tone("loss0")]));

@@ -16,7 +16,7 @@ fn one_is_lossy() -> Mesh {
 fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     let canary = Canary::of(&one_is_lossy());
     let browser = opened(&canary, true);
-    // From the start of the page, as a reader without a mouse comes: there is a way to the map by Tab alone.
+    // From the start of the page, a reader without a mouse can reach the map by Tab alone.
     for _ in 0..12 {
         browser.press(&[key::TAB]);
         if browser.text("document.activeElement.id") == "map" {
@@ -39,7 +39,7 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
             .starts_with("node-3 (zone-c) → node-1 (zone-a): 8.6 % lost (5 of 58 in 58 s)")
     );
     browser.press(&[key::END, key::ENTER]);
-    // Its hour has come before the next is asked for: two requests at once have no order.
+    // Its hour must arrive before the next is requested: two requests at once have no order.
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-3");
     browser.press(&[key::ESCAPE]);
@@ -94,12 +94,12 @@ fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
     browser.click("place(2, 0)");
     browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-1");
-    // Without the pictures of the first, those that are waited for are the second's.
+    // The pictures of the first pair are removed, so that those that appear are the second's.
     browser.run("$('pair-hour').replaceChildren(); document.querySelector('#pair-figures button').click()");
     browser.until("$('pair-title').textContent === 'node-1 → node-3'");
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(canary.hours(), ["node-3/node-1", "node-1/node-3"]);
-    // Beside it.
+    // This click is beside the pair.
     browser.click("[4, 4]");
     browser.until("!$('pair').open");
     assert_eq!(browser.console(), [""; 0]);
@@ -117,6 +117,6 @@ fn an_hour_that_is_not_kept_is_said_to_be_so() {
     browser.until(&format!("$('pair-hour').textContent === '{why}'"));
     browser.run("openPair({ source: 'node-2', peer: 'unkept' })");
     browser.until("$('pair-hour').textContent === 'The last hour of this pair is not kept.'");
-    // The browser logs the two answers by itself; nothing else.
+    // The console has only the two answers, which the browser logs by itself.
     assert!(browser.console().iter().all(|entry| entry.contains("404")), "{:?}", browser.console());
 }

@@ -1,4 +1,4 @@
-//! Meshes of which each node probes a part, nodes that leave, and lists that are old.
+//! Meshes in which each node probes a part of the others, nodes that leave, and old lists.
 
 use serde_json::json;
 
@@ -11,7 +11,8 @@ const NODES: usize = 300;
 const PEERS: usize = 24;
 const BAD: usize = 6;
 
-/// Each probes the next twelve, and twelve that are far; one node loses a tenth of what comes in.
+/// Each node probes the next twelve, and twelve that are far. One node loses a tenth
+/// of its inbound probes.
 fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
     let ahead = (peer + NODES - source) % NODES;
     let far = ahead > PEERS / 2 && (ahead - PEERS / 2).is_multiple_of(23);
@@ -53,7 +54,7 @@ fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_a
         return { wrong: wrong.slice(0, 5), kinds: Object.keys(painted).sort() }",
     );
     assert_eq!(wrong, json!({"wrong": [], "kinds": ["face", "loss0", "loss3", "self", "silent"]}));
-    // The strips: a whole column in the colour of its losses, of all others in that of few or none.
+    // The strips: one whole column has the colour of its losses, all others that of few or none.
     let strip = |column: &str| {
         browser.run(&format!(
             "const data = pixels(view.left + view.columns.starts[{column}] + 1, view.top - view.edge / 2, 1, 1);
@@ -85,7 +86,7 @@ fn keys_pass_over_what_is_not_probed() {
     assert!(here().starts_with("node-004 (zone-a) → node-085 (zone-a): 0 % lost"), "{}", here());
     browser.press(&[key::LEFT]);
     assert!(here().starts_with("node-004 (zone-a) → node-082 (zone-a): not probed"), "{}", here());
-    // There is none beyond the last.
+    // There is no probed pair beyond the last.
     for _ in 0..30 {
         browser.press_with_shift(key::RIGHT);
     }
@@ -106,7 +107,8 @@ fn a_full_mesh_has_no_strips() {
 
 #[test]
 fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
-    // The fourth leaves: two of four know, and all have lost all. Of the fifth one of four says so.
+    // The fourth leaves: two of four sources know it, and all have lost all probes to it. One of
+    // four says so of the fifth.
     let mut mesh = Mesh::new(5, |source, peer, _| {
         let state = match (source, peer) {
             (0 | 1, 3) | (0, 4) => "terminating",

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::browser::Browser;
 
-/// A picture of the documentation is not larger.
+/// The largest size of a picture of the documentation.
 const BYTES_MAX: usize = 150 * 1_024;
 
-/// Writes docs/images/`name`.png, where that is asked for.
+/// Writes docs/images/`name`.png, if the environment requests it.
 pub fn take(browser: &Browser, name: &str) {
     if std::env::var_os("KUBE_CANARY_SCREENSHOTS").is_none() {
         return;
@@ -19,8 +19,8 @@ pub fn take(browser: &Browser, name: &str) {
     std::fs::write(folder.join(format!("{name}.png")), image).expect("a file");
 }
 
-/// The map of a mesh of 300, its cursor on the row of node-100 and the column of node-007, in light and in dark:
-/// docs/images/`name`-SCHEME.png.
+/// The map of a mesh of 300, its cursor on the row of node-100 and the column of node-007, in light
+/// and in dark: docs/images/`name`-SCHEME.png.
 pub fn take_map(browser: &Browser, name: &str) {
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);

@@ -1,4 +1,4 @@
-//! When it fails, that is told, and the old picture stays.
+//! When a collection fails, the page says so, and the old picture stays.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,7 +14,7 @@ fn three() -> Mesh {
     Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)))
 }
 
-/// Opens the page and waits for the end of its first gathering, also if that fails.
+/// Opens the page and waits for the end of its first collection, even if that fails.
 fn after_a_gathering(canary: &Canary) -> Browser {
     let browser = opening(canary, false);
     browser.until("document.readyState === 'complete' && !turns.running && timers.size === 1");
@@ -53,7 +53,7 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
     browser.run("fire()");
     browser.until("!turns.running && $('trouble').hidden");
     assert_eq!(browser.run("return turns.failures"), 0);
-    // Gone altogether.
+    // The server stops altogether.
     drop(canary.server.take());
     let said = again();
     assert!(said.contains("Failed to fetch"), "{said}");
@@ -120,8 +120,8 @@ fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
     assert_eq!(waits(), json!([]), "hidden, nothing is planned");
     looked_at("visible");
     assert_eq!(waits(), json!([9_000]));
-    // A gathering that took 3 s is followed by ten times that. Its answer comes after this script at
-    // the earliest.
+    // A collection that took 3 s is followed by a pause of ten times that. Its answer comes after
+    // this script at the earliest.
     browser.run("watch.look = 0; fire(); watch.passed += 3000");
     browser.until("!turns.running && timers.size === 1");
     assert_eq!(waits(), json!([30_000]));
@@ -155,7 +155,7 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
         browser.until("!turns.running && timers.size === 1");
         assert_eq!(browser.run("return $('trouble').hidden"), false, "{document}");
     }
-    // A row of which a part is lost hides no other.
+    // A report with a missing part hides no other report.
     let line = whole.lines().nth(2).expect("a row");
     canary.next(Gathering::Whole(whole.replacen(line, &line[..9], 1).into()));
     browser.run("$('again').click()");

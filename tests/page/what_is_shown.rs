@@ -1,4 +1,4 @@
-//! Verdicts, colours, tables: what stands there is what was measured.
+//! Verdicts, colours, tables: the page shows what was measured.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::canary::Canary;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, told};
 
-/// The second of three loses a tenth of what is sent to it; on the node network nothing is lost.
+/// The second of three loses a tenth of its inbound probes. On the node network nothing is lost.
 fn three() -> Mesh {
     let mut mesh = Mesh::new(3, |source, peer, layer| {
         let pair = well(source, peer, 3);
@@ -99,7 +99,7 @@ fn every_kind_of_verdict_is_told_and_placed() {
     // Members that stand side by side have one outline.
     let beside = "places({ kind: 'domain', subject: 'rack', members: [['node-2', 'node-1', 'node-9']] })";
     assert_eq!(browser.run(&format!("return {beside}")), json!([[[0, 3], [0, 2]], [[0, 2], [0, 3]]]));
-    // Nor does a press on it fail.
+    // A press on it does not fail either.
     browser.run("document.querySelectorAll('#verdicts button').forEach((button) => button.click())");
     browser.until("!view.frame");
     assert_eq!(browser.console(), [""; 0]);
@@ -107,7 +107,7 @@ fn every_kind_of_verdict_is_told_and_placed() {
 
 #[test]
 fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_reason() {
-    // The second source says that it sends late, and all others call the third terminating.
+    // The second source reports that it sends late, and all others call the third terminating.
     let rows = || {
         Mesh::new(5, |source, peer, _| {
             let state = if peer == 2 { "terminating" } else { "ready" };
@@ -161,7 +161,7 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
     press("node");
     assert_eq!(browser.run("return colors(0, 1).includes(tone('loss0'))"), true, "nothing is lost on the node network");
     press("RTT p50");
-    // Another zone: 640 to 880 µs.
+    // This cell is of another zone: 640 to 880 µs.
     assert_eq!(browser.run("return colors(0, 1).includes(tone('rtt4'))"), true);
     assert!(browser.text("$('legend').innerText").contains("≤ 100 µs"));
 
@@ -179,7 +179,7 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
 
 #[test]
 fn not_probed_is_never_coloured_as_well() {
-    // The first probes the second alone; the last does not answer; the fourth drains.
+    // The first probes the second alone, the last does not answer, and the fourth drains.
     let mut mesh = Mesh::new(5, |source, peer, _| match (source, peer) {
         (0, 2..) => None,
         (_, 3) => Some(Pair { lost: 0, received: 0, rtt_seconds: 0.0, state: "terminating" }),
@@ -287,7 +287,7 @@ fn names_are_text_whatever_they_contain() {
     assert!(browser.text("$('agents').textContent").contains(names[2]));
     let asked = canary.hours();
     assert_eq!(asked, ["%3Cimg%20src%3Dx%20onerror%3Dwindow.hit%3D1%3E/%3Cscript%3Ewindow.hit%3D2%3C%2Fscript%3E"]);
-    // Nor did any of it reach for anything.
+    // No content of it caused a request to another address.
     for address in browser.requests() {
         assert!(address.starts_with(&canary.address), "{address}");
     }

@@ -1,5 +1,5 @@
-//! A large mesh in which a tenth of the peers is replaced, moved, terminated, taken away or brought back every second, and
-//! from time to time most of them leave for good.
+//! A large mesh in which every second a tenth of the peers is replaced, moved, terminated, removed
+//! or returned. From time to time, most of them leave for good.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,12 +18,13 @@ const PEERS: usize = 1_000;
 const CHANGES_PER_SECOND: usize = PEERS / 10;
 const SECONDS: u64 = 180;
 const FORGET_AFTER: u64 = 20;
-/// So often three quarters leave, and as many others come after half of that time.
+/// The interval in seconds at which three quarters leave. As many others come after
+/// half of that time.
 const EXODUS: u64 = 60;
-/// So many nodes are behind a link that loses 1 %.
+/// One of so many nodes is behind a link that loses 1 %.
 const LOSSY_ONE_IN: u64 = 10;
 
-/// What the test knows of a node, since it was first listed or last forgotten.
+/// The test's record of a node, since it was first listed or last forgotten.
 #[derive(Debug)]
 struct Node {
     places: Vec<Place>,
@@ -55,7 +56,7 @@ struct Mesh {
     names: Vec<String>,
     addresses: u32,
     second: u64,
-    /// Losses on lossy links, of nodes that were looked at for the last time.
+    /// Losses on lossy links, of nodes that were verified for the last time.
     lost: u64,
     disowned: u64,
     peak: usize,
@@ -63,7 +64,7 @@ struct Mesh {
     reborn: u64,
     compacted: u64,
     stops: u64,
-    /// Dropped last, for it looks for leaks.
+    /// Dropped last, because it checks for leaks.
     world: World,
 }
 
@@ -91,7 +92,8 @@ impl Mesh {
         mesh
     }
 
-    /// A fresh address, on a link as the node's. Replies take 5 to 85 ms, so that many are under way at each change.
+    /// A fresh address, on a link as lossy as the node's. Replies take 5 to 85 ms, so that many
+    /// probes are in flight at each change.
     fn address(&mut self, lossy: bool) -> IpAddr {
         self.addresses += 1;
         let address = Ipv4Addr::from(0x0a00_0100 + self.addresses).into();
@@ -118,7 +120,8 @@ impl Mesh {
         self.names.push(name);
     }
 
-    /// Puts a node somewhere else, or off the list, where it is probed on for a while, or on its way out.
+    /// Moves a node to another address, removes it from the list, or makes it terminating. A
+    /// removed node is still probed for a while.
     fn put(&mut self, name: &str, address: Option<IpAddr>, terminating: bool) {
         let since = self.world.now();
         let node = self.nodes.get_mut(name).expect("a node");
@@ -133,7 +136,7 @@ impl Mesh {
         node.places.push(place);
     }
 
-    /// Who left and has not come back was stopped.
+    /// Processes the peers that left, have not come back, and were stopped.
     fn stopped(&mut self) {
         for (since, name) in std::mem::take(&mut self.world.stopped) {
             let node = self.nodes.get_mut(&name).expect("a node");
@@ -148,7 +151,7 @@ impl Mesh {
         let (before, lossy) = (self.nodes[name].addresses.last().copied(), self.nodes[name].lossy);
         let address = self.address(lossy);
         self.put(name, Some(address), false);
-        // The old pod may be dead by now, or still answer what it was sent.
+        // The old pod may be dead by now, or still answer the probes that it was sent.
         if let Some(before) = before.filter(|_| self.random.chance(50)) {
             self.world.wire().silence(before);
         }
@@ -163,7 +166,7 @@ impl Mesh {
         self.nodes.get_mut(name).expect("a node").away_until = until;
     }
 
-    /// What was to happen by now, and a tenth of the mesh besides.
+    /// Makes the changes that are due by now, and changes a tenth of the mesh besides.
     fn change(&mut self) {
         for name in self.names.clone() {
             let node = self.nodes.get_mut(&name).expect("a node");
@@ -202,12 +205,12 @@ impl Mesh {
         }
     }
 
-    /// Three quarters leave, to be forgotten before as many others come.
+    /// Three quarters leave, and are forgotten before as many others come.
     fn exodus(&mut self) {
         if self.second % EXODUS == EXODUS / 4 {
             for name in self.names.clone() {
                 let node = &self.nodes[&name];
-                // Whoever has come back this very moment was in no list yet.
+                // A node that has come back at this very moment was in no list yet.
                 if node.listed && node.place().since < self.world.now() && self.random.chance(75) {
                     self.go_away(&name, None);
                     self.nodes.get_mut(&name).expect("a node").terminating_until = None;
@@ -218,7 +221,7 @@ impl Mesh {
         }
     }
 
-    /// Everybody leaves.
+    /// Removes all peers from the list.
     fn leave(&mut self) {
         for name in self.names.clone() {
             if self.nodes[&name].listed {
@@ -237,7 +240,7 @@ impl Mesh {
         let list = list.collect();
         self.world.apply(list);
         self.peak = self.peak.max(self.world.directory.peers().count());
-        // A new holder starts at zero, whoever had its slot.
+        // A new peer in a slot starts at zero, whatever peer had the slot before.
         let now = self.world.now();
         for (slot, peer) in self.world.directory.peers() {
             if self.nodes[peer.node()].places[0].since == now {
@@ -260,7 +263,8 @@ impl Mesh {
         self.lost += got.lost;
     }
 
-    /// As the agent does: whoever left long ago loses its slot. Some of those come back, as new peers.
+    /// As in the agent, a peer that left long ago loses its slot. Some of those come
+    /// back, as new peers.
     fn forget(&mut self) {
         let before: Vec<(SlotId, String)> =
             self.world.directory.peers().map(|(slot, peer)| (slot, peer.node().to_owned())).collect();
@@ -299,7 +303,8 @@ fn a_churning_mesh_of_a_thousand_shows_loss_on_the_lossy_links_alone() {
     }
     mesh.world.run(SECOND);
     mesh.world.stand_still(Nanos(1));
-    // All leave, and once their grace is over nothing new goes out; a last look at whoever still holds a slot.
+    // All peers leave. After their grace, no new probe is sent. Then the test verifies each peer
+    // that still has a slot, for the last time.
     mesh.leave();
     mesh.world.run(Nanos(12 * SECOND.0));
     mesh.stopped();

@@ -1,4 +1,4 @@
-//! Time: sequence numbers that wrap, clocks that are set, processors that are taken away.
+//! Time: sequence numbers that wrap, clocks that are set, and CPUs that are taken away.
 
 use kube_canary::statistics::PeerReading;
 use kube_canary::units::Nanos;
@@ -15,7 +15,8 @@ fn losses_are_counted_right_across_the_wrap_of_the_sequence_number() {
     let plan = Plan { interval: Nanos(10 * MS), timeout: Nanos(45 * MS), payload_bytes: 24, ..Plan::default() };
     let mut world = World::new(plan, &[("a", A)]);
     world.wire().script(ip(A), |n| match n {
-        // The last before the wrap and the first behind it: lost, answered four probes later, twice, damaged.
+        // The last sequence numbers before the wrap and the first after it: lost, answered four
+        // probes later, twice, damaged.
         65_530..65_533 | 65_536..65_538 => Fate::lost(),
         65_533..65_535 => Fate::reply(40_000),
         65_535 => Fate::reply(100).and(30_000),
@@ -39,14 +40,15 @@ fn losses_are_counted_right_across_the_wrap_of_the_sequence_number() {
     assert_eq!(world.buckets("a"), [(Some(100), 66_000 - 8), (Some(50_000), 2)]);
 }
 
-/// Steps the real-time clock with each of twenty probes under way: 5 ms after it left, 15 ms before its reply comes.
+/// Steps the real-time clock with each of twenty probes in flight: 5 ms after the probe left, 15 ms
+/// before its reply arrives.
 fn step_under_way(world: &mut World, step: i64) {
     world.wire().script(ip(A), |_| Fate::reply(20_000));
     for n in 1..=20 {
         world.run_until_tried(ip(A), n);
         world.run(Nanos(5 * MS));
         world.wire().step_clock(step);
-        // The kernel wakes the agent for it.
+        // The kernel wakes the agent for the clock step.
         world.turn();
     }
     world.settle();
@@ -58,7 +60,8 @@ fn a_step_of_the_real_time_clock_with_a_probe_under_way_changes_no_round_trip_ti
         let mut world = World::new(Plan::default(), &[("a", A)]);
         step_under_way(&mut world, step);
         world.expect("a", PeerReading { sent: 20, received: 20, ..PeerReading::default() });
-        // Below 10 µs it is not told from the time that reading two clocks takes, and adds up until it is more.
+        // Below 10 µs, a step cannot be distinguished from the time that reading two clocks takes.
+        // So steps add up until the sum is larger.
         let off = world.rtt("a").sum.0.abs_diff(20 * 20 * MS);
         assert!(off <= if step.abs() < 10_000 { 20 * 10_000 } else { 0 }, "step {step}: {off}");
     }
@@ -70,8 +73,8 @@ fn a_step_while_a_reply_waits_to_be_read_changes_no_round_trip_time() {
         let mut world = World::new(Plan::default(), &[("a", A)]);
         for n in 1..=10 {
             world.run_until_tried(ip(A), n);
-            // The reply comes after 100 µs and is read after 2 ms. A step that is longer than the reply is old leaves its
-            // stamp one meaning that is possible.
+            // The reply arrives after 100 µs and is read after 2 ms. If a step is longer than the
+            // reply is old, its stamp has only one possible meaning.
             world.stand_still(Nanos(2 * MS));
             world.wire().step_clock(step);
             world.turn();
@@ -103,7 +106,8 @@ fn an_agent_held_up_between_booking_and_sending_reports_neither_loss_nor_a_long_
     for held_up in [0, 100_000, 3_000_000, 150 * MS, 900 * MS] {
         let tried = world.wire().log(ip(A)).len();
         world.wire().leaves_after = Some(Nanos(held_up));
-        // The call to send takes as long as the packet is held up: it has left when the call returns.
+        // The call to send takes as long as the packet is delayed: the packet has left when the
+        // call returns.
         world.wire().send_takes = Nanos(held_up);
         world.run_until_tried(ip(A), tried + 4);
     }
@@ -130,7 +134,7 @@ fn an_agent_that_gets_no_processor_for_five_seconds_reports_lag_and_no_loss() {
         world.run_until_tried(ip(A), 10);
         let (sent_before, lag_before) = (world.wire().sent(ip(A)), world.statistics.send_lag().read());
         assert_eq!((sent_before, lag_before.sum), (10, Nanos(0)));
-        // The reply to the tenth comes 150 ms later and waits.
+        // The reply to the tenth arrives 150 ms later and waits.
         world.stand_still(Nanos(5 * SECOND.0));
         world.turn();
         let lag = world.statistics.send_lag();
@@ -160,7 +164,8 @@ fn a_real_loss_is_still_a_loss_after_a_stand_still() {
     world.stand_still(Nanos(5 * SECOND.0));
     world.turn();
     world.expect("a", PeerReading { sent: 11, received: 9, lost: 1, ..PeerReading::default() });
-    // The eleventh went out in that turn; its reply comes after the timeout and is read at once with it.
+    // The eleventh was sent in that turn. Its reply arrives after the timeout and is read at once
+    // with the other.
     world.stand_still(Nanos(900 * MS));
     world.turn();
     world.settle();
@@ -170,7 +175,7 @@ fn a_real_loss_is_still_a_loss_after_a_stand_still() {
 
 #[test]
 fn probes_from_before_a_standstill_of_minutes_are_judged_by_when_they_left() {
-    // Around where the times of sending, in 39 bits of nanoseconds, come round.
+    // The times around which the time of sending wraps, in 39 bits of nanoseconds.
     for seconds in [60, 405, 415, 450, 500, 545, 555, 700, 1_100] {
         for timeout in [SECOND, Nanos(3 * SECOND.0)] {
             let mut world = World::new(Plan { timeout, ..Plan::default() }, &[("a", A), ("b", B)]);
@@ -202,7 +207,8 @@ fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
     world.steady = false;
     for n in 1..=10 {
         world.run_until_tried(ip(A), n);
-        // Turn with nothing to read, and lose the processor right after: the reply comes meanwhile, in time.
+        // The agent turns with nothing to read, and loses the CPU right after. The reply arrives
+        // during that time, before the timeout.
         world.wire().pause_when_empty = Nanos(400 * MS);
         world.turn();
     }
@@ -216,7 +222,8 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
     let (mut world, peers) = World::of_many(Plan { timeout: SECOND, ..Plan::default() }, 200);
     world.run(Nanos(10 * SECOND.0));
     let before: Vec<u64> = peers.iter().map(|(_, address)| world.wire().sent(*address)).collect();
-    // Suspended for an hour, in which real time goes on; a paused virtual machine, where both clocks do.
+    // The machine is suspended for an hour, in which real time goes on. In a paused virtual
+    // machine, both clocks go on.
     for both in [false, true] {
         world.wire().step_clock(HOUR);
         if both {
@@ -236,7 +243,8 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
 
 #[test]
 fn a_host_too_slow_for_its_interval_still_ends_each_turn() {
-    // 50 cells of four peers, 20 ms apart, 25 ms to send to each: it can never keep up.
+    // There are 50 cells of four peers, 20 ms apart, and sending to each takes 25 ms. So the agent
+    // can never keep up.
     let (mut world, peers) = World::of_many(Plan::default(), 200);
     world.wire().send_takes = Nanos(25 * MS);
     world.steady = false;

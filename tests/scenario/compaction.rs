@@ -1,4 +1,4 @@
-//! Most peers leave: who stays takes everything along to another slot.
+//! Most peers leave. The remaining peers move to other slots with all their state.
 
 use std::net::Ipv4Addr;
 
@@ -71,7 +71,7 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
     let mut world = World::new(plan, &[]);
     let all: Vec<PeerSpec> = (0..1_000).map(peer).collect();
     for number in STAY {
-        // A reply after a moment, one that comes late, and none.
+        // A reply after a short time, one that is late, and none.
         world.wire().script(peer(number).address, |n| match n % 3 {
             0 => Fate::reply(400_000),
             1 => Fate::reply(1_200_000),
@@ -86,13 +86,14 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
         let log = world.wire().log(peer(number).address);
         log.iter().map(|probe| probe.sent_at).collect::<Vec<_>>()
     };
-    // All but five leave with probes under way, and are forgotten; the slots are closed up in the middle of an interval.
+    // All but five leave with probes in flight, and are forgotten. The slots are compacted in the
+    // middle of an interval.
     world.apply(STAY.iter().map(|number| peer(*number)).collect());
     world.stand_still(Nanos(2 * MS));
     assert!(world.forget());
     assert!(world.compact() && !world.compact());
     world.run(Nanos(7 * SECOND.0));
-    // Somebody comes back to the slots that were left, and is nobody's heir.
+    // Peers come back to the free slots, and none of them inherits counters.
     world.apply(all);
     world.run(Nanos(3 * SECOND.0));
     let end = world.now();
@@ -134,7 +135,7 @@ fn a_peer_in_doubt_moves_with_its_withheld_loss_and_one_that_leaves_tells_of_non
         let read = world.read(&format!("n{number}"));
         read.sent - read.received - read.lost
     };
-    // Both at once, with nothing else under way to them.
+    // Both have a probe in flight at once, and nothing else is in flight to them.
     while [7, 999].into_iter().any(|number| world.wire().log(peer(number).address).len() < 3) {
         world.run(Nanos(10 * MS));
     }

@@ -1,4 +1,4 @@
-//! Replies that come back damaged, and packets that nobody asked for.
+//! Replies that arrive damaged, and packets without a request.
 
 use kube_canary::prober::SocketKind::{Datagram, Raw};
 use kube_canary::statistics::PeerReading;
@@ -20,7 +20,7 @@ fn every_kind_of_damage_is_corrupt_and_then_lost_and_never_a_round_trip_time() {
                 Fate::lost().damaged(
                     100,
                     match n {
-                        // 56 bytes: each bit of the payload once.
+                        // Each bit of the 56-byte payload, once.
                         0..448 => Damage::PayloadBit(usize::try_from(n).unwrap()),
                         448..460 => Damage::Sequence,
                         460..516 => Damage::Truncated(usize::try_from(n - 459).unwrap()),
@@ -74,7 +74,8 @@ fn a_damaged_reply_from_a_stranger_is_unrelated() {
 
 #[test]
 fn an_intact_reply_that_another_host_sends_back_is_unrelated_and_answers_nothing() {
-    // A reply copied from the wire of `b` and sent by `a`'s neighbour: only the asked may answer.
+    // The reply is copied from the wire of `b` and sent by `a`'s neighbour: only the probed address
+    // may answer.
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |_| Fate::lost());
     world.wire().echo_from(ip(B));
@@ -89,9 +90,9 @@ fn number(message: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(message[at..at + 8].try_into().unwrap())
 }
 
-/// What a peer can do that knows everything but the key: replies in the name of the peer in slot 1,
-/// for the probes around the one that it received. Each has the check of that one, or a check made
-/// of what is sent in clear.
+/// The attack of a peer that knows everything but the key. It sends replies in the name of the peer
+/// in slot 1, for the probes around the one that it received. Each has the check of that one, or a
+/// check made of the unencrypted fields.
 fn forge(request: &[u8]) -> Vec<Vec<u8>> {
     let (cookie, packed, check) = (number(request, 8), number(request, 16), number(request, 24));
     let sequence = u16::from_be_bytes([request[6], request[7]]);
@@ -116,7 +117,8 @@ fn forge(request: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_peer_cannot_answer_for_a_dead_one_from_what_it_is_sent_itself() {
-    // They are sent to half a second apart: the probe to c is still under way when b is sent its own.
+    // The two are probed half a second apart, so the probe to c is still in flight when b is
+    // probed.
     let plan = Plan { timeout: Nanos::from_millis(700), ..Plan::default() };
     let mut world = World::new(plan, &[("b", A), ("c", B)]);
     world.wire().script(ip(B), |_| Fate::lost());
@@ -133,7 +135,7 @@ fn a_peer_cannot_answer_for_a_dead_one_from_what_it_is_sent_itself() {
 #[test]
 fn a_flood_of_other_packets_is_counted_holds_nobody_up_and_loses_nothing() {
     let mut world = World::new(Plan { kinds: [Raw, Raw], ..Plan::default() }, &[("a", A), ("six", SIX)]);
-    // Little is read at a time, so that one turn is not enough.
+    // Each read gets few packets, so that one turn is not enough.
     world.wire().reads_max = 64;
     let echo = |kind: u8| {
         let mut icmp = vec![kind, 0, 0, 0, 0xab, 0xcd, 0, 1];

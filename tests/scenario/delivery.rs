@@ -31,7 +31,7 @@ fn a_dead_peer_loses_everything_and_nothing_else() {
     world.wire().script(ip(A), |_| Fate::lost());
     world.run_until_tried(ip(A), 50);
     world.expect("a", PeerReading { sent: 50, lost: 48, ..PeerReading::default() });
-    // A probe is lost when more than the timeout has passed, which is when the next goes out.
+    // A probe is lost when more than the timeout has passed, which is when the next is sent.
     world.run(Nanos(1));
     world.expect("a", PeerReading { sent: 50, lost: 49, ..PeerReading::default() });
 }
@@ -66,9 +66,9 @@ fn duplicates_are_counted_each_and_change_nothing_else() {
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |n| match n {
         0..10 => Fate::reply(100).and(100).and(150_000),
-        // Beyond the timeout, but the probe was answered before.
+        // The reply is after the timeout, but the probe was answered before.
         10..20 => Fate::reply(100).and(700_000),
-        // Twice late: the first is late, the second its duplicate.
+        // Both replies are late: the first is late, the second its duplicate.
         20..30 => Fate::reply(300_000).and(400_000),
         _ => Fate::reply(100),
     });
@@ -84,7 +84,8 @@ fn duplicates_are_counted_each_and_change_nothing_else() {
 fn replies_that_a_later_one_overtook_are_reordered_and_received() {
     let plan = Plan { timeout: Nanos::from_millis(3_500), ..Plan::default() };
     let mut world = World::new(plan, &[("a", A)]);
-    // Of every five, the first takes 2.5 s: the second and third come before it. The late ones do not count.
+    // Of every five, the first takes 2.5 s, so the second and third arrive before it. The late ones
+    // do not count.
     world.wire().script(ip(A), |n| match n % 5 {
         0 => Fate::reply(2_500_000),
         3 => Fate::reply(3_600_000),

@@ -1,5 +1,6 @@
-//! What must be counted where losses are asked about: a second opinion, from the journal of what the prober was told and
-//! what the wire did. It knows of probes in a plain list, and of no ring, slot or place.
+//! The expected counts where losses are asked about: a second opinion, from the journal of the
+//! prober's inputs and of the wire. It keeps probes in a plain list, and knows no ring, slot or
+//! place.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -48,7 +49,7 @@ struct Doubt {
     last: usize,
 }
 
-/// How often withheld losses ended how.
+/// The number of withheld losses, by the way in which they ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     /// The source was sure.
@@ -57,15 +58,16 @@ pub struct Ends {
     pub unsure: u64,
     /// The source had no room for the question.
     pub refused: u64,
-    /// Nobody said anything in time.
+    /// There was no answer in time.
     pub unanswered: u64,
     /// The peer answered a later probe.
     pub vouched: u64,
-    /// The peer answered, too late.
+    /// The peer answered, but too late.
     pub late: u64,
-    /// The list said that the peer has gone.
+    /// The list showed that the peer has gone.
     pub withdrawn: u64,
-    /// Booked without a question: the peer had answered a later probe before, or was known to be silent, or was asked about.
+    /// Counted without a question: the peer had answered a later probe before, or was known to be
+    /// silent, or had a question open.
     pub booked: u64,
 }
 
@@ -73,7 +75,7 @@ pub struct Ends {
 #[derive(Debug, Default)]
 pub struct Peer {
     flights: Vec<Flight>,
-    /// Sent, refused ones among them; those before are in `flights`.
+    /// Sent probes, including refused ones. Probes before these are in `flights`.
     log: Vec<(IpAddr, Probe)>,
     address: Option<IpAddr>,
     terminating: bool,
@@ -83,13 +85,13 @@ pub struct Peer {
     owed: u64,
     newest_answered: Option<usize>,
     asked_at: HashMap<IpAddr, Nanos>,
-    /// What must have been counted.
+    /// The expected values of all counters.
     pub counts: PeerReading,
-    /// How.
+    /// The ways in which withheld losses ended.
     pub ends: Ends,
 }
 
-/// The peer in `slot`, which was sent these probes, after everything in the journal.
+/// Returns the peer in `slot`, which was sent these probes, after all entries of the journal.
 pub fn peer(slot: SlotId, mut log: Vec<(IpAddr, Probe)>, journal: &[(Nanos, Entry)], timeout: Nanos) -> Peer {
     log.sort_by_key(|(_, probe)| probe.sent_at);
     let mut peer = Peer { log, ..Peer::default() };
@@ -123,7 +125,7 @@ impl Peer {
         self.doubt.as_ref().is_some_and(|doubt| doubt.standing == Standing::Open)
     }
 
-    /// Whatever is withheld has this end.
+    /// Ends whatever is withheld with this result.
     fn settle(&mut self, state: State, standing: Standing) -> u64 {
         let mut settled = 0;
         for flight in self.flights.iter_mut().filter(|flight| flight.state == State::Withheld) {
@@ -163,7 +165,7 @@ impl Peer {
         }
     }
 
-    /// Nobody can say of its address: that ends a doubt which was asked about.
+    /// The source does not know its address: that ends a doubt that was asked about.
     fn unsure(&mut self, now: Nanos) {
         self.was_asked_before(now);
         if self.is_open() && self.doubt.as_ref().is_some_and(|doubt| doubt.asked) {
@@ -186,7 +188,7 @@ impl Peer {
         self.expire(now, timeout);
     }
 
-    /// A doubt is asked about soon, unless its address was not long ago.
+    /// A doubt is asked about soon, unless its address was asked about not long ago.
     fn was_asked_before(&mut self, now: Nanos) {
         let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.standing == Standing::Open && !doubt.asked) else {
             return;
@@ -258,7 +260,7 @@ impl Peer {
         }
     }
 
-    /// A probe that nobody answered, and that is in no doubt. Returns whether it is lost.
+    /// A probe without an answer and without a doubt. Returns whether it is lost.
     fn unanswered(&mut self, index: usize) -> bool {
         let flight = &mut self.flights[index];
         let lost = !flight.terminating && flight.stay == self.stay;

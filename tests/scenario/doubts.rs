@@ -1,5 +1,5 @@
-//! Losses that the source of the list is asked about: what a rollout, a drain, a crash and a removal look like where lists
-//! come late, and thousands of random scripts.
+//! Losses that the source of the list is asked about: a rollout, a drain, a crash and a removal
+//! where lists come late, and thousands of random scripts.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ use super::world::{AGENT_PLAN, Answer, MS, Plan, SECOND, Saying, World, gone, ip
 
 const A: &str = "10.0.0.2";
 const B: &str = "10.0.0.3";
-/// As the agent's defaults are.
+/// A plan with the agent's defaults.
 const PLAN: Plan = Plan { doubts: true, ..AGENT_PLAN };
 
 fn ms(ms: u64) -> Nanos {
@@ -34,7 +34,8 @@ fn unsure(after: Nanos, address: IpAddr) -> (Nanos, Saying) {
     (after, Saying::Unsure(address))
 }
 
-/// Two peers, of which a is dead from its 10th probe on, right after it has answered one: the worst moment.
+/// Two peers. Peer a is dead from its 10th probe on, right after it has answered one, which
+/// is the worst moment.
 fn crash(answer: impl FnMut(Nanos, IpAddr) -> Answer + 'static) -> (World, Nanos) {
     let mut world = World::new(PLAN, &[("a", A), ("b", B)]);
     world.wire().script(ip(A), |n| if n < 10 { Fate::reply(100) } else { Fate::lost() });
@@ -46,7 +47,7 @@ fn crash(answer: impl FnMut(Nanos, IpAddr) -> Answer + 'static) -> (World, Nanos
     (world, failed)
 }
 
-/// How long after `failed` the first loss is booked.
+/// Returns how long after `failed` the first loss is counted.
 fn seen_after(world: &mut World, failed: Nanos) -> Nanos {
     while world.read("a").lost == 0 {
         assert!(world.now().since(failed) < Nanos(60 * SECOND.0), "never");
@@ -72,7 +73,7 @@ fn a_crash_is_seen_within_three_intervals_where_the_source_answers_and_else_when
         let after = seen_after(&mut world, failed);
         unfollowed(|| println!("answered {label}: seen after {:.3} s", after.as_secs_f64()));
         assert!(after <= within, "{label}: {after:?}");
-        // And then it loses as much as it is sent.
+        // From then on, each probe is a loss.
         world.run(Nanos(20 * SECOND.0));
         let (read, sent) = (world.read("a"), world.wire().sent(ip(A)));
         assert!(read.lost >= sent - 10 - 5 && read.terminating == [0, 0], "{label}: {read:?}");
@@ -115,7 +116,7 @@ fn a_peer_that_answers_its_next_probe_is_not_asked_about() {
     world.source = Box::new(|_, address| Answer::Sayings(vec![sure(ms(20), address)]));
     world.run(Nanos(1_000 * SECOND.0));
     let read = world.read("a");
-    // Two in a row are one in a hundred, and need one question.
+    // Two losses in a row are one in a hundred, and need one question.
     let (lost, asked) = (read.lost, questions(&world).len() as u64);
     unfollowed(|| println!("{lost} lost, {asked} questions"));
     assert!(lost > 70 && asked < lost / 4, "{lost} lost, {asked} questions");
@@ -136,7 +137,7 @@ fn address(number: u8, life: u8) -> IpAddr {
 
 const NODES: u8 = 30;
 
-/// The list with this peer, and no other of its name.
+/// Adds this peer to the list and removes any other of its name.
 fn returned(back: PeerSpec) -> Saying {
     Saying::List(Box::new(move |list| {
         list.retain(|peer| peer.node != back.node);
@@ -144,10 +145,11 @@ fn returned(back: PeerSpec) -> Saying {
     }))
 }
 
-/// All pods are replaced, one a second: each dies without a word, `late` before the list says so, and returns elsewhere
-/// after 3 s.
+/// All pods are replaced, one a second. Each dies without notice, `late` before the list shows it,
+/// and returns elsewhere after 3 s.
 fn rollout(late: Nanos, doubts: bool) -> World {
-    // Whoever is asked about is looked up, which takes 30 ms: by then the list is right.
+    // The source looks up the address of each question, which takes 30 ms. By then the list is
+    // right.
     rollout_with(late, doubts, |_, address| Answer::Sayings(vec![(ms(30), gone(address)), sure(ms(31), address)]))
 }
 
@@ -160,7 +162,7 @@ fn rollout_with(late: Nanos, doubts: bool, source: impl FnMut(Nanos, IpAddr) -> 
     let mut world = World::new(plan, &peers);
     world.steady = false;
     for number in 0..NODES {
-        // Round trips of other zones.
+        // These are round-trip times between zones.
         world.wire().script(address(number, 0), |n| Fate::reply(200 + n % 7 * 1_000));
     }
     world.source = Box::new(source);
@@ -189,7 +191,7 @@ fn a_rollout_loses_nothing_though_addresses_die_before_the_list_says_so() {
             assert!(read.terminating[1] > 0, "and says what it has not counted: {read:?}");
         }
     }
-    // That is what questions are for.
+    // This shows what questions are for.
     let blind = rollout(ms(2_500), false);
     assert!((0..NODES).all(|number| blind.read(&format!("n{number}")).lost > 0));
 }
@@ -206,7 +208,7 @@ fn a_look_that_fails_costs_no_more_than_the_probes_of_one_doubt() {
         failures.set(failures.get() + 1);
         Answer::Sayings(vec![unsure(ms(30), address)])
     };
-    // Without another look it would take as long until the list says so.
+    // Without a further look-up, it would take as long until the list shows it.
     let world = rollout_with(Nanos(20 * SECOND.0), true, source);
     let lost: u64 = (0..NODES).map(|number| world.read(&format!("n{number}")).lost).sum();
     unfollowed(|| println!("{} looks failed, {lost} lost", failed.get()));
@@ -219,7 +221,8 @@ fn a_drain_loses_nothing() {
     world.steady = false;
     world.source = Box::new(|_, address| Answer::Sayings(vec![sure(ms(30), address)]));
     world.run(Nanos(10 * SECOND.0));
-    // As the API server has it: terminating for 5 s, then gone, and the address dies with the pod.
+    // As the API server shows it: terminating for 5 s, then gone, and the address dies with the
+    // pod.
     world.apply(vec![PeerSpec { readiness: Readiness::Terminating, ..spec("a", ip(A)) }, spec("b", ip(B))]);
     world.run(Nanos(5 * SECOND.0));
     world.wire().silence(ip(A));
@@ -294,7 +297,7 @@ fn a_stop_awaits_what_is_under_way_and_sends_no_more() {
 const SCRIPTS: u64 = 2_000;
 const PEERS: [&str; 3] = ["a", "b", "c"];
 
-/// Where the peers of a script may be.
+/// The possible addresses of the peers of a script.
 fn places() -> impl Iterator<Item = (usize, IpAddr)> {
     (0..PEERS.len())
         .flat_map(|peer| (0..4u8).map(move |place| (peer, place)))
@@ -308,7 +311,7 @@ fn elsewhere(random: &mut Random, address: IpAddr) -> IpAddr {
     Ipv4Addr::new(a, b, peer, 1 + u8::try_from(random.below(4)).unwrap()).into()
 }
 
-/// What a list may make of the peer at `address`.
+/// A random change of a list to the peer at `address`.
 fn edit(random: &mut Random, address: IpAddr) -> Saying {
     let there = elsewhere(random, address);
     match random.below(5) {
@@ -347,7 +350,7 @@ fn fate(random: &mut Random, dead: bool, timeout: Nanos) -> Fate {
     }
     let mut fate = Fate::lost();
     if dead || random.chance(25) {
-        // Perhaps long after, while in doubt.
+        // This may be long after, while the address is in doubt.
         return if random.chance(20) { fate.and(timeout_us + 1 + random.below(900_000)) } else { fate };
     }
     for _ in 0..[1, 1, 1, 1, 2][usize::try_from(random.below(5)).unwrap()] {
@@ -356,7 +359,8 @@ fn fate(random: &mut Random, dead: bool, timeout: Nanos) -> Fate {
     fate
 }
 
-/// Runs the script of `seed`. Gives how its doubts ended, or where the counters are not the oracle's.
+/// Runs the script of `seed`. Returns how its doubts ended, or the counters that differ from the
+/// oracle's.
 fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
     let mut random = Random(seed);
     let plan = Plan { interval: ms(100), timeout: ms(20 + random.below(330)), forget_after: ms(1_000), ..PLAN };
@@ -365,7 +369,8 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
     world.steady = false;
     for (_, address) in places() {
         let (mut of_link, timeout) = (Random(random.next()), plan.timeout);
-        // Alive and dead by turns; dead for longer than a doubt lasts, or not.
+        // The peer is alive and dead in turn. Some times of being dead are longer than a doubt
+        // lasts.
         let (alive, dead) = (1 + of_link.below(20), of_link.below(15));
         let script = move |n| fate(&mut of_link, n % (alive + dead) >= alive, timeout);
         world.wire().script(address, script);
@@ -388,7 +393,7 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
         }
     }
     world.prober.finish();
-    // Whatever the source still says, after which nothing is open.
+    // After this time the source has answered everything, and nothing is open.
     world.run(Nanos(6 * SECOND.0));
     assert!(!world.prober.awaits_any());
     let mut ends = [Ends::default(); PEERS.len()];
@@ -401,7 +406,7 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
         let (oracle, got) = (doubt_oracle::peer(slot, log, &world.journal, plan.timeout), world.read(node));
         let expected = PeerReading { created: got.created, ..oracle.counts };
         if expected != got {
-            // It outlives the world.
+            // The message outlives the world.
             return Err(unfollowed(|| format!("seed {seed}, {node}, {plan:?}: expected {expected:?}, got {got:?}")));
         }
         ends[peer] = oracle.ends;

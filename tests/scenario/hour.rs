@@ -1,4 +1,4 @@
-//! What is kept of the last hour, against what the wire knows.
+//! The record of the last hour, compared with the wire.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ const MINUTE: Nanos = Nanos(60 * SECOND.0);
 const PEER: &str = "10.0.0.2";
 const SLOT: SlotId = SlotId(0);
 
-/// A world with one peer, and when its first minute began.
+/// A world with one peer. Also returns when its first minute began.
 fn world(plan: Plan, fate: impl FnMut(u64) -> Fate + 'static) -> (World, Nanos) {
     let mut world = World::new(plan, &[("a", PEER)]);
     world.wire().script(ip(PEER), fate);
@@ -30,7 +30,7 @@ fn steps(statistics: &Statistics, slot: SlotId) -> Vec<HourStep> {
     statistics.hour(slot).expect("an hour").steps().collect()
 }
 
-/// Answered and lost, of each minute since `begun`, by when that was decided.
+/// Answered and lost probes of each minute since `begun`, by the time at which that was decided.
 fn decided(world: &mut World, begun: Nanos, timeout: Nanos) -> Vec<[u32; 2]> {
     let mut minutes = vec![[0, 0]; 1_000];
     for probe in world.wire().log(ip(PEER)) {
@@ -61,7 +61,7 @@ fn expect(steps: &[HourStep], minutes: &[[u32; 2]], ended: usize) {
 #[test]
 fn an_hour_is_what_the_wire_knows_of_it() {
     let plan = Plan::default();
-    // Each minute another rate, from none over one in 60 to all.
+    // Each minute has another rate: none, one in 60, and so on up to all.
     let mut random = Random(7);
     let (mut world, begun) = world(plan, move |n| {
         let rate = [0, 0, 2, 20, 50, 100][usize::try_from(n / 60 % 6).unwrap()];
@@ -82,7 +82,8 @@ fn an_hour_is_what_the_wire_knows_of_it() {
 #[test]
 fn at_short_intervals_the_loss_is_that_of_the_whole_minute() {
     let plan = Plan { interval: Nanos(50 * MS), timeout: Nanos(20 * MS), ..Plan::default() };
-    // Lost at the beginning of each minute alone, of which the recent window knows nothing at its end.
+    // Losses are at the beginning of each minute alone, so the recent window has none of them at
+    // its end.
     let (mut world, begun) = world(plan, |n| if n % 1_200 < 60 { Fate::lost() } else { Fate::reply(400) });
     world.run(Nanos(3 * MINUTE.0 + SECOND.0));
     let minutes = decided(&mut world, begun, plan.timeout);
@@ -152,7 +153,7 @@ fn at_intervals_beyond_a_minute_the_minutes_between_are_not_measured() {
 #[test]
 fn a_run_of_losses_has_the_begin_of_its_first_minute() {
     let (mut world, begun) = world(Plan::default(), |n| match n {
-        // Two minutes and a half, with a gap of one; and another later.
+        // One loss lasts two minutes and a half, with a gap of one. Another comes later.
         190..220 | 300..320 | 700..705 => Fate::lost(),
         _ => Fate::reply(400),
     });
@@ -165,7 +166,7 @@ fn a_run_of_losses_has_the_begin_of_its_first_minute() {
     }
     let of = |minute| seen.iter().filter(move |(_, of)| *of == minute).map(|(second, _)| *second);
     assert_eq!(seen.iter().map(|(_, of)| *of).filter(|of| ![3, 11].contains(of)).count(), 0, "{seen:?}");
-    // Told within two seconds of the first, and until at most a minute after the last.
+    // It is reported within two seconds of the first loss, until at most a minute after the last.
     assert!(
         (190..=193).contains(&of(3).next().unwrap()) && (320..=381).contains(&of(3).next_back().unwrap()),
         "{seen:?}"
@@ -188,7 +189,8 @@ fn minutes_that_nobody_saw_are_not_measured() {
 #[test]
 fn a_minute_that_ends_while_nobody_looks_has_its_own_times_alone() {
     let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 60 { 30_000 } else { 400 }));
-    // Twenty seconds into the second minute: the other half of the recent window is the first minute's.
+    // This is twenty seconds into the second minute: the other half of the recent window is the
+    // first minute's.
     world.run(Nanos(81 * SECOND.0));
     world.stand_still(Nanos(3 * MINUTE.0));
     world.run(SECOND);
@@ -247,7 +249,7 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     for (slot, peer) in directory.peers() {
         let losses: Vec<_> = steps(&statistics, slot).iter().map(|step| step.loss).collect();
         let had_one = ["n5", "n400", "n511"].contains(&peer.node());
-        // Of the others, what was lost before they had an hour is of no minute.
+        // Losses of the other peers from before they had an hour are of no minute.
         assert_eq!(losses, if had_one { [Some(1.0); 2] } else { [None; 2] }, "{}", peer.node());
     }
 }

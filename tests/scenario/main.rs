@@ -1,8 +1,10 @@
-//! The real prober, statistics and directory on a lossy wire, with a scripted clock: no network, no sleeping.
+//! The real prober, statistics and directory on a lossy wire, with a scripted clock: no network, no
+//! sleeping.
 //!
-//! [`World`](world::World) turns them as the agent does, whenever a probe is due, a timeout has passed or a reply has
-//! come, and after every turn it compares each touched peer's counters with what the wire knows: `sent = received +
-//! lost + under way`. What becomes of each probe is a script per address, so that every count below is exact.
+//! [`World`](world::World) turns them as the agent does, whenever a probe is due, a timeout has
+//! passed or a reply has arrived. After every turn it compares each touched peer's counters with
+//! the wire: `sent = received + lost + in flight`. A script per address decides the fate of each
+//! probe, so every count below is exact.
 
 mod churn;
 mod clock;

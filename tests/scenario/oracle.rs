@@ -1,4 +1,5 @@
-//! What must be counted, told from what the wire did: a second opinion that knows nothing of rings and slots.
+//! The expected counts, from what the wire did: a second opinion that knows nothing of rings and
+//! slots.
 
 use std::net::IpAddr;
 
@@ -7,31 +8,31 @@ use kube_canary::units::Nanos;
 
 use super::wire::Probe;
 
-/// Where a peer was from a moment on.
+/// The place of a peer from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// From when.
+    /// The moment from which this is the place.
     pub since: Nanos,
-    /// None: off the list.
+    /// `None`: the peer is off the list.
     pub address: Option<IpAddr>,
-    /// On its way out.
+    /// Whether the peer is terminating.
     pub terminating: bool,
 }
 
-/// What became of a probe, when.
+/// The result of a probe, with its time.
 enum Outcome {
     Received { at: Nanos },
     Lost,
     Withdrawn { at: Nanos },
 }
 
-/// The counters of a peer that was in these places, in order, and was sent these probes, in order of sending. Every
-/// reply was read as it arrived or bears a good stamp, and everything has come to an end.
+/// The counters of a peer that was in these places, in order, and was sent these probes, in order
+/// of sending. Every reply was read as it arrived or has a valid stamp, and nothing is in flight.
 pub fn expected(places: &[Place], probes: &[(IpAddr, &Probe)], timeout: Nanos) -> PeerReading {
     let mut counts = PeerReading::default();
     let at = |time: Nanos| places.iter().rev().find(|place| place.since <= time).expect("a place from the start on");
     let mut received: Vec<(Nanos, usize)> = Vec::new();
-    // Withdrawn probes keep their place in `sent` until the next one takes it: in order of time.
+    // Withdrawn probes keep their place in `sent` until the next one takes it, in order of time.
     let mut steps: Vec<(Nanos, i32)> = Vec::new();
     for (number, (address, probe)) in probes.iter().enumerate() {
         if let Some(reason) = probe.refused {
@@ -104,7 +105,7 @@ pub fn expected(places: &[Place], probes: &[(IpAddr, &Probe)], timeout: Nanos) -
     counts
 }
 
-/// Intact replies from where the peer no longer was.
+/// Intact replies from an address that the peer no longer had.
 pub fn disowned(places: &[Place], probes: &[(IpAddr, &Probe)]) -> u64 {
     let at = |time: Nanos| places.iter().rev().find(|place| place.since <= time).expect("a place from the start on");
     let replies = probes.iter().flat_map(|(address, probe)| probe.replies.iter().map(move |reply| (*address, reply)));

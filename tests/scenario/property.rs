@@ -37,7 +37,7 @@ fn fate(random: &mut Random, timeout: Nanos) -> Fate {
     fate
 }
 
-/// Runs the script of `seed` and says where the counters are not the oracle's.
+/// Runs the script of `seed` and returns the counters that differ from the oracle's.
 fn differences(seed: u64) -> Vec<String> {
     let mut random = Random(seed);
     let kind = |random: &mut Random| if random.chance(50) { SocketKind::Raw } else { SocketKind::Datagram };
@@ -58,7 +58,8 @@ fn differences(seed: u64) -> Vec<String> {
     }
     for _ in 0..10 {
         match random.below(4) {
-            // Two turns at least, so that what one is about to read was not stamped by another clock.
+            // At least two turns follow, so that no packet that is about to be read was stamped by
+            // another clock.
             0 => world.wire().step_clock(if random.chance(50) { HOUR } else { -HOUR }),
             1 => {
                 world.stand_still(Nanos(random.below(700 * MS)));

@@ -1,15 +1,16 @@
-//! Replies that wait for the next turn, and what counts as reading them late.
+//! Replies that wait for the next turn, and when reading them counts as late.
 
 use kube_canary::units::Nanos;
 
 use super::wire::Fate;
 use super::world::{AGENT_PLAN, MS, SECOND, World};
 
-/// Round-trip times, of which the last two arrive after the next probe has gone out to another peer.
+/// Round-trip times. The replies of the last two arrive after the next probe to
+/// another peer was sent.
 const RTTS_US: [u64; 4] = [100, 70_000, 300_000, 600_000];
 
-/// A world of so many peers that have all been probed for three seconds, in which nobody is woken for replies where the
-/// prober says so.
+/// A world of so many peers that have all been probed for three seconds. Replies wake the agent
+/// only when the prober requests it.
 fn resting(peers: u8) -> World {
     let (mut world, peers) = World::of_many(AGENT_PLAN, peers);
     for ((_, address), rtt) in peers.iter().zip(RTTS_US.into_iter().cycle()) {
@@ -20,13 +21,13 @@ fn resting(peers: u8) -> World {
     world
 }
 
-/// Replies that were read, and how late in all.
+/// The number of replies that were read, and the sum of their delays.
 fn read_late(world: &World) -> (u64, Nanos) {
     let reading = world.statistics.read_delay().read();
     (reading.count(), reading.sum)
 }
 
-/// Goes to the moment of a turn that six replies or more wait for, and returns how many.
+/// Advances to the moment of a turn for which six replies or more wait, and returns how many.
 fn go_to_reading(world: &mut World) -> u64 {
     for _ in 0..4 {
         let due = world.prober.next_turn().expect("a turn");
@@ -82,7 +83,7 @@ fn what_a_turn_leaves_unread_stays_late() {
     for turn in 0..waiting {
         assert_eq!(read_late(&world).1, Nanos(expected));
         expected += turn * MS;
-        // The turn that is due reads one packet after sending, and each further one reads one.
+        // The turn that is due reads one packet after sending, and each further turn reads one.
         world.turn_once();
         world.prober.next_turn();
         world.stand_still(Nanos(MS));

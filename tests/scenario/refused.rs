@@ -1,4 +1,4 @@
-//! Probes that the kernel, or our own table, does not take.
+//! Probes that the kernel, or our own table, does not accept.
 
 use kube_canary::prober::SendError;
 use kube_canary::statistics::PeerReading;
@@ -13,7 +13,7 @@ const B: &str = "fd00::3";
 #[test]
 fn refused_probes_are_counted_by_reason_and_are_neither_sent_nor_lost() {
     let mut world = World::new(Plan::default(), &[("a", A), ("b", B)]);
-    // Reason r is given r + 1 times, between probes that go out.
+    // Reason r is given r + 1 times, between probes that are sent.
     let reasons = SendError::ALL.iter().enumerate().flat_map(|(r, reason)| vec![*reason; r + 1]);
     let mut reasons: Vec<SendError> = reasons.collect();
     reasons.reverse();
@@ -50,7 +50,8 @@ fn a_host_that_cannot_send_for_a_while_shows_errors_and_no_loss_and_goes_on_afte
 
 #[test]
 fn every_probe_of_a_batch_has_its_own_result() {
-    // 30 peers at an interval of one cell: batches of eight, for the kernel tells of no departure.
+    // There are 30 peers at an interval of one cell. So batches have eight probes, because the
+    // kernel reports no departures.
     let plan = Plan { interval: Nanos::from_millis(10), timeout: Nanos::from_millis(5), ..Plan::default() };
     let (mut world, peers) = World::of_many(plan, 30);
     for (i, (_, address)) in (0u64..).zip(&peers) {

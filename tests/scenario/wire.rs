@@ -1,4 +1,5 @@
-//! The wire: takes encoded requests, and gives back what the script of their address says.
+//! The wire: it takes encoded requests, and returns the replies that the script of their address
+//! says.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
 
-/// What happens to a reply on its way. Positions count from the start of the ICMP message, modulo its length.
+/// The damage to a reply. Positions count from the start of the ICMP message, modulo its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// This bit of the payload is flipped.
@@ -18,32 +19,32 @@ pub enum Damage {
     Sequence,
     /// So many bytes are missing at the end.
     Truncated(usize),
-    /// Another process's random number stands in the payload.
+    /// The payload has another process's random number.
     ForeignCookie,
-    /// Another process's identifier stands in the header: only a raw socket sees such a packet.
+    /// The header has another process's identifier. Only a raw socket sees such a packet.
     ForeignIdentifier,
 }
 
-/// A reply to come.
+/// A reply that will arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    /// When it arrives; in a script, how long after the request went out.
+    /// When it arrives. In a script: the time after the request was sent.
     pub at: Nanos,
-    /// How it arrives.
+    /// The damage with which it arrives.
     pub damage: Option<Damage>,
 }
 
-/// What a script says of a probe.
+/// The fate of a probe in a script.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// The kernel does not take it.
+    /// The kernel does not accept it.
     Refused(SendError),
-    /// It goes out, and these come back; none is loss.
+    /// It is sent, and these replies arrive. Without any, it is lost.
     Out(Vec<Reply>),
 }
 
 impl Fate {
-    /// Nothing comes back.
+    /// A probe without any reply.
     pub const fn lost() -> Self {
         Self::Out(Vec::new())
     }
@@ -74,65 +75,66 @@ impl Fate {
 /// A request as the wire saw it.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// When.
+    /// When the request was sent.
     pub sent_at: Nanos,
-    /// Whether the kernel took it.
+    /// The error, if the kernel refused it.
     pub refused: Option<SendError>,
-    /// What came back, in no order; arrival times are on the monotonic clock.
+    /// All replies, in no order. Arrival times are on the monotonic clock.
     pub replies: Vec<Reply>,
 }
 
 type Script = Box<dyn FnMut(u64) -> Fate>;
 
-/// What a hostile host makes of a request that it was sent: packets, and the source addresses that
-/// it gives them.
+/// The reaction of a hostile host to a request: packets, and the source addresses
+/// that it gives them.
 pub type Forger = Box<dyn FnMut(&[u8]) -> Vec<(IpAddr, Vec<u8>)>>;
 
 #[derive(Default)]
 struct Link {
     script: Option<Script>,
     log: Vec<Probe>,
-    /// Indices into the log: nothing intact has been read for these.
+    /// Indices into the log of probes without an intact reply that was read.
     open: VecDeque<usize>,
 }
 
 struct Packet {
     from: IpAddr,
     bytes: Vec<u8>,
-    /// The probe that it answers intact.
+    /// The probe of which it is an intact answer.
     answers: Option<usize>,
 }
 
-/// Everything between us and our peers.
+/// Everything between the agent and its peers.
 pub struct LossyWire {
     clock: ScriptedClock,
     kinds: [SocketKind; 2],
     links: HashMap<IpAddr, Link>,
     air: BTreeMap<(Nanos, u64), Packet>,
-    /// Arrived, each with the kernel's real-time stamp.
+    /// Packets that have arrived, each with the kernel's real-time stamp.
     queue: VecDeque<(Packet, Nanos)>,
     packets: u64,
     real_time: RealTime,
-    /// Left, each with the kernel's real-time stamp.
+    /// Packets that have left, each with the kernel's real-time stamp.
     departures: VecDeque<(Vec<u8>, Nanos)>,
-    /// Whether the kernel tells of departures, and how long after the call to send they are.
+    /// Whether the kernel reports departures, and how long after the call to send they are.
     pub leaves_after: Option<Nanos>,
-    /// Who sends back a copy of every request, whomever it was for.
+    /// The host that returns a copy of every request, whatever its destination.
     mimic: Option<IpAddr>,
-    /// The host that forges packets, and what it makes of each request to it.
+    /// The host that forges packets, and its reaction to each request.
     forger: Option<(IpAddr, Forger)>,
     /// The most packets that one call reads.
     pub reads_max: usize,
-    /// Whoever finds the queue empty is held up for this long right after, once.
+    /// The delay right after a read that finds the queue empty, once.
     pub pause_when_empty: Nanos,
     /// How long a call to send takes.
     pub send_takes: Nanos,
-    /// As the prober has said last: nobody is woken for replies.
+    /// The last request of the prober: replies need not wake the agent.
     pub turns_are_frequent: bool,
 }
 
 impl LossyWire {
-    /// A wire on which everybody answers after 100 µs. `kinds`: of the IPv4 and of the IPv6 socket.
+    /// A wire on which every host answers after 100 µs. `kinds`: of the IPv4 and
+    /// of the IPv6 socket.
     pub fn new(clock: ScriptedClock, kinds: [SocketKind; 2]) -> Self {
         Self {
             real_time: RealTime::new(&clock),
@@ -153,7 +155,7 @@ impl LossyWire {
         }
     }
 
-    /// What becomes of the probes to `address`, of which the script is told how many came before.
+    /// Sets the script of the probes to `address`. Its argument is the number of earlier probes.
     pub fn script(&mut self, address: IpAddr, script: impl FnMut(u64) -> Fate + 'static) {
         self.links.entry(address).or_default().script = Some(Box::new(script));
     }
@@ -168,19 +170,20 @@ impl LossyWire {
         self.log(address).iter().filter(|probe| probe.refused.is_none()).count() as u64
     }
 
-    /// Requests to `address` that went out no longer than `timeout` ago and of which no intact reply was read.
+    /// Requests to `address` that were sent no longer than `timeout` ago and of which no
+    /// intact reply was read.
     pub fn under_way(&self, address: IpAddr, timeout: Nanos) -> u64 {
         let now = self.clock.now();
         let Some(link) = self.links.get(&address) else { return 0 };
         link.open.iter().rev().take_while(|i| now.since(link.log[**i].sent_at) <= timeout).count() as u64
     }
 
-    /// Requests to anybody that are under way.
+    /// Requests to all addresses that are in flight.
     pub fn all_under_way(&self, timeout: Nanos) -> u64 {
         self.links.keys().map(|address| self.under_way(*address, timeout)).sum()
     }
 
-    /// Packets that have not been read, on their way or waiting.
+    /// Packets that have not been read, in flight or waiting.
     pub fn unread(&self) -> usize {
         self.air.len() + self.queue.len()
     }
@@ -190,24 +193,24 @@ impl LossyWire {
         (self.queue.len() + self.air.range(..=(then, u64::MAX)).count()) as u64
     }
 
-    /// When packets that have not been read arrived, of those that did between then and now.
+    /// Arrival times of packets that have not been read, between `then` and now.
     pub fn arrivals_since(&self, then: Nanos) -> Vec<Nanos> {
         let range = (then, u64::MAX)..=(self.clock.now(), u64::MAX);
         self.air.range(range).map(|((at, _), _)| *at).collect()
     }
 
-    /// When the next packet can be read.
+    /// Returns when the next packet can be read.
     pub fn next_arrival(&self) -> Option<Nanos> {
         if self.queue.is_empty() { self.air.keys().next().map(|(at, _)| *at) } else { Some(self.clock.now()) }
     }
 
-    /// A packet that nobody asked for, after `us` microseconds.
+    /// A packet without a request arrives after `us` microseconds.
     pub fn inject(&mut self, from: IpAddr, bytes: Vec<u8>, us: u64) {
         let at = self.clock.now().plus(Nanos(us * 1_000));
         self.fly(at, Packet { from, bytes, answers: None });
     }
 
-    /// The host at `address` dies: what it has not sent yet never comes.
+    /// The host at `address` dies: what it has not sent yet never arrives.
     pub fn silence(&mut self, address: IpAddr) {
         let now = self.clock.now();
         self.air.retain(|(at, _), packet| packet.from != address || *at <= now);
@@ -215,18 +218,18 @@ impl LossyWire {
         recent.for_each(|probe| probe.replies.retain(|reply| reply.at <= now));
     }
 
-    /// From now on this host answers whatever is sent to others of its family.
+    /// From now on, this host answers all requests to other hosts of its family.
     pub fn echo_from(&mut self, host: IpAddr) {
         self.mimic = Some(host);
     }
 
-    /// From now on the host at `address` sends, a millisecond after each request to it, what
-    /// `forger` makes of it.
+    /// From now on, the host at `address` sends the packets that `forger` makes of each request,
+    /// a millisecond after it.
     pub fn forge_at(&mut self, address: IpAddr, forger: Forger) {
         self.forger = Some((address, forger));
     }
 
-    /// The real-time clock is set; what has arrived by now bears the old time.
+    /// Sets the real-time clock. Packets that have arrived by now keep the old time.
     pub fn step_clock(&mut self, by: i64) {
         self.land();
         self.clock.step(by);
@@ -237,7 +240,7 @@ impl LossyWire {
         self.air.insert((at, self.packets), packet);
     }
 
-    /// Moves what has arrived by now into the socket's queue.
+    /// Moves the packets that have arrived by now into the socket's queue.
     fn land(&mut self) {
         let (now, real) = (self.clock.now(), self.clock.realtime());
         while let Some(entry) = self.air.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -263,13 +266,13 @@ impl LossyWire {
             reply.at = now.plus(reply.at);
         }
         link.open.push_back(index);
-        // Bounded by what can be under way with the longest timeout of any scenario.
+        // The bound is above what can be in flight with the longest timeout of any scenario.
         if link.open.len() > 1_000 {
             link.open.pop_front();
         }
         link.log.push(Probe { sent_at: now, refused: None, replies: replies.clone() });
         if self.leaves_after.is_some() {
-            // As a device gives it back: behind an Ethernet and an IP header.
+            // As a device returns it: behind an Ethernet and an IP header.
             let bytes = [&[0; 34], request.bytes].concat();
             self.departures.push_back((bytes, self.clock.realtime().plus(held_up)));
         }
@@ -334,7 +337,7 @@ impl Wire for LossyWire {
     }
 }
 
-/// The reply of a host to `request`, as a socket of `kind` hands it over.
+/// The reply of a host to `request`, as a socket of `kind` receives it.
 fn answer(request: Outgoing<'_>, kind: SocketKind, damage: Option<Damage>) -> Vec<u8> {
     let mut icmp = request.bytes.to_vec();
     assert_eq!(icmp[..2], [if request.to.is_ipv4() { 8 } else { 128 }, 0], "an echo request of the right family");
@@ -363,7 +366,7 @@ fn answer(request: Outgoing<'_>, kind: SocketKind, damage: Option<Damage>) -> Ve
     }
 }
 
-/// `icmp` behind an IPv4 header.
+/// Returns `icmp` behind an IPv4 header.
 pub fn ip_header(from: std::net::Ipv4Addr, icmp: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + icmp.len()).expect("fits a packet").to_be_bytes();
     let mut packet = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, 1, 0, 0];
@@ -373,7 +376,7 @@ pub fn ip_header(from: std::net::Ipv4Addr, icmp: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// RFC 1071; 0 over a message that holds its own.
+/// The checksum of RFC 1071: 0 over a message that contains its own.
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from);
     let mut sum: u32 = bytes.chunks(2).map(word).sum();

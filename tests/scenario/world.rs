@@ -13,29 +13,29 @@ use super::clock::ScriptedClock;
 use super::leaks::NoLeaks;
 use super::wire::LossyWire;
 
-/// A millisecond.
+/// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
-/// A second.
+/// A second, as a time span.
 pub const SECOND: Nanos = Nanos::from_millis(1_000);
 
-/// How a world is.
+/// The parameters of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Of probes to one peer.
+    /// The interval between probes to one peer.
     pub interval: Nanos,
-    /// Of a probe.
+    /// The timeout of a probe.
     pub timeout: Nanos,
-    /// Of a request.
+    /// The payload of a request.
     pub payload_bytes: usize,
-    /// Of the IPv4 and the IPv6 socket.
+    /// The kinds of the IPv4 and the IPv6 socket.
     pub kinds: [SocketKind; 2],
     /// How long a peer that left keeps its slot.
     pub forget_after: Nanos,
-    /// The source of the list answers questions.
+    /// Whether the source of the list answers questions.
     pub doubts: bool,
 }
 
-/// As the agent's defaults are, but for doubts.
+/// The agent's defaults, but without doubts.
 pub const AGENT_PLAN: Plan = Plan {
     interval: SECOND,
     timeout: SECOND,
@@ -46,84 +46,85 @@ pub const AGENT_PLAN: Plan = Plan {
 };
 
 impl Default for Plan {
-    /// A timeout well below the interval, so that there are moments with nothing under way.
+    /// The timeout is well below the interval, so there are moments with no probe in flight.
     fn default() -> Self {
         Self { timeout: Nanos::from_millis(200), ..AGENT_PLAN }
     }
 }
 
-/// What makes a list of the one before.
+/// A change of a list.
 pub type Edit = Box<dyn FnOnce(&mut Vec<PeerSpec>)>;
 
-/// What the source of the list says, when its time comes.
+/// An answer of the source of the list, when its time comes.
 pub enum Saying {
     /// A new list, made of the one before.
     List(Edit),
     /// The list is right about this address.
     Sure(IpAddr),
-    /// Nobody can say of this address.
+    /// The source does not know this address.
     Unsure(IpAddr),
 }
 
-/// What a source makes of a question.
+/// The reaction of a source to a question.
 pub enum Answer {
-    /// It has no room for it.
+    /// It has no room for the question.
     Refused,
-    /// It says this, each after so long; nothing may come of it.
+    /// It answers this, each after so long. The list may be empty.
     Sayings(Vec<(Nanos, Saying)>),
 }
 
-/// What has happened, for a second opinion on what must have been counted.
+/// An event, for a second opinion on the expected counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The prober has turned.
     Turn,
-    /// The prober was told of a change.
+    /// The prober received a change.
     Change(Change),
-    /// It was told that the list is right about this address.
+    /// The source was sure that the list is right about this address.
     Sure(IpAddr),
-    /// It was told that nobody can say.
+    /// The source was unsure about this address.
     Unsure(IpAddr),
-    /// It asked about this address, and whether that was taken.
+    /// The prober asked about this address, and whether the question was accepted.
     Question(IpAddr, bool),
 }
 
 /// An agent and its surroundings.
 pub struct World {
-    /// As planned.
+    /// The parameters of this world.
     pub plan: Plan,
-    /// Of all.
+    /// The clock of all stages.
     pub clock: ScriptedClock,
     /// The stage under test.
     pub prober: Prober<LossyWire, ScriptedClock>,
-    /// Its sink.
+    /// The sink of the prober.
     pub statistics: Statistics,
-    /// Names and slots.
+    /// The names and their slots.
     pub directory: Directory,
     /// The list in force.
     pub list: Vec<PeerSpec>,
-    /// Whether `sent = received + lost + under way` holds at any moment: not while a peer moves or leaves with
-    /// probes under way, which keep their place in `sent` until the next probe takes it.
+    /// Whether `sent = received + lost + in flight` holds at any moment. It does not while a peer
+    /// moves or leaves with probes in flight, which keep their place in `sent` until the
+    /// next probe takes it.
     pub steady: bool,
-    /// What a question brings. By default, nothing.
+    /// The answer to a question. By default, there is none.
     pub source: Box<dyn FnMut(Nanos, IpAddr) -> Answer>,
-    /// What the source is going to say.
+    /// The coming answers of the source.
     coming: Vec<(Nanos, Saying)>,
-    /// What has happened, and when; kept where doubts are.
+    /// All events with their times. It is kept only with doubts.
     pub journal: Vec<(Nanos, Entry)>,
-    /// Nobody is woken for replies, where the prober says so.
+    /// Whether replies do not wake the agent when the prober says so.
     pub rests: bool,
-    /// Turns so far.
+    /// The number of turns so far.
     pub turns: u64,
     /// Peers that had left and were stopped, and when.
     pub stopped: Vec<(Nanos, String)>,
     housekept: Nanos,
     touched: Vec<SlotId>,
-    /// Dropped last.
+    /// Declared last, so that it is dropped last.
     _no_leaks: NoLeaks,
 }
 
-/// Forwards to the statistics, and notes who was touched.
+/// Forwards to the statistics, and records the touched peers.
 struct Tap<'a> {
     statistics: &'a Statistics,
     touched: &'a mut Vec<SlotId>,
@@ -156,12 +157,12 @@ fn take_due(coming: &mut Vec<(Nanos, Saying)>, now: Nanos) -> Option<(Nanos, Say
     coming.first().is_some_and(|(at, _)| *at <= now).then(|| coming.remove(0))
 }
 
-/// The list without the peer at `address`.
+/// Removes the peer at `address` from the list.
 pub fn gone(address: IpAddr) -> Saying {
     Saying::List(Box::new(move |list| list.retain(|peer| peer.address != address)))
 }
 
-/// The list with the peer at `address` in another state, or at another address.
+/// Changes the state or the address of the peer at `address` in the list.
 pub fn put(address: IpAddr, to: IpAddr, readiness: Readiness) -> Saying {
     Saying::List(Box::new(move |list| {
         for peer in list.iter_mut().filter(|peer| peer.address == address) {
@@ -170,18 +171,18 @@ pub fn put(address: IpAddr, to: IpAddr, readiness: Readiness) -> Saying {
     }))
 }
 
-/// An entry of a list.
+/// Returns an entry of a list.
 pub fn spec(node: &str, address: IpAddr) -> PeerSpec {
     PeerSpec::pod(node, address)
 }
 
-/// An address from its text.
+/// Returns an address from its text.
 pub fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
 impl World {
-    /// A world with these peers, all of whom answer after 100 µs.
+    /// A world with these peers, all of which answer after 100 µs.
     pub fn new(plan: Plan, peers: &[(&str, &str)]) -> Self {
         let no_leaks = NoLeaks::here();
         let clock = ScriptedClock::new();
@@ -216,7 +217,8 @@ impl World {
         world
     }
 
-    /// A world with so many peers, and their names and addresses: `n0` at 10.0.1.0, and so on.
+    /// A world with so many peers. Also returns their names and addresses: `n0` at
+    /// 10.0.1.0, and so on.
     pub fn of_many(plan: Plan, count: u8) -> (Self, Vec<(String, IpAddr)>) {
         let peers: Vec<_> = (0..count).map(|i| (format!("n{i}"), IpAddr::from([10, 0, 1, i]))).collect();
         let mut world = Self::new(plan, &[]);
@@ -224,17 +226,17 @@ impl World {
         (world, peers)
     }
 
-    /// The monotonic time.
+    /// Returns the monotonic time.
     pub fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// The wire.
+    /// Returns the wire of the prober.
     pub fn wire(&mut self) -> &mut LossyWire {
         self.prober.wire()
     }
 
-    /// A new list takes effect.
+    /// Applies a new list, as the agent does.
     pub fn apply(&mut self, list: Vec<PeerSpec>) {
         self.list.clone_from(&list);
         let own = Own { node: "self".into(), ..Own::default() };
@@ -255,14 +257,14 @@ impl World {
         }
     }
 
-    /// The source will say this.
+    /// Makes the source give this answer after `after`.
     pub fn say(&mut self, after: Nanos, saying: Saying) {
         self.coming.push((self.now().plus(after), saying));
-        // Stable: what was said first comes first.
+        // The sort is stable: of equal times, the first answer comes first.
         self.coming.sort_by_key(|(at, _)| *at);
     }
 
-    /// Whoever left long ago is probed no more.
+    /// Stops probing the peers that left long ago.
     fn stop(&mut self, now: Nanos) {
         let grace = self.plan.forget_after.min(LEAVE_GRACE.into());
         let changes: Vec<Change> = self.directory.stop(now, grace).collect();
@@ -274,7 +276,7 @@ impl World {
         }
     }
 
-    /// As the agent does, when it looks after those who left. Returns whether a slot was freed.
+    /// Forgets peers that left, as the agent does. Returns whether a slot was freed.
     pub fn forget(&mut self) -> bool {
         self.forget_as_of(self.now())
     }
@@ -285,7 +287,8 @@ impl World {
         self.directory.forget(now, self.plan.forget_after)
     }
 
-    /// Closes up what forgotten peers have left, if that is worth it. Returns whether it was.
+    /// Compacts the slots that forgotten peers have left, if that is worth it.
+    /// Returns whether it was.
     pub fn compact(&mut self) -> bool {
         let Some(compaction) = self.directory.compact() else { return false };
         self.statistics.compact(&compaction);
@@ -293,13 +296,13 @@ impl World {
         true
     }
 
-    /// A node gets no more probes; what is under way stays so.
+    /// Sends no more probes to a node. Probes in flight stay so.
     pub fn pause(&mut self, node: &str) {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.prober.pause(slot);
     }
 
-    /// Turns, as often as it takes to read everything.
+    /// Turns as often as it takes to read everything.
     pub fn turn(&mut self) {
         for _ in 0..10_000 {
             if self.turn_once() {
@@ -309,7 +312,7 @@ impl World {
         panic!("never drained");
     }
 
-    /// One turn. Returns whether everything was read.
+    /// Turns once. Returns whether everything was read.
     pub fn turn_once(&mut self) -> bool {
         let now = self.clock.now();
         self.turns += 1;
@@ -373,7 +376,7 @@ impl World {
             let under_way = self.wire().under_way(address, timeout);
             let open = got.sent - got.received - got.lost;
             if self.plan.doubts {
-                // Withheld losses are under way: for as long as it takes to decide them.
+                // Withheld losses count as in flight for as long as it takes to decide them.
                 let slack = Nanos(timeout.0 + Nanos::from(DOUBT_TIME).0 + 125 * MS);
                 assert!(open >= under_way && open <= self.wire().under_way(address, slack), "{slot:?}: {got:?}");
             } else {
@@ -382,13 +385,13 @@ impl World {
         }
     }
 
-    /// Lives for `span`: turns whenever something is due or has arrived, and at the end.
+    /// Runs for `span`: turns whenever something is due or has arrived, and at the end.
     pub fn run(&mut self, span: Nanos) {
         let end = self.now().plus(span);
         while self.run_to_next(end) {}
     }
 
-    /// Lives until `count` requests to `address` have been tried.
+    /// Runs until `count` requests to `address` have been tried.
     pub fn run_until_tried(&mut self, address: IpAddr, count: usize) {
         let end = self.now().plus(Nanos(self.plan.interval.0 * (count as u64 + 2)));
         while self.wire().log(address).len() < count {
@@ -396,19 +399,21 @@ impl World {
         }
     }
 
-    /// Lives until nothing is under way and everything is read.
+    /// Runs until no probe is in flight and everything is read.
     pub fn settle(&mut self) {
         let end = self.now().plus(Nanos(100 * self.plan.interval.0 + 100 * self.plan.timeout.0));
         let timeout = self.plan.timeout;
         while self.wire().all_under_way(timeout) > 0 || self.wire().unread() > 0 {
             assert!(self.now() < end, "something stays under way");
-            // Not only when the agent wakes: it decides losses when it sends next, which are under way then.
+            // It does not wait for the agent to wake: the agent decides losses when it sends next,
+            // and those probes are then in flight.
             let soon = self.now().plus(Nanos(MS));
             self.run_to_next(soon);
         }
     }
 
-    /// Goes to the next moment at which the agent would wake, or to `end`, and turns. Returns whether `end` is ahead.
+    /// Advances to the next moment at which the agent would wake, or to `end`, and turns. Returns
+    /// whether `end` is ahead.
     fn run_to_next(&mut self, end: Nanos) -> bool {
         let said = self.coming.first().map(|(at, _)| *at);
         let is_woken = !self.rests || !self.wire().turns_are_frequent;
@@ -420,25 +425,27 @@ impl World {
         at < end
     }
 
-    /// Time passes and nobody turns: no processor, or a suspended machine.
+    /// Time passes without a turn: the agent has no CPU, or the machine is suspended.
     pub fn stand_still(&mut self, span: Nanos) {
         self.clock.advance(span);
     }
 
-    /// The counters of a node; of its first slot, where it has two.
+    /// The counters of a node, of its first slot if it has two.
     pub fn read(&self, node: &str) -> PeerReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.statistics.slot(slot).expect("its statistics").read()
     }
 
-    /// Asserts every counter of a node; the histogram must hold as many values as there were answers.
+    /// Asserts every counter of a node. The histogram must contain as many values
+    /// as there were answers.
     pub fn expect(&self, node: &str, expected: PeerReading) {
         let got = self.read(node);
         assert_eq!(got, PeerReading { created: got.created, ..expected }, "{node}");
         assert_eq!(self.rtt(node).count(), expected.received, "{node}");
     }
 
-    /// The buckets of a node's histogram that hold anything, as upper bounds in microseconds (none: +Inf) and counts.
+    /// The buckets of a node's histogram that are not empty, as upper bounds in microseconds
+    /// (`None`: +Inf) and counts.
     pub fn buckets(&self, node: &str) -> Vec<(Option<u64>, u64)> {
         let scale = self.statistics.scale();
         let (classic, bounds) = (self.rtt(node).classic(scale), scale.bounds().as_slice());
@@ -449,7 +456,7 @@ impl World {
         ends.zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The round-trip times of a node.
+    /// Returns the round-trip times of a node.
     pub fn rtt(&self, node: &str) -> HistogramReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
         self.statistics.slot(slot).expect("its statistics").rtt()

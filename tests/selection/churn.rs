@@ -1,24 +1,27 @@
-//! What changes when one node joins or leaves: the pairs of a watcher and a target that are in one mesh and not in the other.
+//! The changes when one node joins or leaves: the pairs of a watcher and a target that are in one
+//! of the two meshes and not in the other.
 //!
-//! A node that joins brings k pairs as a watcher and k on average as a target, and those who take it up let go of k others: 3 k
-//! is the least that can be. The rest is those who must look further because of it, and the few whose lot it is to keep for the
-//! largest zone from now on. It does not grow with the mesh, but where one zone has just what the others' watchers can give.
+//! A node that joins brings k pairs as a watcher and k on average as a target. The watchers that
+//! take it as a target give up k others. So 3 k is the minimum. The rest has two causes. Some
+//! watchers must find other targets because of the change. A few nodes newly become watchers of the
+//! largest zone. The number does not grow with the mesh, except where one zone needs exactly what
+//! the other zones' watchers can give.
 
 use kube_canary::discovery::{MemberId, Scheme};
 
 use crate::cluster::{Cluster, Random, between, changed, pairs};
 use crate::leaks::NoLeaks;
 
-/// Mean and maximum of the changed pairs, in units of k, as nodes join and leave by turns.
+/// Mean and maximum of the changed pairs, in units of k, as nodes join and leave in turn.
 fn changes(sizes: &[usize], k: usize, times: usize, random: &mut Random) -> (f64, f64) {
     let mut members = Cluster::of(sizes, k, false, random.next()).members();
     let mut before = pairs(&Scheme::of(&members, k));
     let mut changes = Vec::new();
     for time in 0..times {
-        // The numbers are without a gap, since each that joins takes up that of who left.
+        // The numbers have no gap, because each node that joins takes the number of one that left.
         let chosen = MemberId(u16::try_from(between(random, 0, members.len() - 1)).expect("small"));
         if time % 2 == 0 {
-            // Into a zone as likely as it is large.
+            // A zone is chosen with a probability proportional to its size.
             let zone = members.zone(chosen).map(str::to_owned);
             members.put(&format!("joined-{time}"), zone.as_deref()).expect("room");
         } else {
@@ -32,8 +35,8 @@ fn changes(sizes: &[usize], k: usize, times: usize, random: &mut Random) -> (f64
     (changes.iter().sum::<usize>() as f64 / times as f64 / k as f64, most as f64 / k as f64)
 }
 
-/// The bounds are above all that was measured; more loosely where one zone is large, for there a single change may move many.
-/// Three times k is the least that a join can change.
+/// The bounds are above all measured values. They are wider where one zone is large, because a
+/// single change may move many pairs there. Three times k is the least that a join can change.
 #[test]
 fn one_node_that_joins_or_leaves_changes_few_pairs() {
     let mut random = Random(5);
@@ -48,11 +51,11 @@ fn one_node_that_joins_or_leaves_changes_few_pairs() {
         (&[700, 300], 24, 40, 7.5, 16.0),
         (&[750, 250], 24, 40, 7.5, 16.0),
         (&[3_750, 1_250], 24, 8, 7.5, 16.0),
-        // The other zones' watchers can give just what it takes.
+        // The other zones' watchers can give exactly what it needs.
         (&[800, 100, 100], 24, 40, 20.0, 60.0),
         (&[950, 50], 24, 40, 6.0, 16.0),
     ] {
-        // Not while it is printed: the harness keeps what is.
+        // Leaks are not checked while the result is printed, because the harness keeps the output.
         let no_leaks = NoLeaks::here();
         let changed = changes(sizes, k, times, &mut random);
         drop(no_leaks);

@@ -1,4 +1,5 @@
-//! Random clusters: how many nodes, in how many zones of how unequal a size, and what a selection makes of them.
+//! Random clusters: the number of nodes and zones, how unequal the zones are, and the selection
+//! over them.
 
 #[path = "../common/splitmix.rs"]
 mod splitmix;
@@ -11,7 +12,7 @@ pub use splitmix::Random;
 
 pub const FORGET_AFTER: Duration = Duration::from_mins(5);
 
-/// A number from `low` to `high`.
+/// A number from `low` to `high`, both included.
 pub fn between(random: &mut Random, low: usize, high: usize) -> usize {
     low + usize::try_from(random.next() % (high - low + 1) as u64).expect("small")
 }
@@ -24,7 +25,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes, in 1 to 20 zones whose sizes are powers of chance; the first may be unknown.
+    /// So many nodes, in 1 to 20 zones, whose sizes are powers of random numbers. The first
+    /// zone may be unknown.
     pub fn random(random: &mut Random, nodes: usize) -> Self {
         let (zones, power) = (between(random, 1, 20), between(random, 0, 9));
         let mut weight = || (0..power).map(|_| between(random, 1, 64)).product::<usize>() >> (4 * power);
@@ -36,7 +38,7 @@ impl Cluster {
         Self::of(&sizes, between(random, 4, 64), random.next().is_multiple_of(2), random.next())
     }
 
-    /// Zones of those sizes; `salt` makes the names others.
+    /// Zones of those sizes. `salt` changes the names.
     pub fn of(sizes: &[usize], k: usize, unknown: bool, salt: u64) -> Self {
         let zone = |zone: usize| (zone > 0 || !unknown).then(|| format!("zone-{zone}"));
         let name = |z: usize, n: usize| format!("ip-10-{z}-{n}.{salt:x}.internal");
@@ -48,7 +50,7 @@ impl Cluster {
         self.nodes.len()
     }
 
-    /// How many nodes the largest zone has, and how many zones there are.
+    /// Returns the size of the largest zone, and the number of zones.
     pub fn largest_zone(&self) -> (usize, usize) {
         let mut sizes = HashMap::new();
         self.nodes.iter().for_each(|(_, zone)| *sizes.entry(zone).or_insert(0) += 1);
@@ -70,7 +72,7 @@ impl Cluster {
     }
 }
 
-/// Who watches whom, by member: in order.
+/// All pairs of watcher and target as members, in order.
 pub fn pairs(scheme: &Scheme) -> Vec<(MemberId, MemberId)> {
     let mut pairs = Vec::new();
     scheme.for_each_pair(|watcher, target| pairs.push((watcher, target)));
@@ -87,7 +89,7 @@ pub fn named(members: &Members, k: usize) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// Pairs of one of two meshes and not of the other, both in order.
+/// The number of pairs that are in only one of two meshes. Both inputs are in order.
 pub fn changed<T: Ord>(before: &[T], after: &[T]) -> usize {
     let gone = before.iter().filter(|pair| after.binary_search(pair).is_err()).count();
     gone + after.iter().filter(|pair| before.binary_search(pair).is_err()).count()

@@ -13,7 +13,7 @@ use leaks::NoLeaks;
 
 const CLUSTERS: usize = 1_000;
 
-/// Most are small, where a node is a large part; some are as large as a cluster can be.
+/// Most clusters are small, where one node is a large part. Some are as large as a cluster can be.
 fn nodes(random: &mut Random, number: usize) -> usize {
     match number % 100 {
         0 if number.is_multiple_of(200) => 5_000,
@@ -24,7 +24,7 @@ fn nodes(random: &mut Random, number: usize) -> usize {
     }
 }
 
-/// Who watches a node: of its zone, and of others.
+/// The number of watchers of each node: from its own zone, and from others.
 fn watchers(members: &Members, pairs: &[(MemberId, MemberId)]) -> Vec<(usize, usize)> {
     let mut watchers = vec![(0, 0); members.len()];
     for (watcher, target) in pairs {
@@ -51,7 +51,7 @@ fn check(cluster: &Cluster, random: &mut Random) {
     assert!(watchers.iter().all(|(own, other)| own + other >= owed), "half of k watch each");
     let missing: usize = watchers.iter().map(|(_, other)| owed_elsewhere.saturating_sub(*other)).sum();
     if n > k + 1 && zones > 1 {
-        // Nobody outside the largest zone can watch more than k of it, nor any of it twice.
+        // A node outside the largest zone watches at most k nodes of it, and none of them twice.
         let others = n - largest;
         let cannot_be_had = (owed_elsewhere * largest).saturating_sub(others * k.min(largest));
         let cannot_be_had = cannot_be_had.max(largest * owed_elsewhere.saturating_sub(others));
@@ -77,7 +77,7 @@ fn check(cluster: &Cluster, random: &mut Random) {
         by_scheme.sort_unstable();
         assert!(by_scheme.into_iter().eq(of_one()));
         assert!(n <= k + 1 || figures(scheme.facts(id)) == facts(number), "what is missing is what is told");
-        // Makes a scheme of its own each time.
+        // Each of these makes a new scheme.
         if asked < 3 {
             let selection = select(&members, members.name(id), None, k);
             assert!(members_of(&members).filter(|other| selection.contains(*other)).eq(of_one()));
@@ -107,7 +107,7 @@ fn every_node_is_watched_by_half_of_k_and_by_a_quarter_from_other_zones_in_a_tho
         let checked = catch_unwind(AssertUnwindSafe(|| check(&cluster, &mut random)));
         assert!(checked.is_ok(), "{shape}");
     }
-    // Before it is printed: the harness keeps what is.
+    // The check comes before the output, because the harness keeps the output.
     drop(no_leaks);
     println!(
         "{} of {CLUSTERS} are no full mesh: {} without a dominant zone, {} with more than 80 % in one",
@@ -121,7 +121,7 @@ fn the_order_of_the_list_and_who_was_in_it_before_do_not_matter() {
     let _no_leaks = NoLeaks::here();
     let mut random = Random(2);
     let mut clusters = [10, 30, 60, 100, 150, 400, 1_500].map(|nodes| Cluster::random(&mut random, nodes)).to_vec();
-    // Where zones are racks.
+    // Here zones are racks.
     clusters.push(Cluster::of(&[12; 250], 24, false, 2));
     for cluster in clusters {
         let members = cluster.members();
@@ -159,7 +159,7 @@ fn a_node_that_is_no_member_chooses_as_if_it_were() {
     }
 }
 
-/// The shortfall is what the other zones' watchers cannot give, and each node says its own.
+/// The shortfall is what the other zones' watchers cannot give. Each node computes its own part.
 #[test]
 fn where_one_zone_has_more_than_four_fifths_what_is_missing_is_told() {
     let _no_leaks = NoLeaks::here();

@@ -1,4 +1,5 @@
-//! A mesh that grows and shrinks while it is scraped: no TYPE changes, and no series of a link that stays has a gap.
+//! A mesh that grows and shrinks while it is scraped: no TYPE changes, and no series of a link that
+//! stays has a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,13 @@ use crate::mesh::{Agent, SECOND, Way, name};
 use crate::protobuf;
 use crate::size::ways;
 
-/// TYPE lines, by family.
+/// Returns the TYPE lines, by family.
 fn types(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     lines.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
 }
 
-/// Series of links, by what they are of.
+/// Returns the series of links, by link.
 fn of_links(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut links: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for sample in parse(text).expect("text") {
@@ -64,7 +65,7 @@ fn a_mesh_of_3_that_grows_to_40_and_back_changes_no_type_and_leaves_no_gap() {
         let now_listed: BTreeSet<String> =
             (1..=nodes).flat_map(|node| ["icmp", "icmpv6"].map(|it| format!("{}/{it}/pod", name(node)))).collect();
         assert!(links.keys().cloned().collect::<BTreeSet<_>>().is_superset(&now_listed), "{nodes} nodes");
-        // Who has left stays until it is forgotten.
+        // A peer that has left stays until it is forgotten.
         let shown: BTreeSet<String> = links.into_keys().collect();
         assert!(last.intersection(&now_listed).all(|link| shown.contains(link)));
         last = shown.clone();
@@ -89,7 +90,8 @@ fn a_mesh_of_3_that_grows_to_40_and_back_changes_no_type_and_leaves_no_gap() {
     assert_eq!(of_one.len(), 24);
 }
 
-/// A scrape in protobuf that is read slowly, while peers leave, others take their slots, zones change and counters grow.
+/// A scrape in protobuf that is read slowly. At the same time peers leave, others take their slots,
+/// zones change and counters grow.
 #[test]
 fn a_slow_scrape_stays_whole_while_the_mesh_changes() {
     let _no_leaks = NoLeaks::here();
@@ -101,11 +103,11 @@ fn a_slow_scrape_stays_whole_while_the_mesh_changes() {
     let (mut step, mut changed) = (0_u16, 0);
     while slow.go_on() {
         step += 1;
-        // Round-trip times in buckets that were empty when the scrape began.
+        // These round-trip times are in buckets that were empty when the scrape began.
         answer(&agent, 1_000 * u64::from(step) * u64::from(step));
         let at = now.plus(Nanos(u64::from(step) * SECOND));
         if step == 3 {
-            // Of every second one the name changes, and of those that stay some zones.
+            // Every second peer gets another name. Of those that stay, some get another zone.
             let rolled =
                 |way: Way| Way { node: if way.node.is_multiple_of(2) { way.node + 200 } else { way.node }, ..way };
             let list: Vec<Way> = ways(60, true, true).into_iter().map(rolled).collect();
@@ -130,7 +132,8 @@ fn a_slow_scrape_stays_whole_while_the_mesh_changes() {
             let counted: i64 = histogram.native().iter().map(|(_, count)| count).sum();
             assert_eq!(counted.unsigned_abs() + histogram.zero_count, histogram.count, "{:?}", metric.labels);
             assert!(histogram.buckets.iter().all(|(_, up_to)| *up_to <= histogram.count));
-            // The sum is one that these values can have, although others were measured meanwhile.
+            // The sum is possible for these values, although others were measured during the
+            // scrape.
             let bound = |index: i64| 2_f64.powf(index as f64 / 8.0);
             let most: f64 = histogram.native().iter().map(|(index, count)| bound(*index) * *count as f64).sum();
             let least: f64 = histogram.native().iter().map(|(index, count)| bound(index - 1) * *count as f64).sum();

@@ -1,4 +1,5 @@
-//! What a scrape exports, in all formats: real scrapes, of agents whose peers come, go, answer and lose on a scripted clock.
+//! The series of a scrape, in all formats. The scrapes are real, of agents whose peers come, go,
+//! answer and lose on a scripted clock.
 
 #[path = "../common/exposition.rs"]
 mod exposition;

@@ -1,4 +1,4 @@
-//! An agent without prober and HTTP, and what it exports.
+//! An agent without prober and HTTP, and its exported series.
 
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
@@ -17,7 +17,7 @@ use kube_canary::units::Nanos;
 
 pub const SECOND: u64 = 1_000_000_000;
 
-/// A peer to list: number, and which of its ways.
+/// A peer to list: its number, and which of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     pub node: u16,
@@ -31,7 +31,7 @@ pub struct Agent {
     pub zones: u16,
 }
 
-/// A scrape under way.
+/// A scrape that is being rendered.
 pub struct Scrape(MetricsBody, Vec<u8>, bool);
 
 impl Scrape {
@@ -44,19 +44,19 @@ impl Scrape {
         self.2
     }
 
-    /// Renders the rest, and gives all of it.
+    /// Renders the rest, and returns all bytes.
     pub fn bytes(mut self) -> Vec<u8> {
         while self.go_on() {}
         self.1
     }
 
-    /// The same of a format that is text.
+    /// Returns the same as text, for a format that is text.
     pub fn text(self) -> String {
         String::from_utf8(self.bytes()).expect("UTF-8")
     }
 }
 
-/// Sample lines of an exposition.
+/// Counts the sample lines of an exposition.
 pub fn series(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#')).count()
 }
@@ -82,7 +82,7 @@ impl Agent {
         Self { view: Arc::new(view), metrics, zones }
     }
 
-    /// These are listed from now on.
+    /// Makes these the list from now on.
     pub fn list(&self, ways: &[Way], now: Nanos) {
         let spec = |way: &Way| {
             let [high, low] = way.node.to_be_bytes();
@@ -102,10 +102,11 @@ impl Agent {
         applied.changes.into_iter().for_each(|change| self.view.statistics.apply(change));
     }
 
-    /// Lets go of who left so long ago, and closes up the holes if nobody is on the way. Returns whether any were.
+    /// Forgets the peers that left at least `after` ago. Compacts the slots, unless a scrape is in
+    /// progress. Returns whether slots were compacted.
     pub fn forget(&self, now: Nanos, after: Nanos) -> bool {
         let mut directory = self.view.directory.write().expect("no panic");
-        // As the agent does, which ends their probing first.
+        // As in the agent, probing of these peers ends first.
         directory.stop(now, after.min(LEAVE_GRACE.into())).for_each(|change| self.view.statistics.apply(change));
         directory.forget(now, after);
         if !self.view.walks.are_over() {
@@ -122,7 +123,7 @@ impl Agent {
         (&self.view.statistics).event(slot, event);
     }
 
-    /// Slots, and whether somebody listed is in them.
+    /// Returns the slots, and whether each has a listed peer.
     pub fn slots(&self) -> Vec<(SlotId, bool)> {
         let directory = self.view.directory.read().expect("no panic");
         directory.peers().map(|(slot, peer)| (slot, peer.presence() != Presence::Left)).collect()
@@ -133,7 +134,7 @@ impl Agent {
     }
 }
 
-/// As long as a node's name in a large cloud.
+/// Returns a name as long as a node's name in a large cloud.
 pub fn name(number: u16) -> String {
     format!("ip-10-123-{}-{}.eu-central-1.compute.internal", 100 + number / 156, 100 + number % 156)
 }

@@ -1,4 +1,5 @@
-//! Native histograms are those that Prometheus defines, and tell the same as the classic ones.
+//! Native histograms are as Prometheus defines them, and contain the same values as the classic
+//! ones.
 
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::MAX_SERIES_DEFAULT;
@@ -15,7 +16,8 @@ use crate::splitmix::Random;
 const NOW: Nanos = Nanos(1_000 * SECOND);
 const RTT: &str = "kube_canary_probe_rtt_seconds";
 
-/// An agent of three links, and the round-trip times of each in nanoseconds, from nothing to more than the timeout.
+/// An agent with three links, and the round-trip times of each in nanoseconds, from nothing to
+/// more than the timeout.
 fn measured(seed: u64) -> (Agent, Vec<Vec<u64>>) {
     let agent = Agent::new(LinkSeries::Full, MAX_SERIES_DEFAULT, 2);
     agent.list(&ways(3, false, false), NOW);
@@ -23,7 +25,7 @@ fn measured(seed: u64) -> (Agent, Vec<Vec<u64>>) {
     let mut all = vec![Vec::new(); 3];
     for _ in 0..2_000 {
         for ((slot, _), times) in agent.slots().into_iter().zip(&mut all) {
-            // Evenly over the powers of two, and often at a bound.
+            // Values are spread evenly over the powers of two, and often at a bound.
             let power = random.next() % 31;
             let rtt = match random.next() % 4 {
                 0 => 1_000_000_000 >> (power % 25),
@@ -77,7 +79,7 @@ fn every_native_bucket_has_the_times_that_prometheus_would_put_there() {
     }
 }
 
-/// A sample of the text format, as protobuf has it.
+/// Returns the value that protobuf has for a sample of the text format.
 fn in_messages(families: &[Family], sample: &Sample) -> Option<f64> {
     let parts =
         ["_bucket", "_sum", "_count"].into_iter().find_map(|part| Some((sample.name.strip_suffix(part)?, part)));
@@ -146,7 +148,7 @@ fn openmetrics_says_since_when_each_counter_and_histogram_counts() {
         assert_eq!(created(name), with, "{name}");
         checked += with;
     }
-    // Three links of ten, two zone pairs of four.
+    // These are three links of ten, and two zone pairs of four.
     assert!(checked > 3 * 10 + 2 * 4, "{checked}");
     assert!(open.ends_with("# EOF\n"));
 }

@@ -1,4 +1,5 @@
-//! How many series a scrape has: what the formula of docs/metrics.md says. The names are as long as those of a large cloud.
+//! The number of series of a scrape, which must be as the formula of docs/metrics.md says. The
+//! names are as long as those of a large cloud.
 
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Network;
@@ -14,7 +15,7 @@ use crate::protobuf;
 const NOW: Nanos = Nanos(1_000 * SECOND);
 /// Series of a link in text: 9 counters, 12 buckets, `+Inf`, sum and count.
 const LINK: usize = 9 + 15;
-/// Of a zone pair.
+/// Series of a zone pair in text: 3 counters, and a histogram as above.
 const ZONE_PAIR: usize = 3 + 15;
 
 pub fn ways(nodes: u16, families: bool, networks: bool) -> Vec<Way> {
@@ -24,7 +25,7 @@ pub fn ways(nodes: u16, families: bool, networks: bool) -> Vec<Way> {
     (1..=nodes).flat_map(|node| kept.iter().map(move |&(v6, network)| Way { node, v6, network })).collect()
 }
 
-/// Everybody answers, was restarted once, and could once not be reached.
+/// Every peer answers, was restarted once, and once could not be reached.
 pub fn live(agent: &Agent) {
     for (slot, _) in agent.slots() {
         agent.event(slot, Event::Sent);
@@ -88,7 +89,7 @@ fn two_dozen_links_in_three_zones_have_at_most_800_series_in_text_and_350_in_pro
             bytes.len()
         );
     });
-    // What another malloc, a cgroup that throttles, and the API server add.
+    // Series that another malloc, a cgroup that throttles, and the API server add.
     let besides = 6 + 2 + 4;
     assert!(series(&text) + besides <= 800 && native + besides <= 350, "{} {native}", series(&text));
     let without_created = open.lines().filter(|line| !line.starts_with('#') && !line.contains("_created")).count();

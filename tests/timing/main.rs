@@ -1,7 +1,8 @@
-//! What measures time: how quickly the agent ends, and what it completes before it does.
+//! Tests that measure time: how quickly the agent stops, and what it completes before that.
 //!
-//! `cargo test --test timing -- --test-threads=1` on an idle machine: these limits are the agent's own, so a machine that
-//! holds an agent up for half a second breaks them. A plain `cargo test` leaves this target out.
+//! `cargo test --test timing -- --test-threads=1` on an idle machine. These limits are the agent's
+//! own, so a machine that delays an agent for half a second breaks them. A plain `cargo test`
+//! leaves this target out.
 #![allow(dead_code, reason = "the helpers are those of tests/agent, which uses more of them")]
 
 #[path = "../agent/canary.rs"]
@@ -34,8 +35,9 @@ fn a_signal_ends_it_without_waiting_for_any_connection() {
     scrapes::signals_end_it_within(REQUEST_HEAD_TIME);
 }
 
-/// Bytes of the scrape that are left to read at the signal: more than both sockets hold, so that the sums of the zones, at
-/// its end, are not rendered yet, and little enough to be read in the half second that the agent then has.
+/// Bytes of the scrape that are left to read at the signal. They are more than both sockets hold,
+/// so that the sums of the zones, at its end, are not rendered yet. They are few enough to be read
+/// in the half second that the agent then has.
 const LEFT_BYTES: usize = 180_000;
 
 #[test]
@@ -55,7 +57,7 @@ fn a_scrape_in_progress_ends_whole_and_finds_every_probe_answered() {
     rest.read_exact(&mut read[begin.len()..]).expect("the scrape goes on");
     canary.process.signal(libc::SIGTERM);
     canary.process.wait_for_log("stopping");
-    // Probes in flight are waited for before that.
+    // The agent waits for probes in flight before that.
     until_so("it takes no more requests", || TcpStream::connect(canary.http).is_err());
     let response = receive(&mut BufReader::new((&read[..]).chain(rest)), false).expect("the whole scrape");
     assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());

@@ -1,4 +1,5 @@
-//! Failure domains: named if one is cut off or bad inside, and never for what others lose.
+//! Failure domains: a verdict names one if it is cut off or bad inside, and never for the loss of
+//! others.
 
 use super::judged::{self, Score};
 use super::mesh::{Fault, Plan, Random};
@@ -48,7 +49,7 @@ fn a_domain_and_a_second_cause_are_two_verdicts() {
         let (fault, label) = match random.below(3) {
             0 => (Fault::Mesh { rate: each_way(0.02) }, "a lossy mesh"),
             1 => (Fault::Inside { zone: random.below(3), rate: each_way(0.3) }, "a zone bad inside"),
-            // Of another domain.
+            // This node is in another domain.
             _ => (Fault::Node { node: (domain * 6 + 6 + node % 24) % 30, inwards: 0.4, outwards: 0.0 }, "a node"),
         };
         plan.faults.push(fault);
@@ -62,7 +63,7 @@ fn no_domain_is_named_for_what_a_mesh_a_zone_or_some_nodes_lose() {
     let draw = |random: &mut Random| {
         let nodes = nodes(random);
         let mut plan = with_domains(random, nodes);
-        // Nodes of one domain: the first and the second of it.
+        // These are the first and the second node of one domain.
         let first = (0..nodes).find(|node| plan.domain_of(*node) == 2).expect("four domains");
         let label = match random.below(5) {
             0 => {

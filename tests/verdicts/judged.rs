@@ -1,4 +1,5 @@
-//! What the verdicts over a generated mesh are worth: each is true or false, each fault that can be seen is found or not.
+//! The quality of the verdicts over a generated mesh. Each verdict is true or false, and each
+//! visible fault is found or not.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdic
 
 use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
 
-/// From which loss on a fault must be found: of all round trips over a node, and over a link.
+/// The loss from which a fault must be found: of all round trips over a node, and over a link.
 pub const NODE_MUST: f64 = 0.05;
 pub const LINK_MUST: f64 = 0.15;
-/// Pairs that must be measured of a bad node where a part of the rows was asked for.
+/// Pairs of a bad node that must be measured if only a part of the reports was requested.
 const SAMPLED_PAIRS_MIN: usize = 6;
 
-/// Counts of one kind of mesh.
+/// The counts of one kind of mesh.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Score {
     pub meshes: u32,
@@ -20,7 +21,8 @@ pub struct Score {
     pub true_verdicts: u32,
     pub must: u32,
     pub found: u32,
-    /// Verdicts over a loss on one way only that name a direction, the right one, of all such verdicts.
+    /// Verdicts about a loss in one direction only that name the right direction, of all such
+    /// verdicts that name one.
     pub one_way: u32,
     pub told: u32,
     pub told_right: u32,
@@ -51,7 +53,7 @@ impl Score {
     }
 }
 
-/// A table, a line per kind of mesh.
+/// Prints a table with a line per kind of mesh, and returns the sum.
 pub fn print(title: &str, scores: &BTreeMap<String, Score>) -> Score {
     let mut all = Score::default();
     say!("{title}\n{:28} meshes verdicts precision must recall | one way: told right", "");
@@ -77,7 +79,7 @@ fn line(label: &str, score: &Score) {
     );
 }
 
-/// Both ways together.
+/// Returns the loss of a round trip, from the losses of its two directions.
 fn round_trip(there: f64, back: f64) -> f64 {
     1.0 - (1.0 - there) * (1.0 - back)
 }
@@ -98,11 +100,11 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         return false;
     }
     match *fault {
-        // Of two nodes nobody can tell which is bad.
+        // In a mesh of two nodes, no observer can say which is bad.
         Fault::Node { node, .. } if plan.nodes == 2 => {
             kind == Kind::Link && loss && is_pair(subject, &name(0), &name(1)) || subject == name(node)
         }
-        // Nor where nobody who was asked probes it but one, who says so.
+        // The same holds if only one of the reporting nodes probes it, and says so.
         Fault::Node { node, .. } if plan.rows.is_some() && !plan.has_row(node) && watchers(node, plan, probed) == 1 => {
             let says_so = verdict.evidence.ends_with(&format!("it may be {}", name(node)));
             kind == Kind::Link && loss && subject.split("->").any(|end| end == name(node)) && says_so
@@ -173,7 +175,7 @@ fn is_split(verdict: &Verdict, bounds: (usize, usize), plan: &Plan) -> bool {
     verdict.members == groups && verdict.subject == firsts.join("|")
 }
 
-/// The way that a fault loses on alone, as a verdict would say it, with a link's subject.
+/// The only direction in which a fault loses, as a verdict names it, with a link's subject.
 fn only_way(fault: &Fault) -> Option<(Direction, Option<String>)> {
     match *fault {
         Fault::Node { inwards, outwards, .. } if outwards == 0.0 && inwards > 0.0 => Some((Direction::In, None)),
@@ -188,23 +190,23 @@ fn only_way(fault: &Fault) -> Option<(Direction, Option<String>)> {
     }
 }
 
-/// Whether a direction that is named is the right one.
+/// Whether the named direction is the right one.
 fn is_right_way(verdict: &Verdict, fault: &Fault) -> bool {
     let only = only_way(fault);
     only.is_some_and(|(way, subject)| way == verdict.direction && subject.is_none_or(|it| it == verdict.subject))
 }
 
-/// Those who were asked and probe it.
+/// The number of reporting nodes that probe `node`.
 fn watchers(node: usize, plan: &Plan, probed: &[Vec<usize>]) -> usize {
     (0..plan.nodes).filter(|other| plan.has_row(*other) && probed[*other].contains(&node)).count()
 }
 
-/// Whether 60 probes must show it.
+/// Whether 60 probes must show the fault.
 fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     let measures = |from: usize, to: usize| plan.has_row(from) && probed[from].contains(&to);
     let pairs = |node: usize| (0..plan.nodes).filter(|other| measures(node, *other) || measures(*other, node)).count();
     match *fault {
-        // Of a mesh of which a part was asked, nobody may have looked at it.
+        // If only a part of the mesh reports, there may be no report about this node.
         Fault::Node { node, inwards, outwards } => {
             let enough = if plan.rows.is_some() { SAMPLED_PAIRS_MIN } else { 2 };
             round_trip(inwards, outwards) >= NODE_MUST && pairs(node) >= enough
@@ -215,7 +217,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
         | Fault::Inside { rate, .. }
         | Fault::DomainCut { rate, .. }
         | Fault::DomainInside { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
-        // Its node may be what is wrong.
+        // Its node may be the cause.
         Fault::NoRow { node } => {
             let dead = plan.faults.iter().any(|fault| matches!(fault, Fault::Node { node: bad, .. } if *bad == node));
             !dead
@@ -227,7 +229,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     }
 }
 
-/// Compares.
+/// Compares the verdicts with the plan, and returns the counts.
 pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: bool) -> Score {
     let mut score = Score { meshes: 1, ..Score::default() };
     for verdict in verdicts {

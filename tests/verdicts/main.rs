@@ -1,11 +1,13 @@
-//! The verdicts over thousands of generated meshes with known faults: how often they are true, how much they find, and
-//! that healthy meshes have none. `cargo test --test verdicts -- --nocapture` prints the figures; with
-//! `KUBE_CANARY_TEST_REPORT=1` each false or missing verdict, too.
+//! The verdicts over thousands of generated meshes with known faults: how often they are true, and
+//! how many faults they find. Healthy meshes must have no verdict.
+//! `cargo test --test verdicts -- --nocapture` prints the figures. `KUBE_CANARY_TEST_REPORT=1` also
+//! prints each false or missing verdict.
 
 #[path = "../common/leaks.rs"]
 mod leaks;
 
-/// Prints; what is printed is kept for the harness, beyond the test that is looked at for leaks.
+/// Prints a line. The harness keeps the output beyond the test, so this is not part of
+/// the check for leaks.
 macro_rules! say {
     ($($words:tt)*) => { kube_canary::allocator::finder::unfollowed(|| println!($($words)*)) };
 }
@@ -26,19 +28,19 @@ use kube_canary::mesh::verdicts::{headline, judge};
 use leaks::NoLeaks;
 use mesh::{Fault, Plan, Random, Reach};
 
-/// So many times as many meshes.
+/// The environment variable with a factor for the number of meshes.
 const TIMES: &str = "KUBE_CANARY_TEST_TIMES";
 
 fn report() -> bool {
     std::env::var_os("KUBE_CANARY_TEST_REPORT").is_some()
 }
 
-/// A loss between barely there and all, each order of magnitude as often.
+/// A loss between `least` and all, with the same probability in each order of magnitude.
 fn rate(random: &mut Random, least: f64) -> f64 {
     if random.chance(0.15) { 1.0 } else { least.powf(random.unit()) }
 }
 
-/// Which ways lose: there, back, or both.
+/// The losses of the two directions: either or both.
 fn ways(random: &mut Random, rate: f64) -> (f64, f64) {
     match random.below(3) {
         0 => (rate, 0.0),
@@ -64,7 +66,7 @@ fn two(random: &mut Random, nodes: usize) -> (usize, usize) {
     (a, (a + 1 + random.below(nodes - 1)) % nodes)
 }
 
-/// Sizes as clusters have them.
+/// Returns a size that is usual for clusters.
 fn size(random: &mut Random, least: usize) -> usize {
     let sizes = [3, 4, 5, 6, 8, 10, 12, 16, 20, 30];
     let from = sizes.iter().position(|size| *size >= least).expect("one is");
@@ -81,7 +83,7 @@ fn base(random: &mut Random, least: usize, window: (f64, f64)) -> Plan {
     plan
 }
 
-/// Some rows do not come, and those of nodes that hardly answer rarely do.
+/// Removes some reports. Those of nodes that hardly answer are usually missing.
 fn lose_rows(random: &mut Random, plan: &mut Plan, chance: f64) {
     for node in 0..plan.nodes {
         let dead = plan.faults.iter().any(|fault| {
@@ -93,7 +95,8 @@ fn lose_rows(random: &mut Random, plan: &mut Plan, chance: f64) {
     }
 }
 
-/// One fault, or two that can be told apart: a second one needs a mesh of six, for with fewer every node is in most pairs.
+/// Draws one fault, or two that can be distinguished. A second fault needs a mesh of six: with
+/// fewer, every node is in most pairs.
 fn draw(random: &mut Random, window: (f64, f64)) -> (String, Plan) {
     let kind = random.below(12);
     let double = kind >= 6;
@@ -162,7 +165,7 @@ fn run(meshes: u64, first_seed: u64, mut draw: impl FnMut(&mut Random) -> (Strin
         let random = &mut Random(seed);
         let (label, plan) = draw(random);
         let score = scores.entry(label).or_default();
-        // Here, and of some: what a test prints is kept for it and would count.
+        // Only in some meshes: the harness keeps the output of a test, which would count as a leak.
         let _no_leaks = (seed % 50 == 0 && !report()).then(NoLeaks::here);
         let (matrix, probed) = mesh::make(&plan, random.next());
         let verdicts = judge(&matrix);
@@ -193,7 +196,7 @@ fn over_windows_of_30_to_60_s_that_are_not_aligned_verdicts_are_true() {
 fn a_healthy_mesh_has_no_verdict() {
     let healthy = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
-        // Of each way, so that 0.05 to 0.1 % of the round trips are lost.
+        // This is the loss of each direction, so that 0.05 to 0.1 % of the round trips are lost.
         plan.background = random.between(0.000_25, 0.000_5);
         ("healthy".to_owned(), plan)
     };
@@ -237,7 +240,7 @@ fn what_is_slow_alike_is_the_mesh_and_one_liar_changes_nothing() {
         let mut plan = base(random, 4, (30.0, 60.0));
         let is_slow = random.below(3) > 0;
         if is_slow {
-            // Four times the longest way, and its bucket's width.
+            // This is four times the longest path, and its bucket's width.
             plan.faults.push(Fault::SlowMesh { extra_us: 20_000.0 * 20_f64.powf(random.unit()) });
         }
         let (node, other) = two(random, plan.nodes);
@@ -362,13 +365,13 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     say!("{}", verdicts[0].evidence);
 }
 
-/// Nodes, two kinds of links and zones, one or two at a time, as `draw` has them in small meshes.
+/// Nodes, two kinds of links and zones, one or two at a time, as `draw` makes them in small meshes.
 fn partial(random: &mut Random, nodes: usize) -> Plan {
     let mut plan = Plan::new(nodes);
     (plan.zones, plan.window, plan.selected) = (3, (30.0, 60.0), Some(24));
     plan.background = random.between(0.0, 0.000_5);
     let (a, b) = two(random, nodes);
-    // A link that is probed.
+    // This link is probed.
     let chosen = &plan.probed(random)[b];
     let link = (b, chosen[random.below(chosen.len())]);
     match random.below(6) {
@@ -404,7 +407,7 @@ fn a_part_of_the_rows_of_a_partial_mesh_blames_nobody_falsely() {
         let nodes = [600, 1_000][random.below(2)];
         let mut plan = partial(random, nodes);
         plan.rows = Some(300);
-        // Of those who were asked.
+        // The starved nodes must be among the reporting ones.
         plan.faults.retain(|fault| !matches!(fault, Fault::Starved { node, .. } if *node >= 300));
         (format!("300 of {} nodes", plan.nodes), plan)
     };

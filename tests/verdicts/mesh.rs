@@ -1,7 +1,9 @@
-//! Generated meshes: every probe's two ways are drawn, and what the canaries would say of them is put into a matrix.
+//! Generated meshes. Both directions of every probe are drawn, and the agents' reports of them are
+//! put into a matrix.
 //!
-//! A probe is a bit: 60 of them, a second apart, for each source and peer, the newest first. Windows are as long as their
-//! agent has them, and begin where they do, so counts of different agents disagree by a probe as real ones do.
+//! A probe is a bit: 60 of them, a second apart, for each source and peer, the newest first. Each
+//! agent has its own window, with its own length and beginning. So counts of different agents
+//! differ by a probe, as real ones do.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, Recent
 pub use crate::splitmix::Random;
 
 impl Random {
-    /// Below 1.
+    /// Returns a number from 0 to below 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -33,7 +35,7 @@ impl Random {
         self.unit() < rate
     }
 
-    /// Each of 60 bits with this probability, drawn as the gaps between them.
+    /// Draws 60 bits, each with this probability, by the gaps between them.
     fn bits(&mut self, rate: f64) -> u64 {
         let all = (1 << PROBES) - 1;
         if rate >= 1.0 {
@@ -62,10 +64,10 @@ fn whole(number: f64) -> u32 {
 
 const PROBES: u32 = 60;
 
-/// What is wrong with a mesh.
+/// The fault of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// Loses on the way in, and on the way out.
+    /// Loses inbound and outbound probes at these rates.
     Node {
         node: usize,
         inwards: f64,
@@ -78,38 +80,38 @@ pub enum Fault {
         there: f64,
         back: f64,
     },
-    /// Loses between two zones, either way.
+    /// Loses between two zones, in either direction.
     Zones {
         a: usize,
         b: usize,
         rate: f64,
     },
-    /// Everything loses, either way.
+    /// Everything loses, in either direction.
     Mesh {
         rate: f64,
     },
-    /// Groups that do not reach each other: a node's group is the number of bounds that it is not
-    /// below.
+    /// Groups that do not reach each other. A node's group is the number of bounds that are
+    /// at most its number.
     Split {
         bounds: (usize, usize),
         rate: f64,
     },
-    /// A zone loses to all others, either way.
+    /// A zone loses to all others, in either direction.
     CutOff {
         zone: usize,
         rate: f64,
     },
-    /// A zone loses inside, either way.
+    /// A zone loses inside, in either direction.
     Inside {
         zone: usize,
         rate: f64,
     },
-    /// A domain loses to all other nodes, either way.
+    /// A domain loses to all other nodes, in either direction.
     DomainCut {
         domain: usize,
         rate: f64,
     },
-    /// A domain loses inside, either way.
+    /// A domain loses inside, in either direction.
     DomainInside {
         domain: usize,
         rate: f64,
@@ -119,7 +121,7 @@ pub enum Fault {
         of: u64,
         rate: f64,
     },
-    /// An agent that says that it lost this share of its probes to each of so many nodes behind it.
+    /// An agent that reports this loss for its probes to each of so many nodes after it.
     Liar {
         node: usize,
         about: usize,
@@ -130,7 +132,7 @@ pub enum Fault {
         from: usize,
         to: usize,
     },
-    /// Takes longer, in microseconds.
+    /// Round trips take longer, in microseconds.
     SlowNode {
         node: usize,
         extra_us: f64,
@@ -145,11 +147,11 @@ pub enum Fault {
         b: usize,
         extra_us: f64,
     },
-    /// All links.
+    /// All links are slow, in microseconds.
     SlowMesh {
         extra_us: f64,
     },
-    /// An agent that says that all its round trips were far shorter until now.
+    /// An agent that reports that all its round trips were far shorter until now.
     SaysSlow {
         node: usize,
     },
@@ -157,52 +159,52 @@ pub enum Fault {
     Young {
         node: usize,
     },
-    /// The agent loses this share of the answers itself, and says that it is late.
+    /// The agent itself loses this share of the answers, and reports that it is late.
     Starved {
         node: usize,
         rate: f64,
     },
-    /// The row does not come.
+    /// The report is missing.
     NoRow {
         node: usize,
     },
 }
 
-/// On which networks the faults of a mesh lose.
+/// The networks on which the faults of a mesh lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// On the nodes', which carries the pods'.
+    /// On the nodes' network, which carries the pods'.
     Both,
     /// On the overlay alone.
     Pods,
-    /// On the nodes' alone: the pods' goes another way.
+    /// On the nodes' network alone: the pods' takes another path.
     Nodes,
 }
 
-/// How a mesh is made.
+/// The plan of a mesh.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub nodes: usize,
     pub zones: usize,
-    /// Failure domains of the operator's; 0: there is no file.
+    /// The number of the operator's failure domains. 0: there is no file.
     pub domains: usize,
     /// Seconds of a window, at least and at most.
     pub window: (f64, f64),
-    /// Background loss of each way.
+    /// Background loss of each direction.
     pub background: f64,
-    /// Peers that each probes; all others where it is none.
+    /// Peers that each node probes. `None`: all others.
     pub degree: Option<usize>,
-    /// Peers that each probes, as the agents select them.
+    /// Peers that each node probes, as the agents select them.
     pub selected: Option<usize>,
-    /// Rows of so many nodes come; nobody asked for the others'.
+    /// The number of nodes that report. The reports of the others were not requested.
     pub rows: Option<usize>,
-    /// Both families.
+    /// Whether both address families are probed.
     pub dual: bool,
-    /// The nodes' network is probed, too, and this is where the faults are.
+    /// Set if the nodes' network is probed, too: the networks on which the faults are.
     pub reach: Option<Reach>,
-    /// Somebody else pings this node, so often per second.
+    /// Another program pings this node, so often per second.
     pub foreign: Option<(usize, f64)>,
-    /// All canaries share one namespace.
+    /// All agents share one namespace.
     pub shared: bool,
     pub faults: Vec<Fault>,
 }
@@ -219,12 +221,13 @@ impl Plan {
         node % self.zones
     }
 
-    /// Nodes in a row, whichever zones they are in. Without domains a node is in one that is no fault's.
+    /// The domain of a node: nodes with consecutive numbers, whatever their zones. Without domains,
+    /// the result is a domain without a fault.
     pub fn domain_of(&self, node: usize) -> usize {
         node * self.domains / self.nodes
     }
 
-    /// Whether the faults lose there.
+    /// Whether the faults lose on this network.
     fn reaches(&self, network: Network) -> bool {
         match self.reach {
             None | Some(Reach::Both) => true,
@@ -258,7 +261,7 @@ impl Plan {
         1.0 - passes.product::<f64>() * (1.0 - self.background)
     }
 
-    /// What the requests of one cell lose on their own path, and what its reporter makes up.
+    /// The loss of the requests of one cell on their own path, with what its reporter invents.
     fn loss_of_cell(&self, from: usize, to: usize, seed: u64) -> f64 {
         let lost = self.faults.iter().map(|fault| match *fault {
             Fault::Path { of, rate } => {
@@ -287,7 +290,7 @@ impl Plan {
         extras.sum()
     }
 
-    /// What an agent says of the quickest minute of its hour.
+    /// An agent's report of the quickest minute of its hour.
     fn usual_seconds(&self, node: usize, seconds: f64) -> Option<f64> {
         match self
             .faults
@@ -300,7 +303,7 @@ impl Plan {
         }
     }
 
-    /// How often the agent itself loses an answer.
+    /// The share of answers that the agent itself loses.
     fn own_loss(&self, node: usize) -> f64 {
         let found = self.faults.iter().find_map(|fault| match *fault {
             Fault::Starved { node: starved, rate } if starved == node => Some(rate),
@@ -322,7 +325,7 @@ impl Plan {
         ids.iter().map(|id| scheme.chosen_by(*id).iter().map(place).collect()).collect()
     }
 
-    /// Who probes whom.
+    /// Returns the peers that each node probes.
     pub fn probed(&self, random: &mut Random) -> Vec<Vec<usize>> {
         if let Some(peers) = self.selected.filter(|peers| *peers + 1 < self.nodes) {
             return self.selection(peers);
@@ -359,7 +362,7 @@ pub fn domain_name(domain: usize) -> String {
     format!("rack-{domain}")
 }
 
-/// The bounds of the histogram's bucket, in seconds.
+/// Returns the bounds of the histogram's bucket, in seconds.
 fn bucket(us: f64) -> (f64, f64) {
     let bounds = [10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6];
     let at = bounds.iter().position(|bound| us <= *bound).unwrap_or(bounds.len() - 1);
@@ -372,20 +375,20 @@ struct Made {
     over_ipv6: bool,
     sent: u32,
     lost: u32,
-    /// The middle of its bucket, which is what an interpolated median of equal round trips is.
+    /// The middle of its bucket, which is the interpolated median of equal round trips.
     rtt_seconds: f64,
-    /// The upper bound of the bucket that it had in the quickest minute of the hour.
+    /// The upper bound of its bucket in the quickest minute of the hour.
     usual_rtt_seconds: Option<f64>,
 }
 
-/// Makes the mesh of a plan, and says who probed whom.
+/// Makes the mesh of a plan. Also returns the peers that each node probes.
 pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     let random = &mut Random(seed);
     let probed = plan.probed(random);
     let windows: Vec<f64> = (0..plan.nodes).map(|_| random.between(plan.window.0, plan.window.1)).collect();
     let place = |random: &mut Random| (random.between(0.0, 1_000.0), random.between(0.0, 1_000.0));
     let places: Vec<(f64, f64)> = (0..plan.zones).map(|_| place(random)).collect();
-    // How much of the newest 60 probes a window of so many seconds covers.
+    // The number of the newest 60 probes that a window of so many seconds covers.
     let covered = |seconds: f64, phase: f64| (1_u64 << whole((seconds - phase).ceil()).min(PROBES)) - 1;
     let (mut counted, mut rows) = (vec![0_u64; plan.nodes], Vec::new());
     for (from, peers) in probed.iter().enumerate() {
@@ -398,7 +401,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                 let (there, back) =
                     (random.bits(plan.loss(from, *to, network)), random.bits(plan.loss(*to, from, network)));
                 let unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
-                // What goes to the node does not reach its pod.
+                // Packets to the node do not reach its pod.
                 if network == Network::Pod {
                     counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
                 }
@@ -406,7 +409,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                 let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
                 let far =
                     if plan.zone_of(from) == plan.zone_of(*to) { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
-                // The same for both directions, whoever is drawn first.
+                // This is the same for both directions, whichever is drawn first.
                 let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
                 let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
                 let (least, most) = bucket(usual + plan.extra_us(from, *to));

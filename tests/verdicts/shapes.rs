@@ -1,13 +1,13 @@
 //! The shapes of faults: the same loss everywhere, partitions, zones, parallel paths, and liars.
 //!
-//! The seeds of the environment's `KUBE_CANARY_TEST_SEED` are added: those without it are what the
-//! constants were tuned on, and final figures come from others.
+//! The value of `KUBE_CANARY_TEST_SEED` is added to the seeds. The constants were tuned with the
+//! seeds without it, and final figures come from others.
 
 use super::judged::{self, Score};
 use super::mesh::{Fault, Plan, Random};
 use super::{rate, run, two};
 
-/// A rate of each way that makes this one of the round trip.
+/// The rate of each direction that gives this rate of the round trip.
 pub fn each_way(rate: f64) -> f64 {
     1.0 - (1.0 - rate).sqrt()
 }
@@ -30,7 +30,7 @@ pub fn some<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len())]
 }
 
-/// Meshes in which anything but this was said.
+/// The number of false verdicts per mesh.
 pub fn wrong(score: &Score) -> f64 {
     f64::from(score.verdicts - score.true_verdicts) / f64::from(score.meshes)
 }
@@ -38,7 +38,7 @@ pub fn wrong(score: &Score) -> f64 {
 #[test]
 fn a_loss_that_all_links_share_blames_no_node() {
     let draw = |random: &mut Random| {
-        // The largest are slow to make.
+        // The largest meshes are slow to make.
         let nodes = if random.chance(0.01) { 300 } else { some(random, &[3, 3, 5, 5, 12, 12, 30]) };
         let mut plan = sized(random, nodes, &[1, 2, 3, 6]);
         let loss = some(random, &[0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3]);

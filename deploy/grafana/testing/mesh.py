@@ -1,4 +1,4 @@
-"""Real canaries and two real Prometheus, in namespaces of their own: no other ports, routes or packets are touched, and what is
+"""Real agents and two real Prometheus, in namespaces of their own: no other ports, routes or packets are touched, and what is
 in them ends with this process, also when it is killed. One Prometheus has the canaries' classic histograms, one their native ones.
 
 Each binary runs twice, on what it takes for a small and a large machine (a file of its own over the kernel's list of processors),
@@ -19,12 +19,14 @@ from . import queries
 from .server import Refused, Server
 
 PORT = 9877
-# The canaries have 127.0.0.11 and following: 127.0.0.1 is an address of everybody's own, and so nobody's peer.
+# The agents have 127.0.0.11 and following. 127.0.0.1 is each agent's own address, and so cannot be
+# a peer's.
 LOSSY = "127.0.0.12"
 SILENT = "127.0.0.99"
 CPU_LISTS = ["0-1", "0-31"]
 WAIT_SECONDS = 180
-# A peer that left is probed on for 10 s. It leaves and comes back by turns until that is seen.
+# A peer that left is still probed for 10 s. It leaves and comes back in turn until the test has
+# seen that.
 LEAVING_SECONDS = 15
 
 
@@ -41,8 +43,9 @@ def isolate(argv):
 
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 PACKAGES = {"prometheus": "prometheus", "nft": "nftables", "ip": "iproute2"}
-# Every fourth probe, and none by chance. The other canaries, an odd number, send to it by turns.
-# Four has no divisor in common with an odd number: each of them loses some and none loses all.
+# Drops exactly every fourth probe, not at random. The other agents, an odd number, send to it in
+# turn. Four has no common divisor with an odd number, so each of them loses some and none loses
+# all.
 DROPS = f"""table inet faults {{
   chain input {{
     type filter hook input priority 0;
@@ -53,7 +56,7 @@ DROPS = f"""table inet faults {{
 
 
 class Mesh:
-    """A context: enters with canaries and both Prometheus warm, leaves when all have ended."""
+    """A context: enters when the agents and both Prometheus are warm, leaves when all have ended."""
 
     def __init__(self, binaries, directory):
         self.directory = directory
@@ -115,7 +118,7 @@ class Mesh:
         self.start(node, ["unshare", "--mount", "sh", "-c", script, str(listed), *run])
 
     def serves_native(self):
-        """Whether the canaries have native histograms: builds before these answer with text whatever is asked for."""
+        """Whether the agents have native histograms: older builds answer with text to any request."""
         request = urllib.request.Request(f"http://{self.canaries[0][1]}:{PORT}/metrics", headers={"Accept": PROTOBUF})
         with urllib.request.urlopen(request) as answer:
             return answer.headers["Content-Type"].startswith("application/vnd.google.protobuf")

@@ -2,9 +2,9 @@
 import re
 from typing import NamedTuple
 
-# Grafana's own variables, as they are on a dashboard over the last seconds.
+# Grafana's own variables, as on a dashboard over the last seconds.
 BUILT_IN = {"__rate_interval": "8s", "__interval": "1s", "__range": "8s"}
-# What stands in for a variable whose values are written down in the dashboard: nobody has days to wait here.
+# The replacement for a variable with fixed values in the dashboard: a test cannot wait for days.
 CUSTOM = {"before": "5s"}
 
 
@@ -53,7 +53,7 @@ def metrics(text):
     return set(re.findall(r"([a-zA-Z_:][\w:]*)\s*[{[]", bare)) | set(re.findall(r"\b(?:kube_canary|process)_\w+", bare))
 
 
-# With a part of what the fault must say.
+# Each has a part of the message that the fault must cause.
 MUST_FAIL = [
     (Query("", "instant", 'kube_canary_cpus{instance="nowhere"}'), "empty"),
     (Query("", "range", 'rate(kube_canary_probes_sent_total{source_node="nowhere"}[$__rate_interval])'), "empty"),

@@ -1,7 +1,7 @@
 """What a panel must have, whatever Prometheus answers."""
 from . import queries
 
-# Those that every Grafana 10 and 11 brings.
+# The panels that every Grafana 10 and 11 includes.
 PANELS = {"row", "stat", "table", "timeseries", "heatmap", "barchart"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

@@ -56,8 +56,9 @@ class Case:
     def write(self, directory, rules):
         text = {
             "rule_files": [str(rules)],
-            # Without an order, promtool takes one at random. This is the worst one: an alert reads what was recorded an
-            # evaluation before, as it may in Prometheus, where each group has its own moment in the interval.
+            # Without an order, promtool chooses a random one. This is the worst one: an alert reads
+            # the recorded values of the evaluation before. That may happen in Prometheus, where
+            # each group has its own moment in the interval.
             "group_eval_order": ["kube-canary-agents", "kube-canary-slow", "kube-canary-mesh", "kube-canary-peers"],
             "evaluation_interval": "30s" if self.mesh.scrape >= 15 else f"{self.mesh.scrape}s",
             "tests": [
@@ -159,7 +160,7 @@ def partial(seed):
     for way, matches in (("in", into), ("both", both_ways)):
         yield faulty(f"partial-node-{way}", FORTY, (matches("n07"), 0.1), [node("n07")], seed, ways={"n07": way}, prepare=partly)
     yield faulty("partial-node-cut", FORTY, (both_ways("n07"), 1.0), [node("n07")], seed, within=50, prepare=partly)
-    # The next in the ring is probed one way only.
+    # The link to the next node in the ring is probed in one direction only.
     link = [alert("KubeCanaryLinkLossy", source_node="n01", peer_node="n02", source_zone="z1", peer_zone="z2")]
     yield faulty("partial-link-cut", FORTY, (between("n01", "n02"), 1.0), link, seed, within=90, prepare=partly)
     zones = (zones_apart(FORTY, "z0", "z1"), 0.1)
@@ -175,11 +176,13 @@ def partial(seed):
     checks = [firing(BEGIN + 95, *expected), direction(BEGIN + 170, n07="both")]
     yield Case(f"partial-a-row-is-missing-seed-{seed}", mesh, BEGIN + 180, checks)
 
-    # --max-series has cut most links of every agent; what is exported names the node all the same, but not the direction.
+    # --max-series has cut most links of every agent. The exported links still name the node, but
+    # not the direction.
     dead = [(both_ways(name), 1.0) for name in ("n07", "n02", "n11")]
     bad = [node(name) for name in ("n07", "n02", "n11")]
     yield faulty("capped-node", FORTY, (into("n07"), 0.1), [node("n07")], seed, prepare=cut)
-    # As much of what is sent comes in as is exported of it: by these sums alone, it would be lost on the way out.
+    # The inbound requests are as many as the exported probes. By these sums alone, the loss would
+    # seem to be outbound.
     yield faulty("capped-node-direction", FORTY, (into("n07"), 0.8), [node("n07")], seed, ways={"n07": "both"}, prepare=cut)
     yield faulty("capped-three-dead", FORTY, dead, bad, seed, within=50, prepare=cut)
 
@@ -216,7 +219,7 @@ def networks(seed):
     checks = [firing(BEGIN + 150, *expected, by=BY_NETWORK), ever(BEGIN + 360, *expected, by=BY_NETWORK)]
     yield Case(f"networks-link-seed-{seed}", mesh, BEGIN + 360, checks)
 
-    # What an agent is starved of is no network's fault, on either.
+    # An agent that is starved is no fault of either network.
     mesh = Mesh(THREE, seed=seed)
     both(mesh)
     mesh.busy = {"c"}
@@ -258,12 +261,12 @@ def directions(seed):
     missing = alert("KubeCanaryAgentMissing", node="n01")
     mesh = Mesh(TWELVE, seed=seed)
     mesh.unscraped = {"n01"}
-    # So many that the sums come out nearly right all the same.
+    # So many requests that the sums almost agree.
     mesh.faults = [Fault(out_of("n07"), 0.8, BEGIN, BEGIN + 180)]
     checks = [firing(BEGIN + 95, missing, node("n07")), direction(BEGIN + 170, n07="both")]
     yield Case(f"a-row-is-missing-seed-{seed}", mesh, BEGIN + 180, checks)
 
-    # Two families of those who are scraped do not stand for those who are not.
+    # Two families of the scraped agents do not replace the agents that are not scraped.
     mesh = Mesh(THREE, seed=seed)
     mesh.protocols = ("icmp", "icmpv6")
     mesh.unscraped = {"b"}

@@ -20,7 +20,7 @@ from scraping.prometheus import Prometheus  # noqa: E402
 P50 = "kube_canary:zone_pair_rtt_seconds:p50_5m"
 MEAN = "kube_canary:zone_pair_rtt_seconds:mean_5m"
 STARVED = 'kube_canary:agent_starved:value{reason="send_lag"}'
-# What reads histograms: no expression that is not among these may.
+# All expressions that read histograms. No other expression may read one.
 RECORDED = {"kube_canary:zone_pair_rtt_seconds:p50_5m", "kube_canary:zone_pair_rtt_seconds:mean_5m", "kube_canary:agent_starved:value"}
 BIN = 2 ** (1 / 2**agents.SCHEMA)
 
@@ -41,7 +41,7 @@ def close(value, expected, factor):
 
 
 def faults(prometheus, native):
-    """What is wrong with the recorded series."""
+    """Returns the faults of the recorded series."""
     p50 = {(labels["source_zone"], labels["peer_zone"]): value for labels, value in prometheus.query(P50)}
     mean = {(labels["source_zone"], labels["peer_zone"]): value for labels, value in prometheus.query(MEAN)}
     pairs = {pair: median for (a, b), median in agents.RTT.items() for pair in ((a, b), (b, a))}
@@ -51,7 +51,7 @@ def faults(prometheus, native):
         expected, factor = (pairs[pair], BIN) if native else (interpolated(pairs[pair], 0.5), 1.05)
         if not close(value, expected, factor):
             yield f"{P50} of {pair} is {value}, not {expected}"
-    # The mean stands in where the median is coarse.
+    # The mean is used where the median is coarse.
     if set(mean) != (set() if native else set(pairs)):
         yield f"{MEAN} is of {sorted(mean)}"
     for pair, value in mean.items():
@@ -80,7 +80,7 @@ def main():
             with Prometheus(directory, name, targets, native, hastened) as prometheus:
                 series = "kube_canary_probe_rtt_seconds"
                 there, absent = (series, f"{series}_bucket") if native else (f"{series}_bucket", series)
-                # The rates of a few scrapes are those of whole cycles, nearly.
+                # The rates of a few scrapes are nearly those of whole cycles.
                 prometheus.wait_for([f"min(count_over_time({there}[1m])) > 8", P50, STARVED])
                 wrong += [f"{name}: {fault}" for fault in faults(prometheus, native)]
                 if prometheus.query(absent):

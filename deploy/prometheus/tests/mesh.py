@@ -1,4 +1,4 @@
-"""A mesh of canaries, second by second, as the series that Prometheus would scrape of it.
+"""A mesh of agents, second by second, as the series that Prometheus would scrape of it.
 
 Every agent sends one probe a second to every other node; each of the two packets of an echo passes the faults that are
 there at that second, and is lost by a seeded die. What is counted where follows the agent: a loss one second after it was sent
@@ -57,24 +57,24 @@ class Mesh:
         self.faults = []
         self.joins = {}  # node: second
         self.leaves = {}  # node: second; the others forget it 300 s later
-        self.dies = {}  # node: second; it stays in everybody's list
+        self.dies = {}  # node: second; it stays in the lists of all others
         self.unscraped = set()  # agents that run, but are no targets
         self.rolls = []  # (node, second): a pod that is replaced by one with another address, gone for 20 s
-        self.restarts = []  # (node, second): the agent's process begins anew, in the same pod, gone for 5 s
+        self.restarts = []  # (node, second): the agent's process starts again, in the same pod, gone for 5 s
         self.pingers = {}  # node: echo requests a second of somebody else
         self.single = []  # (source, peer, second): one probe lost
         self.stops = []  # (source, peer, second): probes no more, though it lists it
         self.networks = ("pod",)
         self.protocols = ("icmp",)
         self.one_protocol = set()  # nodes that have the first of these only
-        self.busy = set()  # nodes whose agents wait for a processor half of the time
+        self.busy = set()  # nodes whose agents wait for a CPU half of the time
         self.degree = None  # each probes the next half of these in a ring, and as many that are drawn
         self.capped = None  # each exports so many of its links only, always the same (--max-series)
         self.older = set()  # nodes whose agents are older than kube_canary_agent_info
         self.drains = {}  # node: (terminating from, left at); it goes on answering for 5 s
 
     def selected(self):
-        """Whom each probes."""
+        """The peers of each node."""
         names = sorted(self.nodes)
         n, of = len(names), {}
         for place, name in enumerate(names):
@@ -86,7 +86,7 @@ class Mesh:
         return of
 
     def vias(self, source, selected):
-        """Whom a source probes by what: each on every network, by every protocol that both have."""
+        """The peers of a source, each on every network and by every protocol that both have."""
         for peer in selected:
             one = source in self.one_protocol or peer in self.one_protocol
             for network in self.networks:
@@ -170,7 +170,7 @@ class Mesh:
                     there = there and passes(source, peer, "request", network)
                     back = False
                     if there:
-                        # What goes to the node's own address does not reach its pod.
+                        # Packets to the node's own address do not reach its pod.
                         if network == "pod":
                             echo[peer][0] += 1
                             echo[peer][1] += 1
@@ -193,7 +193,7 @@ class Mesh:
                     left = min(self.leaves.get(peer, 10**9), self.drains.get(peer, never)[1])
                     if (source, peer, via) not in pair or t >= left + 300:
                         continue
-                    # Nodes, each once, by however many ways it is probed.
+                    # Nodes, each counted once, on however many networks and protocols it is probed.
                     if listed(peer, t) and not down(peer, t)[0]:
                         (leaving if terminating(peer, t) else peers).add(peer)
                     there.append((peer, via))

@@ -1,4 +1,4 @@
-//! Every allocation that is followed and live.
+//! The table of all followed allocations that are live.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::site::Stack;
 use crate::limits::LEAK_LIVE_MAX;
 
-/// One of them.
+/// One allocation that is followed and live.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub(super) bytes: usize,
-    /// Who follows it.
+    /// The number of the scope that follows it.
     pub(super) scope: u32,
     pub(super) stack: Option<Box<Stack>>,
 }
 
-/// Of an address: a malloc gives out multiples of 16, and nobody attacks this table. (A debug build takes a microsecond for
-/// the standard one.)
+/// Hashes an address. A malloc returns multiples of 16, and this table is not exposed to attackers.
+/// In a debug build the standard hasher takes a microsecond.
 #[derive(Debug, Default)]
 struct Spread(u64);
 
@@ -37,18 +37,20 @@ impl Hasher for Spread {
     }
 
     fn write_usize(&mut self, number: usize) {
-        // Fibonacci hashing: 2^64 divided by the golden ratio. The table takes the low bits and the highest.
+        // Fibonacci hashing: 2^64 divided by the golden ratio. The hash table uses the low bits and
+        // the highest.
         self.0 = (self.0 ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_right(32);
     }
 }
 
-/// By address.
+/// Live allocations by address.
 #[derive(Debug)]
 pub(super) struct Book {
     live: HashMap<usize, Live, BuildHasherDefault<Spread>>,
-    /// How many are of each scope, where there are any: thousands of short scopes need not look through the others' blocks.
+    /// Number of live allocations of each scope that has any. With thousands of short scopes, most
+    /// need not search the blocks of the others.
     counts: HashMap<u32, usize, BuildHasherDefault<Spread>>,
-    /// Not noted, for the book was full.
+    /// Allocations that were not recorded because the table was full.
     missed: u64,
 }
 
@@ -58,7 +60,7 @@ static BOOK: Mutex<Book> = Mutex::new(Book {
     missed: 0,
 });
 
-/// Only to be called where nothing is followed: it allocates.
+/// Locks the table. Call this only while this thread is not followed, because it allocates.
 pub(super) fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -96,7 +98,8 @@ impl Book {
         }
     }
 
-    /// What one of them follows, and how many allocations of anybody could not be noted.
+    /// Returns the live allocations of a scope, and how many allocations of all scopes
+    /// could not be recorded.
     pub(super) fn of_scope(&self, scope: u32) -> (Vec<Live>, u64) {
         if !self.counts.contains_key(&scope) {
             return (Vec::new(), self.missed);

@@ -1,15 +1,21 @@
-//! Who allocated what was never given back? Follows every live allocation with its call stack, on top of whichever malloc
-//! the build has (feature `leak-finder`; [docs/adr/0009] has the reasons).
+//! Finds allocations that are never freed. Follows every live allocation with its call stack, on
+//! top of any malloc that the build has (feature `leak-finder`; [docs/adr/0009] has the reasons).
 //!
-//! Nothing is followed until somebody asks: [`mark`] for the whole process, whose [`report`] comes at its end, or a
-//! [`Scope`] for one thread, as the tests use it. What was there before is the baseline and is never named: tables that are
-//! planned and statics of the process belong before the mark. A block that grows has been allocated anew, by whoever grew it.
+//! Nothing is followed by default. [`mark`] starts for the whole process, and [`report`] is called
+//! at its end. A [`Scope`] follows one thread, which is how the tests use it. Earlier allocations
+//! are the baseline and are never reported: planned tables and statics of the process belong before
+//! the mark. A block that grows counts as a new allocation by the code that grew it.
 //!
-//! Traps: what is done here must not be followed itself, or it would never end (`BUSY`); an address must be forgotten before
-//! it is given back, or another thread that gets it loses its entry; and the blocks are the malloc's own, without a word of
-//! ours before them, for [`super::info`] asks the malloc about them.
+//! Traps:
 //!
-//! [docs/adr/0009]: https://github.com/kube-canary/kube-canary/blob/main/docs/adr/0009-leak-finder.md
+//! - The finder's own allocations must not be followed, or it would never end (`BUSY`).
+//! - An address must be removed before it is freed. Otherwise another thread that gets the same
+//!   address loses its entry.
+//! - The blocks are the malloc's own, without a header of ours, because [`super::info`] asks the
+//!   malloc about them.
+//!
+//! [docs/adr/0009]:
+//! https://github.com/kube-canary/kube-canary/blob/main/docs/adr/0009-leak-finder.md
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 mod book;
@@ -29,50 +35,52 @@ const MALLOC: std::alloc::System = std::alloc::System;
 #[cfg(feature = "jemalloc")]
 const MALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The global allocator of a build with the finder.
+/// The global allocator of a build with the leak finder.
 #[derive(Debug)]
 pub struct Finder;
 
-/// What a program asks of its allocator; sizes in bytes.
+/// A request of the program to its allocator. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A block of so many.
+    /// Allocates a block of this size.
     Allocate(usize),
-    /// A block of `from` shall have `to`.
+    /// Changes the size of a block.
     Resize {
-        /// Before.
+        /// The size of the block before the call.
         from: usize,
-        /// After.
+        /// The requested new size of the block.
         to: usize,
     },
-    /// A block of so many is given back.
+    /// Frees a block of this size.
     Free(usize),
 }
 
-/// How many are following: only then is there anything to forget.
+/// Number of scopes that follow now. If it is 0, there is no entry to remove.
 static FOLLOWING: AtomicUsize = AtomicUsize::new(0);
-/// The scope of all threads that are in none of their own; 0: there is none.
+/// The scope of all threads that have no scope of their own. 0 means that there is none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static OBSERVER: OnceLock<fn(Request)> = OnceLock::new();
 
 thread_local! {
-    // Without a destructor and initialized in place: to use them allocates nothing, at any moment of a thread's life.
+    // These have no destructor and are initialized in place. So using them allocates nothing at any
+    // moment of a thread's life.
     static SCOPE: Cell<u32> = const { Cell::new(0) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on everything that the process allocates is followed. The first call counts.
+/// Starts to follow all allocations of the process. Only the first call has an effect.
 pub fn mark() {
     if PROCESS.load(Ordering::Relaxed) == 0 {
-        // std's buffer for standard output is the process's, from its first use on.
+        // std's buffer for standard output belongs to the process from its first use on.
         let _ = std::io::stdout();
         PROCESS.store(next(), Ordering::Relaxed);
         FOLLOWING.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// What was allocated since [`mark`] and is live; a line of standard error each, the largest first. To be called when all
-/// that was started is over. Without a mark it says nothing.
+/// Reports the allocations made since [`mark`] that are still live: one line of standard error for
+/// each call site, the largest first. Call it when everything that was started has ended. Without a
+/// mark it reports nothing.
 pub fn report() {
     let scope = PROCESS.load(Ordering::Relaxed);
     if scope != 0 {
@@ -82,7 +90,7 @@ pub fn report() {
     }
 }
 
-/// Follows what this thread allocates, whoever gives it back, until it is dropped.
+/// Follows the allocations of this thread until it is dropped, even if another thread frees them.
 #[derive(Debug)]
 pub struct Scope {
     number: u32,
@@ -90,13 +98,14 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// From now on; at most one at a time follows a thread, the innermost.
+    /// Starts a scope on this thread. Of nested scopes, only the innermost follows the thread.
     #[must_use]
     pub fn begin() -> Self {
         Self::numbered(next())
     }
 
-    /// The same, but only what is live is known then and not from where: a call stack takes microseconds.
+    /// Starts a scope that records live allocations without call stacks: a
+    /// call stack takes microseconds.
     #[must_use]
     pub fn without_stacks() -> Self {
         Self::numbered(next() | WITHOUT_STACKS)
@@ -107,23 +116,23 @@ impl Scope {
         Self { number, outer: SCOPE.replace(number) }
     }
 
-    /// Has this further thread followed as well, until it ends or a scope of its own begins.
+    /// Adds the current thread to a scope, until the thread ends or starts a scope of its own.
     pub fn adopt(number: ScopeNumber) {
         SCOPE.set(number.0);
     }
 
-    /// What [`Scope::adopt`] wants.
+    /// The number to pass to [`Scope::adopt`].
     pub fn number(&self) -> ScopeNumber {
         ScopeNumber(self.number)
     }
 
-    /// What was allocated in it and is still live, by call site, the largest first.
+    /// Returns the allocations of this scope that are still live, by call site, the largest first.
     pub fn leaks(&self) -> Vec<Leak> {
         leaks(self.number)
     }
 }
 
-/// Which scope.
+/// The number that identifies a scope.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeNumber(u32);
 
@@ -135,13 +144,13 @@ impl Drop for Scope {
     }
 }
 
-/// Has every request of every thread passed on to `observer`, which must not allocate. Once in a process; later calls change
-/// nothing.
+/// Passes every request of every thread to `observer`, which must not allocate. It can be set once
+/// in a process; later calls change nothing.
 pub fn observe(observer: fn(Request)) {
     OBSERVER.get_or_init(|| observer);
 }
 
-/// A bit of a scope's number.
+/// A bit in the number of a scope that records no call stacks.
 const WITHOUT_STACKS: u32 = 1 << 31;
 
 fn next() -> u32 {
@@ -156,7 +165,8 @@ fn leaks(scope: u32) -> Vec<Leak> {
     })
 }
 
-/// Does what must not be followed: the finder's own, and what is meant to outlive a scope.
+/// Runs `what` without following its allocations: the finder's own work, and allocations that are
+/// meant to outlive a scope.
 pub fn unfollowed<T>(what: impl FnOnce() -> T) -> T {
     let was = BUSY.replace(true);
     let done = what();
@@ -164,7 +174,7 @@ pub fn unfollowed<T>(what: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The scope that follows this thread now; none also within the finder.
+/// Returns the scope that follows this thread now. Returns none inside the finder, too.
 fn scope() -> Option<u32> {
     if FOLLOWING.load(Ordering::Relaxed) == 0 || BUSY.get() {
         return None;
@@ -198,7 +208,8 @@ fn observed(request: Request) {
     }
 }
 
-// SAFETY: every block is the malloc's own, asked for and given back with the caller's own layout; the notes are kept beside.
+// SAFETY: every block is the malloc's own, asked for and given back with the caller's own layout;
+// the notes are kept beside.
 unsafe impl GlobalAlloc for Finder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         observed(Request::Allocate(layout.size()));

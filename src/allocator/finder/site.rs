@@ -1,7 +1,9 @@
-//! Call stacks, taken as bare addresses where somebody allocates, and named once there is something to tell.
+//! Call stacks. They are recorded as bare addresses at the allocation, and get names only when
+//! there is a leak to report.
 //!
-//! The call site is the first frame that is neither the standard library's nor the finder's. Where that is another crate's,
-//! the first frame of ours is told as well. Names and lines come from the debug information: the dev profile has it.
+//! The call site is the first frame that belongs neither to the standard library nor to the finder.
+//! If it is in another crate, the report adds the first frame of our code. Names and lines come
+//! from the debug information, which the dev profile has.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -12,7 +14,7 @@ use crate::limits::{LEAK_LINES_MAX, LEAK_STACK_FRAMES};
 
 const NO_STACK: &str = "an unknown function: no call stacks were kept";
 
-/// Return addresses, the innermost first; 0 behind the last.
+/// Return addresses, the innermost first, with 0 after the last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stack([usize; LEAK_STACK_FRAMES]);
 
@@ -26,20 +28,21 @@ impl Stack {
             next += 1;
             next < LEAK_STACK_FRAMES
         };
-        // SAFETY: the lock is there for Windows' debug library; the unwinder of ELF platforms takes what it needs itself.
+        // SAFETY: the lock is there for Windows' debug library; the unwinder of ELF platforms takes
+        // what it needs itself.
         unsafe { backtrace::trace_unsynchronized(note) };
         Self(frames)
     }
 }
 
-/// What one call site allocated and nobody gave back.
+/// The live allocations of one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
-    /// Together.
+    /// The total size of the blocks, in bytes.
     pub bytes: usize,
-    /// Blocks.
+    /// The number of blocks that are live.
     pub allocations: u64,
-    /// `function file:line`, and who of ours called it where it is another crate's.
+    /// `function file:line`. If that is in another crate, the caller in our code follows.
     pub site: String,
 }
 
@@ -49,7 +52,8 @@ impl fmt::Display for Leak {
     }
 }
 
-/// Sums up by call site, the largest first, at most [`LEAK_LINES_MAX`]; then what is left over, and what was `missed`.
+/// Adds allocations up by call site. Returns at most [`LEAK_LINES_MAX`] sites, the largest first.
+/// The rest and the `missed` allocations follow.
 pub(super) fn by_call_site(live: &[Live], missed: u64) -> Vec<Leak> {
     let mut names = HashMap::new();
     let mut sites: HashMap<String, (usize, u64)> = HashMap::new();
@@ -108,7 +112,8 @@ impl Frame {
 
 const OUR_DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
 
-/// A path as people know it: ours from the crate's directory on, another crate's from its own.
+/// Shortens a path: ours to the part below this crate's directory, another crate's to the part that
+/// begins with its name.
 fn shown(file: &str) -> &str {
     let registry =
         || file.split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')).map(|(_, rest)| rest);
@@ -128,7 +133,7 @@ fn call_site(stack: &Stack, names: &mut HashMap<usize, Vec<Frame>>) -> String {
     }
 }
 
-/// The frame of a return address, and before it those that were inlined into it.
+/// Returns the frame of a return address, preceded by the frames that were inlined into it.
 fn name(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut::<c_void>(address), |symbol| {

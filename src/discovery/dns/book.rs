@@ -1,9 +1,11 @@
-//! What is known of each address, and what is worth asking next. No I/O, no clock.
+//! What is known of each address, and which address to ask next. No I/O, no clock.
 //!
-//! The traps: an answer without records is believed at its second sight only; a name that a peer gave stays with its
-//! address while the address stays in DNS, whatever becomes of later questions. A name is only the
-//! peer's own word: if two addresses of one family give the same, neither has it, because one of
-//! them may be a pod that wants to pass for another node.
+//! The traps:
+//! * An answer without records is believed only when it is seen a second time.
+//! * A name that a peer has given stays with its address while the address stays in DNS, whatever
+//!   happens to later questions.
+//! * A name is only the peer's own claim. If two addresses of one family give the same name,
+//!   neither has it: one of them may be a pod that poses as another node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,12 +18,12 @@ use crate::discovery::random::spread;
 use crate::discovery::{PeerList, PeerSpec};
 use crate::limits;
 
-/// One address.
+/// The state of one address.
 struct Known {
     identity: Option<Identity>,
-    /// When to ask (again); None while a question is under way.
+    /// When to ask it next. None while a question is in progress.
     ask_at: Option<Instant>,
-    /// Counts up as addresses appear: the newer is later in the list.
+    /// Increases in the order in which addresses appear. The newer address is later in the list.
     sequence: u64,
     /// A question was answered or has failed.
     tried: bool,
@@ -37,27 +39,28 @@ impl Known {
     }
 }
 
-/// The addresses of the mesh.
+/// The addresses of the mesh, and the names that they have given.
 #[derive(Default)]
 pub struct Book {
     known: BTreeMap<IpAddr, Known>,
     sequence: u64,
-    /// The answer before had no record at all for IPv4, for IPv6.
+    /// Whether the previous answer had no record at all, for IPv4 and for IPv6.
     empty_before: [bool; 2],
     /// Some answer was believed.
     loaded: bool,
 }
 
-/// What a look-up has come to.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Addresses came or went, or it is the first list.
+    /// Addresses were added or removed, or this is the first list.
     Changed,
-    /// The same of one family, while the other is [`Change::Unsure`]: the list changes, and is not confirmed.
+    /// Addresses of one family changed, while the other is [`Change::Unsure`]. The list changes,
+    /// but is not confirmed.
     ChangedInPart,
-    /// As known.
+    /// The addresses are unchanged.
     Same,
-    /// Part of it failed, or is empty and has to be seen again: nothing is confirmed.
+    /// Part of the look-up failed, or is empty and must be seen again. Nothing is confirmed.
     Unsure,
 }
 
@@ -65,8 +68,8 @@ impl Book {
     /// Takes the result of a look-up. A family that failed keeps its addresses.
     pub fn resolved(&mut self, resolved: &Resolved, now: Instant) -> Change {
         let first = !self.loaded;
-        // A single-stack Service never has the other family: an empty family is a loss only where it had addresses,
-        // and an empty whole is one also at the start.
+        // A single-stack Service never has the other family. So an empty family is a loss only if
+        // it had addresses. If both families are empty, that is suspicious at the start as well.
         let nothing = self.known.is_empty() && [&resolved.ipv4, &resolved.ipv6].iter().all(|f| is_empty(f));
         if nothing && first && !std::mem::replace(&mut self.empty_before, [true; 2])[0] {
             return Change::Unsure;
@@ -75,7 +78,8 @@ impl Book {
         let (changed, unsure) = ([four, six].contains(&Change::Changed), [four, six].contains(&Change::Unsure));
         if changed || (first && !unsure) {
             self.loaded = true;
-            // Before the first list there is none that could be kept: half of one is better, and is no more than that.
+            // Before the first list there is nothing to keep. Half a list is better than none, even
+            // though it is incomplete.
             return if unsure && !first { Change::ChangedInPart } else { Change::Changed };
         }
         if unsure { Change::Unsure } else { Change::Same }
@@ -105,7 +109,8 @@ impl Book {
         if changed { Change::Changed } else { Change::Same }
     }
 
-    /// An address to ask now; it counts as being asked from here on. New addresses come before known ones.
+    /// Returns an address to ask now, and marks it as in progress. New addresses
+    /// come before known ones.
     pub fn next_to_ask(&mut self, now: Instant) -> Option<IpAddr> {
         let due = |known: &Known| known.ask_at.filter(|at| *at <= now);
         let (address, known) = self
@@ -117,14 +122,14 @@ impl Book {
         Some(*address)
     }
 
-    /// When the next question is due.
+    /// Returns when the next question is due.
     pub fn ask_at(&self) -> Option<Instant> {
         self.known.values().filter_map(|known| known.ask_at).min()
     }
 
-    /// Takes an answer, or None for a failure, and returns whether the list changes by it.
+    /// Takes an answer, or None for a failure. Returns whether the list changes by it.
     pub fn answered(&mut self, address: IpAddr, identity: Option<Identity>, now: Instant, random: f64) -> bool {
-        // Gone from DNS meanwhile.
+        // The address has left DNS since the question.
         let Some(known) = self.known.get_mut(&address) else { return false };
         known.tried = true;
         let again = if identity.is_some() { limits::IDENTITY_REFRESH } else { limits::IDENTITY_RETRY };
@@ -136,13 +141,13 @@ impl Book {
         changed
     }
 
-    /// Whether every address has been asked once.
+    /// Returns whether every address has been asked once.
     pub fn all_tried(&self) -> bool {
         self.known.values().all(|known| known.tried)
     }
 
-    /// Returns the list, the newest address last. An address that has given no name, or one that
-    /// another address of its family has given too, stands in for the name.
+    /// Returns the list, the newest address last. The address stands in for the name if it has
+    /// given no name. The same holds if another address of its family has given that name.
     pub fn peers(&self) -> PeerList {
         let mut claims: Vec<(bool, &str)> =
             self.known.iter().filter_map(|(address, known)| Some((address.is_ipv6(), known.name()?))).collect();

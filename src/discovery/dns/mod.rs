@@ -1,8 +1,12 @@
-//! Peers from DNS: the A and AAAA records of a headless Service, and from each address its own word on who it is.
+//! Peers from DNS: the A and AAAA records of a headless Service, and the identity that each address
+//! reports.
 //!
-//! `resolve` asks DNS, [`super::identity`] asks a peer, `book` decides. The traps: NXDOMAIN, SERVFAIL and silence are errors and
-//! never an empty list; DNS gives addresses and no names, and a peer is its node name, so that a list that goes out
-//! before the peers were asked would name everybody twice.
+//! `resolve` asks DNS, [`super::identity`] asks a peer, `book` decides.
+//!
+//! The traps:
+//! * NXDOMAIN, SERVFAIL and silence are errors, and never an empty list.
+//! * DNS gives addresses and no names, but a node name identifies a peer. If a list were sent
+//!   before the peers were asked, every peer would appear under two names.
 
 mod book;
 mod resolve;
@@ -26,31 +30,32 @@ pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::{Settings, system};
 
-/// Which name, and how to ask.
+/// The name, and how to resolve it.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
-    /// Of the headless Service; relative to resolv.conf's search list, or absolute with a dot at its end.
+    /// The name of the headless Service, relative to resolv.conf's search list, or absolute with a
+    /// dot at its end.
     pub name: String,
-    /// The agent's own HTTP port, which the peers have too.
+    /// The agent's own HTTP port. The peers use the same port.
     pub port: u16,
     /// [`Servers::System`], except in tests.
     pub servers: Servers,
-    /// Bounds of the time between two look-ups; the records' time to live decides in between.
+    /// Bounds of the time between two look-ups. Within them, the records' time to live decides.
     pub refresh: (Duration, Duration),
-    /// How long a peer's identity may take, and how long a new list waits for identities: [`limits::IDENTITY_TIME`], except in
-    /// tests.
+    /// Timeout of a peer's identity, and how long a new list waits for identities:
+    /// [`limits::IDENTITY_TIME`], except in tests.
     pub identity_time: Duration,
 }
 
 impl DnsConfig {
-    /// With the system's servers.
+    /// Makes a configuration with the system's servers and the default timings.
     pub const fn new(name: String, port: u16) -> Self {
         let refresh = (limits::DNS_REFRESH_MIN, limits::DNS_REFRESH_MAX);
         Self { name, port, servers: Servers::System, refresh, identity_time: limits::IDENTITY_TIME }
     }
 }
 
-/// One address of a host, IPv4 first: for an API server that is known by name.
+/// Returns one address of a host, IPv4 first. Used for an API server that is known by name.
 ///
 /// # Errors
 /// [`ResolveError`]; a name without an address is one.
@@ -60,8 +65,9 @@ pub async fn host_address(host: &str) -> Result<IpAddr, ResolveError> {
     addresses.next().ok_or_else(|| ResolveError::NoSuchName(host.to_owned()))
 }
 
-/// The addresses of a headless Service, each pod's once: of the family that has more, or of IPv4. A Service of both families
-/// has two addresses of every pod, and nothing tells which belong together.
+/// Returns the addresses of a headless Service, one per pod: of the family that has
+/// more, or of IPv4. A dual-stack Service has two addresses per pod, and DNS does not
+/// show which belong together.
 ///
 /// # Errors
 /// [`ResolveError`]; a name without an address is one.
@@ -74,13 +80,13 @@ pub async fn service_addresses(servers: &Servers, service: &str) -> Result<Vec<I
     if addresses.is_empty() { Err(ResolveError::NoSuchName(found.name)) } else { Ok(addresses) }
 }
 
-/// What a task of ours brings back.
+/// The result of a finished task.
 enum Done {
     Resolved(Result<Resolved, ResolveError>),
     Identity(IpAddr, Result<Answer, IdentityError>),
 }
 
-/// Resolves and asks until nobody listens any more.
+/// Resolves and asks until the receiver is closed.
 pub async fn run(config: DnsConfig, updates: Updates) {
     tokio::select! {
         () = updates.closed() => {}
@@ -94,7 +100,7 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
         updates,
         book: Book::default(),
         reporter: Reporter::new("dns"),
-        // Tasks of the same current-thread runtime, which end with this set.
+        // Tasks on the same current-thread runtime. They end with this set.
         tasks: JoinSet::new(),
         answered_by: None,
         resolve_at: Some(Instant::now()),
@@ -108,11 +114,13 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
             Some(done) = source.tasks.join_next() => match done {
                 Ok(Done::Resolved(result)) => source.resolved(result).await,
                 Ok(Done::Identity(address, result)) => {
-                    // Not a warning: a peer that starts later than we do is nothing wrong, and is asked again.
+                    // Not a warning: a peer that starts later than we do is normal, and is asked
+                    // again.
                     let identity = result.inspect_err(|error| log::debug!("dns discovery: asking {address}: {error}"));
                     source.identified(address, identity.ok().map(|answer| answer.identity));
                 }
-                // Only a panic ends a task of ours without a result, and the release build aborts on one.
+                // Only a panic ends such a task without a result, and the release build aborts on a
+                // panic.
                 Err(error) => log::error!("dns discovery: {error}"),
             },
             () = until(source.resolve_at) => {}
@@ -130,11 +138,12 @@ struct Source<'a> {
     tasks: JoinSet<Done>,
     /// The candidate of the search list that answered last.
     answered_by: Option<String>,
-    /// When to look up; None while one is under way.
+    /// When to look up next. None while a look-up is in progress.
     resolve_at: Option<Instant>,
-    /// When to publish what has changed; None where nothing has.
+    /// When to publish what has changed. None if nothing has changed.
     publish_at: Option<Instant>,
-    /// A look-up has found what is to be published: a name that was learnt, or half a look-up, confirms nothing.
+    /// Whether a complete look-up confirms the list to be published. A newly reported name, or half
+    /// a look-up, confirms nothing.
     confirmed: bool,
 }
 
@@ -143,7 +152,7 @@ impl Source<'_> {
         self.tasks.len().saturating_sub(usize::from(self.resolve_at.is_none()))
     }
 
-    /// When the next identity is due, where there is a place for it.
+    /// Returns when the next identity is due, if another request may start.
     fn ask_at(&self) -> Option<Instant> {
         if self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX { self.book.ask_at() } else { None }
     }
@@ -176,7 +185,8 @@ impl Source<'_> {
                     Some(error) => _ = self.reporter.failed("partial", error),
                 }
                 match self.book.resolved(&found, now) {
-                    // New peers are asked for their names first, but not for ever.
+                    // New peers are first asked for their names, but the list does not wait for
+                    // ever.
                     change @ (Change::Changed | Change::ChangedInPart) => {
                         self.publish_at.get_or_insert(now + self.config.identity_time);
                         self.confirmed |= change == Change::Changed;
@@ -189,12 +199,12 @@ impl Source<'_> {
                 self.publish_early();
             }
             Err(error) => {
-                // Next time the whole search list again.
+                // The next look-up tries the whole search list again.
                 self.answered_by = None;
                 self.reporter.failed(error.kind(), &error);
             }
         }
-        // ± 10 %, or agents that started together would ask together for ever.
+        // ± 10 %. Otherwise agents that started together would ask together for ever.
         let wait = random::spread(ttl.unwrap_or(shortest).clamp(shortest, longest), 0.1, random::unit());
         self.resolve_at = Some(now + wait);
     }
@@ -207,7 +217,7 @@ impl Source<'_> {
         self.publish_early();
     }
 
-    /// Nobody is left to wait for.
+    /// Publishes at once if no identity is left to wait for.
     fn publish_early(&mut self) {
         if self.book.all_tried() && self.publish_at.is_some() {
             self.publish_at = Some(Instant::now());
@@ -218,7 +228,7 @@ impl Source<'_> {
         self.publish_at = None;
         let peers = self.book.peers();
         let confirmed = std::mem::take(&mut self.confirmed);
-        // A closed channel ends `run`.
+        // If the channel is closed, `run` ends.
         _ = self.updates.send(if confirmed { Update::List(peers) } else { Update::Amended(peers) }).await;
     }
 }

@@ -1,14 +1,15 @@
-//! Name to addresses, both families, on the current runtime. getaddrinfo would block the probe thread or want one of
-//! its own.
+//! Resolves a name to addresses of both families, on the current runtime. getaddrinfo would block
+//! the probe thread or need a thread of its own.
 //!
-//! This is a stub resolver of our own (`wire` and `settings` are the rest of it): hickory-resolver, which we started
-//! with, cost 648 KB of RSS, also where the source was Kubernetes (docs/adr/0006).
+//! This is our own stub resolver, together with `wire` and `settings`. We started with
+//! hickory-resolver, but it cost 648 KB of RSS, even if the source was Kubernetes (docs/adr/0006).
 //!
-//! The search list is walked for both families together, because they must agree on which of the candidate names is
-//! meant, and the candidate that answered is worth remembering: `ndots:5` in a pod makes a look-up of a Service cost up
-//! to ten questions otherwise.
+//! The search list is tried for both families together, because they must agree on which candidate
+//! name is meant. The candidate that answered is worth remembering: with `ndots:5` in a pod, a
+//! look-up of a Service otherwise costs up to ten questions.
 //!
-//! A look-up keeps nothing: an edited resolv.conf is picked up, nothing is cached, sockets and buffers are given back.
+//! A look-up keeps no state. An edited resolv.conf takes effect, nothing is cached, and sockets and
+//! buffers are released.
 
 use std::future::Future;
 use std::io;
@@ -25,38 +26,38 @@ use crate::discovery::address::of_a_host;
 use crate::discovery::random;
 use crate::limits;
 
-/// Where questions go.
+/// The servers to ask.
 #[derive(Clone, Debug, Default)]
 pub enum Servers {
-    /// As `/etc/resolv.conf` says at the time of the look-up.
+    /// The servers of `/etc/resolv.conf` at the time of the look-up.
     #[default]
     System,
-    /// These, for tests.
+    /// Fixed servers, for tests.
     Fixed(Settings),
 }
 
-/// Why a look-up gave nothing to trust.
+/// Why a look-up gave no trustworthy result.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// Not a DNS name.
+    /// The text is not a valid DNS name.
     #[error("'{0}' is not a DNS name: {1}")]
     Name(String, &'static str),
-    /// No resolv.conf, or none that names a server.
+    /// There is no resolv.conf, or it names no server.
     #[error("/etc/resolv.conf: {0}")]
     System(String),
     /// NXDOMAIN for every candidate.
     #[error("{0}: no such name (NXDOMAIN)")]
     NoSuchName(String),
-    /// SERVFAIL, REFUSED, nobody there.
+    /// A server answered SERVFAIL or REFUSED, or is not reachable.
     #[error("{0}: {1}")]
     Server(String, String),
-    /// Not done in time.
+    /// The look-up did not finish in time.
     #[error("{0}: no answer within {1:?}")]
     Time(String, Duration),
 }
 
 impl ResolveError {
-    /// The kind, for the log.
+    /// Returns the kind, for the log.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Name(..) => "name",
@@ -68,25 +69,25 @@ impl ResolveError {
     }
 }
 
-/// The records of one family: a successful answer, which may be empty, or None where only that family failed.
+/// The records of one family. A successful answer may be empty. None if only that family failed.
 pub type Family = Option<Vec<IpAddr>>;
 
-/// A look-up that worked for one family at least.
+/// A look-up that succeeded for at least one family.
 #[derive(Debug)]
 pub struct Resolved {
-    /// A records.
+    /// The addresses of the A records.
     pub ipv4: Family,
-    /// AAAA records.
+    /// The addresses of the AAAA records.
     pub ipv6: Family,
-    /// The shortest of the records' times to live; None where there are none.
+    /// The shortest time to live of the records. None if there are no records.
     pub ttl: Option<Duration>,
     /// The candidate that answered, fully qualified.
     pub name: String,
-    /// Why a family failed.
+    /// Why one family failed, if it did.
     pub partial: Option<ResolveError>,
 }
 
-/// Checks a name without asking anyone.
+/// Checks a name without sending a question.
 ///
 /// # Errors
 /// [`ResolveError::Name`]
@@ -94,7 +95,7 @@ pub fn check_name(name: &str) -> Result<(), ResolveError> {
     wire::encode_name(name).map(drop).map_err(|reason| ResolveError::Name(name.to_owned(), reason))
 }
 
-/// Looks `name` up, in both families and at most [`limits::DNS_LOOKUP_TIME`].
+/// Looks `name` up in both families, within [`limits::DNS_LOOKUP_TIME`].
 ///
 /// # Errors
 /// [`ResolveError`]; NXDOMAIN is one, an empty answer is not.
@@ -111,22 +112,24 @@ async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
     };
     let mut empty = None;
     for candidate in candidates(name, &settings) {
-        // A search domain that makes the name too long is no candidate.
+        // A search domain that makes the name too long is not a candidate.
         let Ok(wire_name) = wire::encode_name(&candidate) else { continue };
         let (ipv4, ipv6) = tokio::join!(ask(&settings, &wire_name, wire::A), ask(&settings, &wire_name, wire::AAAA));
         match merge(ipv4, ipv6, candidate) {
             Ok(Some(found)) if found.ttl.is_some() => return Ok(found),
             Ok(Some(none)) => empty = empty.or(Some(none)),
             Ok(None) => {}
-            // Not the next candidate: where the right name times out, a wrong one must not answer for it.
+            // The next candidate is not tried. If the right name times out, a wrong one must not
+            // answer instead.
             Err(error) => return Err(error),
         }
     }
     empty.ok_or_else(|| ResolveError::NoSuchName(name.to_owned()))
 }
 
-/// resolv.conf(5): a name with fewer dots than `ndots` is tried with the search list first, then as it stands; one with
-/// more the other way round; one that ends in a dot only as it stands.
+/// Returns the names to try, as in resolv.conf(5). A name with fewer dots than `ndots` is tried
+/// with the search list first, then as it is. A name with more dots is tried the other way round. A
+/// name that ends in a dot is tried only as it is.
 fn candidates(name: &str, settings: &Settings) -> Vec<String> {
     if name.ends_with('.') {
         return vec![name.to_owned()];
@@ -140,14 +143,14 @@ fn candidates(name: &str, settings: &Settings) -> Vec<String> {
     names
 }
 
-/// One family's answer.
+/// The answer for one family.
 enum Answer {
     Records(Vec<IpAddr>, Option<Duration>),
     NoSuchName,
     Failed(String),
 }
 
-/// Asks each server in turn, `attempts` times, until one knows.
+/// Asks each server in turn, `attempts` times, until one answers.
 async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
     let mut reason = String::new();
     for _ in 0..settings.attempts {
@@ -162,7 +165,8 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
             match reply.code {
                 0 => {
                     let mut addresses = reply.addresses;
-                    // IPv4 in IPv6's clothes is left to the A records: among the AAAA ones it would come and go with them.
+                    // IPv4-mapped addresses are left to the A records. As AAAA records they would
+                    // come and go with those.
                     addresses.retain(|a| of_a_host(*a) == Ok(*a));
                     if addresses.len() > limits::PEER_SLOTS_MAX {
                         log::warn!("{} addresses, of which {} have slots", addresses.len(), limits::PEER_SLOTS_MAX);
@@ -179,9 +183,9 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
     Answer::Failed(reason)
 }
 
-/// One question to one server: by UDP, and by TCP where the answer does not fit.
+/// Sends one question to one server: by UDP, and by TCP if the answer does not fit.
 async fn exchange(server: SocketAddr, name: &[u8], kind: u16, time: Duration) -> io::Result<wire::Reply> {
-    // Together with the kernel's choice of port: what a forger has to guess.
+    // A forger must guess this id and the port that the kernel chooses.
     let query = wire::query(random::id(), name, kind);
     let reply = in_time(time, by_udp(server, &query)).await?;
     if reply.truncated { in_time(time, by_tcp(server, &query)).await } else { Ok(reply) }
@@ -194,7 +198,8 @@ async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>)
 async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // Connected: the kernel drops what others send, and tells us at once where nobody listens.
+    // The socket is connected, so the kernel drops packets from others, and reports at once if the
+    // port is closed.
     socket.connect(server).await?;
     socket.send(query).await?;
     let mut buffer = vec![0; wire::UDP_BYTES.into()];
@@ -214,19 +219,20 @@ async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
     stream.write_all(&message).await?;
     let mut answer = vec![0; stream.read_u16().await?.into()];
     stream.read_exact(&mut answer).await?;
-    // Truncated by TCP too would be asked for for ever.
+    // An answer that is truncated by TCP too would otherwise be requested for ever.
     wire::parse(&answer, query)
         .filter(|reply| !reply.truncated)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed answer by TCP"))
 }
 
-/// Both families of one candidate. None: no such name.
+/// Merges both families of one candidate. None means that there is no such name.
 fn merge(ipv4: Answer, ipv6: Answer, name: String) -> Result<Option<Resolved>, ResolveError> {
     let (ipv4, ipv6, ttl, failed) = match (ipv4, ipv6) {
         (Answer::NoSuchName, Answer::NoSuchName) => return Ok(None),
         (Answer::Failed(reason), Answer::Failed(_) | Answer::NoSuchName)
         | (Answer::NoSuchName, Answer::Failed(reason)) => return Err(ResolveError::Server(name, reason)),
-        // A name that has one family exists: NXDOMAIN for the other is some server's way to say that it is empty.
+        // A name that has one family exists. Some servers answer NXDOMAIN for the other family if
+        // it is empty.
         (Answer::Records(v4, ttl), Answer::NoSuchName) => (Some(v4), Some(Vec::new()), ttl, None),
         (Answer::NoSuchName, Answer::Records(v6, ttl)) => (Some(Vec::new()), Some(v6), ttl, None),
         (Answer::Records(v4, a), Answer::Records(v6, b)) => (Some(v4), Some(v6), a.into_iter().chain(b).min(), None),
@@ -236,7 +242,7 @@ fn merge(ipv4: Answer, ipv6: Answer, name: String) -> Result<Option<Resolved>, R
     if ttl.is_none()
         && let Some(reason) = failed
     {
-        // Empty on one side, unknown on the other: unknown.
+        // One family is empty and the other is unknown, so the result is unknown.
         return Err(ResolveError::Server(name, reason));
     }
     let partial = failed.map(|reason| ResolveError::Server(name.clone(), reason));

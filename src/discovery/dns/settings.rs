@@ -1,38 +1,39 @@
-//! resolv.conf(5), as far as a pod has one: nameserver, search, domain, and the options ndots, timeout and attempts.
+//! Reads resolv.conf(5), as far as pods use it: nameserver, search, domain, and the options ndots,
+//! timeout and attempts.
 
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Who is asked, and how.
+/// The name servers, and how to ask them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Asked one after the other.
+    /// Servers, asked one after the other.
     pub servers: Vec<SocketAddr>,
-    /// Domains to complete a name with.
+    /// Domains that complete a name.
     pub search: Vec<String>,
-    /// Dots from which on a name is tried as it stands first.
+    /// A name with at least this many dots is first tried as it is.
     pub ndots: usize,
-    /// For one question to one server.
+    /// Timeout of one question to one server.
     pub timeout: Duration,
-    /// Rounds over all servers.
+    /// Number of rounds over all servers.
     pub attempts: usize,
 }
 
-/// The system's, read anew.
+/// Reads the system's settings from the file on each call.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn system() -> std::io::Result<Settings> {
     let mut text = String::new();
-    // No resolv.conf is longer than a page; what is past 64 KiB is not one.
+    // No resolv.conf is longer than a page. Bytes after 64 KiB are not read.
     File::open("/etc/resolv.conf")?.take(64 << 10).read_to_string(&mut text)?;
     Ok(parse(&text))
 }
 
-/// The bounds are those of resolv.conf(5), the number of servers and search domains included; unknown lines and options
-/// are left out, as every resolver does.
+/// Parses the file. The bounds are those of resolv.conf(5), including the number of servers and
+/// search domains. Unknown lines and options are ignored, as every resolver does.
 fn parse(text: &str) -> Settings {
     let mut settings =
         Settings { servers: Vec::new(), search: Vec::new(), ndots: 1, timeout: Duration::from_secs(5), attempts: 2 };
@@ -43,7 +44,7 @@ fn parse(text: &str) -> Settings {
                 let address = words.next().and_then(|w| w.parse::<IpAddr>().ok());
                 settings.servers.extend(address.map(|a| SocketAddr::new(a, 53)));
             }
-            // The last of them counts.
+            // The last such line counts.
             Some("search" | "domain") => settings.search = words.take(32).map(str::to_owned).collect(),
             Some("options") => {
                 for (name, value) in words.filter_map(|w| w.split_once(':')) {

@@ -1,35 +1,37 @@
-//! The two DNS messages that we need (RFC 1035 §4, RFC 6891): a question for A or AAAA, and its answer. No I/O.
+//! The two DNS messages that we need (RFC 1035 §4, RFC 6891): a question for A or AAAA, and its
+//! answer. No I/O.
 //!
-//! Owner names in the answer are skipped, not read: a stub resolver gets one chain of aliases with the addresses at its
-//! end, and what is not decompressed cannot loop.
+//! Owner names in the answer are skipped, not read. A stub resolver gets one chain of aliases with
+//! the addresses at its end. A name that is not decompressed cannot loop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Record type A.
+/// The number of record type A.
 pub const A: u16 = 1;
-/// Record type AAAA (RFC 3596).
+/// The number of record type AAAA (RFC 3596).
 pub const AAAA: u16 = 28;
-/// Response code NXDOMAIN.
+/// The response code NXDOMAIN: no such name.
 pub const NXDOMAIN: u8 = 3;
-/// Bytes of a UDP answer that we can take (DNS flag day 2020: what is not fragmented).
+/// Largest UDP answer that we accept, in bytes (DNS flag day 2020: a size that is not fragmented).
 pub const UDP_BYTES: u16 = 1_232;
 const HEADER: usize = 12;
 const INTERNET: u16 = 1;
 
-/// What an answer says.
+/// The contents of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// 0 is success, [`NXDOMAIN`] that there is no such name, others are failures.
+    /// The response code. 0 is success, [`NXDOMAIN`] means that there is no such
+    /// name, others are failures.
     pub code: u8,
-    /// It did not fit: to be asked again by TCP.
+    /// The answer did not fit and must be requested by TCP.
     pub truncated: bool,
-    /// Of the type asked for.
+    /// The addresses of the requested type.
     pub addresses: Vec<IpAddr>,
-    /// The shortest of the records' times to live, in seconds.
+    /// The shortest time to live of the records, in seconds.
     pub ttl: Option<u32>,
 }
 
-/// A name as it goes on the wire. A dot at the end is allowed and changes nothing.
+/// Encodes a name for the wire. A dot at the end is allowed and changes nothing.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -53,36 +55,37 @@ pub fn encode_name(name: &str) -> Result<Vec<u8>, &'static str> {
     if wire.len() > 255 { Err("it is longer than 253 bytes") } else { Ok(wire) }
 }
 
-/// A recursive question with EDNS: without it an answer of more than 30 pods would always come twice, the second time
-/// by TCP.
+/// Makes a recursive question with EDNS. Without EDNS, an answer of more than 30 pods would always
+/// need a second request by TCP.
 pub fn query(id: u16, name: &[u8], kind: u16) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + name.len() + 15);
-    // Recursion desired; one question, one additional record.
+    // Recursion desired. One question, one additional record.
     for word in [id, 0x0100, 1, 0, 0, 1] {
         message.extend_from_slice(&word.to_be_bytes());
     }
     message.extend_from_slice(name);
     message.extend_from_slice(&kind.to_be_bytes());
     message.extend_from_slice(&INTERNET.to_be_bytes());
-    // OPT: the root's name, type 41, our UDP size for a class, no flags, no data.
+    // OPT record: the root's name, type 41, our UDP size as the class, no flags, no data.
     message.extend_from_slice(&[0, 0, 41]);
     message.extend_from_slice(&UDP_BYTES.to_be_bytes());
     message.extend_from_slice(&[0; 6]);
     message
 }
 
-/// Reads any bytes as the answer to a question, which has the same identifier and name.
+/// Reads any bytes as the answer to a question with the same identifier and name.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_answer(message: &[u8]) {
     let id = word(message, 0).unwrap_or_default();
     for kind in [A, AAAA] {
-        // As the corpus has it.
+        // The name that the corpus uses.
         let Ok(name) = encode_name("kube-canary.monitoring.svc.cluster.local.") else { return };
         let _ = parse(message, &query(id, &name, kind));
     }
 }
 
-/// Reads the answer to `query`. None where it is none: another id or question (forged, or late), or malformed.
+/// Reads the answer to `query`. None if it is not that: another id or question (forged, or
+/// late), or malformed.
 pub fn parse(message: &[u8], query: &[u8]) -> Option<Reply> {
     let question_end = HEADER + skip_name(query.get(HEADER..)?)? + 4;
     let asked = query.get(HEADER..question_end)?;
@@ -124,7 +127,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The length of the name at the start: labels up to the root or to a pointer.
+/// Returns the length of the name at the start: labels up to the root or to a pointer.
 fn skip_name(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -141,7 +144,7 @@ fn skip_name(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// An answer to `query` with these records behind an alias, all names compressed.
+    /// Makes an answer to `query` with these records after an alias, all names compressed.
     fn answer(query: &[u8], flags: u16, records: &[&[u8]], kind: u16) -> Vec<u8> {
         let mut message = query[..query.len() - 11].to_vec();
         message[2..4].copy_from_slice(&flags.to_be_bytes());
@@ -190,7 +193,7 @@ mod tests {
             for value in [0, 1, 63, 64, 192, 255] {
                 let mut bad = good.clone();
                 bad[at] = value;
-                // Any answer will do, as long as there is one.
+                // Any result is fine, as long as the parser returns.
                 let _ = parse(&bad, &asked);
             }
         }

@@ -1,8 +1,9 @@
-//! The service account's files, as the kubelet mounts and rotates them: token, CA bundle, namespace.
+//! The service account's files, as the kubelet mounts and rotates them: token, CA bundle,
+//! namespace.
 //!
-//! They are read when they are used, and not kept: a projected token lives an hour, and 2 KB that are read once per
-//! request (a watch every five minutes, and a slice every second or two in a rollout) are cheaper than a watch on a directory
-//! of swapped symlinks.
+//! They are read on each use and not kept, because a projected token lives an hour. Reading 2 KB
+//! per request is cheaper than a watch on a directory of swapped symlinks. Requests are rare: a
+//! watch every five minutes, and a slice every second or two in a rollout.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::failure::Failure;
 use crate::limits;
 
-/// Where Kubernetes mounts it.
+/// The directory where Kubernetes mounts the service account.
 pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A directory with `token`, `ca.crt` and `namespace`.
@@ -21,12 +22,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// The files in `directory`.
+    /// Makes an account from the files in `directory`.
     pub const fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// The bearer token of this moment.
+    /// Returns the present bearer token.
     ///
     /// # Errors
     /// [`Failure::Credentials`]
@@ -34,7 +35,7 @@ impl Account {
         self.text("token")
     }
 
-    /// The namespace of the pod.
+    /// Returns the namespace of the pod.
     ///
     /// # Errors
     /// [`Failure::Credentials`]
@@ -42,7 +43,8 @@ impl Account {
         self.text("namespace")
     }
 
-    /// The PEM bundle of authorities that may sign the API server's certificate, and its path for messages.
+    /// Returns the PEM bundle of authorities that may sign the API server's certificate, and
+    /// its path for messages.
     ///
     /// # Errors
     /// [`Failure::Credentials`]
@@ -67,14 +69,15 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = File::open(path)
         .and_then(|file| file.take(limits::CREDENTIAL_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|e| credentials(path, &e))?;
-    // Cut, a bundle would lack authorities, and a token would be refused without a reason.
+    // A truncated bundle would lack authorities. A truncated token would be refused without a
+    // reason.
     if read as u64 > limits::CREDENTIAL_BYTES_MAX {
         return Err(credentials(path, &format_args!("longer than {} bytes", limits::CREDENTIAL_BYTES_MAX)));
     }
     Ok(bytes)
 }
 
-/// A [`Failure::Credentials`] about that file.
+/// Makes a [`Failure::Credentials`] about that file.
 pub fn credentials(path: &Path, reason: &dyn std::fmt::Display) -> Failure {
     Failure::Credentials { path: path.to_owned(), reason: reason.to_string() }
 }

@@ -1,22 +1,23 @@
-//! What we read of the API's protobuf, and nothing else of it: labels, owners, `managedFields` and hints are passed over.
-//! Everything borrows from the body.
+//! The parts of the API's protobuf that we read. Labels, owners, `managedFields` and hints are
+//! skipped. Everything borrows from the body.
 //!
-//! Field numbers are those of `generated.proto` in k8s.io/api/discovery/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and
-//! k8s.io/apimachinery/pkg/runtime; they never change. An object comes in an envelope: `k8s\0` and a `runtime.Unknown`, which
-//! says what it is.
+//! Field numbers are those of `generated.proto` in k8s.io/api/discovery/v1,
+//! k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. They never change. An
+//! object comes in an envelope: `k8s\0` and a `runtime.Unknown` that names its type.
 //!
-//! The trap: a body that parses but is not what was asked for. Almost any bytes are some protobuf message, and an empty body
-//! is an empty one; so the envelope's kind is checked, and a resource version is required.
+//! The trap is a body that parses but is not what was asked for. Almost any bytes are some protobuf
+//! message, and an empty body is an empty one. So the envelope's kind is checked, and a resource
+//! version is required.
 
 use super::protobuf::{Broken, Fields, Value};
 use crate::discovery::Readiness;
 
-/// What every body begins with.
+/// The first bytes of every body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
-/// The port's name in our Service.
+/// The name of the HTTP port in our Service.
 const PORT_NAME: &str = "http";
 
-/// What an object can be.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     group_version: &'static str,
@@ -28,16 +29,16 @@ impl Kind {
     pub const SLICE: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSlice" };
     /// A list of slices.
     pub const SLICES: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSliceList" };
-    /// An object's metadata alone.
+    /// The metadata of one object.
     pub const METADATA: Self = Self { group_version: "meta.k8s.io/v1", name: "PartialObjectMetadata" };
-    /// A list of those.
+    /// A list of the metadata of objects.
     pub const METADATA_LIST: Self = Self { group_version: "meta.k8s.io/v1", name: "PartialObjectMetadataList" };
     const STATUS: Self = Self { group_version: "v1", name: "Status" };
 
-    /// Whether that `TypeMeta` says so.
+    /// Checks that `type_meta` is of this kind.
     ///
     /// # Errors
-    /// What it is instead.
+    /// What kind it is instead.
     pub fn check(self, type_meta: &[u8]) -> Result<(), String> {
         let (mut group_version, mut name) = ("", "");
         for field in Fields::of(type_meta) {
@@ -55,10 +56,10 @@ impl Kind {
     }
 }
 
-/// The message in an envelope.
+/// Returns the message in an envelope.
 ///
 /// # Errors
-/// It is none, or of something else than `kind`.
+/// It is not an envelope, or its kind is not `kind`.
 pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
     let envelope = body.strip_prefix(&MAGIC).ok_or("not an object in protobuf")?;
     let (mut type_meta, mut raw) = (&[][..], None);
@@ -74,25 +75,26 @@ pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
     raw.ok_or_else(|| "an empty envelope".into())
 }
 
-/// A resource version. An unsigned number since ever, and by contract since Kubernetes 1.35 (KEP-5504).
+/// Reads a resource version. It has always been an unsigned number, and by contract since
+/// Kubernetes 1.35 (KEP-5504).
 fn version(value: Value) -> Result<u64, String> {
     let text = value.text()?;
     text.parse().map_err(|_| format!("resourceVersion {:?}", text.chars().take(64).collect::<String>()))
 }
 
-/// Of an object's metadata.
+/// The metadata of an object that we use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a> {
     /// Unique in its namespace. Never empty, except in a bookmark.
     pub name: &'a str,
     /// Grows with every change. Never 0.
     pub version: u64,
-    /// In seconds since the epoch.
+    /// Creation time, in seconds since the epoch.
     pub created: u64,
 }
 
 impl<'a> Metadata<'a> {
-    /// Reads an ObjectMeta.
+    /// Reads name, version and creation time from an ObjectMeta.
     fn read(message: &'a [u8]) -> Result<Self, String> {
         let mut read = Self::default();
         for field in Fields::of(message) {
@@ -110,7 +112,7 @@ impl<'a> Metadata<'a> {
         if read.version == 0 { Err("an object without resourceVersion".into()) } else { Ok(read) }
     }
 
-    /// Of an item of a list of metadata, or of the message of one object's.
+    /// Reads the metadata of an item of a metadata list, or of the message of one object.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -120,7 +122,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// The last field of that number that has bytes.
+/// Returns the last field of that number, which must contain bytes.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::of(message) {
@@ -132,7 +134,8 @@ fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
     Ok(found)
 }
 
-/// The resource version of a list, from its ListMeta; a list that is one of several pages is refused, for we ask for none.
+/// Returns the resource version of a list, from its ListMeta. A list that is one of several pages
+/// is refused, because we never ask for pages.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -148,30 +151,30 @@ pub fn list_version(message: &[u8]) -> Result<u64, String> {
     if at == 0 { Err("a list without resourceVersion".into()) } else { Ok(at) }
 }
 
-/// The family of a slice's addresses.
+/// The IP family of a slice's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// 4 bytes each.
+    /// The addresses have 4 bytes each.
     V4,
-    /// 16 bytes each.
+    /// The addresses have 16 bytes each.
     V6,
 }
 
-/// An EndpointSlice.
+/// An EndpointSlice, read from its message.
 #[derive(Clone, Debug)]
 pub struct Slice<'a> {
-    /// Name and versions.
+    /// Its name, version and creation time.
     pub metadata: Metadata<'a>,
-    /// None where its addresses are not IP addresses (FQDN).
+    /// None if its addresses are not IP addresses (FQDN).
     pub family: Option<Family>,
-    /// The port named `http`, else the only one.
+    /// The port named `http`, else the only port.
     pub port: Option<u16>,
     message: &'a [u8],
 }
 
 impl<'a> Slice<'a> {
-    /// Reads an item of a list, or the message of one object. All of it is looked through once, so that its endpoints cannot
-    /// turn out to be broken later.
+    /// Reads an item of a list, or the message of one object. It checks all of it once, so that its
+    /// endpoints cannot turn out to be broken later.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -203,7 +206,7 @@ impl<'a> Slice<'a> {
         Ok(slice)
     }
 
-    /// Its endpoints.
+    /// Returns its endpoints, in the order of the message.
     pub fn endpoints(&self) -> impl Iterator<Item = Endpoint<'a>> {
         Fields::of(self.message).filter_map(|field| match field {
             Ok((2, Value::Bytes(endpoint))) => Endpoint::read(endpoint).ok(),
@@ -212,7 +215,8 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Name and number of an EndpointPort; no number where it has none, or one that is no port.
+/// Returns name and number of an EndpointPort. The number is None if it is absent or
+/// not a valid port.
 fn read_port(message: &[u8]) -> Result<(&str, Option<u16>), Broken> {
     let (mut name, mut number) = ("", None);
     for field in Fields::of(message) {
@@ -225,18 +229,19 @@ fn read_port(message: &[u8]) -> Result<(&str, Option<u16>), Broken> {
     Ok((name, number))
 }
 
-/// One endpoint of a slice. What is absent is empty.
+/// One endpoint of a slice. Absent texts are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'a> {
-    /// The first of its addresses: they are interchangeable, says the API, and the first is the one to use.
+    /// The first of its addresses. The API says that they are interchangeable, and that the first
+    /// is the one to use.
     pub address: &'a str,
-    /// The node that its pod is on.
+    /// The node that its pod runs on.
     pub node: &'a str,
-    /// The pod.
+    /// The name of the pod.
     pub pod: &'a str,
-    /// The node's zone.
+    /// The zone of the node.
     pub zone: &'a str,
-    /// By its conditions.
+    /// Its readiness, from its conditions.
     pub readiness: Readiness,
 }
 
@@ -263,8 +268,9 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// `terminating`, else `serving`. `ready` only where `serving` is absent: with `publishNotReadyAddresses` it is true for every
-/// pod. Absent means true (discovery.k8s.io/v1).
+/// Returns `Terminating` by that condition, else reads `serving`. It reads `ready` only if
+/// `serving` is absent: with `publishNotReadyAddresses`, `ready` is true for every pod. An absent
+/// condition means true (discovery.k8s.io/v1).
 fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
     let (mut ready, mut serving, mut terminating) = (None, None, None);
     for field in Fields::of(conditions) {
@@ -285,17 +291,17 @@ fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
 /// An event of a metadata-only watch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// ADDED or MODIFIED.
+    /// ADDED or MODIFIED: an object has changed.
     Changed(Metadata<'a>),
-    /// DELETED.
+    /// DELETED: an object is gone.
     Deleted(Metadata<'a>),
     /// Nothing new up to this version.
     Bookmark(u64),
-    /// The watch is over.
+    /// The server ends the watch with an error.
     Error {
         /// HTTP status; 410 is Gone.
         code: u16,
-        /// The server's words.
+        /// The message of the server.
         message: &'a str,
     },
 }
@@ -314,7 +320,7 @@ impl<'a> Event<'a> {
             "ADDED" | "MODIFIED" => Ok(Self::Changed(metadata()?)),
             "DELETED" => Ok(Self::Deleted(metadata()?)),
             "BOOKMARK" => {
-                // It has no name.
+                // A bookmark has no name.
                 let message = last(open(body, Kind::METADATA)?, 1)?.ok_or("a bookmark without metadata")?;
                 Ok(Self::Bookmark(Metadata::read(message)?.version))
             }
@@ -327,13 +333,13 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What the API server says instead of an object.
+/// A `Status`, which the API server sends instead of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status<'a> {
     code: u16,
     message: &'a str,
     reason: &'a str,
-    /// Of what object.
+    /// The name of the object that it is about.
     name: &'a str,
 }
 
@@ -356,8 +362,9 @@ impl<'a> Status<'a> {
     }
 }
 
-/// Whether the body of a 404 says that there is no object of that name: a 404 of anything else than the API server, or of a
-/// path that it does not serve (yet), is no such answer.
+/// Returns whether the body of a 404 says that no object of that name exists. A 404 from anything
+/// but the API server does not say so. Nor does a 404 for a path that the API server does not serve
+/// (yet).
 pub fn is_not_found(body: &[u8], name: &str) -> bool {
     Status::read(body).is_ok_and(|s| (s.code, s.reason, s.name) == (404, "NotFound", name))
 }

@@ -1,13 +1,13 @@
 //! How long to wait after the n-th failure: full jitter, a random part of a ceiling that doubles.
 //!
-//! Without jitter all agents of a cluster would come back to a restarted API server in the same second; with a part of
-//! it fixed ("equal jitter") they still come in waves.
+//! Without jitter, all agents of a cluster would return to a restarted API server in the same
+//! second. With a fixed part ("equal jitter"), they still return in waves.
 
 use std::time::Duration;
 
 use crate::limits;
 
-/// Counts failures in a row.
+/// The number of consecutive failures, and the bounds of the ceiling.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
@@ -16,26 +16,27 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Ceilings from `min`, doubling, to `max`.
+    /// Makes a back-off whose ceilings double from `min` to `max`.
     pub const fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, failures: 0 }
     }
 
-    /// The next wait, for `random` in [0, 1).
+    /// Returns the next wait, for `random` in [0, 1).
     pub fn next(&mut self, random: f64) -> Duration {
         let ceiling = self.min.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         ceiling.mul_f64(random)
     }
 
-    /// What had to be tried again has gone well for so long: where that is long enough, all is well again.
+    /// Records how long the last attempt has lasted. If it was long enough, the number of
+    /// failures is zero again.
     pub fn stood(&mut self, long: Duration) {
         if long >= self.max.min(limits::WATCH_STOOD) {
             self.reset();
         }
     }
 
-    /// All is well again.
+    /// Sets the count of failures to zero.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -45,7 +46,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// The longest first and 30th wait after attempts that go well for `stood`, behind so many that did not.
+    /// Returns the longest first and 30th wait after attempts that last for `stood`, after
+    /// `failures` that did not last.
     fn waits(failures: u32, stood: Duration) -> (Duration, Duration) {
         let mut backoff = Backoff::new(limits::API_BACKOFF_MIN, limits::API_BACKOFF_MAX);
         (0..failures).for_each(|_| _ = backoff.next(1.0));

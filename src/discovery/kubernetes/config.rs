@@ -1,4 +1,4 @@
-//! What Kubernetes discovery needs to know before it starts, and how long things take.
+//! The settings of Kubernetes discovery, checked before it starts, and its timings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::limits;
 /// Why Kubernetes discovery cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not in a pod.
+    /// The process does not run in a pod.
     #[error(
         "--discovery kubernetes: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set as inside a pod \
          (got {host:?} and {port:?}); accepted: run in a cluster, or --discovery static or dns"
     )]
     NotInCluster {
-        /// As set.
+        /// The value of KUBERNETES_SERVICE_HOST.
         host: String,
-        /// As set.
+        /// The value of KUBERNETES_SERVICE_PORT.
         port: String,
     },
     /// A file of the service account cannot be used.
@@ -28,45 +28,47 @@ pub enum ConfigError {
     /// A name that no Service or namespace can have.
     #[error("{flag} {value:?}: accepted: a DNS label of at most 63 characters (a-z, 0-9, -)")]
     Name {
-        /// The flag.
+        /// The flag that gave the name.
         flag: &'static str,
-        /// As given.
+        /// The name as given.
         value: String,
     },
 }
 
-/// How long things take: a test sets its own.
+/// The timings of discovery. Tests set their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// TCP and TLS set-up.
+    /// Timeout of TCP and TLS set-up.
     pub connect: Duration,
-    /// The head of an answer, and the whole of a slice; a list may pause for as long.
+    /// Timeout of the head of an answer, and of a whole slice. Each pause within a list
+    /// may be as long.
     pub request: Duration,
-    /// What a watch is asked to last, ± 20 %; whole seconds.
+    /// Requested duration of a watch, ± 20 %, in whole seconds.
     pub watch: Duration,
-    /// What it may last beyond that.
+    /// How long a watch may exceed its requested duration.
     pub watch_grace: Duration,
-    /// How long it may bring nothing at all.
+    /// How long a watch may deliver nothing at all.
     pub watch_silence: Duration,
-    /// The first ceiling of the back-off.
+    /// First ceiling of the back-off.
     pub backoff_min: Duration,
-    /// The last one.
+    /// Largest ceiling of the back-off.
     pub backoff_max: Duration,
-    /// Changes of a slice within this are one reading.
+    /// Changes of a slice within this time need one reading.
     pub coalesce: Duration,
-    /// By how much later a slice is read for each further one.
+    /// Additional delay of a slice's reading for each further slice.
     pub read_spacing: Duration,
-    /// The most that this makes, before it is spread by ± 50 %.
+    /// Upper bound of the delay by `read_spacing`, before it is spread by ± 50 %.
     pub read_pause: Duration,
     /// How long the connection for reading stays open unused.
     pub read_idle: Duration,
-    /// By how much later agents come back after a failure, for each further slice.
+    /// Additional wait of an agent after a failure, for each further slice.
     pub return_spacing: Duration,
-    /// Between an empty list and the next look, at least.
+    /// Minimum time between an empty list and the next look.
     pub second_look: Duration,
-    /// By how much later it may be.
+    /// Largest random time that is added to `second_look`.
     pub second_look_spread: Duration,
-    /// Between two confirmations of the list by events, at least: in a rollout events come by the dozen.
+    /// Minimum time between two confirmations of the list by events. In a rollout, events
+    /// come by the dozen.
     pub confirm: Duration,
     /// How long a question about an address may wait for a watch to begin.
     pub doubt: Duration,
@@ -95,24 +97,24 @@ impl Default for Timing {
     }
 }
 
-/// Which Service, and how to reach the API server.
+/// The Service, and how to reach the API server.
 #[derive(Clone, Debug)]
 pub struct KubernetesConfig {
-    /// The API server.
+    /// The address of the API server.
     pub server: Server,
     /// Directory of the service account's files.
     pub account: PathBuf,
     /// Namespace of the Service.
     pub namespace: String,
-    /// The headless Service.
+    /// Name of the headless Service.
     pub service: String,
     /// [`Timing::default`], except in tests.
     pub timing: Timing,
 }
 
 impl KubernetesConfig {
-    /// The configuration of a pod: `variable` reads the environment, `account` is where the service account is mounted
-    /// ([`DIRECTORY`]), and its namespace stands in for one that is not given.
+    /// Makes the configuration of a pod. `variable` reads the environment. `account` is the mount
+    /// point of the service account ([`DIRECTORY`]). Its namespace is used if `namespace` is None.
     ///
     /// # Errors
     /// [`ConfigError`]
@@ -146,7 +148,8 @@ impl KubernetesConfig {
     }
 }
 
-/// RFC 1123 label: what Services and namespaces are named. It needs no escaping in a URL.
+/// Returns whether `text` is an RFC 1123 label, the form of Service and namespace names. It needs
+/// no escaping in a URL.
 fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')

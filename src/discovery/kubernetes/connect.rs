@@ -1,5 +1,6 @@
-//! A TLS connection to the API server, small: ring, the cluster's own CA and no other, no session resumption (a watch
-//! reconnects every five minutes; tickets would be kept for nothing), HTTP/1.1 only.
+//! A TLS connection to the API server with a small footprint: ring, only the cluster's own CA, and
+//! HTTP/1.1 only. There is no session resumption, because a watch reconnects only every five
+//! minutes and tickets would be kept for nothing.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,12 +22,12 @@ use crate::discovery::dns;
 use crate::http::client::{Link, chain};
 use crate::limits;
 
-/// Where the API server is.
+/// The address of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// An address, or (on some managed clusters) a DNS name. Without brackets.
     pub host: String,
-    /// Its TLS port.
+    /// The port that serves TLS.
     pub port: u16,
 }
 
@@ -43,13 +44,14 @@ impl fmt::Display for Server {
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Lists and the watch, which says nothing for minutes.
+    /// Lists and the watch, which may be silent for minutes.
     Watch,
-    /// Slices, for which somebody may wait.
+    /// Slices. A withheld loss may depend on their reading.
     Read,
 }
 
-/// Connects and shakes hands. The CA bundle is read anew: it may have been rotated.
+/// Connects and completes the TLS handshake. The CA bundle is read each time, because it
+/// may have been rotated.
 ///
 /// # Errors
 /// Credentials, Connect or Tls; the caller bounds the time.
@@ -71,11 +73,12 @@ pub async fn connect(server: &Server, account: &Account, purpose: Use) -> Result
     Link::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
 }
 
-/// The kernel finds out sooner than our timers when the server's host has died.
+/// Makes the kernel detect a dead server host sooner than our timers do.
 ///
-/// Keepalive says nothing of a host that dies while it owes us an acknowledgement; `TCP_USER_TIMEOUT` does (tcp(7)). But it also
-/// replaces the number of probes: an idle connection ends at the first one that is lost, once the last packet is that old. So a
-/// watch, which is idle by nature and goes through a short break of the network, has none.
+/// Keepalive does not detect a host that dies while it owes us an acknowledgement.
+/// `TCP_USER_TIMEOUT` does (tcp(7)). But it also replaces the number of keepalive probes: an idle
+/// connection ends at the first lost probe once the last packet is that old. A watch is idle by
+/// nature and must survive a short break of the network, so it does not use that option.
 fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs;
@@ -83,7 +86,8 @@ fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
     match purpose {
         Use::Watch => socket.set_tcp_keepalive(&keepalive.with_time(second(30)).with_interval(second(10))),
         Use::Read => {
-            // Three probes come before the end: a lost packet is no death.
+            // Three keepalive probes come before the end, so one lost packet does not end the
+            // connection.
             socket.set_tcp_keepalive(&keepalive.with_time(second(2)).with_interval(second(1)))?;
             socket.set_tcp_user_timeout(Some(limits::READ_LINK_DEAD))
         }

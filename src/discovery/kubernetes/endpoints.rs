@@ -1,7 +1,9 @@
-//! The endpoints of one slice, compactly: 10 bytes per IPv4 endpoint and 22 per IPv6 one, in one allocation.
+//! The endpoints of one slice in compact form: 10 bytes per IPv4 endpoint and 22 per IPv6 one, in
+//! one allocation.
 //!
-//! Which of a node's endpoints is newer is not in the API, so they are numbered as they are first seen; the numbers go from
-//! one reading to the next, and from slice to slice.
+//! The API does not show which of a node's endpoints is newer. So endpoints get ascending numbers
+//! when they are first seen. The numbers persist from one reading to the next, and from slice to
+//! slice.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,10 +13,11 @@ use crate::discovery::address::of_a_host;
 use crate::discovery::members::{MemberId, Members};
 use crate::limits;
 
-/// One address of one member. Bytes, so that nothing is lost to alignment.
+/// One address of one member. It consists of bytes, so that alignment wastes nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<const N: usize> {
-    /// When first seen, counted over all endpoints, times 4, and the readiness.
+    /// The endpoint's number in order of first sight over all slices, times 4, plus the readiness.
+    /// Number 0 means none yet.
     number: [u8; 4],
     member: MemberId,
     address: [u8; N],
@@ -57,12 +60,12 @@ pub enum Endpoints {
 }
 
 impl Endpoints {
-    /// None.
+    /// Returns an empty set.
     pub fn none() -> Self {
         Self::V4(Box::default())
     }
 
-    /// Those of a slice that can be used, without numbers; and how many cannot.
+    /// Returns the usable endpoints of a slice, without numbers, and how many are not usable.
     pub fn of(slice: &api::Slice, members: &mut Members) -> (Self, usize) {
         let mut refused = 0;
         let read = match slice.family {
@@ -73,7 +76,8 @@ impl Endpoints {
         (read, refused)
     }
 
-    /// Takes over the numbers that they have in one of those, of which the one that knows most should come first.
+    /// Takes over the numbers that the endpoints have in `known`. The set that has most of
+    /// them should come first.
     pub fn inherit<'s>(&mut self, known: impl Iterator<Item = &'s Self>) {
         match self {
             Self::V4(new) => inherit(new, known, |known| if let Self::V4(all) = known { all } else { &[] }),
@@ -81,7 +85,7 @@ impl Endpoints {
         }
     }
 
-    /// Numbers those that have none, from `next` on.
+    /// Numbers the endpoints that have no number, from `next` on.
     pub fn number(&mut self, next: &mut u32) {
         match self {
             Self::V4(all) => number(all, next),
@@ -89,7 +93,7 @@ impl Endpoints {
         }
     }
 
-    /// Takes out those at that address.
+    /// Removes the endpoints at that address.
     pub fn remove(&mut self, address: IpAddr) {
         match self {
             Self::V4(all) => remove(all, |e| IpAddr::from(e.address) == address),
@@ -97,7 +101,7 @@ impl Endpoints {
         }
     }
 
-    /// Number, member, address and state of each.
+    /// Returns number, member, address and readiness of each endpoint.
     pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
         let (v4, v6): (&[_], &[_]) = match self {
             Self::V4(all) => (all, &[]),
@@ -107,12 +111,12 @@ impl Endpoints {
         v4.chain(v6.iter().map(|e| (e.number(), e.member, IpAddr::V6(Ipv6Addr::from(e.address)), e.readiness())))
     }
 
-    /// Whose they are.
+    /// Returns the member of each endpoint.
     pub fn members(&self) -> impl Iterator<Item = MemberId> {
         self.iter().map(|(_, member, ..)| member)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no endpoints.
     pub const fn is_empty(&self) -> bool {
         match self {
             Self::V4(all) => all.is_empty(),
@@ -120,7 +124,7 @@ impl Endpoints {
         }
     }
 
-    /// What they take.
+    /// Returns the bytes that they take.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         match self {
@@ -130,7 +134,7 @@ impl Endpoints {
     }
 }
 
-/// The endpoints of a slice that can be used.
+/// Returns the usable endpoints of a slice.
 fn compact<const N: usize>(
     members: &mut Members,
     slice: &api::Slice,
@@ -169,7 +173,8 @@ const fn ipv6(address: IpAddr) -> Option<[u8; 16]> {
     }
 }
 
-/// The slice as it was is looked at first, where nearly all are found, and all others only for those who are new.
+/// The slice as it was comes first and has nearly all endpoints. The others are searched
+/// only for new ones.
 fn inherit<'s, const N: usize>(
     new: &mut [Endpoint<N>],
     before: impl Iterator<Item = &'s Endpoints>,
@@ -196,7 +201,8 @@ fn remove<const N: usize>(endpoints: &mut Box<[Endpoint<N>]>, goes: impl Fn(&End
 fn number<const N: usize>(endpoints: &mut [Endpoint<N>], next: &mut u32) {
     for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.number() == 0) {
         *endpoint = endpoint.numbered(*next);
-        // 2^30 endpoints: a mesh of 5,000 that rolls every hour has so many in 24 years; from then on all are equally new.
+        // There are 2^30 numbers. A mesh of 5,000 that rolls every hour uses them up in 24 years.
+        // From then on all are equally new.
         *next = (*next + 1).min((1 << 30) - 1);
     }
 }

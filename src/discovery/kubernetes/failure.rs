@@ -1,4 +1,4 @@
-//! What can go wrong between us and the API server, as a closed set, and what each status means.
+//! The failures between us and the API server, as a closed set, and the meaning of each status.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,69 +13,69 @@ pub enum Failure {
     /// A file of the service account cannot be used.
     #[error("service account file {}: {reason}", path.display())]
     Credentials {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with the file.
         reason: String,
     },
-    /// No TCP connection, or no address for the host.
+    /// There is no TCP connection, or no address for the host.
     #[error("connecting to {host}: {reason}")]
     Connect {
-        /// Host and port.
+        /// The host and port of the API server.
         host: String,
-        /// Why.
+        /// The reason, for the log.
         reason: String,
     },
-    /// TLS refused: most often a certificate of another authority.
+    /// TLS failed, most often because of a certificate of another authority.
     #[error("TLS with {host}: {reason}")]
     Tls {
-        /// Host and port.
+        /// The host and port of the API server.
         host: String,
-        /// Why.
+        /// The reason, for the log.
         reason: String,
     },
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or the received bytes were not HTTP.
     #[error("the connection broke: {0}")]
     Wire(String),
-    /// Not done in time.
+    /// The operation did not finish in time.
     #[error("no answer to {0} in time")]
     Time(&'static str),
-    /// 401.
+    /// Status 401: the API server does not accept the token.
     #[error("401 Unauthorized: the token is not accepted")]
     Unauthorized,
-    /// 403.
+    /// Status 403: the Role does not allow the request.
     #[error("403 Forbidden: the Role must allow get, list and watch of endpointslices (discovery.k8s.io)")]
     Forbidden,
-    /// 410, or an ERROR event that says so: the version that we know is too old.
+    /// Status 410, or an ERROR event with it: our resource version is too old.
     #[error("410 Gone: the resource version is too old")]
     Gone,
-    /// 429 or 503.
+    /// Status 429 or 503.
     #[error("status {status}: the API server is busy")]
     Busy {
-        /// 429 or 503.
+        /// The status: 429 or 503.
         status: u16,
-        /// When to come back, if it said so.
+        /// The wait that the server asks for, if it gives one.
         retry_after: Option<Duration>,
     },
     /// Any other status than 200.
     #[error("status {0}")]
     Status(u16),
-    /// An answer that cannot be read.
+    /// An answer that cannot be parsed.
     #[error("malformed answer: {0}")]
     Malformed(String),
     /// A body or an event beyond the limit.
     #[error("an answer of more than {0} bytes")]
     TooLarge(usize),
-    /// A watch that ended before its time.
+    /// A watch that ended before its duration.
     #[error("the watch ended before its time")]
     Ended,
-    /// A watch that brings nothing, not even a bookmark.
+    /// A watch that delivers nothing, not even a bookmark.
     #[error("the watch brings nothing")]
     Silent,
 }
 
 impl Failure {
-    /// The kind, for the log: what differs only in its details is the same.
+    /// Returns the kind, for the log. Failures that differ only in details have the same kind.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Credentials { .. } => "credentials",
@@ -95,14 +95,16 @@ impl Failure {
         }
     }
 
-    /// Whether what we were doing cannot go on from where it was, so that only a new list helps.
+    /// Returns whether the operation cannot continue from its version, so that only
+    /// a new list helps.
     pub const fn needs_new_list(&self) -> bool {
-        // 400 is what a version gives that the server cannot read, 504 one that it has not reached: after a restore of etcd.
+        // 400 answers a version that the server cannot read, 504 one that it has not reached. Both
+        // happen after a restore of etcd.
         matches!(self, Self::Gone | Self::Silent | Self::Malformed(_) | Self::TooLarge(_) | Self::Status(400 | 504))
     }
 
-    /// What the server asks us to wait. On top of a back-off, so that those who were sent away together do not come back
-    /// together.
+    /// Returns the wait that the server asks for, or zero. It is added to a back-off, so that
+    /// agents that were turned away together do not return together.
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Busy { retry_after: Some(after), .. } => (*after).min(limits::API_RETRY_AFTER_MAX),
@@ -110,13 +112,13 @@ impl Failure {
         }
     }
 
-    /// What a status other than 200 means.
+    /// Returns the failure that a status other than 200 means.
     pub fn of_status(status: u16, retry_after: Option<&str>) -> Self {
         match status {
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             410 => Self::Gone,
-            // The date form is never sent by an API server.
+            // An API server never sends the date form.
             429 | 503 => {
                 let seconds = retry_after.and_then(|text| text.trim().parse().ok());
                 Self::Busy { status, retry_after: seconds.map(Duration::from_secs) }

@@ -1,4 +1,4 @@
-//! Entries to the readers of the API server's answers, for the targets in `fuzz/`.
+//! Entry points to the parsers of the API server's answers, for the targets in `fuzz/`.
 
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ fn machine() -> Machine {
     Machine::new(Ourselves { node: "n1".into(), max_peers: 2, ..Ourselves::default() }, Timing::default())
 }
 
-/// Reads any bytes as a list: the first byte says of what and in pieces of which size it comes.
+/// Reads any bytes as a list. The first byte gives the kind of list and the size of the pieces.
 pub fn list(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let whole = first & 1 == 0;
@@ -40,8 +40,8 @@ pub fn list(data: &[u8]) {
     }
 }
 
-/// Reads any bytes as a watch, in pieces of the size that the first byte says, and as a slice that
-/// was asked for.
+/// Reads any bytes as a watch and as a slice that was asked for. The first byte gives the
+/// size of the pieces.
 pub fn watch(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let now = Instant::now();

@@ -1,7 +1,9 @@
-//! Cuts a body's byte stream into what is in it, however the network cut it: the items of a list ([`Items`]), the events of a
-//! watch ([`Events`]). Holds at most one unfinished piece and one network read, whatever the body's length.
+//! Splits a body's byte stream into its parts, however the network cut it: the items of a list
+//! ([`Items`]) or the events of a watch ([`Events`]). It holds at most one unfinished piece and one
+//! network read, whatever the body's length.
 //!
-//! The trap: a list that breaks off is a list that is short. It counts only once [`Items::finish`] has found its end.
+//! The trap is a list that breaks off, because it looks like a shorter list. It counts only once
+//! [`Items::finish`] has found its end.
 
 use super::api::{Kind, MAGIC};
 use super::protobuf::{Broken, varint};
@@ -10,10 +12,10 @@ use crate::limits;
 /// Why a body cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// A piece is longer than allowed.
+    /// A piece is longer than the limit.
     #[error("more than {0} bytes")]
     TooLarge(usize),
-    /// It is not what it should be.
+    /// The bytes do not have the expected form.
     #[error("{0}")]
     Malformed(String),
 }
@@ -24,10 +26,11 @@ impl From<Broken> for Unreadable {
     }
 }
 
-/// What has arrived and is not yet taken.
+/// The bytes that have arrived and are not yet taken.
 ///
-/// Owned by the one who reads the body, and dropped with it; a piece is borrowed until the next is asked for. The memory is
-/// kept from piece to piece up to [`limits::EVENT_BUFFER_KEPT_BYTES`], more only until the piece that needed it is read.
+/// The reader of the body owns it, and it is dropped with the body. A piece is borrowed until the
+/// next one is asked for. The memory is kept from piece to piece up to
+/// [`limits::EVENT_BUFFER_KEPT_BYTES`]. A larger buffer is kept only until its piece is read.
 #[derive(Default)]
 struct Inbox {
     buffer: Vec<u8>,
@@ -38,7 +41,7 @@ impl Inbox {
     fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
-        // A great piece must not be paid for until the end of the body.
+        // A large piece must not occupy memory until the end of the body.
         if self.buffer.is_empty() && self.buffer.capacity() > limits::EVENT_BUFFER_KEPT_BYTES {
             self.buffer = Vec::new();
         }
@@ -63,20 +66,20 @@ pub struct Events {
 }
 
 impl Events {
-    /// For events of at most `limit` bytes.
+    /// Makes a reader for events of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { inbox: Inbox::default(), limit }
     }
 
-    /// Takes what has arrived. All events should have been read by [`Events::next_event`] before.
+    /// Takes arrived bytes. All events should have been read by [`Events::next_event`] before.
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
 
-    /// The next whole event.
+    /// Returns the next whole event, or None if more bytes are needed.
     ///
     /// # Errors
-    /// It is longer than the limit.
+    /// The event is longer than the limit.
     pub fn next_event(&mut self) -> Result<Option<&[u8]>, Unreadable> {
         let Some((length, rest)) = self.inbox.rest().split_first_chunk() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -94,19 +97,19 @@ impl Events {
 /// A piece of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Its ListMeta; the API server puts it before the items.
+    /// The ListMeta of the list. The API server sends it before the items.
     Metadata(&'a [u8]),
-    /// One item.
+    /// One item of the list.
     Item(&'a [u8]),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before the envelope.
+    /// Before the start of the envelope.
     Start,
     /// Between two fields of the envelope.
     Envelope,
-    /// In the list itself, of which so much is left.
+    /// In the list itself, with the number of bytes that are left.
     List(u64),
 }
 
@@ -121,20 +124,20 @@ pub struct Items {
 }
 
 impl Items {
-    /// For a list of that kind, of items of at most `limit` bytes.
+    /// Makes a reader for a list of that kind with items of at most `limit` bytes.
     pub fn new(kind: Kind, limit: usize) -> Self {
         Self { inbox: Inbox::default(), place: Place::Start, kind, limit, kind_seen: false, list_seen: false }
     }
 
-    /// Takes what has arrived. All pieces should have been read by [`Items::next_piece`] before.
+    /// Takes arrived bytes. All pieces should have been read by [`Items::next_piece`] before.
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
 
-    /// The next whole piece.
+    /// Returns the next whole piece, or None if more bytes are needed.
     ///
     /// # Errors
-    /// It is too long, or this is not such a list.
+    /// The piece is too long, or the bytes are not such a list.
     pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Unreadable> {
         loop {
             match self.place {
@@ -187,10 +190,10 @@ impl Items {
         }
     }
 
-    /// The body has ended: was the list whole?
+    /// Checks at the end of the body that the list is complete.
     ///
     /// # Errors
-    /// It was not.
+    /// The list breaks off.
     pub fn finish(&mut self) -> Result<(), Unreadable> {
         let left = self.next_piece()?.is_some();
         if !left && self.place == Place::Envelope && self.list_seen && self.inbox.rest().is_empty() {
@@ -200,7 +203,7 @@ impl Items {
         }
     }
 
-    /// The length of a field that has arrived whole.
+    /// Returns the length of the field, if all of it has arrived.
     fn whole(&self, field: &Head) -> Result<Option<usize>, Unreadable> {
         let length = usize::try_from(field.length).ok().filter(|length| *length <= self.limit);
         let whole = field.before + length.ok_or(Unreadable::TooLarge(self.limit))?;
@@ -208,18 +211,18 @@ impl Items {
     }
 }
 
-/// The front of a field.
+/// The tag and length of a field.
 struct Head {
     number: u64,
-    /// Bytes before its content.
+    /// Bytes before the field's content.
     before: usize,
-    /// Bytes of its content.
+    /// Bytes of the field's content.
     length: u64,
-    /// It is bytes, and not a number.
+    /// Whether the content is bytes, and not a number.
     has_length: bool,
 }
 
-/// Reads it. None where more bytes are needed.
+/// Reads a field's head. None if more bytes are needed.
 fn head(bytes: &[u8]) -> Result<Option<Head>, Broken> {
     // The longest varint has ten bytes.
     let read = |from: usize| match varint(&bytes[from..]) {

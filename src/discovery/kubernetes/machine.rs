@@ -1,4 +1,5 @@
-//! Decides what to ask next, what an answer means, and what is told on. No I/O, no clock, no randomness of its own.
+//! Decides what to ask next, what an answer means, and what to report. It does no I/O and has no
+//! clock and no randomness of its own.
 //!
 //! ```text
 //!              whole list (once) ─┐
@@ -6,11 +7,13 @@
 //!  ▲      metadata of all slices ─┘     │   each change: that slice is stale, and is read when the plan says so
 //!  └── 410, malformed, silent, empty ───┘
 //! ```
-//! After the first list, none brings more than names and versions: those that we do not hold are stale, as if the watch had
-//! said so. So an API server that restarts, and turns every watch away, is not asked for everything by everybody.
+//! After the first list, later lists contain only names and versions. Slices that differ from ours
+//! are stale, as if the watch had said so. So if an API server restarts and ends every watch,
+//! agents do not ask it for everything again.
 //!
-//! What is told on is never half of something: nothing before every slice has been read once, at the start and after a look
-//! that found nothing, and an empty list only when a second look, at etcd itself rather than the cache, finds the same.
+//! A partial state is never reported. At the start, and after an empty result, nothing is reported
+//! before every slice has been read once. An empty list is reported only if a second look, at etcd
+//! itself rather than the cache, finds the same.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -30,46 +33,46 @@ use crate::discovery::{
 };
 use crate::limits;
 
-/// What to ask the API server next.
+/// The next request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A list.
+    /// List all slices of the Service.
     List {
-        /// With the slices' content.
+        /// Include the slices' content, not only metadata.
         whole: bool,
-        /// Not from the cache.
+        /// Read from etcd, not from the cache.
         consistent: bool,
     },
-    /// A watch.
+    /// Watch for changes of slices.
     Watch {
-        /// After which version.
+        /// The version after which changes are wanted.
         version: u64,
     },
 }
 
-/// What a change comes to.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// [`Machine::news`] may have some.
+    /// Nothing more is needed. [`Machine::news`] may have updates.
     Settled,
-    /// All peers seem to be gone: ask again before it is believed.
+    /// All peers seem to be gone. Ask again before this is believed.
     LookAgain,
 }
 
-/// What the probe loop is to be told.
+/// Updates for the probe loop.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Of the mesh; before the list.
+    /// Facts about the mesh, to be sent before the list.
     pub mesh: Option<MeshFacts>,
-    /// A new roster.
+    /// The roster, if it has changed.
     pub roster: Option<Arc<Roster>>,
-    /// A new list.
+    /// The list, if it has changed.
     pub list: Option<PeerList>,
 }
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// 0: its version has not come yet.
+    /// 0 until the version arrives.
     List {
         version: u64,
         trusted: bool,
@@ -81,36 +84,37 @@ enum Phase {
 
 const NEW_LIST: Phase = Phase::List { version: 0, trusted: true };
 
-/// The state of one list-and-watch.
+/// The state of one sequence of lists and watches.
 pub struct Machine {
     phase: Phase,
     timing: Timing,
     store: Store,
     ourselves: Ourselves,
     selection: Option<Selection>,
-    /// Of the members, as the selection was made.
+    /// The version of the members from which the selection was made.
     selected_at: u64,
-    /// What was told last: the mesh, and the list as a hash.
+    /// What was reported last: the mesh, and a hash of the list.
     told: Option<(MeshFacts, u64)>,
-    /// The change of the endpoints that the last roster has.
+    /// The change count of the endpoints in the last roster.
     roster_of: Option<u64>,
-    /// No answer had a newer version, but for one of a history that a whole list has shown to be over.
+    /// The newest version of any answer. It is lowered only if a complete list shows that the
+    /// earlier history is over.
     newest: u64,
-    /// The last thing seen was empty, and not believed yet.
+    /// The last result was empty and is not confirmed yet.
     empty_once: bool,
-    /// An empty list is in force.
+    /// An empty list was confirmed and is in force.
     empty_in_force: bool,
-    /// Set by the first list.
+    /// The first list sets it.
     own_search_until: Option<Instant>,
-    /// Everything has been read once, since nothing was seen last.
+    /// Everything has been read once since the start or the last empty result.
     synced: bool,
-    /// Addresses that somebody doubts, and that wait for a reading.
+    /// Doubted addresses that wait for a reading.
     doubts: Vec<IpAddr>,
     backoff: Backoff,
 }
 
 impl Machine {
-    /// Starts with a list.
+    /// Makes a machine that starts with a list.
     pub fn new(ourselves: Ourselves, timing: Timing) -> Self {
         Self {
             phase: NEW_LIST,
@@ -131,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// What to ask now.
+    /// Returns the next request.
     pub fn ask(&self) -> Ask {
         match self.phase {
             Phase::List { .. } => Ask::List { whole: self.store.knows_none(), consistent: self.empty_once },
@@ -139,29 +143,30 @@ impl Machine {
         }
     }
 
-    /// A list begins to come.
+    /// Starts a list that is about to arrive.
     pub fn list_begins(&mut self) {
         self.phase = NEW_LIST;
         self.store.list_begins();
     }
 
-    /// Its metadata.
+    /// Takes the metadata of the list.
     ///
     /// # Errors
-    /// They are unreadable.
+    /// The metadata cannot be read.
     pub fn list_metadata(&mut self, message: &[u8]) -> Result<(), Failure> {
         let version = list_version(message).map_err(Failure::Malformed)?;
-        // Lower than one that we have seen: another history, as after a restore of etcd.
+        // A version lower than a known one belongs to another history, as after a restore of etcd.
         self.phase = Phase::List { version, trusted: version >= self.newest };
-        // Only a list that comes whole lowers it: after one that breaks off, the next is not to be taken for the known history.
+        // Only a complete list lowers `newest`. If a list breaks off, the next one must not be
+        // taken for the known history.
         self.newest = self.newest.max(version);
         Ok(())
     }
 
-    /// One of its items.
+    /// Takes one item of the list.
     ///
     /// # Errors
-    /// It is unreadable, comes before the list's metadata, or is one too many.
+    /// The item is unreadable, comes before the list's metadata, or exceeds the number of slices.
     pub fn list_item(&mut self, item: &[u8], whole: bool, now: Instant, random: f64) -> Result<(), Failure> {
         let Phase::List { version: 1.., trusted } = self.phase else {
             return Err(Failure::Malformed("an item before the list's metadata".into()));
@@ -175,10 +180,10 @@ impl Machine {
         taken.map_err(Failure::Malformed)
     }
 
-    /// It has come whole.
+    /// Ends a list that has arrived completely.
     ///
     /// # Errors
-    /// It had no metadata.
+    /// The list had no metadata.
     pub fn list_ends(&mut self, now: Instant) -> Result<Outcome, Failure> {
         let Phase::List { version: version @ 1.., .. } = self.phase else {
             return Err(Failure::Malformed("a list without metadata".into()));
@@ -193,7 +198,7 @@ impl Machine {
     /// Takes an event of the watch.
     ///
     /// # Errors
-    /// It was an ERROR, or a slice too many: the watch is over.
+    /// The event was an ERROR, or added one slice too many. The watch is over.
     pub fn event(&mut self, event: &Event, now: Instant, random: f64) -> Result<Outcome, Failure> {
         let Phase::Watch { version: before } = self.phase else { return Ok(Outcome::Settled) };
         let version = match event {
@@ -206,7 +211,7 @@ impl Machine {
             }
         };
         if version < before {
-            // A watch never goes back.
+            // The versions of a watch never decrease.
             return Err(Failure::Gone);
         }
         self.phase = Phase::Watch { version };
@@ -224,29 +229,32 @@ impl Machine {
         }
     }
 
-    /// The slice to read next, the version that it must have at least, and when.
+    /// Returns the slice to read next, the minimum version that it must have, and when.
     pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
         let search = Search { all_unread: self.told.is_none(), own_until: self.own_search_until() };
         self.store.next(|id| self.is_ours(id), search, &self.timing)
     }
 
-    /// Until when our own endpoint is looked for, which tells our zone. An agent that has just been replaced lists before its endpoint
-    /// is there, and this comes by a slice that need not hold a peer of ours.
+    /// Returns until when we search for our own endpoint, which gives our zone. An agent that has
+    /// just been replaced lists before its endpoint exists. The endpoint may then appear in a slice
+    /// without a peer of ours.
     fn own_search_until(&self) -> Option<Instant> {
         let Ourselves { node, zone, .. } = &self.ourselves;
         self.own_search_until.filter(|_| zone.is_none() && self.store.members().find(node).is_none())
     }
 
-    /// A slice was read that was to have that version at least; None: there is none of that name.
+    /// Takes the result of reading a slice that should have at least version `asked`. A body of
+    /// None means that no slice of that name exists.
     ///
     /// # Errors
-    /// It is unreadable, another, or older than what was asked for; it stays stale.
+    /// The slice is unreadable, is another one, or is older than asked for. It stays stale.
     pub fn read(&mut self, name: &str, asked: u64, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
-        // Deleted meanwhile; or lower, since what was asked for is of a history that is over.
+        // The slice was deleted since, or it has a lower version because the asked one belongs to a
+        // history that is over.
         let Some(heard) = self.store.awaits(name).filter(|heard| *heard >= asked) else { return Ok(Outcome::Settled) };
         let Some(body) = body else {
             if heard > asked {
-                // It may have come back since.
+                // The slice may have been created again since.
                 self.store.read_too_early(name, now);
             } else {
                 self.store.deleted(name, now);
@@ -270,12 +278,12 @@ impl Machine {
         Ok(self.settle(now))
     }
 
-    /// Reading a slice failed.
+    /// Records that reading a slice failed.
     pub fn reading_failed(&mut self, name: &str, now: Instant) {
         self.store.failed(name, now);
     }
 
-    /// Time has passed: members who have been away for long are let go.
+    /// Applies the passing of time: members that have been absent for long are removed.
     pub fn settle(&mut self, now: Instant) -> Outcome {
         self.store.settle(now);
         if !self.store.is_empty() {
@@ -285,7 +293,7 @@ impl Machine {
         } else if !self.empty_in_force && !self.store.has_stale() {
             if !self.empty_once {
                 self.empty_once = true;
-                // What comes after nothing is not told by halves either.
+                // After an empty result, a partial state must not be reported either.
                 self.synced = false;
                 self.phase = NEW_LIST;
                 return Outcome::LookAgain;
@@ -297,8 +305,8 @@ impl Machine {
         Outcome::Settled
     }
 
-    /// What has changed since it was last asked for. None before everything has been read, or while an empty list is not
-    /// believed.
+    /// Returns what has changed since the last call. Nothing before everything has been read, or
+    /// while an empty list is not confirmed.
     pub fn news(&mut self) -> News {
         if !self.is_to_be_told() {
             return News::default();
@@ -310,7 +318,7 @@ impl Machine {
             let told = members.find(node).and_then(|own| members.zone(own));
             self.selection = Some(select(members, node, zone.as_deref().or(told), *max_peers));
         }
-        // Our own entry, too: it says our zone.
+        // Our own entry is included, because it gives our zone.
         let own = members.find(&self.ourselves.node);
         let endpoints = self.store.endpoints(|id| Some(id) == own || self.is_ours(id));
         let facts = self.selection.as_ref().map(Selection::facts).unwrap_or_default();
@@ -335,7 +343,7 @@ impl Machine {
         Some(Arc::new(if is_partial { Roster::new(members) } else { Roster::default() }))
     }
 
-    /// Of what a list would say.
+    /// Returns a hash of the contents of the list.
     fn hash(&self, endpoints: &[Listed]) -> u64 {
         let members = self.store.members();
         let mut hasher = DefaultHasher::new();
@@ -358,7 +366,7 @@ impl Machine {
         PeerList { peers: endpoints.iter().map(spec).collect() }
     }
 
-    /// Whether what is known is whole, and believed.
+    /// Returns whether the known state is complete and confirmed.
     fn is_to_be_told(&self) -> bool {
         self.synced && (!self.store.is_empty() || self.empty_in_force)
     }
@@ -367,18 +375,19 @@ impl Machine {
         self.selection.as_ref().is_some_and(|selection| selection.contains(id))
     }
 
-    /// Whether what was told is right, as far as it is to be: nothing that we need is overdue.
+    /// Returns whether the reported list is still right: no slice that we need is overdue.
     pub fn is_sure(&self, now: Instant) -> bool {
         self.told.is_some() && self.is_to_be_told() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
     }
 
-    /// Whether time alone may change something.
+    /// Returns whether time alone may change the state.
     pub fn has_absent(&self) -> bool {
         self.store.members().any_absent()
     }
 
-    /// Somebody doubts an address. Its slice is due at once where it is stale; [`Machine::answer`] says when that is over.
-    /// Returns false where there are too many doubts for another.
+    /// Records a doubt about an address. If its slice is stale, it is due at once.
+    /// [`Machine::answer`] tells when the doubt is settled. Returns false if there
+    /// are too many doubts.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
             return false;
@@ -390,7 +399,8 @@ impl Machine {
         true
     }
 
-    /// The next address of which the list told so far is as new as can be had. None while what is known is not told.
+    /// Returns the next doubted address for which the reported list is as new as possible. None
+    /// while the known state is not reported.
     pub fn answer(&mut self) -> Option<IpAddr> {
         if !self.is_to_be_told() {
             return None;
@@ -399,17 +409,18 @@ impl Machine {
         Some(self.doubts.swap_remove(at))
     }
 
-    /// Nothing can be looked up: all doubts, which are no longer ours.
+    /// Removes and returns all doubts, because nothing can be read now.
     pub fn give_up_doubts(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.doubts)
     }
 
-    /// A watch has stood for so long: long enough, and it has shown that it works, however it ended.
+    /// Records how long a watch has lasted. If it was long enough, it has worked, however it ended.
     pub fn watched(&mut self, stood: Duration) {
         self.backoff.stood(stood);
     }
 
-    /// After a failure: where to go on, and after how long, for two numbers in [0, 1).
+    /// Records a failure. Returns the wait before the next request. Both random numbers must be in
+    /// [0, 1).
     pub fn failed(&mut self, failure: &Failure, [first, second]: [f64; 2]) -> Duration {
         if failure.needs_new_list() {
             self.phase = NEW_LIST;

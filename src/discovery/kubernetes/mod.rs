@@ -1,11 +1,15 @@
-//! Peers from Kubernetes: the EndpointSlices of one Service, read when they matter.
+//! Peers from Kubernetes: the EndpointSlices of one Service, each read only when it matters.
 //!
-//! `machine` decides, with `slices` and `endpoints` (what is kept), `plan` (which slice when) and `backoff`; `protobuf`, `api`, `inbox` and
-//! `failure` read; `watcher`, `requests` and `connect` do the I/O; `traffic` counts it. Why not kube-rs: docs/adr/0002; why a watch
-//! of metadata and a GET per slice: docs/adr/0013.
+//! `machine` decides, with `slices` and `endpoints` (the stored state), `plan` (when to read which
+//! slice) and `backoff`. `protobuf`, `api`, `inbox` and `failure` parse. `watcher`, `requests` and
+//! `connect` do the I/O, and `traffic` counts it. docs/adr/0002 explains why not kube-rs.
+//! docs/adr/0013 explains why a watch of metadata and a GET per slice.
 //!
-//! The traps: an error is never an empty list; a watch can hang for ever on a dead connection, or on a version from before a
-//! restore; a token is rotated while we hold it; agents that hear of a change together must not come for it together.
+//! The traps:
+//! * An error is never an empty list.
+//! * A watch can hang for ever on a dead connection, or on a version from before a restore.
+//! * A token is rotated while we hold it.
+//! * Agents that hear of a change together must not read it together.
 
 mod account;
 mod api;
@@ -25,7 +29,7 @@ mod slices;
 pub mod traffic;
 mod watcher;
 
-// The other side, which tests share.
+// Encodes answers as the server does. The integration tests share it.
 #[cfg(test)]
 #[path = "../../../tests/discovery/encode.rs"]
 mod encode;

@@ -1,10 +1,14 @@
-//! When a slice that has changed is read: soon where it holds peers of ours, or may hold one that is missing; later
-//! otherwise; at once where a peer in it is doubted. And when to come back to the API server. Time and randomness are arguments.
+//! When a changed slice is read, and when to return to the API server. Time and randomness are
+//! arguments.
 //!
-//! A change is seen by every agent in the same millisecond, and a slice in the middle of a rollout changes several times a
-//! second: without a pause, each of 5,000 agents would read each of 50 slices again and again. The pause grows with the number of
-//! slices, so that what an agent reads per second does not, and is spread by chance, so that agents do not read together. The first
-//! change since the last reading sets the time: a steady stream cannot put it off.
+//! A slice is read soon if it holds our peers, or may hold one that is missing, and later
+//! otherwise. It is read at once if a peer in it is doubted.
+//!
+//! Every agent sees a change in the same millisecond, and in a rollout a slice changes several
+//! times a second. Without a delay, each of 5,000 agents would read each of 50 slices again and
+//! again. The delay grows with the number of slices, so that an agent's reads per second do not. It
+//! is random, so that agents do not read together. The first change since the last reading sets the
+//! time, so a steady stream of changes cannot postpone it.
 
 use std::time::Duration;
 
@@ -17,75 +21,80 @@ use crate::limits;
 /// How much a slice's content matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It has never been read, and nothing can be told before.
+    /// The slice has never been read, and nothing can be reported before.
     Start,
-    /// It holds an endpoint that is probed, or may hold one or our own: it has never been read, or one of these is missing.
+    /// The slice holds a probed endpoint. Or it may hold one, or our own: it was never read, or one
+    /// of these is missing.
     Ours,
-    /// It holds others.
+    /// The slice holds only other endpoints.
     Others,
 }
 
 /// A slice that has changed since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Stale {
-    /// Since when: what a slice held that is deleted later may be in it.
+    /// When the slice became stale. Endpoints of a slice that is deleted later may be in it.
     since: Instant,
-    /// What its pause counts from: the change, or the last attempt to read it.
+    /// The start of its delay: the change, or the last attempt to read it.
     from: Instant,
     /// When a peer in it was first doubted.
     doubted: Option<Instant>,
-    /// In [0, 1): the share of the pause that is ours.
+    /// In [0, 1): the random part of the delay.
     random: f32,
-    /// Attempts to read it that failed.
+    /// Failed attempts to read it.
     failures: u8,
 }
 
 impl Stale {
-    /// As of now.
+    /// Makes a slice that is stale from `now` on.
     #[expect(clippy::cast_possible_truncation, reason = "a part of a pause")]
     pub const fn new(now: Instant, random: f64) -> Self {
         Self { since: now, from: now, doubted: None, random: random as f32, failures: 0 }
     }
 
-    /// Since when.
+    /// Returns when the slice became stale.
     pub const fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether it comes before all others, for somebody waits for it: not where reading it has failed, for it may fail again.
+    /// Returns whether it comes before all others, because a doubt waits for it. False after a
+    /// failed reading, which may fail again.
     pub const fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.failures == 0
     }
 
-    /// Somebody waits for it.
+    /// Records that a doubt waits for it.
     pub fn doubt(&mut self, now: Instant) {
         self.doubted.get_or_insert(now);
     }
 
-    /// It was read, and has changed again meanwhile: its pause begins anew. Who waits for it goes on waiting.
+    /// Records that the slice was read but has changed again since. Its delay starts again. A
+    /// waiting doubt keeps waiting.
     pub fn read_too_early(&mut self, now: Instant) {
         *self = Self { from: now, failures: 0, ..*self };
     }
 
-    /// Reading it failed: it is due later. Who waits for it goes on waiting for a second attempt, and for no third.
+    /// Records that a reading failed. The slice is due later. A waiting doubt waits for a second
+    /// attempt, but not for a third.
     pub fn failed(&mut self, now: Instant) {
         let doubted = self.doubted.filter(|_| self.failures == 0);
         *self = Self { from: now, doubted, failures: self.failures.saturating_add(1), ..*self };
     }
 
-    /// When to read it, where there are so many slices.
+    /// Returns when to read it, if there are `slices` slices.
     pub fn due(&self, need: Need, slices: usize, timing: &Timing) -> Instant {
         let random = self.random.into();
         let earliest = self.from + self.penalty(timing);
         let planned = earliest + pause(need, slices, random, timing);
         match self.doubted {
-            // Failures are paid for whoever waits: a server that struggles is not asked more often for it.
+            // The penalty of failures applies even to doubts: a struggling server is not asked more
+            // often for them.
             Some(at) => planned.min((at + doubt_pause(slices, random)).max(earliest)),
             None => planned,
         }
     }
 
-    /// Whether it should have been read long ago: the list can no longer be said to be right.
+    /// Returns whether it should have been read long ago. Then the list cannot be confirmed.
     pub fn is_overdue(&self, need: Need, slices: usize, timing: &Timing, now: Instant) -> bool {
         need == Need::Ours && (self.failures > 0 || self.due(need, slices, timing) + limits::READ_OVERDUE < now)
     }
@@ -95,20 +104,22 @@ impl Stale {
             return Duration::ZERO;
         }
         let ceiling = timing.backoff_min.saturating_mul(1 << self.failures.min(16)).min(timing.backoff_max);
-        // Never less than a quarter: the share is drawn once for all attempts, and one near 0 would
-        // be no back-off at all.
+        // Never less than a quarter of the ceiling. The random part is drawn once for all attempts,
+        // and one near 0 would be no back-off at all.
         random::spread(ceiling / 2, 0.5, self.random.into())
     }
 }
 
-/// Between a slice's change and its reading.
+/// Returns the delay between a slice's change and its reading.
 fn pause(need: Need, slices: usize, random: f64, timing: &Timing) -> Duration {
     let others = u32::try_from(slices.saturating_sub(1)).unwrap_or(u32::MAX);
-    // The middle is what is bounded, and not the sum: else those above the bound would all come at the same moment.
+    // The bound applies to the middle, not to the result. Otherwise all delays above the bound
+    // would end at the same moment.
     let middle = timing.read_spacing.saturating_mul(others).min(timing.read_pause);
     let jittered = middle.mul_f64(0.5 + random);
     let pause = match need {
-        // The rest of a first list: spread as what is asked for anew, but not faster for being more.
+        // The rest of a first list is spread like other returns, but over up to `read_pause`. So a
+        // longer list is not read faster.
         Need::Start => {
             timing.coalesce + timing.return_spacing.saturating_mul(others).min(timing.read_pause).mul_f64(random)
         }
@@ -118,26 +129,29 @@ fn pause(need: Need, slices: usize, random: f64, timing: &Timing) -> Duration {
     pause.max(timing.coalesce)
 }
 
-/// Between a doubt and the reading: where there are few slices there are few agents, which need no spreading.
+/// Returns the delay between a doubt and the reading. Few slices mean few agents,
+/// which need no spreading.
 fn doubt_pause(slices: usize, random: f64) -> Duration {
     let others = u32::try_from(slices.saturating_sub(1)).unwrap_or(u32::MAX);
     limits::DOUBT_SPACING.saturating_mul(others).min(limits::DOUBT_PAUSE_MAX).mul_f64(random)
 }
 
-/// How much longer than its back-off an agent waits before it comes back to an API server that has sent all of them away.
+/// Returns how long an agent waits beyond its back-off before it returns to an API server that has
+/// turned all agents away.
 pub fn return_pause(slices: usize, random: f64, timing: &Timing) -> Duration {
     let others = u32::try_from(slices.saturating_sub(1)).unwrap_or(u32::MAX);
     timing.return_spacing.saturating_mul(others).min(limits::RETURN_PAUSE_MAX).mul_f64(random)
 }
 
-/// Whether a watch that was to last so long has ended before its time: all are ended at once by a server that goes away, or that
-/// loses etcd. At its time the server ends it to the second, and ours began to count when it was asked for.
+/// Returns whether a watch ended before its duration. A server that stops, or that loses etcd, ends
+/// all its watches at once. Otherwise the server ends a watch on the second. Our time starts when
+/// the watch is requested.
 pub fn is_early(elapsed: Duration, lasting: Duration) -> bool {
     elapsed + limits::WATCH_END_SLACK < lasting
 }
 
-/// Between the first look at an empty list and the second. All agents see it in the same moment, and their second look is past
-/// the cache.
+/// Returns the time between the first look at an empty list and the second. All agents see the
+/// empty list in the same moment, and their second look bypasses the cache.
 pub fn second_look(random: f64, timing: &Timing) -> Duration {
     timing.second_look + timing.second_look_spread.mul_f64(random)
 }
@@ -233,7 +247,7 @@ mod tests {
         assert_eq!((due(&stale), stale.is_doubted()), (1_000 * MILLI, false));
         stale.failed(now);
         assert_eq!(due(&stale), 41_200 * MILLI, "nobody waits any more");
-        // Whoever doubts it again waits for its back-off, not for its turn.
+        // A new doubt waits for the back-off of the slice, but not for its normal delay.
         stale.doubt(now);
         assert_eq!((due(&stale), stale.is_doubted()), (2_000 * MILLI, false));
     }

@@ -1,9 +1,11 @@
-//! The wire format of protocol buffers, as much of it as Kubernetes uses: fields of a message that lies in memory whole.
+//! The wire format of protocol buffers, as far as Kubernetes uses it: the fields of a message that
+//! is completely in memory.
 //!
-//! Of our own, in place of a code generator and its run time: six small messages are read, most of whose fields are skipped
-//! unread, and everything that is kept borrows from the body. (<https://protobuf.dev/programming-guides/encoding/>)
+//! This is our own code instead of a code generator and its runtime. Only six small messages are
+//! read. Most of their fields are skipped, and everything that is kept borrows from the body.
+//! (<https://protobuf.dev/programming-guides/encoding/>)
 //!
-//! The trap: a field may come twice, and the last one counts; fields may come in any order.
+//! The trap: a field may come twice, and the last one counts. Fields may come in any order.
 
 /// Not a protobuf message, or one that is cut off.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,22 +18,22 @@ impl From<Broken> for String {
     }
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number or a truth value.
+    /// A number or a boolean.
     Number(u64),
     /// A string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Of a fixed width, which nothing that we read has.
+    /// A fixed-width value. We read no field of this kind.
     Fixed,
 }
 
 impl<'a> Value<'a> {
-    /// The bytes.
+    /// Returns the bytes of the field.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field does not contain bytes.
     pub const fn bytes(self) -> Result<&'a [u8], Broken> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -39,18 +41,18 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text.
+    /// Returns the text of the field.
     ///
     /// # Errors
-    /// It is something else, or not UTF-8.
+    /// The field does not contain bytes, or they are not UTF-8.
     pub fn text(self) -> Result<&'a str, Broken> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Broken)
     }
 
-    /// The number.
+    /// Returns the number in the field.
     ///
     /// # Errors
-    /// It is something else.
+    /// The field does not contain a number.
     pub const fn number(self) -> Result<u64, Broken> {
         match self {
             Self::Number(number) => Ok(number),
@@ -59,12 +61,12 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The fields of a message, one after the other.
+/// Iterates over the fields of a message, in order.
 #[derive(Clone, Debug)]
 pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Of this message.
+    /// Makes the iterator over this message.
     pub const fn of(message: &'a [u8]) -> Self {
         Self(message)
     }
@@ -79,7 +81,7 @@ impl<'a> Fields<'a> {
                 Value::Bytes(self.take(length)?)
             }
             5 => self.take(4).map(|_| Value::Fixed)?,
-            // Groups, which proto3 does not have.
+            // Groups do not exist in proto3.
             _ => return None,
         };
         Some((tag >> 3, value))
@@ -99,7 +101,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Iterator for Fields<'a> {
-    /// A field's number and value; an error is the last.
+    /// A field's number and value. After an error the iterator ends.
     type Item = Result<(u64, Value<'a>), Broken>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -114,7 +116,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// A varint at the front, and how many bytes it takes. None where it is cut off, or longer than 64 bits.
+/// Returns the varint at the front and its length in bytes. None if it is cut off, or
+/// longer than 64 bits.
 pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().take(10).enumerate() {

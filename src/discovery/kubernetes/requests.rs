@@ -1,4 +1,4 @@
-//! Requests to the API server over one connection, which is made when it is needed.
+//! Requests to the API server over one connection, which is opened when it is needed.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::traffic::Verb;
 use crate::http::client::Link;
 use crate::limits;
 
-/// Whole objects.
+/// Asks for whole objects.
 const WHOLE: &str = "application/vnd.kubernetes.protobuf";
-/// Of each object of a list its metadata alone.
+/// Asks for the metadata of each object of a list.
 const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// The same in a watch's events.
+/// Asks for metadata in a watch's events.
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// A request: verb, path with query, and in what form the answer is to be.
+/// A request: verb, path with query, and the wanted form of the answer.
 pub struct Ask {
     verb: Verb,
     path: String,
@@ -32,7 +32,8 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// All slices of our Service, or their metadata. Out of the watch cache, or, where `consistent`, as of now.
+    /// Makes a request for all slices of our Service, or for their metadata. The answer comes from
+    /// the watch cache, or from etcd if `consistent`.
     pub fn list(config: &KubernetesConfig, whole: bool, consistent: bool) -> Self {
         let mut path = selected(config);
         if !consistent {
@@ -41,14 +42,14 @@ impl Ask {
         Self { verb: Verb::List, path, accept: if whole { WHOLE } else { METADATA_LIST } }
     }
 
-    /// What changes after that version, for so many seconds: the slices' metadata.
+    /// Makes a watch for changes of the slices' metadata after that version, for that many seconds.
     pub fn watch(config: &KubernetesConfig, version: u64, seconds: u64) -> Self {
         let mut path = selected(config);
         let _ = write!(path, "&watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
         Self { verb: Verb::Watch, path, accept: METADATA }
     }
 
-    /// One slice, not older than that version.
+    /// Makes a request for one slice, not older than that version.
     pub fn slice(config: &KubernetesConfig, name: &str, version: u64) -> Self {
         let mut path = slices(config);
         path.push('/');
@@ -66,7 +67,7 @@ fn selected(config: &KubernetesConfig) -> String {
     format!("{}?labelSelector=kubernetes.io%2Fservice-name%3D{}", slices(config), config.service)
 }
 
-/// One connection, or none yet.
+/// At most one open connection.
 pub struct Connection {
     config: Arc<KubernetesConfig>,
     account: Account,
@@ -75,30 +76,31 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects when something is asked.
+    /// Makes a connection that is opened by the first request.
     pub fn new(config: Arc<KubernetesConfig>, purpose: Use) -> Self {
         Self { account: Account::new(config.account.clone()), config, purpose, link: None }
     }
 
-    /// Where a body is read.
+    /// Returns the link to read a body from.
     ///
     /// # Errors
-    /// There is no connection.
+    /// There is no open connection.
     pub fn link(&mut self) -> Result<&mut Link, Failure> {
         self.link.as_mut().ok_or_else(|| Failure::Wire("no connection".into()))
     }
 
-    /// Whether there is a connection.
+    /// Returns whether there is an open connection.
     pub const fn is_open(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Whatever is left on the connection, it is not what we want to read next.
+    /// Closes the connection, because unread bytes on it are not the next answer.
     pub fn close(&mut self) {
         self.link = None;
     }
 
-    /// Sends a request, on a new connection where there is none to use, and waits for the head of a 200.
+    /// Sends a request and waits for the head of a 200. Opens a new connection if the
+    /// present one is unusable.
     ///
     /// # Errors
     /// [`Failure`]
@@ -107,7 +109,7 @@ impl Connection {
         if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(self.refused(response).await.0) }
     }
 
-    /// Reads a slice. None where the API server says that there is none of that name.
+    /// Reads a slice. None if the API server says that no slice of that name exists.
     ///
     /// # Errors
     /// [`Failure`]
@@ -124,7 +126,8 @@ impl Connection {
         Ok(Some(body))
     }
 
-    /// What an answer other than 200 means, and its body, which is read so that the connection can be used again.
+    /// Returns the meaning of an answer other than 200, and its body. The body is read so that the
+    /// connection can be reused.
     async fn refused(&mut self, response: Response<Incoming>) -> (Failure, Vec<u8>) {
         let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok());
         let failure = Failure::of_status(response.status().as_u16(), retry_after);
@@ -137,18 +140,18 @@ impl Connection {
         (failure, Vec::new())
     }
 
-    /// One request and the head of its answer.
+    /// Sends one request and returns the head of its answer. Retries once if the token was rotated.
     async fn send(&mut self, ask: &Ask) -> Result<Response<Incoming>, Failure> {
         let (response, token) = self.exchange(ask).await?;
         if response.status() != StatusCode::UNAUTHORIZED || self.account.token().is_ok_and(|now| now == token) {
             return Ok(response);
         }
-        // The kubelet has written another token than the one refused: it is tried without a pause.
+        // The kubelet has written another token than the refused one. It is tried without a pause.
         let _ = self.refused(response).await;
         Ok(self.exchange(ask).await?.0)
     }
 
-    /// One request and the head of its answer; and the token that it carried.
+    /// Sends one request. Returns the head of its answer and the token that it carried.
     async fn exchange(&mut self, ask: &Ask) -> Result<(Response<Incoming>, String), Failure> {
         let timing = self.config.timing;
         let link = match self.link.take() {
@@ -173,7 +176,8 @@ impl Connection {
         Ok((response, token))
     }
 
-    /// `&mut` only because a shared borrow across an await would ask that the connection be `Sync`.
+    /// Takes `&mut` only because a shared borrow across an await would require the connection to be
+    /// `Sync`.
     async fn connect(&mut self) -> Result<Link, Failure> {
         let connecting = connect::connect(&self.config.server, &self.account, self.purpose);
         timeout(self.config.timing.connect, connecting).await.map_err(|_| Failure::Time("a connection"))?

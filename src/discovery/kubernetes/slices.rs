@@ -1,11 +1,15 @@
-//! What is kept of the EndpointSlices of one Service, and which of them have changed since they were read. No I/O.
+//! The stored state of the EndpointSlices of one Service, and which of them have changed since they
+//! were read. No I/O.
 //!
-//! Traps of the API: an endpoint may stand in two slices at once; within a slice the order means nothing; a slice that is
-//! deleted may have its endpoints in another, which we have not read yet; and pods of one node (an old one on its way out, its
-//! successor) are two endpoints of one name. Which of them is newer is not in the API, so we count: an endpoint keeps the
-//! number it got when its address was first seen.
+//! Traps of the API:
+//! * An endpoint may be in two slices at once.
+//! * The order within a slice means nothing.
+//! * The endpoints of a deleted slice may be in another one that we have not read yet.
+//! * Two pods of one node (one terminating, and its successor) are two endpoints of one name. The
+//!   API does not show which one is newer. So an endpoint keeps the number that it got when its
+//!   address was first seen.
 //!
-//! Cost: that of the endpoints; names and zones are the members'.
+//! The memory is that of the endpoints. Names and zones are stored in the members.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,32 +27,32 @@ use crate::limits;
 /// An endpoint, as a slice lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The newer the higher.
+    /// A higher number is newer.
     pub number: u32,
-    /// On whose node.
+    /// The node that the endpoint is on.
     pub member: MemberId,
-    /// Where.
+    /// Its address, of either family.
     pub address: IpAddr,
-    /// In what state.
+    /// Its state in the slice.
     pub readiness: Readiness,
-    /// Of its slice.
+    /// The HTTP port of its slice.
     pub port: Option<u16>,
 }
 
-/// One EndpointSlice.
+/// The stored state of one EndpointSlice.
 struct Slice {
-    /// Of what is kept; 0: it has never been read.
+    /// The version of the stored content; 0 if it was never read.
     version: u64,
-    /// The newest that we have heard of, in the history that we follow.
+    /// The newest version seen in the present history.
     heard: u64,
-    /// Its creation, in seconds since the epoch.
+    /// Creation time, in seconds since the epoch.
     created: u64,
     port: Option<u16>,
-    /// Since when it is deleted.
+    /// When it was deleted, if it was.
     gone: Option<Instant>,
-    /// The list under way has it.
+    /// The list in progress contains it.
     in_list: bool,
-    /// Endpoints that cannot be used, as last logged.
+    /// Number of unusable endpoints, as last logged.
     refused: usize,
     stale: Option<Stale>,
     endpoints: Endpoints,
@@ -66,35 +70,38 @@ impl Slice {
     }
 }
 
-/// By what a slice's version is heard of, and so what it is compared with.
+/// How a slice's version became known, which decides the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A reading may have been ahead of it: what is older is no change.
+    /// From an event. A reading may have been ahead of it, so an older version is no change.
     Event,
-    /// A list that is as new as all that was heard before: a slice that is older there is one that etcd was restored to, whose store
-    /// then began above all versions (`etcdutl snapshot restore --bump-revision`).
+    /// From a list that is as new as everything seen before. A slice with an older version is one
+    /// that etcd was restored to. Its store then started above all versions (`etcdutl snapshot
+    /// restore --bump-revision`).
     List,
-    /// A list older than what was heard before: no version can be compared, and any is a change.
+    /// From a list older than what was seen before. Versions cannot be compared, so any
+    /// slice counts as changed.
     OtherHistory,
 }
 
-/// What is known of an address.
+/// How current our knowledge of an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// What we have of it is the newest.
+    /// We have the newest content.
     Fresh,
-    /// Its slice has changed since.
+    /// The address is in a slice that has changed since it was read.
     Stale,
-    /// Its slice is deleted, and what it held is kept until the others are read.
+    /// The address is in a deleted slice. Its content is kept until the other slices are read.
     Gone,
 }
 
-/// What is looked for, beside what has changed of ours.
+/// Slices to search besides the changed ones that hold our peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// What has never been read: nothing can be told before.
+    /// Slices that were never read. Nothing can be reported before they are read.
     pub all_unread: bool,
-    /// Our own endpoint, in whatever can be due until then as one of ours is.
+    /// The search for our own endpoint: any slice that can be due by this time like one of ours
+    /// is read that soon.
     pub own_until: Option<Instant>,
 }
 
@@ -103,17 +110,17 @@ pub struct Store {
     members: Members,
     slices: BTreeMap<Box<str>, Slice>,
     next_number: u32,
-    /// Counts changes of endpoints.
+    /// Number of changes of endpoints.
     changes: u64,
 }
 
 impl Store {
-    /// Without any.
+    /// Makes a store without slices.
     pub const fn new(members: Members) -> Self {
         Self { members, slices: BTreeMap::new(), next_number: 1, changes: 0 }
     }
 
-    /// Who has been in them.
+    /// Returns all members that have been in the slices.
     pub const fn members(&self) -> &Members {
         &self.members
     }
@@ -130,22 +137,22 @@ impl Store {
         staying.map(|(_, member, address, _)| (self.members.name(member), address))
     }
 
-    /// How many there are.
+    /// Returns the number of slices, including deleted ones that are kept.
     pub fn len(&self) -> usize {
         self.slices.len()
     }
 
-    /// Whether nothing is known of any slice.
+    /// Returns whether no slice is known.
     pub fn knows_none(&self) -> bool {
         self.slices.is_empty()
     }
 
-    /// A list begins.
+    /// Starts a list that is about to arrive.
     pub fn list_begins(&mut self) {
         self.slices.values_mut().for_each(|slice| slice.in_list = false);
     }
 
-    /// A slice has that version now.
+    /// Takes the present version of a slice.
     ///
     /// # Errors
     /// There are too many slices.
@@ -170,7 +177,7 @@ impl Store {
         Ok(())
     }
 
-    /// A slice is deleted. What it held stays until the slices are read that may hold it now.
+    /// Marks a slice as deleted. Its content stays until the slices that may hold it now are read.
     pub fn deleted(&mut self, name: &str, now: Instant) {
         if let Some(slice) = self.slices.get_mut(name) {
             slice.gone.get_or_insert(now);
@@ -178,7 +185,7 @@ impl Store {
         }
     }
 
-    /// The list is whole: what it did not have is deleted.
+    /// Ends a list that has arrived completely. Slices that were not in it are deleted.
     pub fn list_ends(&mut self, now: Instant) {
         for slice in self.slices.values_mut().filter(|slice| !slice.in_list) {
             slice.gone.get_or_insert(now);
@@ -187,8 +194,8 @@ impl Store {
         self.number();
     }
 
-    /// Takes the content of a slice. `numbered` is to be false within a list, whose end gives the numbers, in the order of the
-    /// slices' creation.
+    /// Takes the content of a slice. `numbered` must be false within a list. The end of the list
+    /// assigns the numbers, in the order of the slices' creation.
     ///
     /// # Errors
     /// There are too many slices.
@@ -231,30 +238,32 @@ impl Store {
         Ok(())
     }
 
-    /// What was read of a slice was as new as was asked for, and older than what has been heard of meanwhile.
+    /// Records that a slice was read as new as asked for, but older than the newest known version.
     pub fn read_too_early(&mut self, name: &str, now: Instant) {
         if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
             stale.read_too_early(now);
         }
     }
 
-    /// Reading a slice failed.
+    /// Records that reading a slice failed.
     pub fn failed(&mut self, name: &str, now: Instant) {
         if let Some(stale) = self.slices.get_mut(name).and_then(|slice| slice.stale.as_mut()) {
             stale.failed(now);
         }
     }
 
-    /// Gives the endpoints of a slice the numbers that they had in it before, or have in another.
+    /// Gives the endpoints of a slice the numbers that they had in it before, or
+    /// have in another slice.
     fn inherit(&mut self, name: &str, before: &Endpoints) {
         let Some(mut slice) = self.slices.remove(name) else { return };
-        // The slice as it was is looked at first, where nearly all are found, and all others only for those who are new.
+        // The slice as it was comes first and has nearly all endpoints. The others are searched
+        // only for new ones.
         let others = self.slices.values().map(|slice| &slice.endpoints);
         slice.endpoints.inherit(std::iter::once(before).chain(others));
         self.slices.insert(name.into(), slice);
     }
 
-    /// Numbers the endpoints that are new.
+    /// Numbers the new endpoints.
     fn number(&mut self) {
         let mut order: Vec<&mut Slice> = self.slices.values_mut().collect();
         order.sort_by_key(|slice| slice.created);
@@ -263,8 +272,8 @@ impl Store {
         }
     }
 
-    /// Lets go of deleted slices where every slice that might hold their endpoints is read, and of members who have been away
-    /// for long. To be called after every change.
+    /// Removes deleted slices once every slice that may hold their endpoints is read. Removes
+    /// members that have been absent for long. Must be called after every change.
     pub fn settle(&mut self, now: Instant) {
         let oldest = self.slices.values().filter_map(|slice| slice.stale.as_ref().map(Stale::since)).min();
         let count = self.slices.len();
@@ -274,27 +283,28 @@ impl Store {
         self.members.listed(present, now);
     }
 
-    /// The newest version heard of of a slice whose content is wanted: it is known, and not deleted.
+    /// Returns the newest known version of a slice whose content is wanted: it is
+    /// known and not deleted.
     pub fn awaits(&self, name: &str) -> Option<u64> {
         self.slices.get(name).filter(|slice| slice.gone.is_none()).map(|slice| slice.heard)
     }
 
-    /// Whether there is a slice that has changed since it was read.
+    /// Returns whether any slice has changed since it was read.
     pub fn has_stale(&self) -> bool {
         self.slices.values().any(|slice| slice.stale.is_some())
     }
 
-    /// Whether there is a slice that has never been read, and still can be.
+    /// Returns whether any slice was never read and is not deleted.
     pub fn has_unread(&self) -> bool {
         self.slices.values().any(|slice| slice.version == 0 && slice.gone.is_none())
     }
 
-    /// Whether there is no endpoint at all, not even in a deleted slice that is still kept.
+    /// Returns whether there is no endpoint at all, not even in a deleted slice that is still kept.
     pub fn is_empty(&self) -> bool {
         self.slices.values().all(|slice| slice.endpoints.is_empty())
     }
 
-    /// The slice to read next, the version that it must have at least, and when.
+    /// Returns the slice to read next, the minimum version that it must have, and when.
     pub fn next(
         &self,
         is_ours: impl Fn(MemberId) -> bool,
@@ -302,7 +312,8 @@ impl Store {
         timing: &Timing,
     ) -> Option<(&str, u64, Instant)> {
         let count = self.len();
-        // A rolled pod's endpoint returns to whichever slice has room: any that has changed may hold it.
+        // The endpoint of a rolled pod returns to any slice with room. Any slice that has changed
+        // may hold it.
         let missing = self.members.any_absent_of(&is_ours);
         let due = |slice: &Slice, stale: &Stale| {
             if search.all_unread && slice.version == 0 {
@@ -312,7 +323,8 @@ impl Store {
             let searched = missing || search.own_until.is_some_and(|end| soon <= end);
             if searched { soon } else { stale.due(slice.need(&is_ours), count, timing) }
         };
-        // Who doubts does not wait for long: what others need, however late, comes after.
+        // A doubt does not wait for long, so doubted slices come before all others, however late
+        // those are.
         let order = |slice: &Slice| {
             let stale = slice.stale?;
             Some((!stale.is_doubted(), due(slice, &stale)))
@@ -322,7 +334,7 @@ impl Store {
         Some((name, heard, due))
     }
 
-    /// Whether something that we need should have been read long ago.
+    /// Returns whether a slice that we need should have been read long ago.
     pub fn is_overdue(&self, is_ours: impl Fn(MemberId) -> bool, timing: &Timing, now: Instant) -> bool {
         let count = self.len();
         self.slices
@@ -330,7 +342,8 @@ impl Store {
             .any(|slice| slice.stale.is_some_and(|stale| stale.is_overdue(slice.need(&is_ours), count, timing, now)))
     }
 
-    /// What is known of an address: the worst of what the slices that have it say. Fresh where none has.
+    /// Returns the worst state of the address over all slices that contain it.
+    /// `Fresh` if none does.
     pub fn known(&self, address: IpAddr) -> Known {
         let mut known = Known::Fresh;
         for slice in self.slices.values().filter(|slice| has(slice, address)) {
@@ -343,8 +356,8 @@ impl Store {
         known
     }
 
-    /// Somebody doubts an address: its slices are read at once, and deleted ones have it no longer. Of what else these held nobody
-    /// has said anything.
+    /// Records a doubt about an address. Its slices are read at once. Deleted slices lose that
+    /// address, but keep their other endpoints, which are not doubted.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
         let gone = |slice: &&mut Slice| slice.gone.is_some() && has(slice, address);
         let mut removed = false;
@@ -366,7 +379,7 @@ impl Store {
         }
     }
 
-    /// The endpoints of those members, each once, the newest last.
+    /// Returns the endpoints of those members, each once, the newest last.
     pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<Listed> {
         let mut all: Vec<Listed> = Vec::new();
         for slice in self.slices.values() {
@@ -380,7 +393,8 @@ impl Store {
                 port,
             }));
         }
-        // The same endpoint in two slices: the better state is the one that the controller wrote last, or will.
+        // If the same endpoint is in two slices, the better state is the one that the controller
+        // wrote last, or will write.
         all.sort_unstable_by_key(|e| (e.address, e.member, e.readiness));
         all.dedup_by(|next, kept| {
             let same = (next.address, next.member) == (kept.address, kept.member);

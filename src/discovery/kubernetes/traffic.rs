@@ -1,6 +1,8 @@
-//! What the API server has sent us, and what we have asked of it: counted here for the whole process, which has one source.
+//! Traffic with the API server: received bytes and sent requests. The counts are for the whole
+//! process, which has one source.
 //!
-//! Bytes are those of the TCP stream, TLS and its handshakes included, for that is what an API server and its load balancer carry.
+//! Bytes are those of the TCP stream, including TLS and its handshakes, because an API server and
+//! its load balancer carry them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +13,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 static REQUESTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// What is asked; the `verb` label, in the words of Kubernetes' own metrics.
+/// The kind of request. It is the `verb` label, in the words of Kubernetes' own metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// All slices, or their metadata.
+    /// A list of all slices, or of their metadata.
     List,
-    /// Changes as they come.
+    /// A watch for changes.
     Watch,
-    /// One slice.
+    /// A read of one slice.
     Get,
 }
 
 impl Verb {
-    /// All, in label order.
+    /// All verbs, in label order.
     pub const ALL: [Self; 3] = [Self::Get, Self::List, Self::Watch];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -35,18 +37,18 @@ impl Verb {
         }
     }
 
-    /// Requests of it that were sent so far, answered or not.
+    /// Returns the number of requests sent so far, answered or not.
     pub fn requests(self) -> u64 {
         REQUESTS[self as usize].load(Ordering::Relaxed)
     }
 
-    /// One more is sent.
+    /// Counts one more request.
     pub(super) fn count(self) {
         REQUESTS[self as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Bytes received from the API server so far.
+/// Returns the number of bytes received from the API server so far.
 pub fn received_bytes() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
 }

@@ -1,7 +1,9 @@
-//! Does what [`super::machine`] decides: requests, timers, the channels. One future, no task of its own.
+//! Carries out what [`super::machine`] decides: requests, timers and channels. It is one future and
+//! has no task of its own.
 //!
-//! Two connections: the watch occupies its own for minutes, so slices are read over a second one, which is made when the first is
-//! due and closed when none has been for some seconds. Whatever goes wrong on that one, the watch goes on.
+//! There are two connections. The watch occupies its own for minutes, so slices are read over a
+//! second one. That one is opened when the first slice is due, and closed when it was unused for
+//! some seconds. If it fails, the watch continues.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -26,10 +28,10 @@ use crate::discovery::report::Reporter;
 use crate::discovery::{Ourselves, Questions, Update, Updates, random, until};
 use crate::limits;
 
-/// How often time alone is looked at, where it may change something.
+/// How often the state is checked for changes by time alone, if there may be any.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Lists, watches and reads until nobody listens any more.
+/// Lists, watches and reads until the receiver is closed.
 pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Questions, updates: Updates) {
     let config = Arc::new(config);
     let timing = config.timing;
@@ -55,10 +57,10 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
     }
 }
 
-/// A slice that was asked for, what came of it, and the connection.
+/// A finished reading: the slice, the result, and the connection.
 struct Read {
     name: String,
-    /// That was asked for, at least.
+    /// The minimum version that was asked for.
     version: u64,
     body: Result<Option<Vec<u8>>, Failure>,
     connection: Connection,
@@ -66,19 +68,19 @@ struct Read {
 
 /// Reads slices, one after the other.
 struct Reader {
-    /// None while a reading is under way, which has it.
+    /// None while a reading is in progress, which owns it.
     connection: Option<Connection>,
-    /// Outlives the watch that began it.
+    /// The reading in progress. It outlives the watch that began it.
     reading: Option<Pin<Box<dyn Future<Output = Read> + Send>>>,
     backoff: Backoff,
-    /// After a failure.
+    /// No reading starts before this, after a failure.
     not_before: Instant,
-    /// When a reading was last done.
+    /// When the last reading ended.
     used: Instant,
 }
 
 impl Reader {
-    /// The next reading's end; never, where none is under way.
+    /// Waits for the end of the reading in progress. Never returns if there is none.
     async fn done(&mut self) -> Read {
         match &mut self.reading {
             Some(reading) => {
@@ -99,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// When the connection has been idle for long enough; None where there is none, or it is in use.
+    /// Returns when the connection has been idle for long enough. None if it is closed or in use.
     fn idle_at(&self, idle: Duration) -> Option<Instant> {
         self.connection.as_ref().filter(|connection| connection.is_open()).map(|_| self.used + idle)
     }
@@ -108,19 +110,20 @@ impl Reader {
 struct Watcher {
     config: Arc<KubernetesConfig>,
     machine: Machine,
-    /// A list or a watch has just come or ended well: what is told is as new as can be had, and slices may be read.
+    /// A list or a watch has just arrived or ended well. The reported state is as new as possible,
+    /// and slices may be read.
     in_touch: bool,
     reader: Reader,
     reporter: Reporter,
-    /// Of readings: a watch that goes on is no sign that they do.
+    /// Reports failures of readings. A watch that continues does not mean that readings work.
     read_reporter: Reporter,
-    /// When the list was last told or confirmed.
+    /// When the list was last sent or confirmed.
     confirmed: Option<Instant>,
     updates: Updates,
 }
 
 impl Watcher {
-    /// Goes on for ever; [`run`] drops it when the channel closes. The lists and the watch come over `main`.
+    /// Runs for ever. [`run`] drops it when the channel closes. Lists and the watch use `main`.
     async fn run(mut self, mut main: Connection, mut questions: Questions) {
         let updates = self.updates.clone();
         loop {
@@ -139,7 +142,8 @@ impl Watcher {
                 Err(failure) => {
                     main.close();
                     match failure {
-                        // Part of the protocol: the server keeps its history for minutes, and a quiet cluster is quiet.
+                        // Both are part of the protocol: the server keeps its history for minutes,
+                        // and a quiet cluster sends nothing.
                         Failure::Gone | Failure::Silent => log::debug!("kubernetes discovery: {failure}"),
                         _ => _ = self.reporter.failed(failure.kind(), &failure),
                     }
@@ -152,13 +156,14 @@ impl Watcher {
         }
     }
 
-    /// Asks for a list and takes it as it comes.
+    /// Asks for a list and processes it as it arrives.
     async fn list(&mut self, main: &mut Connection, whole: bool, consistent: bool) -> Result<Outcome, Failure> {
         let timing = self.config.timing;
         let mut body = main.get(&Ask::list(&self.config, whole, consistent)).await?;
         let mut items = Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, limits::API_BODY_BYTES_MAX);
         self.machine.list_begins();
-        // As long as a watch may take: a server that sends a byte now and then is none.
+        // The limit is as long as a watch may last. Without it, a server could send a byte now and
+        // then for ever.
         let end = Instant::now() + timing.watch;
         let mut bytes = 0_usize;
         loop {
@@ -186,13 +191,13 @@ impl Watcher {
         if outcome == Outcome::Settled {
             self.tell().await;
         } else {
-            // The next one is seconds away, and perhaps another server's.
+            // The next list is seconds away, and may come from another server.
             main.close();
         }
         Ok(outcome)
     }
 
-    /// Watches until the server or the connection ends it, or something asks for a new list.
+    /// Watches until the server or the connection ends the watch, or a new list is needed.
     async fn watch(
         &mut self,
         main: &mut Connection,
@@ -213,7 +218,7 @@ impl Watcher {
         let done = self.follow(main, &mut body, end, questions).await;
         self.machine.watched(opened.elapsed());
         match done {
-            // The rest of the watch is not read: this connection cannot be used again.
+            // The rest of the watch is not read, so this connection cannot be reused.
             Ok(Outcome::LookAgain) => main.close(),
             Ok(Outcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(Failure::Ended),
             _ => {}
@@ -221,9 +226,10 @@ impl Watcher {
         done
     }
 
-    /// Asks for a watch. One follows the other within milliseconds, but the server may keep us in a queue for a minute: readings
-    /// go on meanwhile, and questions are left for the watch, as long as who asks them waits for the answer. None where there is
-    /// nobody left, and a new list is to be asked for.
+    /// Asks for a watch. One watch usually follows the other within milliseconds, but the server
+    /// may queue us for a minute. Readings continue during that time. Questions stay queued for the
+    /// watch as long as their deadline allows. Returns None if all peers are gone, so that a new
+    /// list must be requested.
     async fn open(
         &mut self,
         main: &mut Connection,
@@ -253,7 +259,7 @@ impl Watcher {
         }
     }
 
-    /// When a slice is to be read next; None while one is being read.
+    /// Returns when a slice is to be read next. None while one is being read.
     fn reading_due(&self) -> Option<Instant> {
         let due = self.machine.next_reading().map(|(.., due)| due.max(self.reader.not_before));
         due.filter(|_| self.reader.reading.is_none())
@@ -281,7 +287,7 @@ impl Watcher {
             let due = self.reading_due();
             let idle = self.reader.idle_at(timing.read_idle);
             let outcome = tokio::select! {
-                // The watch before all else: what has arrived of it may be what a question is about.
+                // The watch comes first: a question may be about what has arrived of it.
                 biased;
                 frame = main.link()?.frame(body) => {
                     let Some(frame) = frame.transpose()? else { return Ok(Outcome::Settled) };
@@ -321,7 +327,7 @@ impl Watcher {
         }
     }
 
-    /// Takes what has arrived of the watch.
+    /// Processes the arrived events of the watch.
     async fn events(&mut self, events: &mut Events) -> Result<Outcome, Failure> {
         let mut bookmark = false;
         let mut any = false;
@@ -343,7 +349,7 @@ impl Watcher {
         Ok(Outcome::Settled)
     }
 
-    /// Takes a slice.
+    /// Takes the result of a reading.
     async fn read(&mut self, read: Read) -> Outcome {
         let Read { name, version, body, connection } = read;
         let now = Instant::now();
@@ -357,7 +363,7 @@ impl Watcher {
                 if self.in_touch {
                     self.tell().await;
                 } else {
-                    // One slice is read; of the others nobody knows.
+                    // One slice is read, but the state of the others is not known.
                     self.tell_news().await;
                 }
                 outcome
@@ -373,32 +379,34 @@ impl Watcher {
         }
     }
 
-    /// Has a doubted address looked up, where that is possible now.
+    /// Takes a doubt about an address, if it can be resolved now.
     async fn doubt(&mut self, address: IpAddr) {
         let now = Instant::now();
         if !self.machine.doubt(address, now) {
             return self.send(Update::Unsure(address)).await;
         }
-        // What we know answers it, where it does; that is no word of the server, and does not confirm the list.
+        // Our known state answers the question if it can. That is not from the server, so it does
+        // not confirm the list.
         self.tell_news().await;
         self.give_up_late_doubts(now).await;
     }
 
-    /// Where the next reading comes too late for who doubts now, nobody waits for it.
+    /// Gives up the doubts if the next reading would come too late for the present one.
     async fn give_up_late_doubts(&mut self, now: Instant) {
         if now + self.config.timing.doubt <= self.reader.not_before {
             self.give_up_doubts().await;
         }
     }
 
-    /// What cannot be looked up now is not waited for.
+    /// Answers all doubts as unsure, because nothing can be read now.
     async fn give_up_doubts(&mut self) {
         for address in self.machine.give_up_doubts() {
             self.send(Update::Unsure(address)).await;
         }
     }
 
-    /// Tells what is new, else that all is as it was; then the answers to questions, which may be about it.
+    /// Sends what has changed, or else confirms the list. Then sends the answers to questions,
+    /// which may depend on it.
     async fn tell(&mut self) {
         if !self.tell_news().await {
             self.confirm().await;
@@ -435,13 +443,14 @@ impl Watcher {
 
     async fn send(&mut self, update: Update) {
         if self.updates.send(update).await.is_err() {
-            // Nobody listens: `run` is about to drop us.
+            // The receiver is closed: `run` is about to drop this future.
             pending::<()>().await;
         }
     }
 }
 
-/// Does something while we are out of touch: nothing can be looked up, and every question is told so at once.
+/// Does `work` without contact to the API server. Nothing can be read in that time, so every
+/// question is answered as unsure at once.
 async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut left = None;
@@ -451,7 +460,7 @@ async fn meanwhile<T>(questions: &mut Questions, updates: &Updates, work: impl F
                 Err(TrySendError::Full(_)) => {}
                 _ => continue,
             }
-            // Full: the work may be what fills it, so it must go on meanwhile.
+            // The channel is full, perhaps because of `work` itself, so `work` must continue.
             tokio::select! {
                 biased;
                 done = &mut work => {

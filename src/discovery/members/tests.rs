@@ -100,11 +100,11 @@ fn zones_that_nobody_is_in_any_more_make_room_and_further_ones_are_unknown() {
         members.put(&format!("c{number}"), Some(&format!("y{number}"))).unwrap();
     }
     let zone = |name| members.zone(members.find(name).unwrap());
-    // One is taken by the unknown, one by a's.
+    // The unknown zone takes one number, and a's zone another.
     assert_eq!((zone("c0"), zone("c252"), zone("c253"), zone("a")), (Some("y0"), Some("y252"), None, Some("z999")));
 }
 
-/// What the kernel counts, with names as cloud providers give them, of 36 bytes.
+/// Measures what the kernel counts, with names of 36 bytes as cloud providers give them.
 #[test]
 fn a_member_takes_at_most_64_bytes_and_its_memory_comes_back() {
     let mut members = Members::new(Duration::ZERO);

@@ -18,7 +18,7 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> Update {
     Update::List(PeerList { peers: numbers.into_iter().map(spec).collect() })
 }
 
-/// What passes: the facts, where they come, and the list.
+/// Returns what passes: the facts, if any, and the list.
 fn passed(narrow: &mut Narrow, update: Update, now: Instant) -> (Option<MeshFacts>, Vec<PeerSpec>) {
     let (mut facts, mut peers) = (None, None);
     for update in narrow.update(update, now) {
@@ -164,8 +164,7 @@ fn an_address_in_the_place_of_a_name_is_a_member_only_while_it_is_listed() {
     assert_eq!(named, passed(&mut self::narrow(6), list(0..40), now).1);
 }
 
-/// Each removal is a walk over all members, and there may be as many addresses that get a name as
-/// there are members.
+/// Each removal is a walk over all members. As many addresses may get a name as there are members.
 #[test]
 fn all_addresses_that_get_their_names_in_one_list_go_in_one_walk() {
     let unnamed = |number| PeerSpec { node: spec(number).address.to_string(), zone: None, ..spec(number) };
@@ -181,7 +180,8 @@ fn all_addresses_that_get_their_names_in_one_list_go_in_one_walk() {
     assert_eq!([1, 10, 3_000].map(versions), [1; 3]);
 }
 
-/// Against the members one by one, on lists of which some entries have a name and some do not yet.
+/// Compares with the members one by one, on lists in which some entries have a name and
+/// others do not yet.
 #[test]
 fn of_addresses_without_a_name_those_that_are_listed_are_members_and_no_others() {
     let (mut narrow, now) = (narrow(6), Instant::now());
@@ -220,7 +220,7 @@ async fn it_ends_with_its_source_and_when_nobody_listens() {
     let (updates, mut received) = mpsc::channel(1);
     let source = |lists: Updates| async move {
         lists.send(list(0..3)).await.unwrap();
-        // Until it is taken.
+        // Wait until the list is taken.
         lists.reserve().await.map(drop).unwrap();
     };
     let ((), heard) = tokio::join!(run(source, ourselves(), updates), async { received.recv().await });

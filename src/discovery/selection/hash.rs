@@ -1,7 +1,8 @@
-//! Where a name stands on each ring. Every agent of a mesh must agree, whatever its version, processor and libraries, so
-//! the hash is our own and never changes; `DefaultHasher` may.
+//! Where a name is on each ring. Every agent of a mesh must agree, whatever its version, CPU and
+//! libraries. So the hash is our own and never changes. `DefaultHasher` may change.
 
-/// Of a name: words of eight bytes, little end first, each mixed in by a multiplication; the length tells padding from zeroes.
+/// Returns the hash of a name. It mixes in little-endian words of eight bytes, each by a
+/// multiplication. The length distinguishes padding from zero bytes.
 fn of(name: &str) -> u64 {
     let mut hash = name.len() as u64;
     for chunk in name.as_bytes().chunks(8) {
@@ -12,7 +13,8 @@ fn of(name: &str) -> u64 {
     hash
 }
 
-/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+/// 2014).
 const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,17 +22,19 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// On the first ring: watchers are found there, those of other zones before all.
+/// Returns the position on the first ring, where watchers are found first, those of
+/// other zones before all.
 pub fn on_ring(name: &str) -> u64 {
     of(name)
 }
 
-/// On the second: watchers of other zones whom the first had none near enough for, and then the targets of those who have some left.
+/// Returns the position on the second ring. It is used for watchers from other zones if the first
+/// ring has none close enough. Then it gives further targets to watchers with capacity left.
 pub fn on_second_ring(name: &str) -> u64 {
     mix(of(name) ^ 0x5851_f42d_4c95_7f2d)
 }
 
-/// A number in 0..65536 of its own.
+/// Returns a number in 0..65536 that is independent of both positions.
 pub fn lot(name: &str) -> u64 {
     mix(of(name) ^ 0x1405_7b7e_f767_814f) >> 48
 }
@@ -39,7 +43,8 @@ pub fn lot(name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// An agent of another version must find every node at the same place: these numbers may never change.
+    /// An agent of another version must find every node at the same place. These
+    /// numbers must never change.
     #[test]
     fn a_name_is_at_the_same_place_for_ever() {
         let of = |name| (on_ring(name), on_second_ring(name), lot(name));

@@ -1,7 +1,8 @@
-//! Which members a node probes where it cannot probe all: [`Scheme`] decides for everybody, [`select`] asks it for one.
+//! Which members a node probes if it cannot probe all. [`Scheme`] decides for all nodes, [`select`]
+//! asks it for one.
 //!
-//! Pure: the members' names and zones go in, and every agent that has the same comes to the same, in whatever order it has
-//! heard of them.
+//! Pure: the input is the members' names and zones. Every agent with the same input computes the
+//! same result, in whatever order it learned of the members.
 
 pub(super) mod hash;
 mod scheme;
@@ -11,17 +12,17 @@ pub use scheme::Scheme;
 use super::MeshFacts;
 use super::members::{MemberId, Members};
 
-/// What one node probes, and what it may know of the mesh.
+/// The members that one node probes, and what it may know of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     own: Option<MemberId>,
-    /// In order; None: all others.
+    /// Sorted. None means all others.
     chosen: Option<Box<[MemberId]>>,
     facts: MeshFacts,
 }
 
 impl Selection {
-    /// Whether that member is to be probed.
+    /// Returns whether that member is to be probed.
     pub fn contains(&self, id: MemberId) -> bool {
         self.own != Some(id) && self.chosen.as_ref().is_none_or(|chosen| chosen.binary_search(&id).is_ok())
     }
@@ -31,16 +32,17 @@ impl Selection {
         self.chosen.is_some()
     }
 
-    /// Of the mesh as a whole, and of who watches our node.
+    /// Returns the facts about the mesh as a whole and about the watchers of our node.
     pub const fn facts(&self) -> MeshFacts {
         self.facts
     }
 }
 
-/// The selection for a node: all others where `max_peers` is 0 or allows it, else so many as [`Scheme`] has it.
+/// Returns the selection for a node. It is all others if `max_peers` is 0 or large enough, else
+/// what [`Scheme`] selects.
 ///
-/// The node need not be among the members: it counts as one, in `own_zone`. Where it is one, the zone that it has there
-/// counts, for that is what all others go by.
+/// A node that is not among the members counts as one, in `own_zone`. If it is a member, its zone
+/// there counts, because all other agents use that zone.
 pub fn select(members: &Members, own_node: &str, own_zone: Option<&str>, max_peers: usize) -> Selection {
     let own = members.find(own_node);
     let nodes = members.len() + usize::from(own.is_none());
@@ -56,9 +58,9 @@ pub fn select(members: &Members, own_node: &str, own_zone: Option<&str>, max_pee
     Selection { own, chosen: Some(chosen.into()), facts: scheme.facts_at(place) }
 }
 
-/// Everybody watches us: nothing more can be had, so that nothing is missing.
+/// All members watch us. More is not possible, so nothing is missing.
 fn full_mesh(members: &Members, own: Option<MemberId>, own_zone: Option<&str>) -> MeshFacts {
-    // None: a zone that nobody else is in.
+    // None is a zone without any other member.
     let zone = match (own, own_zone) {
         (Some(own), _) => Some(members.zone_number(own)),
         (None, Some(zone)) => members.zone_called(zone),

@@ -1,18 +1,21 @@
-//! Who probes whom in a mesh that is too large for everybody to probe everybody.
+//! Which node probes which in a mesh that is too large for a full mesh.
 //!
-//! Every node (*watcher*) probes k others (*targets*). All stand on a ring, each where a hash of its name puts it. A target
-//! is owed ⌈k/2⌉ watchers, ⌈k/4⌉ of them from other zones, and gets the nearest behind it on the ring that have not given
-//! their k away; a watcher gives to the nearest before it first. What watchers have left they give to the nodes behind
-//! them on a second ring, so that each probes k, and is probed by k on average.
+//! Every node (*watcher*) probes k others (*targets*). All nodes are on a ring, at the hash of
+//! their name. A target needs ⌈k/2⌉ watchers, ⌈k/4⌉ of them from other zones. It gets the nearest
+//! nodes behind it on the ring that still have capacity, of k targets each. A watcher serves the
+//! nearest node before it first. Watchers with capacity left use it for the nodes behind them on a
+//! second ring. So each node probes k others, and k others probe it on average.
 //!
-//! The nearest come first on both sides, so that the matching is stable, and there is one such only: it does not depend on the
-//! order of anything, and a node that joins or leaves changes its own pairs and those of who must now look further. All
-//! distances are taken at once, the shortest first, as each node occurs once at each distance.
+//! Both sides prefer the nearest, so the matching is stable, and there is only one. It depends on
+//! no order of input. A node that joins or leaves changes only its own pairs and those of nodes
+//! that must now search further. Distances are processed in turn, shortest first, since each node
+//! occurs once at each distance.
 //!
-//! Where one zone has most of the nodes, the watchers of the others are scarce: each can give k, and all there need ⌈k/4⌉ of
-//! them. So they keep what they give for that zone, and are watched from there, the more of them the larger it is: a node's
-//! lot says from when on it does, since a threshold for all would move thousands of pairs at once. What cannot be had is
-//! missing, and said to be.
+//! If one zone has most of the nodes, watchers in other zones are scarce. Each can serve k targets,
+//! and every node of the large zone needs ⌈k/4⌉ of them. So some of these watchers reserve their
+//! capacity for that zone, and nodes of that zone watch them in turn. The larger the zone, the more
+//! watchers do so. A node's lot decides from which size on it does: one threshold for all would
+//! move thousands of pairs at once. Watchers that cannot be found are reported as missing.
 
 use super::hash;
 use crate::discovery::MeshFacts;
@@ -20,15 +23,16 @@ use crate::discovery::members::{MemberId, Members, ZoneNumber};
 use crate::limits::MEMBER_ZONES_MAX;
 use crate::region::List;
 
-/// Stands for our own node where it is no member.
+/// The id of our own node if it is not a member.
 const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);
-/// The zone of such a node that nobody else is in.
+/// The zone of our own node if no other node is in it.
 const NEW_ZONE: ZoneNumber = 255;
 const _: () = assert!(NEW_ZONE as usize == MEMBER_ZONES_MAX, "behind all that have a number");
-/// Shares of the largest zone between which ever more of the others' watchers give to it first: below they are not scarce,
-/// above they cannot do otherwise.
+/// Shares in percent of the largest zone between which more and more watchers of other zones
+/// reserve capacity for it. Below, watchers are not scarce. Above, they have no other choice.
 const SCARCE: (usize, usize) = (50, 75);
-/// Nodes of its own zone, and of others, that are tried for an exchange in favour of one target: the first will do mostly.
+/// Nodes of the target's zone, and of others, that are tried in an exchange for one target. Mostly
+/// the first one works.
 const STAND_INS: usize = 8;
 
 #[derive(Clone, Copy)]
@@ -37,9 +41,9 @@ struct Node {
     zone: ZoneNumber,
     /// Watches nodes of the largest zone first.
     keeps: bool,
-    /// How many it watches.
+    /// Number of nodes that it watches.
     given: u16,
-    /// How many watch it, of those it is owed.
+    /// Number of assigned watchers, out of those it needs.
     taken: u16,
 }
 
@@ -48,45 +52,47 @@ const NOBODY: Node = Node { id: NOT_A_MEMBER, zone: 0, keeps: false, given: 0, t
 /// Which nodes may watch a target.
 #[derive(Clone, Copy, PartialEq)]
 enum Zones {
-    /// Of other zones, and those that keep for the largest zone do so.
+    /// Nodes of other zones. Those that reserve capacity for the largest zone watch only that zone.
     OthersKeeping,
-    /// Of other zones.
+    /// Nodes of other zones.
     Others,
-    /// Of the same zone, but those that keep.
+    /// Nodes of the same zone, except those that reserve capacity for the largest.
     Same,
 }
 
-/// The choices of all nodes of a mesh of more than k + 1.
+/// The selections of all nodes of a mesh of more than k + 1.
 ///
-/// Takes 10 bytes for each node and ⌈k/2⌉ × 2 more, in mappings of its own that go with it: 170 KB for 5,000 nodes and k = 24.
+/// Takes 10 bytes for each node and ⌈k/2⌉ × 2 more, in mappings of its own that are released with
+/// it: 170 KB for 5,000 nodes and k = 24.
 pub struct Scheme {
     k: usize,
-    /// Watchers that each is owed: of all zones, and of others.
+    /// Watchers that each node needs: of all zones, and of other zones.
     owed: (usize, usize),
-    /// In ring order: a place is an index.
+    /// In ring order. A place is an index into this list.
     nodes: List<Node>,
-    /// `owed.0` for each node, of which `taken` are there: the places of those who watch it.
+    /// `owed.0` entries for each node, of which the first `taken` are set: the
+    /// places of its watchers.
     watchers: List<u16>,
-    /// Places, in the order of the second ring.
+    /// Places in the order of the second ring.
     second: List<u16>,
-    /// Where there are nodes that keep: the zone for which.
+    /// The zone that watchers reserve capacity for, if any do.
     largest: ZoneNumber,
-    /// How many nodes of each zone can watch more.
+    /// How many nodes of each zone can watch more targets.
     spare: [u16; MEMBER_ZONES_MAX + 1],
-    /// Those of them that may watch nodes of their zone.
+    /// How many of these may watch nodes of their own zone.
     spare_within: [u16; MEMBER_ZONES_MAX + 1],
-    /// And of all.
+    /// The sum over all zones.
     spare_all: u16,
 }
 
 impl Scheme {
-    /// That of all members, for at most `k` targets each; k is at least 1, and where it is the others' number or more,
-    /// everybody chooses all.
+    /// Computes the selections of all members, for at most `k` targets each. k is at least 1. If it
+    /// is the number of other members or more, every node probes all others.
     pub fn of(members: &Members, k: usize) -> Self {
         Self::with(members, k, None)
     }
 
-    /// The same with one node more, unless it is a member.
+    /// The same with one more node, unless it is already a member.
     pub(super) fn with(members: &Members, k: usize, own: Option<(&str, Option<&str>)>) -> Self {
         let extra = own.filter(|(node, _)| members.place(node).is_err());
         let n = members.len() + usize::from(extra.is_some());
@@ -106,12 +112,12 @@ impl Scheme {
         scheme
     }
 
-    /// Whom a member probes.
+    /// Returns the members that a member probes.
     pub fn chosen_by(&self, id: MemberId) -> Vec<MemberId> {
         self.place_of(Some(id)).map(|place| self.chosen_at(place)).unwrap_or_default()
     }
 
-    /// What a member knows of the mesh.
+    /// Returns what a member knows of the mesh.
     pub fn facts(&self, id: MemberId) -> MeshFacts {
         self.place_of(Some(id)).map(|place| self.facts_at(place)).unwrap_or_default()
     }
@@ -120,7 +126,8 @@ impl Scheme {
         self.nodes.iter().position(|node| node.id == id.unwrap_or(NOT_A_MEMBER))
     }
 
-    /// Calls `pair` with each watcher and each of its targets: the whole mesh at a fraction of what asking for each node costs.
+    /// Calls `pair` with each watcher and each of its targets. This is much cheaper than
+    /// one query per node.
     pub fn for_each_pair(&self, mut pair: impl FnMut(MemberId, MemberId)) {
         let id = |place: usize| self.nodes[place].id;
         for target in 0..self.nodes.len() {
@@ -149,12 +156,12 @@ impl Scheme {
             watchers_in_zone: in_zone,
             watchers_elsewhere: elsewhere,
             watchers_missing: missing(self.owed.0, in_zone + elsewhere),
-            // A mesh of one zone has no others to be watched from.
+            // A mesh of one zone has no other zones to be watched from.
             watchers_missing_elsewhere: if single { 0 } else { missing(self.owed.1, elsewhere) },
         }
     }
 
-    /// Those who owe it to the target to watch it.
+    /// Returns the watchers that are assigned to the target on the first pass.
     fn watchers_of(&self, target: usize) -> impl Iterator<Item = usize> {
         let begin = target * self.owed.0;
         self.watchers[begin..begin + usize::from(self.nodes[target].taken)].iter().map(|watcher| usize::from(*watcher))
@@ -168,7 +175,8 @@ impl Scheme {
         self.second.iter().position(|other| usize::from(*other) == place).unwrap_or(0)
     }
 
-    /// What the watcher there on the second ring takes to have k.
+    /// Returns the further targets of the watcher at that place of the second ring, so
+    /// that it has k.
     fn further(&self, at: usize) -> impl Iterator<Item = usize> {
         let watcher = usize::from(self.second[at]);
         let behind = self.second[at + 1..].iter().chain(&self.second[..at]).map(|place| usize::from(*place));
@@ -176,7 +184,8 @@ impl Scheme {
         behind.filter(move |target| !self.watches(watcher, *target)).take(left)
     }
 
-    /// Who takes that target there. A watcher goes past at most k that it has already, and takes at most k.
+    /// Returns the watchers that have this target as a further one. A watcher skips at most k
+    /// targets that it already has, and takes at most k.
     fn further_watchers(&self, target: usize) -> impl Iterator<Item = usize> {
         let (n, own) = (self.nodes.len(), self.on_second_ring(target));
         let before = (1..n.min(2 * self.k + 1)).map(move |distance| (own + n - distance) % n);
@@ -184,7 +193,7 @@ impl Scheme {
         before.filter(takes).map(|at| usize::from(self.second[at]))
     }
 
-    /// Before anybody watches.
+    /// Counts the capacity before any watcher is assigned.
     fn count_spare(&mut self) {
         for node in &*self.nodes {
             self.spare[usize::from(node.zone)] += 1;
@@ -197,7 +206,7 @@ impl Scheme {
         let n = self.nodes.len();
         let largest = (0..=ZoneNumber::MAX).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
         let Some((largest, &nodes)) = largest else { return };
-        // Of 65,536 lots.
+        // Share of the 65,536 lots.
         let (begin, end) = SCARCE;
         let part = (100 * usize::from(nodes)).saturating_sub(begin * n) * 65_536 / ((end - begin) * n).max(1);
         if part == 0 {
@@ -213,8 +222,9 @@ impl Scheme {
     fn match_all(&mut self) {
         let n = self.nodes.len();
         let (any, others) = self.owed;
-        // Near by at first, and then near by on the second ring: where watchers are scarce, a queue for them would grow long
-        // in one part of the ring, and every node that joins would move all of it.
+        // Search nearby first, then nearby on the second ring. If watchers are scarce, a queue for
+        // them would grow long in one part of the ring. Every node that joins would then move all
+        // of it.
         let mut circle = List::new(n);
         (0..n).for_each(|place| _ = circle.push(narrow(place)));
         self.pass(&circle, others, Zones::OthersKeeping, self.k);
@@ -233,7 +243,8 @@ impl Scheme {
         self.pass(&circle, any, Zones::Others, n);
     }
 
-    /// Gives every node on the circle that has fewer than `wanted` watchers the nearest behind it, at most `far` away.
+    /// Gives every node on the circle with fewer than `wanted` watchers the nearest ones behind it,
+    /// at most `far` away.
     fn pass(&mut self, circle: &[u16], wanted: usize, zones: Zones, far: usize) {
         let n = circle.len();
         let mut open = List::new(n);
@@ -296,9 +307,10 @@ impl Scheme {
         }
     }
 
-    /// Finds a target that nobody is left for what it lacks, by an exchange: who has something left watches it already, or is
-    /// of its zone, but can stand in with another target for one who can watch this. Needed where just enough can be given.
-    /// Returns whether nothing is lacking any more.
+    /// Finds watchers for a target that lacks some, although no node with capacity can watch it
+    /// directly. A node with capacity already watches it, or is in its zone. That node replaces
+    /// another watcher elsewhere, which then watches this target. Needed if capacity is just
+    /// sufficient. Returns whether the target has all it wants.
     fn mend(&mut self, target: usize, wanted: usize) -> bool {
         while usize::from(self.nodes[target].taken) < wanted {
             let (nodes, k) = (&self.nodes, self.k);
@@ -314,7 +326,8 @@ impl Scheme {
         true
     }
 
-    /// For which entry among all watchers one may stand in, so that who is there can watch the target.
+    /// Returns an entry of another target that `stand_in` can replace, so that its present watcher
+    /// can watch this target.
     fn exchange(&self, stand_in: usize, target: usize) -> Option<(usize, usize)> {
         let zone = |place: usize| self.nodes[place].zone;
         (0..self.nodes.len()).find_map(|other| {
@@ -327,7 +340,7 @@ impl Scheme {
         })
     }
 
-    /// Whether anybody can watch the target at all.
+    /// Returns whether any node has capacity that the target may use.
     fn has_spare(&self, target: usize, zones: Zones) -> bool {
         let zone = usize::from(self.nodes[target].zone);
         match zones {
@@ -337,12 +350,12 @@ impl Scheme {
     }
 }
 
-/// A place: there are no more than [`crate::limits::PEER_SLOTS_MAX`] and one.
+/// Converts a place. There are at most [`crate::limits::PEER_SLOTS_MAX`] + 1.
 fn narrow(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }
 
-/// The members in ring order, and our own among them.
+/// Returns the members in ring order, with our own node among them.
 fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
     let mut nodes = List::new(members.len() + 1);
     let place = own.map(|(node, _)| members.place(node));
@@ -361,7 +374,7 @@ fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
     nodes
 }
 
-/// The places in the order of the second ring. Equals stand as on the first.
+/// Returns the places in the order of the second ring. Equal keys keep the order of the first.
 fn second_ring<'a>(nodes: &[Node], name: impl Fn(MemberId) -> &'a str) -> List<u16> {
     let mut keys = List::new(nodes.len());
     for (place, node) in nodes.iter().enumerate() {

@@ -8,7 +8,7 @@ fn load(peers: &[&str]) -> Result<PeerList, PeerError> {
     StaticConfig { peers: peers.iter().map(|p| (*p).to_owned()).collect(), file: None }.load()
 }
 
-/// A directory of its own that goes with the test.
+/// A directory that is removed at the end of the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -20,7 +20,7 @@ impl Directory {
     fn file(&self) -> PathBuf {
         self.0.join("peers")
     }
-    /// As an editor or the kubelet does it: a new file takes the name.
+    /// Writes like an editor or the kubelet: a new file takes over the name.
     fn write(&self, text: &str) {
         let new = self.0.join("new");
         fs::write(&new, text).unwrap();
@@ -129,7 +129,8 @@ async fn a_changed_file_is_read_again_and_a_bad_one_keeps_the_list() {
     assert_eq!(next_list(&mut updates).await, ["a"]);
     assert!(matches!(updates.recv().await, Some(Update::Confirmed)));
 
-    // A bad version and a missing file are silence: after some of it, nothing but an update of before is in the channel.
+    // After a bad version or a missing file, nothing is sent. After a while the channel contains
+    // only earlier updates.
     directory.write("b\n");
     while updates.try_recv().is_ok() {}
     assert!(tokio::time::timeout(Duration::from_secs(10), quiet(&mut updates)).await.is_err());
@@ -143,7 +144,7 @@ async fn a_changed_file_is_read_again_and_a_bad_one_keeps_the_list() {
     seconds.abort();
 }
 
-/// Returns on any list; a confirmation of the version before may still come.
+/// Returns when a list arrives. A confirmation of the version before may still come.
 async fn quiet(updates: &mut mpsc::Receiver<Update>) {
     let mut confirmed = 0;
     while let Some(update) = updates.recv().await {
@@ -168,7 +169,7 @@ fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_i
         unreadable(io::Error::other("not a regular file")),
         unreadable(ErrorKind::InvalidData.into()),
     ] {
-        // Another version, which is bad: it is not read again, and the list before is not confirmed.
+        // Another version is bad. It is not read again, and the list before is not confirmed.
         assert!(look.at(Version::default(), || Err(bad)).is_none());
         assert!(look.at(Version::default(), unasked).is_none());
         assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));

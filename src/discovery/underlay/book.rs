@@ -1,8 +1,9 @@
-//! Whom to ask for its node's addresses, and what is known of them. No I/O, no clock.
+//! Which peers to ask for their node's addresses, and the known addresses. No I/O, no clock.
 //!
-//! The traps: an address goes to another pod, whose word on its node is about another node; a peer that is silent may be the
-//! very one whose node is worth measuring, so silence takes nothing away; and what a peer says makes us send packets, so
-//! that it may name no address that is odd.
+//! The traps:
+//! * An address moves to another pod. That pod reports the addresses of another node.
+//! * A silent peer may be the very one whose node is worth measuring. So silence removes nothing.
+//! * A peer's answer makes us send packets. So unusual addresses are refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -45,63 +46,65 @@ impl Pair {
 /// A peer: 120 bytes and its name.
 struct Known {
     node: Box<str>,
-    /// Where it is listed, or was last: of each family the address that is probed.
+    /// The present or last listed address of each family that is probed.
     pods: Pair,
-    /// Of its HTTP server.
+    /// The port of its HTTP server.
     port: u16,
-    /// Of its pods the best: what is said of a pod that goes is not said of the node while another is there.
+    /// The best readiness of its pods. A terminating pod does not make the node terminating while
+    /// another pod is there.
     readiness: Readiness,
-    /// What it has said, as far as that can be used.
+    /// The usable addresses that it has reported.
     nodes: Pair,
-    /// When to ask (again).
+    /// When to ask it next.
     ask_at: Instant,
-    /// A question is under way.
+    /// A question is in progress.
     asked: bool,
-    /// One was answered, or has failed, since it was listed where it is.
+    /// A question was answered or has failed since the peer was listed at its present address.
     tried: bool,
-    /// Ask at its address of the other family next, where it has two: a network of one family may be what is broken.
+    /// Ask at its address of the other family next, if it has two. The network of one
+    /// family may be broken.
     other_family: bool,
-    /// Since when no list has it.
+    /// Since when it is in no list.
     absent_since: Option<Instant>,
 }
 
 const _: () = assert!(size_of::<Known>() <= 120, "as its documentation says");
 
-/// Whom to ask, and where.
+/// A question to a peer: its name and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Whose answer alone is believed.
+    /// The node name. An answer with another name is not believed.
     pub node: Box<str>,
-    /// Its HTTP server.
+    /// The address of its HTTP server.
     pub server: SocketAddr,
 }
 
-/// What an answer has come to.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learnt {
-    /// Nothing: as known, no answer, or its peer has gone.
+    /// Nothing new: the same addresses, no answer, or the peer has left.
     Nothing,
-    /// Addresses; the list changes by them.
+    /// New addresses, so the list changes.
     Addresses,
-    /// That the peer has no address to tell that we could use.
+    /// The peer has reported no address that we can use.
     NoneUsable,
-    /// That somebody else is there.
+    /// Another node answers at the address.
     Another,
 }
 
-/// The peers of the last list.
+/// The peers of the last list, and the addresses of their nodes.
 pub struct Book {
-    /// Our node's name: nobody asks himself.
+    /// Our own node's name. It is never asked.
     own_node: String,
     own_addresses: Vec<IpAddr>,
     http_port: u16,
     last: PeerList,
-    /// In order of name.
+    /// Sorted by the node's name.
     known: Vec<Known>,
 }
 
 impl Book {
-    /// An empty book.
+    /// Makes an empty table.
     pub fn new(ourselves: &Ourselves) -> Self {
         Self {
             own_node: ourselves.node.clone(),
@@ -112,7 +115,7 @@ impl Book {
         }
     }
 
-    /// Takes a new list of the source.
+    /// Takes a new list from the source.
     pub fn listed(&mut self, list: PeerList, now: Instant) {
         self.last = list;
         self.known.retain(|known| known.absent_since.is_none_or(|since| now - since < NODE_ADDRESSES_KEPT));
@@ -120,7 +123,8 @@ impl Book {
         let before = self.known.len();
         for same in by_node(&self.last.peers).chunk_by(|a, b| a.node == b.node) {
             let node = &*same[0].node;
-            // The address stands in for a name until the peer has told it to DNS discovery: nobody would answer to it.
+            // In DNS discovery, the address stands in for a name until the peer has reported it. No
+            // answer would match that name.
             if node == self.own_node || same.iter().any(|spec| spec.is_nameless()) {
                 continue;
             }
@@ -138,7 +142,8 @@ impl Book {
         self.known.binary_search_by(|known| (*known.node).cmp(node)).ok()
     }
 
-    /// A question to ask now; it counts as under way from here on. Who was never asked comes first.
+    /// Returns a question to ask now, and marks it as in progress. Peers that were
+    /// never asked come first.
     pub fn next_to_ask(&mut self, now: Instant) -> Option<Question> {
         let due = self.known.iter_mut().filter(|known| known.is_to_be_asked() && known.ask_at <= now);
         let known = due.min_by_key(|known| (known.tried, known.ask_at))?;
@@ -149,17 +154,17 @@ impl Book {
         Some(Question { node: known.node.clone(), server: SocketAddr::new(address, known.port) })
     }
 
-    /// When the next question is due.
+    /// Returns when the next question is due.
     pub fn ask_at(&self) -> Option<Instant> {
         self.known.iter().filter(|known| known.is_to_be_asked()).map(|known| known.ask_at).min()
     }
 
-    /// Whether everybody who is listed has been asked once.
+    /// Returns whether every listed peer has been asked once.
     pub fn all_tried(&self) -> bool {
         self.known.iter().all(|known| known.tried || known.absent_since.is_some())
     }
 
-    /// Takes an answer, or none for a failure.
+    /// Takes an answer, or None for a failure.
     pub fn answered(&mut self, question: &Question, answer: Option<&Answer>, now: Instant, random: f64) -> Learnt {
         let Some(at) = self.find(&question.node) else { return Learnt::Nothing };
         let believed = answer.filter(|answer| *answer.identity.node == *question.node);
@@ -167,7 +172,7 @@ impl Book {
         let nodes = believed.map(|answer| self.usable(&question.node, pods, &answer.node_addresses));
         let known = &mut self.known[at];
         known.asked = false;
-        // Where it is listed elsewhere meanwhile, it is to be asked there.
+        // If the peer is listed at another address by now, it must be asked there.
         if pods.has(question.server.ip()) {
             known.tried = true;
             let again = if believed.is_some() { IDENTITY_REFRESH } else { IDENTITY_RETRY };
@@ -183,8 +188,9 @@ impl Book {
         if nodes == Pair::default() && !shares_its_node { Learnt::NoneUsable } else { Learnt::Nothing }
     }
 
-    /// Of each family the first address that may be probed; none where the pod's own is among them, for then it is on its node's
-    /// network (hostNetwork), and what is probed there is the node. Also gives whether that is so.
+    /// Returns the first address of each family that may be probed. If the pod's own address is
+    /// among them, the pod is on its node's network (hostNetwork). A probe of the pod then already
+    /// measures the node, so that family gets none. The second value says whether that is so.
     fn usable(&self, node: &str, pods: Pair, addresses: &[IpAddr]) -> (Pair, bool) {
         let on_loopback = pods.iter().any(|pod| pod.is_loopback());
         let mut found = Pair::default();
@@ -195,7 +201,7 @@ impl Book {
                 shares = true;
             } else if let Some(address) = family.find(|address| {
                 is_a_nodes(*address)
-                    // Loopback is ourselves, unless the mesh is made of loopback addresses.
+                    // Loopback is ourselves, unless the mesh consists of loopback addresses.
                     && (on_loopback || !address.is_loopback())
                     && !self.own_addresses.contains(address)
                     && !self.last.peers.iter().any(|other| other.node != node && other.address == *address)
@@ -206,12 +212,13 @@ impl Book {
         (found, shares)
     }
 
-    /// The last list, and behind it the node addresses that are known: where slots run short it is not the pods who go without.
+    /// Returns the last list followed by the known node addresses. If slots run short, node
+    /// addresses are left out before pods.
     pub fn list(&self) -> PeerList {
         let learnt: usize = self.known.iter().map(|known| known.nodes.iter().count()).sum();
         let mut peers = Vec::with_capacity(self.last.peers.len() + learnt);
         peers.extend_from_slice(&self.last.peers);
-        // A node's address that has become a pod's since it was learnt.
+        // A node's address may have become a pod's address since it was reported.
         let mut pods: Vec<IpAddr> = self.last.peers.iter().map(|spec| spec.address).collect();
         pods.sort_unstable();
         for spec in &self.last.peers {
@@ -223,7 +230,7 @@ impl Book {
                     address,
                     network: Network::Node,
                     readiness: known.readiness,
-                    // Whoever answers HTTP there is not the canary.
+                    // The HTTP server at a node's address is not the agent.
                     http_port: None,
                     ..spec.clone()
                 });
@@ -232,8 +239,8 @@ impl Book {
         PeerList { peers }
     }
 
-    /// The pod of a node's address, of the same family where it has one: what a source can be asked about. None where the
-    /// address is no peer's node's.
+    /// Returns the pod of a node's address, of the same family if it has one. A source can be asked
+    /// about it. None if no peer has reported that node address.
     pub fn pod_of(&self, address: IpAddr) -> Option<IpAddr> {
         let mut listed = self.known.iter().filter(|known| known.absent_since.is_none());
         let known = listed.find(|known| known.nodes.has(address))?;
@@ -242,7 +249,8 @@ impl Book {
 }
 
 impl Known {
-    /// A peer whose entries these are, those that stay and the newest last.
+    /// Makes a peer from its entries. Those that are not terminating come last, and the newest of
+    /// them at the end.
     fn listed(node: &str, entries: &[&PeerSpec], http_port: u16, now: Instant) -> Self {
         let mut pods = Pair::default();
         for spec in entries {
@@ -262,8 +270,8 @@ impl Known {
         }
     }
 
-    /// Listed again. A pod elsewhere is another, which may be configured otherwise: it is asked soon, and what the one before
-    /// has said of the node stands until then.
+    /// Takes a new entry of a known peer. A pod at another address is another pod, which may have
+    /// other settings. It is asked soon. The addresses from the pod before it stay until then.
     fn renew(&mut self, listed: &Self) {
         self.absent_since = None;
         self.readiness = listed.readiness;
@@ -278,16 +286,18 @@ impl Known {
     }
 }
 
-/// The entries of pods in order of node; of a node those that stay and the newest last, as [`crate::peers`] chooses them.
+/// Returns the pods' entries sorted by node. Within a node, those that are not terminating come
+/// last, and the newest at the end, as [`crate::peers`] chooses them.
 fn by_node(peers: &[PeerSpec]) -> Vec<&PeerSpec> {
     let mut entries: Vec<&PeerSpec> = peers.iter().filter(|spec| spec.network == Network::Pod).collect();
     let stays = |spec: &PeerSpec| spec.readiness != Readiness::Terminating;
-    // Stable: what is newer comes later.
+    // The sort is stable, so newer entries come later.
     entries.sort_by(|a, b| a.node.cmp(&b.node).then_with(|| stays(a).cmp(&stays(b))));
     entries
 }
 
-/// Whether it may be a node's own, on a peer's word alone: clouds answer for themselves at 169.254.169.254.
+/// Returns whether a peer may report this address as its node's. Cloud providers serve metadata at
+/// 169.254.169.254, so link-local addresses are refused.
 fn is_a_nodes(address: IpAddr) -> bool {
     let is_link_local = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
     of_a_host(address) == Ok(address) && !is_link_local

@@ -1,16 +1,18 @@
-//! Questions of node addresses, which no source knows: asked of their pods instead, and answered with them.
+//! Questions about node addresses, which no source knows. They are asked about the pods instead,
+//! and share the pods' answers.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use crate::limits::NODE_DOUBTS_MAX;
 
-/// Which node's address waits for the answer on which pod.
+/// Pairs of a pod's address that was asked about and the node's address that waits for the answer.
 #[derive(Debug, Default)]
 pub struct Doubts(VecDeque<(IpAddr, IpAddr)>);
 
 impl Doubts {
-    /// The question of `node` was asked as that of `pod`. The oldest of too many gives way: who asked it does not wait for ever.
+    /// Records that the question about `node` was asked as one about `pod`. If there are too many,
+    /// the oldest is dropped; the doubt of the probe loop ends by its own timeout.
     pub fn add(&mut self, pod: IpAddr, node: IpAddr) {
         self.0.retain(|(_, waiting)| *waiting != node);
         if self.0.len() == NODE_DOUBTS_MAX {
@@ -19,7 +21,8 @@ impl Doubts {
         self.0.push_back((pod, node));
     }
 
-    /// A node's address that is answered by an answer on `pod`; to be called until there is none.
+    /// Removes and returns a node's address that waits for the answer on `pod`. Call it
+    /// until it returns None.
     pub fn answered(&mut self, pod: IpAddr) -> Option<IpAddr> {
         let at = self.0.iter().position(|(asked, _)| *asked == pod)?;
         self.0.remove(at).map(|(_, node)| node)

@@ -69,7 +69,7 @@ fn a_bad_line_is_named_with_what_is_wrong() {
         assert!(found.line == line && found.reason.starts_with(reason), "{found:?}");
     }
     assert_eq!(bad(b"a b\nc d\n\xff e\n"), BadLine { line: 3, reason: "not valid UTF-8".into() });
-    // A line of a mebibyte is not shown as a whole.
+    // The error does not show the whole of a line of 1 MiB.
     assert!(bad("x".repeat(1 << 20).as_bytes()).reason.len() < 200);
 }
 
@@ -110,7 +110,7 @@ fn any_bytes_are_read_without_a_panic() {
     }
 }
 
-/// As a ConfigMap's volume has it: the file is a link through a link that is replaced.
+/// Works as a ConfigMap volume does: the file is a link through another link, which is replaced.
 #[test]
 fn a_file_is_read_again_when_a_config_map_changes_and_a_bad_one_keeps_the_last_domains() {
     let folder = std::env::temp_dir().join(format!("kube-canary-domains-{}", std::process::id()));

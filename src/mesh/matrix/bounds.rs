@@ -1,28 +1,30 @@
-//! How much is kept of a mesh, and what was not.
+//! Limits of what is kept of a mesh, and counts of what was dropped.
 
 use crate::limits::{MESH_BYTES_MAX, MESH_NODES_MAX, MESH_ROWS_MAX};
 
-/// How much a matrix keeps at most.
+/// Limits of what a matrix keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Rows.
+    /// Largest number of rows.
     pub rows: usize,
-    /// Nodes, by their own rows or as peers: fewer than 65,535, which a cell's 16 bits tell apart.
+    /// Largest number of nodes, from their own rows or as peers. Less than 65,535, because a cell
+    /// has 16 bits for a node.
     pub nodes: usize,
-    /// Bytes, with those that the verdicts take. At least this much address space is reserved.
+    /// Largest number of bytes, including those that the verdicts take. At least this much
+    /// address space is reserved.
     pub bytes: usize,
 }
 
 impl Bounds {
-    /// Those of an agent, whose memory is bounded.
+    /// The limits of an agent, whose memory is bounded.
     pub const AGENT: Self = Self { rows: MESH_ROWS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
 }
 
-/// What did not fit.
+/// Counts of what did not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotKept {
-    /// Rows beyond [`Bounds::rows`], or a node's second.
+    /// Rows beyond [`Bounds::rows`], and second rows of a node.
     pub rows: usize,
-    /// Cells, for want of room or of a node's place.
+    /// Cells dropped because there was no room for them or for their node.
     pub cells: usize,
 }

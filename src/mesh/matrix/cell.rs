@@ -1,23 +1,25 @@
-//! What is kept of one source's view of one peer: 8 bytes.
+//! What a matrix keeps of one source's view of one peer: 8 bytes.
 
 use super::pace::Pace;
 use crate::mesh::row::Network;
 
-/// The largest number of probes that a cell counts. A canary's recent window holds at most 510.
+/// The largest number of probes that a cell counts. An agent's recent window holds at most 510.
 const COUNT_MAX: u32 = (1 << 10) - 1;
-/// Codes of round-trip times: 1 µs to 100 s in steps of 1.8 %; 0 is none.
+/// Number of codes for round-trip times: 1 µs to 100 s in steps of 1.8 %. Code 0 is "no answer".
 const RTT_CODES: f32 = 1_023.0;
 const RTT_MIN_US: f32 = 1.0;
 /// ln(100 s / 1 µs).
 const RTT_SPAN: f32 = 18.420_681;
-/// Bits of the pace, below those of the moment.
+/// Bits of the pace, below those of the start of the loss.
 const PACE_BITS: u32 = 2;
-/// Moments are told in 14 bits: seconds up to this many before and after the matrix's epoch. The lowest is none.
+/// The start of a loss has 14 bits: seconds, up to this many before and after the matrix's epoch.
+/// The lowest value is "none".
 const SINCE_MAX: i16 = i16::MAX >> PACE_BITS;
 const NO_SINCE: i16 = -SINCE_MAX - 1;
 
-/// A cell. `bits` holds, from the lowest: 10 bits of probes, 10 of losses, 10 of the round trip's code, the network, the
-/// protocol. `moment` holds the pace, and since when it loses.
+/// A cell. `bits` holds, from the lowest bit: 10 bits of probes, 10 of losses, 10 of the
+/// round-trip time's code, 1 of the network, 1 of the protocol. `moment` holds the pace and the
+/// start of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     bits: u32,
@@ -27,30 +29,31 @@ pub struct Cell {
 
 const _: () = assert!(size_of::<Cell>() == 8);
 
-/// What a cell is made of.
+/// The values that a cell is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
-    /// The peer's place among the nodes.
+    /// Number of the peer among the nodes.
     pub peer: u16,
-    /// Whether its node's own address was probed.
+    /// The network that was probed: the pods', or the nodes' own addresses.
     pub network: Network,
-    /// Whether it was probed over IPv6.
+    /// Whether the peer was probed over IPv6.
     pub over_ipv6: bool,
-    /// Probes answered in the recent window.
+    /// Number of probes answered in the recent window.
     pub received: u32,
-    /// Probes lost in it.
+    /// Number of probes lost in the recent window.
     pub lost: u32,
-    /// Their median round trip.
+    /// Median round-trip time in the recent window.
     pub rtt_p50_seconds: Option<f64>,
-    /// That of the quickest minute of the last hour.
+    /// Median round-trip time of the quickest minute of the last hour.
     pub usual_rtt_p50_seconds: Option<f64>,
-    /// Since when it loses, in seconds after the matrix's own epoch. An hour is told; what lies more than two from it is of
-    /// a clock that is wrong, and not kept.
+    /// When the loss began, in seconds after the matrix's epoch. A report covers an hour. A
+    /// value of more than about two hours before or after the epoch comes from a wrong clock
+    /// and is not kept.
     pub since: Option<i64>,
 }
 
 impl Cell {
-    /// Packs it. Counts beyond what a cell holds keep their proportion.
+    /// Packs the values. Counts beyond what a cell holds are scaled down in proportion.
     pub fn new(contents: &Contents) -> Self {
         let (mut probes, mut lost) = (contents.received.saturating_add(contents.lost), contents.lost);
         if probes > COUNT_MAX {
@@ -66,48 +69,48 @@ impl Cell {
         Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, moment }
     }
 
-    /// By which a row is sorted, and what it may hold once.
+    /// Returns the sort key of a row's cells. A row has at most one cell per key.
     pub const fn key(self) -> (u16, u32) {
         (self.peer, self.bits >> 30)
     }
 
-    /// The peer's place among the nodes.
+    /// Returns the number of the peer among the nodes.
     pub const fn peer(self) -> u16 {
         self.peer
     }
 
-    /// Which network was probed.
+    /// Returns the network that was probed.
     pub const fn network(self) -> Network {
         if self.bits >> 30 & 1 == 1 { Network::Node } else { Network::Pod }
     }
 
-    /// Whether it was probed over IPv6.
+    /// Whether the peer was probed over IPv6.
     pub const fn is_over_ipv6(self) -> bool {
         self.bits >> 31 == 1
     }
 
-    /// Probes of which the fate is known.
+    /// Returns the number of probes that were answered or lost.
     pub const fn probes(self) -> u32 {
         self.bits & COUNT_MAX
     }
 
-    /// Those that were lost.
+    /// Returns the number of probes that were lost.
     pub const fn lost(self) -> u32 {
         self.bits >> 10 & COUNT_MAX
     }
 
-    /// The code of its median round trip; 0 where nothing was answered.
+    /// Returns the code of the median round-trip time; 0 if no probe was answered.
     pub fn rtt_code(self) -> u16 {
         u16::try_from(self.bits >> 20 & COUNT_MAX).unwrap_or_default()
     }
 
-    /// Since when it loses, in seconds after the matrix's own epoch.
+    /// Returns when the loss began, in seconds after the matrix's epoch.
     pub const fn since(self) -> Option<i16> {
         let since = self.moment >> PACE_BITS;
         if since == NO_SINCE { None } else { Some(since) }
     }
 
-    /// How its round trips compare with those of its last hour.
+    /// Returns how the round-trip times compare with those of the last hour.
     pub const fn pace(self) -> Pace {
         match self.moment & ((1 << PACE_BITS) - 1) {
             1 => Pace::Slow,
@@ -117,7 +120,7 @@ impl Cell {
     }
 }
 
-/// The round trip of a code, in microseconds.
+/// Returns the round-trip time of a code, in microseconds; `None` for code 0.
 pub fn rtt_us(code: u16) -> Option<f32> {
     let step = f32::from(code.checked_sub(1)?);
     Some(RTT_MIN_US * (step / (RTT_CODES - 1.0) * RTT_SPAN).exp())

@@ -1,7 +1,7 @@
-//! The failure domain of each node of a matrix, as the operator's file has it.
+//! The failure domain of each node of a matrix, from the operator's file.
 //!
-//! A domain counts only if it says something of its own: of one node it is that node, of all nodes
-//! the mesh, and with the same nodes as a zone it is that zone.
+//! A domain counts only if it adds information. A domain of one node is that node, and a domain of
+//! all nodes is the mesh. A domain with the same nodes as a zone is that zone.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::{Matrix, ZONE_UNKNOWN};
 use crate::limits::MESH_ZONES_MAX;
 use crate::mesh::domains::{DOMAIN_NONE, Domains};
 
-/// One byte per node if there are domains, else nothing.
+/// Domain number of each node, one byte per node. Empty if there are no domains.
 #[derive(Debug, Default)]
 pub(super) struct OfNodes {
     numbers: Arc<[u8]>,
     file: Option<Arc<Domains>>,
 }
 
-/// What is known of a domain.
+/// Facts about a domain.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// Its nodes that are not being removed.
+    /// Number of its nodes that are not being removed.
     nodes: usize,
-    /// The zone of all of them; the unknown one if they have several.
+    /// The zone of all its nodes, or the unknown zone if they are in several.
     zone: u8,
 }
 
 impl Matrix {
-    /// Gives each node its domain. Expects that all rows have come.
+    /// Sets the domain of each node. All rows must have arrived.
     pub fn set_domains(&mut self, domains: &Arc<Domains>) {
         let mut numbers: Vec<u8> = self.numbers().map(|node| domains.domain_of(self.name(node))).collect();
         let mut known = [Known::default(); 1 + u8::MAX as usize];
@@ -57,7 +57,7 @@ impl Matrix {
         };
     }
 
-    /// Returns the number of each node's domain; nothing if there are no domains.
+    /// Returns the domain number of each node. Empty if there are no domains.
     pub const fn domains(&self) -> &Arc<[u8]> {
         &self.domains.numbers
     }
@@ -67,12 +67,13 @@ impl Matrix {
         self.domains.numbers.get(usize::from(node)).copied().unwrap_or(DOMAIN_NONE)
     }
 
-    /// Returns how many numbers of domains there are, [`DOMAIN_NONE`] included; 0 if there are none.
+    /// Returns how many domain numbers there are, including [`DOMAIN_NONE`]; 0 if
+    /// there are no domains.
     pub fn domain_count(&self) -> usize {
         self.domains.file.as_ref().map_or(0, |domains| domains.count() + 1)
     }
 
-    /// Returns the name of a domain.
+    /// Returns the name of a domain. It is empty if there is no such domain.
     pub fn domain_name(&self, domain: u8) -> &str {
         self.domains.file.as_ref().map_or("", |domains| domains.name(domain))
     }

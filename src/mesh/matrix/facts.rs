@@ -1,32 +1,32 @@
-//! What a source says of itself, as the verdicts keep it.
+//! What a source reports about itself, as the verdicts keep it.
 
 use crate::mesh::row::Source;
 
-/// What a source says of its last minute; `None` where an older canary does not. In 32 bits, which
-/// count exactly up to 16 million.
+/// What a source reports about its last minute. A value is `None` if an older agent does not report
+/// it. `f32` is exact for counts up to 16 million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// Between two probes of one peer.
+    /// Time between two probes of one peer.
     pub interval_seconds: Option<f32>,
-    /// How much time its counters cover.
+    /// Time that the source's own counters cover.
     pub seconds: Option<f32>,
-    /// Echo requests that its network namespace counted.
+    /// Echo requests counted by the kernel in the source's network namespace.
     pub echo_requests_received: Option<f32>,
-    /// How late probes were sent.
+    /// 99th percentile of how late probes were sent.
     pub send_lag_p99_seconds: Option<f32>,
-    /// How late replies were read.
+    /// 99th percentile of how late replies were read.
     pub read_delay_p99_seconds: Option<f32>,
-    /// Probes that were not sent, for want of time.
+    /// Probes not sent because the agent was stopped for longer than an interval.
     pub probes_skipped: Option<f32>,
-    /// Packets that its socket had no room for.
+    /// Packets dropped because the socket's queue was full.
     pub receive_queue_drops: Option<f32>,
-    /// How long its probe thread waited for a processor.
+    /// How long the probe thread waited for a CPU.
     pub run_delay_seconds: Option<f32>,
-    /// The time that its cells cover.
+    /// Time that the cells cover, in seconds.
     pub cells_seconds: f32,
-    /// Probes that it sent in that time.
+    /// Number of probes sent in that time.
     pub sent: u32,
-    /// How many nodes the mesh has, as its source says; 0 where it does not say.
+    /// Number of nodes of the mesh as the source reports it; 0 if it does not.
     pub members: u32,
 }
 
@@ -51,7 +51,8 @@ impl Facts {
         }
     }
 
-    /// The time that its counters cover; that of its cells, where it does not say.
+    /// Returns the time that the counters cover, in seconds. If the source does not report it, it
+    /// is the time of the cells.
     pub fn covered_seconds(&self) -> f32 {
         self.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(self.cells_seconds)
     }

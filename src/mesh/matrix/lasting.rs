@@ -1,26 +1,28 @@
-//! What is kept of a row's last ten minutes: how many of its links lose too much, and the worst.
+//! What is kept of a row's last ten minutes: how many of its links lose too much, and the worst of
+//! them.
 //!
-//! 8 bytes per row, so that the cells stay at 8 bytes. The price is that only the worst link of a
-//! row has a name: if that link is no evidence, the others still count, without a name.
+//! It takes 8 bytes per row, so that the cells stay at 8 bytes. The price is that only the worst
+//! link of a row is named. If that link is no evidence, the others still count, without a name.
 
 use crate::mesh::row::{Network, TenMinutes};
 
-/// A link that loses this share over ten minutes is reported, even if it has no cause.
+/// A link that loses this share over ten minutes is reported, even if the loss has no cause.
 const RATE_MIN: f64 = 0.02;
-/// A link that is reported has so many losses at least, and so much time in seconds. In a calm
-/// mesh, which loses 0.1 %, chance then does the like on one link of 150,000 at an interval of 2.4 s,
-/// where five losses are just 2 %, and on one of 4 * 10^11 at 1 s, where it takes twelve. With less
-/// time it would be 250 probes at 1 s, too.
+/// A reported link has at least this many losses, and at least this much measured time in seconds.
+/// A calm mesh loses 0.1 %. At an interval of 2.4 s, five losses are just 2 %, and chance alone
+/// causes them on one link of 150,000. At 1 s it takes twelve losses, which chance causes on one
+/// link of 4 * 10^11. With less measured time, five losses would be enough at 1 s, too: 2 % of 250
+/// probes.
 const LOST_MIN: u32 = 5;
 const SECONDS_MIN: f64 = 300.0;
-/// The code of a rate of 1.
+/// The code of a loss rate of 1.
 const WHOLE: f64 = 65_535.0;
 
 /// The links of a row that lose too much over ten minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lasting {
     links: u16,
-    /// Of the worst link, if there is a link: its peer, its network, and its rate in 65,535ths.
+    /// The worst link, if there is one: its peer, its network, and its loss rate in 65,535ths.
     peer: u16,
     is_on_nodes: bool,
     rate: u16,
@@ -29,7 +31,8 @@ pub struct Lasting {
 const _: () = assert!(size_of::<Lasting>() == 8);
 
 impl Lasting {
-    /// Takes what the row says of a link. More losses than probes are as many.
+    /// Adds what the row reports of a link. If it reports more losses than probes, all
+    /// probes count as lost.
     pub(super) fn add(&mut self, peer: u16, network: Network, said: TenMinutes) {
         let lost = said.lost.min(said.sent);
         let rate = f64::from(lost) / f64::from(said.sent.max(1));
@@ -44,12 +47,12 @@ impl Lasting {
         }
     }
 
-    /// Returns how many links lose too much.
+    /// Returns the number of links that lose too much.
     pub const fn links(self) -> u16 {
         self.links
     }
 
-    /// Returns the peer of the worst link, its network, and the share that it loses.
+    /// Returns the peer of the worst link, its network, and its loss rate.
     pub fn worst(self) -> Option<(u16, Network, f64)> {
         let network = if self.is_on_nodes { Network::Node } else { Network::Pod };
         (self.links > 0).then(|| (self.peer, network, f64::from(self.rate) / WHOLE))

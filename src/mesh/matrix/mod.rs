@@ -1,9 +1,10 @@
-//! What is kept of a mesh for the verdicts: its nodes, and 8 bytes for each pair that was probed.
+//! What is kept of a mesh for the verdicts: its nodes, and 8 bytes for each link that was probed.
 //!
-//! It lives in the agent while rows stream in, so it is sparse (row by row, the columns that were measured), it never
-//! moves while it grows, and its bytes are bounded together with those that the verdicts take ([`MESH_BYTES_MAX`]): what
-//! does not fit is counted, and is then no evidence of anything. A cell that is not there was not measured, which is not
-//! the same as well.
+//! A row holds one agent's report. The matrix lives in the agent while reports stream in, so it is
+//! sparse: each row has only the columns that were measured. It never moves while it grows. Its
+//! bytes are bounded together with those of the verdicts ([`MESH_BYTES_MAX`]). What does not fit is
+//! counted, and is then no evidence of anything. A cell that is missing was not measured, which is
+//! not the same as no loss.
 //!
 //! [`MESH_BYTES_MAX`]: crate::limits::MESH_BYTES_MAX
 
@@ -31,66 +32,67 @@ use crate::clock;
 use crate::limits::{INTERVAL_MIN, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_ZONES_MAX};
 use crate::region::List;
 
-/// The zone of nodes of which none is known, and of those in more zones than are told apart.
+/// The zone of nodes without a known zone, and of nodes in zones beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;
 const UNKNOWN: &str = "unknown";
 
-/// What became of a node's row.
+/// State of a node's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Only others speak of it.
+    /// Only other rows name the node.
     Listed,
-    /// Its row came, and whole.
+    /// The row arrived and is complete.
     Whole,
-    /// Its row broke off: its cells count, what depends on completeness does not.
+    /// The row broke off. Its cells count, but conclusions that need a complete row do not.
     Broken,
-    /// Its row did not come.
+    /// The row did not arrive.
     Missing,
 }
 
-/// A node.
+/// A node of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     name: Span,
     error: Span,
-    /// Place of its row, where there is one.
+    /// Place of the node's row, if there is one.
     row: Option<u16>,
-    /// Its zone's number.
+    /// Number of the node's zone.
     pub zone: u8,
-    /// What became of its row.
+    /// State of the node's row.
     pub presence: Presence,
-    /// Its row came, or was asked for.
+    /// Whether the row arrived or was asked for.
     is_sought: bool,
-    /// Discovery gave its zone.
+    /// Whether discovery gave the zone.
     is_zone_certain: bool,
     listed: Listed,
-    /// What the row under way, or the last that named this node, has said of it.
+    /// What the current row, or the last row that named this node, reports of it.
     said: Said,
-    /// Cells that say how many probes its pod was sent.
+    /// Number of cells that say how many probes were sent to the node's pod.
     pub aimed: u16,
-    /// Probes to its pod, of all sources, per second.
+    /// Probes to the node's pod per second, summed over all sources.
     pub probes_per_second: f32,
 }
 
-/// In how many rows a node is a peer. Each row counts once, however many of its objects name the node.
+/// In how many rows a node is a peer. Each row counts once, however many of its
+/// objects name the node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Listed {
-    /// Rows per [`Stay`].
+    /// Number of rows per [`Stay`].
     rows: [u16; 4],
-    /// What the first row of the matrix says.
+    /// What the first row of the matrix reports.
     first: Option<Stay>,
 }
 
-/// What a row says of a node's stay in the mesh, the most present first.
+/// What a row reports of a node's membership, from present to gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stay {
-    /// It stays.
+    /// The node is present.
     Present,
-    /// It is being removed.
+    /// The node is being removed.
     Leaving,
-    /// It has left within the recent window.
+    /// The node has left within the recent window.
     Left,
-    /// It left before the recent window.
+    /// The node left before the recent window.
     LongLeft,
 }
 
@@ -105,18 +107,18 @@ impl Stay {
     }
 }
 
-/// What one row has said of a node so far.
+/// What one row has reported of a node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
-    /// The row's place plus 1; 0 is none.
+    /// Place of the row plus 1; 0 is none.
     row: u16,
-    /// Bit n is set if an object with n as the code of its network and address family has come.
+    /// Bit n is set if an object with code n of network and address family has arrived.
     objects: u8,
     stay: Option<Stay>,
 }
 
 impl Listed {
-    /// Takes what a row says, instead of what the same row said before.
+    /// Counts what a row reports, in place of what the same row reported before.
     fn count(&mut self, before: Option<Stay>, now: Stay, is_first: bool) {
         if let Some(before) = before {
             self.rows[before as usize] -= 1;
@@ -131,53 +133,53 @@ impl Listed {
         self.rows[stay as usize] as u32
     }
 
-    /// As being removed, or gone within the recent window.
+    /// Returns the number of rows that say: being removed, or gone within the recent window.
     const fn leaving(&self) -> u32 {
         self.of(Stay::Leaving) + self.of(Stay::Left)
     }
 }
 
 impl Node {
-    /// Returns whether the node is being removed. What is measured of it is then no evidence: not
-    /// all sources learn of the removal in the same second, and the others have lost probes to it
-    /// for a reason that they do not know yet.
+    /// Whether the node is being removed. Measurements of it are then no evidence. Not all
+    /// sources learn of the removal in the same second. Those that do not know yet lose probes to
+    /// the node for this reason.
     ///
     /// More than half of the rows that list the node decide. If they are divided evenly, the first
-    /// row of the matrix decides, which is that of the collecting agent: else one false row would
-    /// hide a node of a mesh of three. Rows that saw it leave before the recent window do not
-    /// count, because in a partial mesh a node can leave a source's peers and stay in the mesh.
+    /// row of the matrix decides, which is that of the collecting agent. Otherwise one false row
+    /// could hide a node of a mesh of three. Rows that saw it leave before the recent window do not
+    /// count: in a partial mesh, a node can leave a source's peers and stay in the mesh.
     pub fn is_leaving(&self) -> bool {
         let (leaving, present) = (self.listed.leaving(), self.listed.of(Stay::Present));
         let first = self.listed.first.is_some_and(|first| matches!(first, Stay::Leaving | Stay::Left));
         self.is_gone() || leaving > present || leaving > 0 && leaving == present && first
     }
 
-    /// Returns whether one row alone lists the node, and its own row neither came nor was asked for.
+    /// Whether only one row lists the node, and its own row neither arrived nor was asked for.
     const fn is_named_once(&self) -> bool {
         let [present, leaving, left, long_left] = self.listed.rows;
         matches!(self.presence, Presence::Listed) && present + leaving + left + long_left == 1
     }
 
-    /// Returns whether any row saw the node leave within the recent window.
+    /// Whether any row saw the node leave within the recent window.
     pub const fn is_leaving_for_some(&self) -> bool {
         self.listed.leaving() > 0
     }
 
-    /// Returns whether all rows that list the node say that it has left.
+    /// Whether all rows that list the node say that it has left.
     pub const fn is_gone(&self) -> bool {
         let left = self.listed.of(Stay::Left) + self.listed.of(Stay::LongLeft);
         left > 0 && self.listed.of(Stay::Present) + self.listed.of(Stay::Leaving) == 0
     }
 }
 
-/// A row's place among the cells, and what its source says of itself.
+/// The place of a row's cells, and what its source reports about itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     begin: u32,
     len: u32,
-    /// What the source says of its last minute.
+    /// What the source reports about its last minute.
     pub facts: Facts,
-    /// What its links lose over ten minutes.
+    /// The links that lose too much over ten minutes.
     pub lasting: Lasting,
 }
 
@@ -189,7 +191,7 @@ impl Row {
     }
 }
 
-/// What is kept of a mesh.
+/// What is kept of a mesh for the verdicts.
 #[derive(Debug)]
 pub struct Matrix {
     text: Text,
@@ -198,15 +200,16 @@ pub struct Matrix {
     zones: Vec<Span>,
     rows: List<Row>,
     cells: List<Cell>,
-    /// The node whose row streams in.
+    /// The node whose row is being read.
     current: Option<u16>,
-    /// What moments are told from, in Unix seconds: when it was made, by our own clock. Any row's clock may be wrong.
+    /// Reference of all moments, in Unix seconds: when the matrix was made, by this agent's clock.
+    /// The clock of a report may be wrong.
     epoch: u64,
-    /// Loopback addresses are probed: all canaries count the echoes of one namespace.
+    /// Whether loopback addresses are probed. All agents then count the echoes of one namespace.
     loopback: bool,
     /// Whether the pods' network was probed, and the nodes'.
     networks: [bool; 2],
-    /// Nodes of the mesh, as the first row says.
+    /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
     domains: domains::OfNodes,
@@ -220,15 +223,16 @@ impl Default for Matrix {
 }
 
 impl Matrix {
-    /// An empty one, as large as an agent's may be.
+    /// Makes an empty matrix with the limits of an agent.
     pub fn new() -> Self {
         Self::within(Bounds::AGENT)
     }
 
-    /// An empty one within these bounds. Address space is taken at once, memory as it fills.
+    /// Makes an empty matrix with these limits. Address space is reserved at once; memory is
+    /// taken as it fills.
     pub fn within(bounds: Bounds) -> Self {
         let mut text = Text::new(bounds.bytes);
-        // There is room for a first word.
+        // There is always room for the first word.
         let unknown = text.add(UNKNOWN).unwrap_or_default();
         Self {
             text,
@@ -248,7 +252,7 @@ impl Matrix {
         }
     }
 
-    /// A row comes. One that was under way and has not ended has broken off.
+    /// Begins a row. If the row before has not ended, it has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>) {
         self.finish();
         let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < self.bounds.rows);
@@ -272,10 +276,10 @@ impl Matrix {
         self.current = Some(number);
     }
 
-    /// Takes a peer of the row that is being read.
+    /// Adds a peer of the row that is being read.
     ///
-    /// Returns false, and takes nothing, if the row has already named this node at the same network
-    /// and address family: an agent writes each once, so the row is false.
+    /// Returns false, and adds nothing, if the row has already named this node for the same network
+    /// and address family. An agent writes each combination once, so such a row is false.
     pub fn peer(&mut self, peer: &PeerRow<'_>) -> bool {
         let over_ipv6 = match peer.protocol {
             Protocol::Icmp => false,
@@ -338,8 +342,8 @@ impl Matrix {
         true
     }
 
-    /// Notes what the row that is being read says of a node. Returns false if it has said so much
-    /// of that network and address family before.
+    /// Notes what the row that is being read reports of a node. Returns false if it has already
+    /// reported that node for this network and address family.
     fn say(&mut self, number: u16, network: Network, over_ipv6: bool, stay: Stay) -> bool {
         let row = u16::try_from(self.rows.len()).unwrap_or(u16::MAX);
         let node = &mut self.nodes[usize::from(number)];
@@ -354,14 +358,14 @@ impl Matrix {
         true
     }
 
-    /// The row under way is whole.
+    /// Ends the current row as complete.
     pub fn end_row(&mut self) {
         let Some(number) = self.current.take() else { return };
         self.nodes[usize::from(number)].presence = Presence::Whole;
         self.sort_last_row();
     }
 
-    /// A node's row did not come, or broke off, for this reason.
+    /// Notes that a node's row did not arrive, or broke off, for this reason.
     pub fn missing(&mut self, node: &str, error: &str) {
         self.finish();
         let Some(number) = self.node(node, "", false) else {
@@ -376,33 +380,34 @@ impl Matrix {
         node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
     }
 
-    /// Whether this node is known, and its row was not asked for yet; it is from now on.
+    /// Whether this node is known and its row was not asked for yet. Marks the row as asked for.
     pub fn seek(&mut self, name: &str) -> bool {
         let Some(number) = self.numbers.find(name, |number| self.name(number)) else { return false };
         !std::mem::replace(&mut self.nodes[usize::from(number)].is_sought, true)
     }
 
-    /// How many nodes are known, are not going away, and were not asked for their row.
+    /// Returns the number of known nodes that are not being removed and were not
+    /// asked for their row.
     pub fn unsought(&self) -> usize {
         self.nodes.iter().filter(|node| !node.is_sought && !node.is_leaving()).count()
     }
 
-    /// Nothing more comes: a row that is still under way has broken off. Verdicts need this.
+    /// Ends the input. A row that has not ended has broken off. The verdicts need this.
     pub fn finish(&mut self) {
         if self.current.take().is_some() {
             self.sort_last_row();
         }
     }
 
-    /// Sorts by column, so that both cells of a pair are found in one walk.
+    /// Sorts by column, so that one walk finds both cells of a pair.
     fn sort_last_row(&mut self) {
         if let Some(row) = self.rows.last() {
             self.cells[row.range()].sort_unstable_by_key(|cell| cell.key());
         }
     }
 
-    /// Adds a member of the mesh, with the zone that discovery gives, before any row comes. No row
-    /// can change that zone.
+    /// Adds a member of the mesh, with the zone that discovery gives, before any row arrives. No
+    /// row can change that zone.
     pub fn member(&mut self, node: &str, zone: &str) {
         if let Some(number) = self.node(node, zone, true) {
             let node = &mut self.nodes[usize::from(number)];
@@ -410,14 +415,14 @@ impl Matrix {
         }
     }
 
-    /// Returns whether a node of this name is known.
+    /// Whether a node of this name is known.
     pub fn knows(&self, name: &str) -> bool {
         self.numbers.find(name, |number| self.name(number)).is_some()
     }
 
-    /// Returns the node's number, which is a new one if it is not known yet. A source's own word on
-    /// its zone goes before that of others. Except in the first row, others can name only zones
-    /// that are already known: so a row adds one zone at most.
+    /// Returns the node's number. A new node gets a new number. A source's own statement of its
+    /// zone has precedence over that of others. Except in the first row, others can name only zones
+    /// that are already known, so a row adds at most one zone.
     fn node(&mut self, name: &str, zone: &str, own: bool) -> Option<u16> {
         let zone = self.zone(zone, own || self.rows.len() <= 1);
         let found = self.numbers.find(name, |number| self.name(number));
@@ -466,50 +471,51 @@ impl Matrix {
         place.and_then(|place| u8::try_from(place).ok()).unwrap_or(ZONE_UNKNOWN)
     }
 
-    /// Bytes that are taken, with those that the verdicts will take per node.
+    /// Returns the bytes in use, including those that the verdicts will take per node.
     pub fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * (size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE);
         let rows = self.rows.len() * size_of::<Row>();
         self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.len()
     }
 
-    /// Bytes that are in memory, in whole pages where they are mapped.
+    /// Returns the resident bytes, in whole pages for mapped memory.
     pub fn resident_bytes(&self) -> usize {
         let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
         lists + self.text.resident_bytes() + self.numbers.bytes()
     }
 
-    /// How many nodes are known, by their own rows or as peers.
+    /// Returns the number of known nodes, from their own rows or as peers.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// All nodes' numbers.
+    /// Returns the numbers of all nodes.
     pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
         0..u16::try_from(self.nodes.len()).unwrap_or(u16::MAX)
     }
 
-    /// A node, by its number.
+    /// Returns the node with this number.
     pub fn get(&self, number: u16) -> &Node {
         &self.nodes[usize::from(number)]
     }
 
-    /// A node's name.
+    /// Returns the name of a node.
     pub fn name(&self, number: u16) -> &str {
         self.nodes.get(usize::from(number)).map_or("", |node| self.text.get(node.name))
     }
 
-    /// Why a node's row is missing, or broke off.
+    /// Returns why a node's row is missing or incomplete.
     pub fn error(&self, number: u16) -> &str {
         self.text.get(self.get(number).error)
     }
 
-    /// A node's row, whole or broken off.
+    /// Returns the row of a node, complete or broken off.
     pub fn row(&self, number: u16) -> Option<&Row> {
         self.get(number).row.and_then(|place| self.rows.get(usize::from(place)))
     }
 
-    /// The cells of a node's row, in the order of their peers; none where there is no row, or where it is under way.
+    /// Returns the cells of a node's row, sorted by peer. Empty if there is no row or if it
+    /// is still being read.
     pub fn cells(&self, number: u16) -> &[Cell] {
         if self.current == Some(number) {
             return &[];
@@ -517,44 +523,44 @@ impl Matrix {
         self.row(number).map_or(&[], |row| &self.cells[row.range()])
     }
 
-    /// How many zones there are, that of nodes without one included.
+    /// Returns the number of zones, including the unknown zone.
     pub const fn zone_count(&self) -> usize {
         self.zones.len()
     }
 
-    /// A zone's name.
+    /// Returns the name of a zone.
     pub fn zone_name(&self, zone: u8) -> &str {
         self.zones.get(usize::from(zone)).map_or(UNKNOWN, |span| self.text.get(*span))
     }
 
-    /// A moment of a cell, in Unix seconds.
+    /// Returns the moment of a cell, in Unix seconds.
     pub fn moment(&self, since: i16) -> u64 {
         self.epoch.saturating_add_signed(since.into())
     }
 
-    /// Whether loopback addresses are probed: all canaries count the echoes of one namespace.
+    /// Whether loopback addresses are probed. All agents then count the echoes of one namespace.
     pub const fn is_on_loopback(&self) -> bool {
         self.loopback
     }
 
-    /// Whether anything was measured in a network.
+    /// Whether anything was measured in this network.
     pub fn is_measured(&self, network: Network) -> bool {
         self.networks[usize::from(network == Network::Node)]
     }
 
-    /// How many cells are kept.
+    /// Returns the number of cells.
     pub fn cell_count(&self) -> usize {
         self.cells.len()
     }
 
-    /// Returns how many nodes the mesh has, as the first row says, but at least as many as are
-    /// known here.
+    /// Returns the number of nodes of the mesh as the first row reports it, but at least the number
+    /// of nodes known here.
     pub fn members(&self) -> usize {
         usize::try_from(self.members).unwrap_or(usize::MAX).max(self.node_count())
     }
 
-    /// Returns the nodes that one row may have invented: it alone names them, and most rows say
-    /// that the mesh has fewer nodes than are named.
+    /// Returns the nodes that one row may have invented. Only that row names them, and most rows
+    /// report fewer nodes than are named.
     pub fn invented(&self) -> impl Iterator<Item = u16> {
         let mut said: Vec<u32> = self.rows.iter().map(|row| row.facts.members).filter(|members| *members > 0).collect();
         said.sort_unstable();
@@ -563,7 +569,7 @@ impl Matrix {
         self.numbers().filter(move |node| are_too_many && self.get(*node).is_named_once())
     }
 
-    /// What did not fit.
+    /// Returns how much did not fit.
     pub const fn not_kept(&self) -> NotKept {
         self.not_kept
     }

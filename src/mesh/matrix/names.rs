@@ -1,57 +1,57 @@
-//! Names, one behind the other, each once; found again by a table of places.
+//! Names stored one after the other, each once, with a hash table to find them.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::region::List;
 
-/// A free place of the table.
+/// Marks a free place of the table.
 const FREE: u16 = u16::MAX;
-/// Places at first; doubled whenever half are taken.
+/// Initial number of places. It is doubled before more than half are taken.
 const PLACES_MIN: usize = 64;
 
-/// Where a string stands.
+/// Position of a string in a [`Text`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     begin: u32,
     len: u16,
 }
 
-/// Strings that never move and never go.
+/// Strings that never move and are never removed.
 #[derive(Debug)]
 pub struct Text(List<u8>);
 
 impl Text {
-    /// Room for so many bytes; a page of it is taken when it is written.
+    /// Reserves room for so many bytes. A page takes memory when it is written.
     pub fn new(bytes: usize) -> Self {
         Self(List::new(bytes))
     }
 
-    /// Adds a string, or its beginning where it is longer than a span can say. `None` where there is no room.
+    /// Adds a string. A string that is too long for a span is cut. `None` if there is no room.
     pub fn add(&mut self, text: &str) -> Option<Span> {
         let text = &text[..text.floor_char_boundary(u16::MAX.into())];
         let span = Span { begin: u32::try_from(self.0.len()).ok()?, len: u16::try_from(text.len()).ok()? };
         self.0.extend(text.as_bytes()).then_some(span)
     }
 
-    /// A string that was added.
+    /// Returns the string at `span`.
     pub fn get(&self, span: Span) -> &str {
         let begin = span.begin as usize;
         let bytes = self.0.get(begin..begin + usize::from(span.len)).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Bytes of it that are in memory, in whole pages.
+    /// Returns the resident bytes, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.0.resident_bytes()
     }
 
-    /// Bytes of all.
+    /// Returns the number of bytes of all strings.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// From a name to its number: open addressing, 2 bytes a place.
+/// Maps a name to its number: open addressing, 2 bytes per place.
 #[derive(Debug)]
 pub struct Numbers {
     places: Vec<u16>,
@@ -59,12 +59,12 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// None yet.
+    /// Makes an empty table.
     pub fn new() -> Self {
         Self { places: vec![FREE; PLACES_MIN], taken: 0 }
     }
 
-    /// The number of `name`; `name_of` says whose name a number is.
+    /// Returns the number of `name`. `name_of` returns the name of a number.
     pub fn find<'a>(&self, name: &str, name_of: impl Fn(u16) -> &'a str) -> Option<u16> {
         self.walk(name).map(|place| self.places[place]).find_map(|number| match number {
             FREE => Some(None),
@@ -72,7 +72,7 @@ impl Numbers {
         })?
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that is not in the table.
     pub fn add<'a>(&mut self, name: &str, number: u16, name_of: impl Fn(u16) -> &'a str) {
         if (self.taken + 1) * 2 > self.places.len() {
             let doubled = vec![FREE; self.places.len() * 2];
@@ -85,7 +85,7 @@ impl Numbers {
 
     fn put(&mut self, name: &str, number: u16) {
         let free = self.walk(name).find(|place| self.places[*place] == FREE);
-        // At most half are taken.
+        // At most half of the places are taken, so there is a free one.
         if let Some(place) = free {
             self.places[place] = number;
         }
@@ -100,12 +100,12 @@ impl Numbers {
         (0..self.places.len()).map(move |step| start.wrapping_add(step) & mask)
     }
 
-    /// Bytes by which the table grows with the next name.
+    /// Returns the bytes by which the table grows with the next name.
     pub const fn growth(&self) -> usize {
         if (self.taken + 1) * 2 > self.places.len() { self.bytes() } else { 0 }
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     pub const fn bytes(&self) -> usize {
         self.places.len() * size_of::<u16>()
     }

@@ -1,29 +1,30 @@
-//! How a link's round trips compare with those of its own last hour.
+//! Compares the round-trip times of a link with those of its own last hour.
 
-/// What is slow takes so many times what is usual. Percentiles are interpolated in the agents'
-/// buckets, which hardly tells 1.1 ms from 2.4 ms.
+/// A slow round trip takes at least so many times the usual one. Percentiles are interpolated in
+/// the agents' buckets, which hardly separate 1.1 ms from 2.4 ms.
 pub const SLOW_TIMES: f32 = 4.0;
-/// And so much more than what is usual: racks, bridges and hypervisors differ by less.
+/// It also takes at least so much longer than the usual one: racks, bridges and
+/// hypervisors differ by less.
 pub const SLOW_EXTRA_US: f32 = 1_000.0;
 
-/// Returns whether a round trip is far longer than what is usual.
+/// Whether a round trip is far longer than the usual one.
 pub fn is_slow(rtt_us: f32, usual_us: f32) -> bool {
     rtt_us >= usual_us * SLOW_TIMES && rtt_us >= usual_us + SLOW_EXTRA_US
 }
 
-/// How a link's round trips compare with its quickest minute of the last hour.
+/// How the round-trip times of a link compare with those of its quickest minute of the last hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Nothing was answered, or what is usual is not known.
+    /// No probe was answered, or the usual time is not known.
     Unknown = 0,
-    /// They are slow.
+    /// The round-trip times are far longer than usual.
     Slow = 1,
-    /// They are not.
+    /// The round-trip times are not far longer than usual.
     Usual = 2,
 }
 
 impl Pace {
-    /// Returns the pace of a median round trip, in seconds as reports have it.
+    /// Returns the pace of a median round-trip time. Both times are in seconds, as in reports.
     pub fn of(rtt_seconds: Option<f64>, usual_seconds: Option<f64>) -> Self {
         let known = |seconds: Option<f64>| seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
         let (Some(rtt), Some(usual)) = (known(rtt_seconds), known(usual_seconds)) else { return Self::Unknown };

@@ -104,7 +104,7 @@ fn who_goes_away_is_no_evidence_and_nobody_probes_himself() {
     assert_eq!(matrix.node_count(), 4);
 }
 
-/// A node that others no longer probe, for they have chosen others, goes on being a member.
+/// A node that others no longer probe, because they have selected other peers, stays a member.
 #[test]
 fn who_left_lists_long_ago_is_not_leaving_unless_it_left_all() {
     let leaving = |rows: &[(State, u32)]| {
@@ -124,7 +124,7 @@ fn who_left_lists_long_ago_is_not_leaving_unless_it_left_all() {
     assert_eq!(leaving(&[ready, ready, now, long_ago, long_ago]), [false, true, false]);
     assert_eq!(leaving(&[ready, now, now, long_ago, long_ago]), [true, true, false]);
     assert_eq!(leaving(&[long_ago, long_ago]), [true, false, true]);
-    // Where rows are divided evenly, the first decides.
+    // If the rows are divided evenly, the first one decides.
     assert_eq!(leaving(&[(State::Terminating, 0), ready]), [true, true, false]);
     assert_eq!(leaving(&[ready, (State::Terminating, 0)]), [false, true, false]);
 }

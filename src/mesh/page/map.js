@@ -1,13 +1,14 @@
-// The map: one canvas as large as the visible part of a scrolled box, for 90,000 pairs as for 9. Cells are painted one
-// pixel each and enlarged, so that a frame costs a few blits. Lengths are pixels of the device, so that edges are crisp.
-// What was not measured has no colour: hatching shows through it. Where each probes a part of the others most cells are plain ground,
-// so strips along the edges sum up each row and each column.
+// The map is one canvas as large as the visible part of a scrolled box, for 9 pairs and for
+// 90,000. Each cell is painted as one pixel and enlarged, so a frame costs a few blits. Lengths
+// are device pixels, so that edges are crisp. Cells that were not measured have no colour:
+// hatching shows through. In a partial mesh most cells are plain ground, so strips along the
+// edges sum up each row and each column.
 
 const map = $('map'), canvas = $('canvas'), pen = canvas.getContext('2d'), cells = make('canvas');
 const SIZES = [3, 4, 6, 8, 11, 16, 24, 36, 56, 88, 132];
 const LOSS = [0, 0.02, 0.05, 0.15, 0.5, 1];
 const RTT = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, Infinity];
-// Numbers of colours that stand for no figure.
+// Colour numbers that stand for a state and not for a value.
 const UNKNOWN = -1, LEAVING = -2, NEVER = -3, ALL_LOST = RTT.length;
 const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false, edge: 0 };
 view.rows = view.columns = axis([], 1, 0);
@@ -16,9 +17,9 @@ let d = 1;
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
 const limit = (value, least, most) => Math.max(least, Math.min(value, most));
 
-// ---- what is where ------------------------------------------------------------------------------
+// ---- layout -------------------------------------------------------------------------------------
 
-// Where the nodes stand along one axis, zones apart.
+// Positions of the nodes along one axis, with a gap between zones.
 function axis(nodes, size, gap) {
   const starts = [], zones = [];
   let at = 0;
@@ -41,7 +42,7 @@ const title = ({ name }) => name + (mesh.standings.has(name) ? ` (${mesh.standin
 
 function layout() {
   const known = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name));
-  // Those who leave, and those beyond what is gathered, have no row to wait for.
+  // Nodes that are leaving, and nodes that are not collected, have no report to wait for.
   const sources = known.filter(({ name }) =>
     mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notGathered));
   const n = Math.max(1, known.length), zones = new Set(known.map(({ zone }) => zone)).size, wide = map.clientWidth * d;
@@ -53,7 +54,7 @@ function layout() {
   view.edge = probed && probed < 0.7 * mesh.rows.size * (n - 1) ? Math.round(12 * d) : 0;
   view.left = label + view.band + view.edge;
   const gap = Math.round(4 * d), height = (innerHeight * 0.8 - 60) * d / Math.max(1, sources.length);
-  // As wide as there is room and as high as a screen, but never too small to be pointed at.
+  // As wide as the room and as high as the screen, but never too small to point at.
   const fit = limit((wide - view.left - gap * zones) / n, 3 * d, Math.min(132 * d, Math.max(height * 2, 14 * d)));
   view.size = view.zoom || fit / d;
   const size = Math.max(1, Math.floor(view.size * d));
@@ -68,9 +69,8 @@ function layout() {
   map.style.height = Math.min(high + (width > map.clientWidth ? 18 : 0), innerHeight * 0.85) + 'px';
 }
 
-// What of the map a verdict is about: ranges of rows and of columns. A mesh, a partition or a path
-// has no place.
-// Whichever way a packet was lost, its probe shows as lost in the row of who sent it.
+// The part of the map that a verdict is about: ranges of rows and of columns. A mesh, a partition
+// or a path has no part. A probe lost in either direction shows as lost in the row of its source.
 function places({ kind, subject, members }) {
   if (['mesh', 'partition', 'paths'].includes(kind)) return [];
   const any = () => true, called = (name) => (node) => (kind.startsWith('zone') ? node.zone : node.name) === name;
@@ -92,9 +92,9 @@ function places({ kind, subject, members }) {
 
 // ---- colours ------------------------------------------------------------------------------------
 
-// The number of a pair's colour in the palette of what is shown.
+// The number of a pair's colour in the current palette.
 function rank(peer, source) {
-  // Of a row that did not come, or broke off, nothing is known.
+  // A row that did not arrive, or broke off, says nothing about the pair.
   if (!peer) return mesh.rows.has(source.name) && !mesh.missing.has(source.name) ? NEVER : UNKNOWN;
   if (leaves(peer)) return LEAVING;
   if (!measured(peer)) return UNKNOWN;
@@ -113,10 +113,10 @@ function figure(peer) {
 const paletteNames = () =>
   shown.measure === 'loss' ? LOSS.map((_, i) => 'loss' + i) : [...RTT.map((_, i) => 'rtt' + i), 'loss5'];
 
-// What stands for no figure has a colour of its own, or none.
+// Colours of the states, which are not values.
 const palette = () => ({ ...paletteNames().map(color), [LEAVING]: color('leaving'), [NEVER]: color('face') });
 
-// A row or a column as if it were one pair.
+// Sums up a row or a column as if it were one pair.
 function total(peers) {
   const known = peers.filter(measured), recent = { lost: 0, received: 0, rtt_p50_seconds: 0, rtt_p99_seconds: 0 };
   const answered = known.filter((peer) => peer.recent.received).length;
@@ -142,11 +142,11 @@ function legend() {
 
 function paint() {
   const rows = view.rows.nodes, columns = view.columns.nodes;
-  // The bytes of a pixel stand in the order red, green, blue, opacity.
+  // The bytes of a pixel are in the order red, green, blue, opacity.
   const code = (hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16) + 0xff000000;
   const tones = palette(), self = code(color('self')), codes = {}, many = layersShown().length;
   for (const number in tones) codes[number] = code(tones[number]);
-  // Two networks share a cell: the pods' is its left half.
+  // Two networks share a cell: the pods' network is its left half.
   cells.width = Math.max(1, columns.length * many);
   cells.height = Math.max(1, rows.length);
   const image = new ImageData(cells.width, cells.height), pixels = new Uint32Array(image.data.buffer);
@@ -167,7 +167,7 @@ function paint() {
   cells.getContext('2d').putImageData(image, 0, 0);
 }
 
-// Lines on transparent ground: slanted where a pair is unknown, upright where a whole row is.
+// Lines on transparent ground: slanted for an unknown pair, upright for an unknown row.
 function hatch(upright) {
   const n = Math.round((upright ? 4 : 6) * d), tile = make('canvas', { width: n, height: n });
   const ink = tile.getContext('2d');
@@ -248,7 +248,7 @@ function drawCells({ x, y, width, height, back, across, down }) {
       fill(unknown, ...place);
       for (const i of down.filter((row) => row >= v.from && row < v.to && !mesh.rows.has(rows.nodes[row].name))) {
         fill(back, x + h.start, y + rows.starts[i], wide, rows.size);
-        // While the first rows come, the others are blank.
+        // While the first reports arrive, the other rows are blank.
         if (mesh.at) fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
       }
       const many = layersShown().length;
@@ -284,7 +284,7 @@ function outline([[r0, r1], [c0, c1]], { x, y }, style, thick) {
   pen.strokeRect(x + columns.starts[c0], y + rows.starts[r0], length(columns, c0, c1), length(rows, r0, r1));
 }
 
-// A node's name in a box of the margin.
+// The name of a node in a box of the margin.
 function nameTag(node, strong, back, x, y, width, height) {
   inside(x, y, width, height, () => {
     fill(strong ? color('mark') : back, x, y, width, height);
@@ -301,7 +301,8 @@ function nameTag(node, strong, back, x, y, width, height) {
   });
 }
 
-// Names where they fit, a mark where there is more to say than fits, and the name of the current row at any size.
+// Names where they fit, a mark where more is to be said than fits, and the name of the current
+// row at any size.
 function drawSources({ y, back, down, here }) {
   const { rows, band, named, edge } = view, left = view.left - edge, tones = palette();
   const tag = (i, high, strong) =>
@@ -344,13 +345,13 @@ function drawZones({ x, y, width, height }) {
   pen.restore();
 }
 
-// Everything anew, or the frame alone.
+// Requests a repaint: of all cells if `stale`, otherwise of the frame only.
 function redraw(stale = true) {
   view.stale ||= stale;
   view.frame ||= requestAnimationFrame(draw);
 }
 
-// ---- what the reader does on it -----------------------------------------------------------------
+// ---- input --------------------------------------------------------------------------------------
 
 function current() {
   const here = view.hover ?? (view.focused ? view.cursor : null);
@@ -359,7 +360,7 @@ function current() {
 
 const pairAt = ([row, column]) => ({ source: view.rows.nodes[row].name, peer: view.columns.nodes[column].name });
 
-// A screen reader hears what the keys came to, not what the mouse passes over.
+// A screen reader announces the result of key presses, not what the mouse passes over.
 function say(aloud) {
   const here = current();
   if (!here) return;
@@ -380,7 +381,7 @@ function moveTo(row, column) {
   redraw(false);
 }
 
-// Over the pairs that are not probed, to the next that is.
+// Skips pairs that are not probed, up to the next one that is.
 function step(down, right, far) {
   const { rows, columns } = view;
   let [row, column] = view.cursor;
@@ -389,7 +390,7 @@ function step(down, right, far) {
   if (!far || (rows.nodes[row] && columns.nodes[column])) moveTo(row, column);
 }
 
-// The next pair with loss in reading order, and from the start again.
+// Goes to the next pair with loss in reading order; after the last it starts from the first.
 function nextLoss() {
   const { rows, columns, cursor } = view, wide = columns.nodes.length, all = rows.nodes.length * wide;
   for (let step = 1; step <= all; step++) {

@@ -1,13 +1,15 @@
-// What the agents say: gathered line by line, and told in words. pair.js and map.js stand behind it in the same script.
+// Reads what the agents report, line by line, and shows it in words. pair.js and map.js follow it
+// in the same script.
 //
-// Names come from the network: they reach the document as text nodes alone, never as markup.
+// Names come from the network. They are written to the document only as text
+// nodes, never as markup.
 'use strict';
 
-// Between two gatherings, in ms; at least ten times what the last one took.
+// Milliseconds between two collections; at least ten times the duration of the last one.
 const PERIOD = 15e3;
-// For the next piece of an answer, in ms.
+// Milliseconds to wait for the next part of an answer.
 const PATIENCE = 60e3;
-// Older lists of peers are told, in seconds (src/limits.rs).
+// Peer lists older than this are mentioned, in seconds (src/limits.rs).
 const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const KINDS = {
@@ -18,13 +20,13 @@ const KINDS = {
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
 
 const mesh = {
-  // A source's name -> { source, layers: { 'pod icmp': a peer's name -> its object of the row } }
+  // Maps a source's name to { source, layers: { 'pod icmp': Map of a peer's name to its object } }.
   rows: new Map(),
-  // A name -> { name, zone }
+  // Maps a name to { name, zone }.
   nodes: new Map(),
-  // A name -> 'starved' or 'leaving', as the end of the document lists them
+  // Maps a name to 'starved' or 'leaving', as the end of the document lists them.
   standings: new Map(),
-  // A name -> why its row did not come
+  // Maps a name to the reason why its report did not arrive.
   missing: new Map(),
   layers: new Set(), verdicts: [], headline: '', state: '', notGathered: 0, notListed: 0, at: null,
 };
@@ -66,12 +68,12 @@ const family = (protocol) => FAMILIES[protocol] ?? protocol;
 const layerName = (layer) =>
   layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
-// Among probes whose fate is known: those under way are not lost yet.
+// Share of the probes that were answered or lost: those in flight are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
-// The state is the word of one source, the standing that of the document.
+// The state comes from one source, the standing from the document.
 const leaves = ({ node, state }) => (state !== 'ready' && state !== 'unready') || mesh.standings.get(node) === 'leaving';
 const measured = (peer) => peer.recent.lost + peer.recent.received > 0 && !leaves(peer);
-// Both networks side by side, or one.
+// One network, or both side by side.
 const layersShown = () => {
   const [network, protocol] = shown.layer.split(' ');
   return network === 'both' ? ['pod', 'node'].map((name) => `${name} ${protocol}`) : [shown.layer];
@@ -81,7 +83,7 @@ const find = (source, peer) => findAll(source, peer).find(Boolean);
 
 const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 
-// ---- gathering ----------------------------------------------------------------------------------
+// ---- collecting ---------------------------------------------------------------------------------
 
 function node(name, zone) {
   let known = mesh.nodes.get(name);
@@ -96,7 +98,7 @@ function addRow({ source, peers }) {
   source.recent ??= {};
   for (const peer of peers) {
     peer.recent ??= {};
-    // What this page does not know how to show.
+    // This page cannot show other networks and protocols.
     if (!NETWORKS.includes(peer.network) || !(peer.protocol in FAMILIES)) continue;
     const layer = `${peer.network} ${peer.protocol}`;
     node(peer.node, peer.zone);
@@ -108,8 +110,9 @@ function addRow({ source, peers }) {
   shown.layer ||= layersInOrder()[0] ?? '';
 }
 
-// A row stands on a line of its own; what was shown of its source stays until then. The last line has all the rest.
-// An answer that is built in another way has lost a part: it must not look like a mesh that is well.
+// Each report is on a line of its own. Until it arrives, the earlier data of its source stays
+// visible. The last line has all the rest. An answer built in another way has lost a part: it must
+// not look like a mesh without loss.
 function takeLine(line, came) {
   if (came.begun && !came.end && line.startsWith('],')) {
     came.end = JSON.parse('{"rows":[' + line);
@@ -128,12 +131,12 @@ function takeLine(line, came) {
     addRow(row);
     came.rows.push(row);
   } catch {
-    // One agent that speaks another language does not hide the others.
+    // One agent with an unreadable report does not hide the others.
     came.unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its row cannot be read' });
   }
 }
 
-// A gathering that came to its end replaces all: who is not in it is no longer shown.
+// A complete collection replaces all data: sources that are not in it are no longer shown.
 function settle({ rows, unread, end }) {
   for (const known of [mesh.rows, mesh.nodes, mesh.missing, mesh.layers]) known.clear();
   rows.forEach(addRow);
@@ -168,7 +171,7 @@ async function gather() {
         takeLine(rest + value.slice(from, to), came);
         rest = '';
         if (performance.now() - worked < 12) continue;
-        // Hundreds of rows take a second to read: keys and the picture get their turn between them.
+        // Hundreds of reports take a second to read: keys and the picture are handled between them.
         progress(came.rows.length);
         await new Promise((turn) => setTimeout(turn));
         worked = performance.now();
@@ -205,7 +208,8 @@ async function turn() {
     $('trouble').hidden = true;
     tell(took / 1e3);
   } catch (error) {
-    // As the canary asks, and twice as long after each further failure, up to two minutes.
+    // Waits as long as the agent asks, and twice as long after each further failure,
+    // up to two minutes.
     wait = Math.min(120e3, (Number(error.after) || 5) * 1e3 * 2 ** turns.failures++);
     tellTrouble(error, wait / 1e3);
   }
@@ -253,7 +257,8 @@ function headline() {
   const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
   if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
-  // The document's headline is about the rows that were judged. It lists the missing ones apart.
+  // The document's headline is about the reports that were judged. The missing
+  // ones are listed apart.
   const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
   line.className = state !== 'well' ? 'bad' : pairs.length && isWhole ? 'well' : '';
   line.textContent = isWhole ? mesh.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
@@ -269,7 +274,8 @@ function headline() {
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
 }
 
-// Of a mesh that is probed in part, and of lists that are old: new nodes are not in them, and gone ones still are.
+// Notes on a partial mesh and on old peer lists. Old lists lack new nodes and
+// still contain removed ones.
 function ofMembers() {
   const sources = [...mesh.rows.values()].map(({ source }) => source);
   const most = Math.max(...sources.map(({ members }) => members ?? 0));
@@ -290,10 +296,10 @@ const listAge = (age) => (age === null ? 'never had one' : age > 90 ? Math.round
 const sentence = ({ subject, evidence }) =>
   evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
 
-// Shows on the map what a verdict is about, and takes that away.
+// A button that shows on the map what a verdict is about, and hides it again.
 function verdictButton(verdict) {
   const { kind, direction, network, since_unix_seconds: begun } = verdict;
-  // An agent that is late, or silent, has no direction.
+  // An agent that is late or silent has no direction.
   const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
   if (begun != null) facts.push(since(begun));
   const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict),
@@ -313,10 +319,10 @@ function verdictButton(verdict) {
   return button;
 }
 
-// The pod network first, IPv4 first.
+// The pod network comes first, and IPv4 comes first.
 const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', '') < b.replace('pod', '') ? -1 : 1));
 
-// A switch stands only where there is something to switch between.
+// A switch is shown only if there is more than one choice.
 function controls() {
   if (!layersShown().every((of) => mesh.layers.has(of))) shown.layer = layersInOrder()[0] ?? '';
   const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
@@ -360,7 +366,7 @@ const builtWith = ({ allocator, narenas, linkage }) => {
   return [allocator ?? '-', ...arenas, ...(linkage === 'c-shim' ? [linkage] : [])].join(', ');
 };
 
-// Title, and what is shown; for figures also what is sorted by.
+// Title and displayed value of each column; for figures also the sort key.
 const COLUMNS = [
   ['Node', (s) => s.node],
   ['Zone', (s) => s.zone],

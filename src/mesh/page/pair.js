@@ -1,6 +1,6 @@
 // One pair: in a sentence, in figures, and its last hour in 60 steps.
 
-// What was not measured is said to be so.
+// The sentence says so if the pair was not measured.
 function describe(source, peer) {
   if (source === peer) return `${source} does not probe itself`;
   const place = (name) => {
@@ -88,7 +88,7 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
-// Bars of loss above lines of RTT; a minute without a measurement is grey, not zero.
+// Bars of loss above lines of RTT. A minute without a measurement is grey, not zero.
 function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_unix_seconds: end }, step, whose) {
   const left = 56, high = 90, width = Math.max(260, $('pair-hour').clientWidth);
   const n = lost.length, each = (width - left) / n;
@@ -131,7 +131,7 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
 }
 
 $('pair').onclick = (event) => event.target === $('pair') && $('pair').close();
-// It comes a turn after the closing: another pair may be open by then.
+// The event comes a turn after the dialog closes: another pair may be open by then.
 $('pair').onclose = () => {
   if ($('pair').open) return;
   shown.pair = null;

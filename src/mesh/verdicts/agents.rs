@@ -1,28 +1,32 @@
-//! Agents that were late themselves: what they measured is then their own, not the network's.
+//! Agents that were late themselves. What they measured is then their own delay and not the
+//! network's.
 
 use crate::mesh::matrix::{Facts, Matrix};
 
-/// How late probes may be sent: a tenth of the interval, and never less than this.
+/// Limit of the send delay: a tenth of the interval, but never less than this.
 const LAG_MIN_SECONDS: f32 = 0.05;
-/// Likewise, as a share of the interval.
+/// Limit of the send delay as a share of the interval.
 const LAG_SHARE: f32 = 0.1;
-/// How late replies may be read, whose times are the kernel's. Agents of earlier versions count up to an eighth of a second
-/// that is by design, and such a delay may show as anything up to the end of its bucket, a quarter.
+/// Limit of the read delay; the kernel takes the timestamps of replies. In agents of earlier
+/// versions, up to an eighth of a second is by design. Such a delay may show as any value up to the
+/// end of its bucket, a quarter of a second.
 const READ_DELAY_MIN_SECONDS: f32 = 0.3;
-/// The share of its time that the probe thread may wait for a processor.
+/// The share of its time that the probe thread may wait for a CPU.
 const RUN_DELAY_SHARE: f32 = 0.1;
-/// The share of its probes that an agent may skip; fewer turns than this, of all its peers each, are none.
+/// The share of its probes that an agent may skip, if it skips at least [`SKIPPED_TURNS_MIN`] turns
+/// of all its peers.
 const SKIPPED_SHARE: f32 = 0.01;
-/// So many: one moment in which it did not run is no lack of time.
+/// Fewer skipped turns do not count: one moment in which the agent did not run is no
+/// lack of CPU time.
 const SKIPPED_TURNS_MIN: f32 = 3.0;
-/// The share of its probes whose replies its socket may have no room for; a few are none.
+/// The share of its probes whose replies the kernel may drop because the socket's queue is full.
 const DROPS_SHARE: f32 = 0.005;
-/// So many are none.
+/// Fewer drops do not count.
 const DROPS_MIN: f32 = 3.0;
-/// The interval of an agent that does not say.
+/// The interval of an agent that does not report it.
 const INTERVAL_SECONDS: f32 = 1.0;
 
-/// What an agent lacks, in words; empty where nothing.
+/// Returns in words what an agent lacks. Empty if it lacks nothing.
 pub fn symptoms(facts: &Facts) -> String {
     let interval = facts.interval_seconds.filter(|seconds| *seconds > 0.0).unwrap_or(INTERVAL_SECONDS);
     let late = (interval * LAG_SHARE).max(LAG_MIN_SECONDS);
@@ -50,27 +54,27 @@ pub fn symptoms(facts: &Facts) -> String {
     symptoms.join(", ")
 }
 
-/// Whether what a node measured, and what was measured of it, is evidence.
+/// Whether measurements by a node, and measurements of it, are evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Both.
+    /// Both are evidence: those by the node and those of it.
     Sound,
-    /// Its agent is starved: only what others measured of it.
+    /// The agent is starved: only what others measured of the node is evidence.
     Starved,
-    /// It is being removed: neither.
+    /// The node is being removed: neither is evidence.
     Leaving,
-    /// It may have been invented by the only row that names it: neither.
+    /// The node may have been invented by the only row that names it: neither is evidence.
     Invented,
 }
 
 impl Standing {
-    /// Returns whether what others measured of the node is evidence.
+    /// Whether what others measured of the node is evidence.
     pub const fn is_evidence_of_others(self) -> bool {
         matches!(self, Self::Sound | Self::Starved)
     }
 }
 
-/// The standing of each node.
+/// Returns the standing of each node.
 pub fn standings(matrix: &Matrix) -> Vec<Standing> {
     let starved = |node: u16| matrix.row(node).is_some_and(|row| !symptoms(&row.facts).is_empty());
     let standing = |node: u16| match matrix.get(node) {
@@ -116,11 +120,11 @@ mod tests {
 
     #[test]
     fn one_stall_of_an_agent_of_few_peers_is_no_lack_of_time() {
-        // Two turns of 60, with two peers: 3 % of its probes.
+        // Two of 60 turns are skipped, with two peers: 3 % of the probes.
         let stalled = Facts { probes_skipped: Some(4.0), sent: 116, ..FACTS };
         assert_eq!(symptoms(&stalled), "");
         assert_eq!(symptoms(&Facts { probes_skipped: Some(6.0), sent: 114, ..FACTS }), "it skipped 6 probes of 120");
-        // With many turns the share decides: 3,000 of 20 ms.
+        // With many turns, the share decides: 3,000 turns of 20 ms.
         let quick = Facts { interval_seconds: Some(0.02), sent: 5_950, ..FACTS };
         assert_eq!(symptoms(&Facts { probes_skipped: Some(50.0), ..quick }), "");
         assert_eq!(symptoms(&Facts { probes_skipped: Some(62.0), ..quick }), "it skipped 62 probes of 6012");

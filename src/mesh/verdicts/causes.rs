@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::pairs::{Pair, Scope};
 use crate::mesh::domains::DOMAIN_NONE;
 
-/// The group of a node that belongs to none.
+/// The group of a node that belongs to no group.
 pub const NO_GROUP: u8 = u8::MAX;
 
 /// A cause of losses.
@@ -16,7 +16,7 @@ pub enum Culprit {
     Node(u16),
     /// The links between two zones, or within one; the lower number first.
     Zones(u8, u8),
-    /// The links of a zone to all other zones, and, if the flag is set, those within it.
+    /// The links of a zone to all other zones and, if the flag is set, those within it.
     Zone(u8, bool),
     /// Links of a failure domain, by its number.
     Domain(u8, Extent),
@@ -24,40 +24,40 @@ pub enum Culprit {
     Partition,
     /// The link between two nodes; the lower number first.
     Link(u16, u16),
-    /// All links.
+    /// All links of the mesh.
     Mesh,
     /// Some of all links: those that take one of several parallel paths.
     Paths,
 }
 
-/// Which links of a failure domain.
+/// The part of a failure domain's links that a cause touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Those to all other nodes.
+    /// The links to all nodes outside.
     Outside,
-    /// Those within it.
+    /// The links inside the domain.
     Inside,
-    /// All of them.
+    /// All links of the domain.
     Both,
 }
 
 /// A cause, and how certain it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
-    /// The cause.
+    /// The node, link or other part of the mesh that is the cause.
     pub culprit: Culprit,
-    /// Nats of likelihood beyond its cost.
+    /// Nats of likelihood beyond the cost of the cause.
     pub score: f64,
-    /// The loss on pairs that it alone explains.
+    /// Loss rate of the pairs that this cause alone explains.
     pub rate: f64,
-    /// Whether its pairs lose at a rate of each one's own, rather than alike.
+    /// Whether each of its pairs loses at its own rate, rather than all at the same rate.
     pub is_uneven: bool,
-    /// Whether a node is named for losses that it alone reports.
+    /// Whether a node is named for losses that only the node itself reports.
     pub is_by_reports: bool,
 }
 
 impl Finding {
-    /// Returns a cause whose pairs lose alike, as both ends report.
+    /// Returns a cause whose pairs lose at one rate, as both ends report.
     pub const fn alike(culprit: Culprit, score: f64, rate: f64) -> Self {
         Self { culprit, score, rate, is_uneven: false, is_by_reports: false }
     }
@@ -70,7 +70,7 @@ pub struct Findings {
     pub found: Vec<Finding>,
     /// The loss rate that all links share.
     pub background: f64,
-    /// The group of each node, if the mesh falls into groups; empty if not.
+    /// The group of each node, if the mesh falls into groups; otherwise empty.
     pub groups: Rc<[u8]>,
     /// The failure domain of each node; empty if there are none.
     pub domains: Arc<[u8]>,
@@ -92,13 +92,13 @@ impl Findings {
         self.touching(scope, (pair.a, pair.b))
     }
 
-    /// Returns whether any cause touches this pair.
+    /// Whether any cause touches this pair.
     #[inline]
     pub fn explain(&self, scope: &Scope<'_>, pair: &Pair) -> bool {
         self.found.iter().any(|finding| self.touches(scope, finding.culprit, (pair.a, pair.b)))
     }
 
-    /// Returns whether a cause touches the link between these nodes, the lower number first.
+    /// Whether a cause touches the link between these nodes, the lower number first.
     #[inline]
     pub fn touches(&self, scope: &Scope<'_>, culprit: Culprit, (a, b): (u16, u16)) -> bool {
         let zones = || (scope.zone(a), scope.zone(b));
@@ -127,20 +127,20 @@ impl Findings {
         (of(a), of(b))
     }
 
-    /// Returns whether this node itself is a cause.
+    /// Whether this node itself is a cause.
     pub fn blames_node(&self, node: u16) -> bool {
         self.found.iter().any(|finding| finding.culprit == Culprit::Node(node))
     }
 }
 
-/// Returns whether two nodes are in different groups.
+/// Whether two nodes are in different groups.
 pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
     let of = |node: u16| groups.get(usize::from(node)).copied().unwrap_or(NO_GROUP);
     let (a, b) = (of(a), of(b));
     a != NO_GROUP && b != NO_GROUP && a != b
 }
 
-/// Returns whether this cause is a zone, a pair of zones or a failure domain.
+/// Whether this cause is a zone, a pair of zones or a failure domain.
 pub const fn is_of_zones(culprit: Culprit) -> bool {
     matches!(culprit, Culprit::Zones(..) | Culprit::Zone(..) | Culprit::Domain(..))
 }

@@ -1,33 +1,34 @@
-//! The figures of each culprit, for its sentence: gathered in one walk over pairs and one over cells.
+//! The figures of each cause, for its sentence. They are summed up in one walk over pairs and one
+//! over cells.
 
 use super::causes::{Culprit, Findings};
 use super::pairs::{Pair, Scope, Tally};
 
-/// Moments that are kept of a culprit.
+/// Largest number of moments kept per cause.
 const MOMENTS_MAX: usize = 128;
 
-/// The figures of one culprit.
+/// The figures of one cause.
 #[derive(Debug, Default)]
 pub struct Detail {
     /// All probes over its pairs.
     pub both: Tally,
-    /// Pairs, and how many of them lose.
+    /// Number of pairs, and how many of them lose.
     pub pairs: [u32; 2],
-    /// What the others measured of a node.
+    /// What other nodes measured of a node.
     pub to: Tally,
-    /// Others who measured it, and how many of them lose.
+    /// Number of nodes that measured it, and how many of them lose.
     pub sources: [u32; 2],
     /// What the node itself measured.
     pub by: Tally,
-    /// Nodes that it measured, and how many it loses to.
+    /// Number of nodes that it measured, and to how many of them it loses.
     pub targets: [u32; 2],
-    /// A link's pair.
+    /// The pair, if the cause is a link.
     pub pair: Option<Pair>,
     since: Moments,
 }
 
 impl Detail {
-    /// The median of when its cells began to lose, after the matrix's epoch.
+    /// Returns the median of when its cells began to lose, in seconds after the matrix's epoch.
     pub fn since(&self) -> Option<i16> {
         let mut moments = self.since.kept.clone();
         moments.sort_unstable();
@@ -35,7 +36,7 @@ impl Detail {
     }
 }
 
-/// An even choice of moments: every second, fourth, eighth …, as they come to be too many.
+/// A regular sample of moments: every second, fourth, eighth …, as their number grows.
 #[derive(Debug)]
 struct Moments {
     kept: Vec<i16>,
@@ -68,10 +69,10 @@ impl Moments {
     }
 }
 
-/// The figures of all culprits, in their order.
+/// Returns the figures of all causes, in their order.
 pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
-    // In most meshes one network is.
+    // Most meshes measure only one network.
     if !scope.matrix.is_measured(scope.network) {
         return details;
     }
@@ -115,13 +116,13 @@ pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     details
 }
 
-/// Returns whether a cause touches all links, so that its figures are those of links that no
-/// other cause touches.
+/// Whether a cause touches all links. Its figures are then those of links that
+/// no other cause touches.
 const fn is_of_all(culprit: Culprit) -> bool {
     matches!(culprit, Culprit::Mesh | Culprit::Paths)
 }
 
-/// Returns whether a cause that does not touch all links touches this one.
+/// Whether a cause that does not touch all links touches this one.
 fn is_told(findings: &Findings, scope: &Scope<'_>, pair: (u16, u16)) -> bool {
     findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding.culprit))
 }

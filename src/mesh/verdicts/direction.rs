@@ -1,12 +1,15 @@
-//! Which way is lost: requests that were sent, beside those that the network namespaces counted.
+//! Direction of a loss: compares the requests that were sent with those that the network namespaces
+//! counted.
 //!
-//! An echo's round trip loses on either way. But a node's namespace counts the requests that reach it, so what the others
-//! sent to it and it did not count was lost on the way in; and what it sent and the others did not count was lost on
-//! the way out. Windows are not aligned, so rates are compared, with an error of a probe per source.
+//! A round trip can be lost in either direction, but a node's namespace counts the requests that
+//! reach it. Requests that others sent to a node and it did not count were lost inbound. Requests
+//! that it sent and the others did not count were lost outbound. Windows are not aligned, so rates
+//! are compared, with an error of one probe per source.
 //!
-//! The evidence is worth something only where all who ping are known: every row is there and whole, nobody comes or goes,
-//! and no namespace counts more than it was sent. Loopback addresses mean one namespace for all. Where any of this
-//! fails, or the figures are too small to tell, the answer is [`Direction::Both`].
+//! This is evidence only if all senders of echo requests are known. Every row must be there and
+//! complete, no node may join or leave, and no namespace may count more than it was sent. Loopback
+//! addresses mean one namespace for all nodes. If any condition fails, or the figures are too
+//! small, the answer is [`Direction::Both`].
 
 use serde::{Deserialize, Serialize};
 
@@ -15,58 +18,63 @@ use super::causes::{Culprit, Findings};
 use super::pairs::{Pair, Scope};
 use crate::mesh::matrix::{Cell, Matrix, Presence};
 
-/// Which way loses.
+/// The direction in which packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Towards the node.
+    /// Inbound: towards the node.
     In,
-    /// From the node; for a link `a->b`, from `a` to `b`.
+    /// Outbound: from the node. For a link `a->b`: from `a` to `b`.
     Out,
-    /// Both, or it cannot be told.
+    /// Both directions, or the direction is unknown.
     Both,
 }
 
-/// The error of a count, per source: the window of the one and that of the other each cut a probe off somewhere (1/6 of a
-/// probe squared each, and as much again where one is twice as long).
+/// Error of a count, per source. The windows of source and destination each cut off a part of a
+/// probe. Each adds 1/6 of a probe squared, and as much again if one window is twice as long.
 const ERROR_PER_SOURCE: f64 = 0.6;
-/// Both ways must differ by so many errors of what they would differ by if they lost alike,
+/// The two directions must differ by so many errors of the difference they would have
+/// if both lost alike.
 const APART: f64 = 2.0;
-/// and by this share of what the round trips lose: all of it where only one way loses, nothing where both do alike.
+/// They must also differ by this share of the round-trip loss. The difference is the whole loss if
+/// only one direction loses, and zero if both lose alike.
 const APART_SHARE: f64 = 0.6;
-/// The other way must not lose so surely, in errors, and so much, as a share of the one that is told.
+/// The other direction must not lose so certainly (in errors) and so much (as a share of the
+/// reported direction).
 const OTHER_THERE: f64 = 3.0;
 const OTHER_SHARE: f64 = 0.25;
-/// A count above what was sent by so many errors, and this share, is somebody else's pings.
+/// A count is caused by foreign pings if it exceeds what was sent by so many errors
+/// and by this share.
 const ABOVE: f64 = 4.0;
 const ABOVE_SHARE: f64 = 0.02;
-/// The node's own probes and those of the others go both ways: their losses may differ by so much.
+/// The losses that the node measures and those that others measure of it must not differ by more
+/// than this factor: both cover both directions.
 const OWN_SHARE: f64 = 0.35;
 
-/// Requests on one way.
+/// Requests in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Way {
-    /// Requests that should have been counted.
+    /// Number of requests that should have been counted.
     pub sent: f64,
-    /// Requests that were not.
+    /// Number of requests that were not counted.
     pub missed: f64,
-    /// The error of either.
+    /// Error of `missed`.
     error: f64,
 }
 
 impl Way {
-    /// The share that was lost.
+    /// Returns the share of requests that was lost, 0 to 1.
     pub fn rate(self) -> f64 {
         if self.sent > 0.0 { (self.missed / self.sent).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// How far off its rate may be where both ways lose alike: of the round trips that are known to be lost, each is as
-    /// likely lost on the one way as on the other.
+    /// Returns the variance of the rate if both directions lose alike. Each lost round trip is then
+    /// equally likely to be lost in either direction.
     fn variance(self, round_trips: f64) -> f64 {
         (self.error / self.sent).powi(2) + round_trips / 4.0 / self.sent
     }
 
-    /// Whether this way loses, and the other does not.
+    /// Whether this direction loses and the other does not.
     fn alone(self, other: Self, round_trips: f64) -> bool {
         if self.sent <= 0.0 || other.sent <= 0.0 {
             return false;
@@ -79,29 +87,29 @@ impl Way {
     }
 }
 
-/// What is known of both ways.
+/// What is known of both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
-    /// The answer.
+    /// The direction of the loss.
     pub direction: Direction,
-    /// To the node, or from `b` to `a`.
+    /// Requests to the node, or from `b` to `a`.
     pub inwards: Way,
-    /// From the node, or from `a` to `b`.
+    /// Requests from the node, or from `a` to `b`.
     pub outwards: Way,
 }
 
-/// A node's count beside what it was sent in the same time.
+/// A node's count, and what it was sent in the same time.
 #[derive(Clone, Copy)]
 struct Count {
     sent: f64,
     received: f64,
     error: f64,
-    /// Of each source.
+    /// Time covered, in seconds.
     seconds: f64,
 }
 
 impl Count {
-    /// `None` where it cannot be compared.
+    /// Returns the counts of a node; `None` if they cannot be compared.
     fn of(matrix: &Matrix, node: u16) -> Option<Self> {
         let (it, row) = (matrix.get(node), matrix.row(node)?);
         let seconds = f64::from(row.facts.covered_seconds());
@@ -118,7 +126,8 @@ impl Count {
     }
 }
 
-/// Whether everybody who may ping is known, also in a mesh of which each node probes a part, and every count is of one canary's namespace.
+/// Whether all senders of echo requests are known, also in a partial mesh, and every count is of
+/// one agent's namespace.
 pub fn is_evidence_complete(matrix: &Matrix) -> bool {
     let whole = |node: u16| matrix.get(node).presence == Presence::Whole || matrix.get(node).is_gone();
     let kept = matrix.not_kept();
@@ -129,18 +138,18 @@ pub fn is_evidence_complete(matrix: &Matrix) -> bool {
         && matrix.numbers().all(whole)
 }
 
-/// What starved agents measured. What they lost to a node is no evidence, so no finding accounts for it; but where it was truly lost,
-/// the node's count lacks it.
+/// Returns the cells that starved agents measured. Their losses to a node are no evidence, so no
+/// cause accounts for them. But if they are true, the node's count lacks those requests.
 fn cells_of_starved<'a>(scope: &Scope<'a>) -> impl Iterator<Item = &'a Cell> {
     let starved = scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved);
     starved.flat_map(|node| scope.matrix.cells(node)).filter(|cell| cell.network() == scope.network)
 }
 
-/// Which way a bad node loses. Takes 32 bytes per node.
+/// Returns the direction in which a bad node loses. Takes 32 bytes per node.
 pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways> {
     let own = Count::of(scope.matrix, node)?;
     let row = scope.matrix.row(node)?;
-    // What the others are to blame for is not told apart: it widens the errors.
+    // Losses from other causes are not separated by direction: they widen the errors.
     let others = |other: u16| -> f64 {
         let pair = (node.min(other), node.max(other));
         let touching = findings.touching(scope, pair);
@@ -172,7 +181,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
         variance += count.error * count.error;
         spoilt_out += discounted[usize::from(other)];
         if blamed_elsewhere {
-            // Third nodes lose requests to this one, too.
+            // Third nodes lose requests to the other node, too.
             spoilt_out += spoilt_by_third(scope, findings, node, other, &count);
         }
     });
@@ -185,7 +194,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     Some(Ways { direction, inwards, outwards })
 }
 
-/// What nodes other than these two are to blame for at `other`.
+/// Returns how many requests to `other` are lost because of causes other than these two nodes.
 fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16, count: &Count) -> f64 {
     let each = count.sent / f64::from(scope.matrix.get(other).aimed.max(1));
     let zone = scope.matrix.get(other).zone;
@@ -201,7 +210,8 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
     rates.sum()
 }
 
-/// Which way a bad link loses, where nobody else spoils the counts of its two nodes.
+/// Returns the direction in which a bad link loses, if no other cause distorts the counts
+/// of its two nodes.
 pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Ways> {
     let others = findings.found.iter().filter(|finding| finding.culprit != Culprit::Link(pair.a, pair.b));
     let spoilt = others.map(|finding| finding.culprit).any(|culprit| match culprit {

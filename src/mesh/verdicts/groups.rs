@@ -1,9 +1,9 @@
-//! Groups of nodes that reach each other inside, and not across.
+//! Groups of nodes that reach each other inside the group, but not across groups.
 //!
-//! Two nodes are connected if either of them gets answers from the other: one end's report of
-//! loss does not cut what the other end's report holds together. The trap: an agent inside one
-//! group gets no reports from the other one. Nodes that answer nothing and whose reports are
-//! missing are then one group, if they are many; a few such nodes are dead nodes.
+//! Two nodes are connected if either of them gets answers from the other: a loss that one end
+//! reports does not cut a connection that the other end reports. The trap: an agent inside one
+//! group gets no reports from the other group. If many nodes answer nothing and have no report,
+//! they are one group. A few such nodes are dead nodes.
 
 use std::rc::Rc;
 
@@ -12,21 +12,21 @@ use super::pairs::{Pair, Scope, Tally};
 use crate::mesh::domains::DOMAIN_NONE;
 use crate::mesh::matrix::ZONE_UNKNOWN;
 
-/// A link connects if it loses less. Far from both 90 %, which a partition loses at least, and
-/// what a lossy mesh loses: 30 probes are never on the wrong side by chance.
+/// A link connects if it loses less. The limit is far from the 90 % that a partition loses at
+/// least, and from what a lossy mesh loses: 30 probes are never on the wrong side by chance.
 const CONNECTED_BELOW: f64 = 0.5;
 /// Silent nodes make a group from this number on, and from this share of the nodes on.
 const SILENT_MIN: usize = 3;
 const SILENT_ONE_OF: usize = 4;
-/// A node that loses more than that joins the group to which it loses less than this.
+/// A node whose links all lose more joins the group to which it loses less than this.
 const LOSSY_BELOW: f64 = 0.85;
-/// Sums of such nodes and groups that are kept: 8 bytes each.
+/// Largest number of sums of such nodes and groups: 8 bytes each.
 const LOSSY_MAX: usize = 512;
-/// The share of its probes that a silent node does not answer.
+/// A silent node leaves at least this share of its probes unanswered.
 const SILENT_LOSS: f64 = 0.9;
 
-/// Returns the group of each node; nothing if the mesh does not fall into two groups at least.
-/// Takes 3 bytes per node, and 12 more per node without a report.
+/// Returns the group of each node. Empty if the mesh does not fall into at least two groups. Takes
+/// 3 bytes per node, and 12 more per node without a report.
 pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     let mut parents: Vec<u16> = scope.matrix.numbers().collect();
     scope.each_pair(|pair| {
@@ -36,7 +36,8 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
         }
     });
     let mut roots: Vec<u16> = scope.matrix.numbers().map(|node| root(&mut parents, node)).collect();
-    // Groups of one node are nodes. A group is known by its lowest node, which is its root.
+    // A group of one node is not a group. A group is identified by its lowest node,
+    // which is its root.
     let mut known: Vec<u16> = Vec::new();
     for node in scope.matrix.numbers() {
         let of = roots[usize::from(node)];
@@ -63,8 +64,8 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     roots.into_iter().map(|root| place(root).unwrap_or(NO_GROUP)).collect()
 }
 
-/// Returns whether one of two groups is a zone, or a domain: that is then cut off, which is no
-/// partition. `of` gives a node's zone or domain, 0 if it has none.
+/// Whether one of two groups is a zone or a domain. That zone or domain is then cut off, which is
+/// no partition. `of` returns a node's zone or domain, 0 if it has none.
 fn is_one_part(scope: &Scope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16) -> u8) -> bool {
     const _: () = assert!(ZONE_UNKNOWN == 0 && DOMAIN_NONE == 0);
     let part_of = |group: u16| {
@@ -106,7 +107,7 @@ fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
     }
 }
 
-/// Returns the nodes that answer nobody and whose reports are not there, if they are a group.
+/// Returns the nodes that answer no other node and have no report, if they are a group.
 fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     let is_alone =
         |node: &u16| roots[usize::from(*node)] == *node && !known.contains(node) && scope.matrix.row(*node).is_none();
@@ -120,7 +121,7 @@ fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     scope.each_pair(|pair| {
         let mut places = [pair.a, pair.b].into_iter().filter_map(|node| nodes.binary_search(&node).ok());
         if let Some(place) = places.next() {
-            // Without a report of either, two silent nodes are no pair.
+            // Two silent nodes are no pair, because neither has a report.
             measured[place] = true;
             answers = answers.plus(pair.both());
         }
@@ -130,12 +131,12 @@ fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     if are_enough(&nodes) && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }
 }
 
-/// Returns whether either end gets answers from the other.
+/// Whether either end gets answers from the other.
 fn is_connected(pair: &Pair) -> bool {
     [pair.there, pair.back].iter().any(|tally| tally.probes > 0 && tally.rate() < CONNECTED_BELOW)
 }
 
-/// Returns the lowest node of a node's group, and shortens the way there.
+/// Returns the lowest node of a node's group, and shortens the path to it.
 fn root(parents: &mut [u16], node: u16) -> u16 {
     let mut at = node;
     while parents[usize::from(at)] != at {

@@ -1,4 +1,4 @@
-//! One line over a mesh, of three kinds: all is well, links lose without a cause, or a cause.
+//! One line that sums up a mesh: no problem, losses without a cause, or a cause.
 
 use serde::Serialize;
 
@@ -7,34 +7,34 @@ use super::{Kind, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
 use crate::mesh::row::Network;
 
-/// A link that loses this share and this number of its probes is told, though it has no cause: a
-/// mesh is never well above it. Of 60 probes, the 0.1 % that a calm mesh loses is never that many.
+/// A link that loses this share and this number of its probes is reported, even without a cause. A
+/// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
 const TOLD_RATE: f64 = 0.05;
 const TOLD_LOST: u32 = 5;
 
-/// What a mesh is like.
+/// State of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Nothing stands out, as far as was measured.
     Well,
-    /// Links lose, and have no cause.
+    /// Links lose, without a known cause.
     Losses,
-    /// There is a verdict at least.
+    /// There is at least one verdict.
     Cause,
 }
 
-/// One line over a mesh.
+/// One line that sums up a mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// Its kind.
+    /// State of the mesh.
     pub state: State,
-    /// Its words.
+    /// Text of the line.
     pub text: String,
 }
 
-/// Returns one line over a mesh: the gravest verdict and how many more there are, or links that
-/// lose without a cause, or that nothing is wrong.
+/// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
+/// or links that lose without a cause, or says that nothing is wrong.
 pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> Headline {
     headline_by(verdicts, matrix, &standings(matrix))
 }
@@ -52,8 +52,8 @@ pub(super) fn headline_by(verdicts: &[Verdict], matrix: &Matrix, standings: &[St
     Headline { state, text }
 }
 
-/// Returns how many links lose, and the worst: of the recent window, or else over ten minutes. None
-/// if no link does.
+/// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.
+/// `None` if no link loses.
 fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
@@ -86,8 +86,8 @@ fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
 }
 
 /// Returns how many of so many links have lost too much over ten minutes, and the worst that is
-/// evidence. A link to a node that leaves does not count if it is the worst of its source: only if
-/// several nodes leave in the same minute, some still count.
+/// evidence. A link to a node that is leaving does not count if it is the worst of its source. Some
+/// such links still count, but only if several nodes leave in the same minute.
 fn over_ten_minutes(
     matrix: &Matrix,
     links: u32,
@@ -124,7 +124,7 @@ const fn in_network(network: Network) -> &'static str {
     }
 }
 
-/// What is said where there is no verdict: what was not measured is not well.
+/// Returns the line for a mesh without a verdict. What was not measured is not called well.
 fn nothing_wrong(matrix: &Matrix) -> String {
     let mut measured = vec![false; matrix.node_count()];
     for node in matrix.numbers().filter(|node| !matrix.get(*node).is_leaving()) {

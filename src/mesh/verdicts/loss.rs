@@ -1,10 +1,10 @@
-//! The explanation of what is lost: what all links share, and the fewest causes beyond it.
+//! The explanation of losses: a rate that all links share, and the fewest causes beyond it.
 //!
-//! A link passes a probe if each cause that touches it does. Three hypotheses of what all links
-//! share compete ([`Hypothesis`]): next to nothing, one rate, or one rate and a bad path. Beside
-//! each of them the search finds the causes that explain what is left ([`search::explain`]). The
-//! explanation with the highest likelihood less its cost stays. So a rate that all links share is
-//! never blamed on a node, and a node is blamed for what it loses beyond that rate.
+//! A link passes a probe if each cause that touches the link passes it. Three hypotheses about what
+//! all links share compete ([`Hypothesis`]): next to nothing, one rate, or one rate and a bad path.
+//! For each hypothesis, the search finds the causes of the remaining losses ([`search::explain`]).
+//! The explanation with the highest likelihood minus its cost is kept. So a node is never blamed
+//! for a rate that all links share, only for what it loses beyond that rate.
 
 use std::iter;
 
@@ -16,41 +16,42 @@ use super::search::{self, Costs, Search};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
 use crate::limits::MESH_JUDGED_BYTES_PER_NODE;
 
-/// What a shared rate above the calm one costs, in nats. It is less than a node costs, by the
-/// nats that a node has to explain beyond a shared rate: with three nodes 3.5, which chance does
-/// in one of 70 meshes, as each node is a candidate.
+/// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
+/// nats that a node must explain beyond a shared rate. With three nodes these are 3.5 nats. Chance
+/// causes that in one of 70 meshes, because each node is a candidate.
 const MESH_COST: f64 = 6.6;
-/// Nats by which a shared rate must explain more than causes do before it is named: the first losses
-/// of a bad node of three are on most links, too.
+/// Nats by which a shared rate must explain more than causes do before it is named. The first
+/// losses of a bad node of three are on most links, too.
 const MESH_LEAD: f64 = 3.0;
-/// From so many pairs on, only one search is made, from the rate of what is left without the worst
-/// candidate: that is no lower than all links share, for no candidate's chance losses are much of so
-/// many pairs.
+/// From this number of pairs on, there is only one search. It starts from the rate of what is left
+/// without the worst candidate. This rate is not below the one that all links share: the chance
+/// losses of one candidate are a small part of so many pairs.
 const MANY_PAIRS: u32 = 4_000;
-/// What a bad path costs beyond what its cells do.
+/// Cost in nats of a bad path, beyond the cost of its cells.
 const PATHS_COST: f64 = 12.0;
-/// Links that are on a bad path at least, and their share: one of eight paths takes a quarter of
-/// all links, if there and back go different ways.
+/// Smallest number of links on a bad path, and their smallest share. One of eight paths has a
+/// quarter of all links, if requests and replies take different paths.
 const PATH_LINKS_MIN: u32 = 5;
 const PATH_SHARE_MIN: f64 = 0.04;
-/// The share of them that one node may have: if it has more, it is that node's.
+/// The largest share of these links that one node may have. With more, the node is the cause.
 const PATH_LINKS_OF_NODE: f64 = 0.5;
-/// How many causes that are zones or domains are explained once more without.
+/// Largest number of causes that are zones or domains for which an explanation
+/// without them is tried.
 const ZONE_TRIALS_MAX: usize = 4;
 
-// And 24 bytes: what is left of a row in a walk, whether it is evidence, its zone, group and domain, and which of its peers
-// probe it.
+// The 24 further bytes are: what is left of a row in a walk, whether it is evidence, its zone,
+// group and domain, and which of its peers probe it.
 const _: () = assert!(size_of::<NodeSum>() + 24 <= MESH_JUDGED_BYTES_PER_NODE);
 
-/// An explanation, and what it is worth.
+/// An explanation, and its credit in nats.
 struct Explanation {
     findings: Findings,
     shared: Shared,
     credit: f64,
 }
 
-/// Finds the causes of what a network loses. Takes 40 bytes per node and zone pair, 72 per domain, and a walk
-/// over all cells for each cause of each hypothesis.
+/// Finds the causes of a network's losses. Takes 40 bytes per node and per zone pair, and 72 per
+/// domain. Walks over all cells for each cause of each hypothesis.
 pub fn search(scope: &Scope<'_>) -> Findings {
     let first = search::first(scope);
     let whole = first.all();
@@ -60,7 +61,7 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     let costs = Costs::of_mesh(scope, &first);
     let (all, pairs) = (whole.tally(), whole.pairs);
     let least = search::without_the_worst(&first);
-    // If all links have a node in common, that node and the mesh cannot be told apart.
+    // If all links have a node in common, that node and the mesh cannot be distinguished.
     let is_star = first.nodes.iter().any(|node| node.sum.pairs == pairs);
     drop(first);
     let groups = groups::find(scope);
@@ -71,9 +72,9 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         let credit = calm.credit;
         (calm, credit)
     } else {
-        // From what is left without the worst, which may be too low if there are no causes, the
-        // search finds them; from the rate of all links, which is too high if there are, it finds
-        // that there are none.
+        // The search runs from two rates. The rate without the worst candidate finds the causes; it
+        // may be too low if there are none. The rate of all links shows that there are no causes;
+        // it is too high if there are some.
         let alike = with(Hypothesis::Alike, least);
         if pairs >= MANY_PAIRS {
             (alike, f64::NEG_INFINITY)
@@ -116,11 +117,11 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
     if other.credit > one.credit { other } else { one }
 }
 
-/// Returns the best explanation of a hypothesis.
+/// Returns the best explanation under a hypothesis.
 ///
-/// Two bad nodes of six, or of a zone or domain, are in most pairs. One cause would explain them passably,
-/// and is found first though the two explain more. So whatever was explained by zones or
-/// domains is explained once more without.
+/// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
+/// passably and is found first, though the two nodes explain more. So an explanation with zones or
+/// domains is compared with one without.
 fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut banned: Vec<Culprit> = Vec::new();
     let explain = |shared: Shared, is_banned: &dyn Fn(Culprit) -> bool| {
@@ -129,8 +130,8 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
         Explanation { findings, shared, credit }
     };
     let mut best = explain(shared, &|_| false);
-    // Each trial begins with what is known of the shared rate. A domain that is taken early and dropped
-    // later can lead the search astray. Those that stay are tried below.
+    // Each trial begins with the shared rate found so far. A domain that is taken early and dropped
+    // later can mislead the search. Domains that stay are tried below.
     let is_domain = |culprit: Culprit| matches!(culprit, Culprit::Domain(..));
     let found = &best.findings.found;
     let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.culprit));
@@ -160,7 +161,7 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     best
 }
 
-/// Returns how well an explanation explains all losses, less what its causes cost.
+/// Returns how well an explanation explains all losses, minus the cost of its causes.
 fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
     let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.culprit)).sum();
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
@@ -173,13 +174,13 @@ fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
     credit
 }
 
-/// Returns the logarithm of how likely a pair's losses are if these causes touch it.
+/// Returns the log-likelihood of a pair's losses if these causes touch the pair.
 fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Shared, pair: &Pair) -> f64 {
     let both = pair.both();
     let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
     for finding in causes {
         may_be_own |= finding.is_uneven || matches!(finding.culprit, Culprit::Link(..));
-        // Rates were measured with the shared loss in them.
+        // The measured rates include the shared loss.
         passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
     }
     let alike = likelihood(both.lost, both.probes, (1.0 - passes).max(shared.rate));
@@ -187,7 +188,7 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
     if may_be_own { alike.max(own()) } else { alike }
 }
 
-/// Returns what no cause touches, and how many links of each node are on a bad path.
+/// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.
 fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
     let (mut rest, mut links) = (Rest::default(), vec![0; scope.matrix.node_count()]);
     scope.each_pair(|pair| {
@@ -199,8 +200,8 @@ fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u3
     (rest, links)
 }
 
-/// Returns whether as many links may be on a bad path as must be. Those of a cause that explains
-/// them better than a path does, each for its cost, are not.
+/// Whether enough links may be on a bad path. Links of a cause are left out if the cause explains
+/// them better than a path does, each at its cost.
 fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
     let found = &best.findings.found;
     let if_paths = best.shared.with_most_paths();
@@ -227,7 +228,7 @@ fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
     links >= PATH_LINKS_MIN
 }
 
-/// Returns whether links on bad paths are many, and spread over nodes.
+/// Whether links on bad paths are many, and are spread over nodes.
 fn is_path(rest: &Rest, of_nodes: &[u32]) -> bool {
     let links = of_nodes.iter().sum::<u32>() / 2;
     let most = of_nodes.iter().copied().max().unwrap_or_default();

@@ -1,11 +1,16 @@
-//! What a mesh says: which node, link, zones or domain are bad, and which agents only seem so.
+//! Judges a mesh: which nodes, links, zones or domains are bad, and which agents only seem so.
 //!
-//! A pure function over the [`Matrix`]: the same mesh has the same verdicts. What is lost is explained by what all links
-//! share and the fewest causes beyond it ([`loss`]), what is slow is compared with its like ([`slow`]), and the echo
-//! counters tell which way is lost ([`direction`]). What both networks lose for one reason is one verdict ([`networks`]).
-//! Losses that have no cause are told as such ([`headline`]). Two kinds of evidence are none: what a starved agent
-//! measured ([`agents`]), and what was measured of a node that is being removed. What was not measured is never held to
-//! be well. `docs/verdicts.md` has the method.
+//! The judgement is a pure function of the [`Matrix`]: the same mesh has the same verdicts.
+//! - Losses are explained by a rate that all links share and the fewest causes beyond it
+//!   ([`loss`]).
+//! - Slow links are compared with similar links ([`slow`]).
+//! - The echo counters give the direction of a loss ([`direction`]).
+//! - What both networks lose for one reason is one verdict ([`networks`]).
+//! - Losses without a cause are reported as such ([`headline`]).
+//!
+//! Two kinds of data are no evidence: what a starved agent measured ([`agents`]), and what was
+//! measured of a node that is being removed. What was not measured is never called well.
+//! `docs/verdicts.md` describes the method.
 
 mod agents;
 mod causes;
@@ -50,19 +55,19 @@ pub enum Kind {
     Partition,
     /// Some of all links lose, spread over nodes: those on one of several parallel paths.
     Paths,
-    /// A node loses, or is slow, whoever is at the other end.
+    /// A node loses, or is slow, with all peers.
     Node,
     /// A zone is cut off from all others, or bad inside.
     Zone,
-    /// A failure domain of the operator's is cut off from all other nodes, or bad inside.
+    /// A failure domain of the operator is cut off from all other nodes, or bad inside.
     Domain,
-    /// The links between two zones.
+    /// The links between two zones lose.
     ZonePair,
-    /// The way between two nodes.
+    /// The link between two nodes is bad.
     Link,
-    /// An agent was late itself: its figures are its own.
+    /// An agent was late itself: its measurements show its own delay.
     AgentStarved,
-    /// An agent's row is missing.
+    /// The report of an agent is missing.
     AgentUnreachable,
 }
 
@@ -70,7 +75,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfNetwork {
-    /// Between pods.
+    /// Between the pods' addresses.
     Pod,
     /// Between the nodes' own addresses.
     Node,
@@ -89,19 +94,19 @@ pub enum OfProtocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// Both ends agree, and chance does the like in less than one of 3,000 meshes beyond what a
-    /// verdict needs.
+    /// Both ends agree. Beyond what a verdict needs, chance causes this in less than one
+    /// of 3,000 meshes.
     Certain,
-    /// The evidence is weaker, or one end alone gives it.
+    /// The evidence is weaker, or only one end gives it.
     #[default]
     Likely,
 }
 
-/// How much a verdict costs those who use the network.
+/// How much the cause affects the users of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// An agent's own trouble.
+    /// Only an agent is affected.
     #[default]
     Info,
     /// Something is slow, or loses less than a tenth, or is a single link.
@@ -113,75 +118,77 @@ pub enum Severity {
 /// A verdict, as `/api/v1/verdicts` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol, the same wherever it
-    /// is computed.
+    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. It is the
+    /// same in every agent.
     #[serde(default)]
     pub id: String,
-    /// What it is about.
+    /// What the verdict is about.
     pub kind: Kind,
-    /// The name of the node, zone or domain; `a->b` for a link or two zones, a link's in the order of the way that loses if that
-    /// is known; `a|b` for a partition, with the smallest name of each group; `*` for `mesh` and `paths`. At most
-    /// 128 bytes: longer names are cut, and end in a hash.
+    /// Name of the node, zone or domain. `a->b` for a link or two zones; for a link in the
+    /// direction of the loss, if that is known. `a|b` for a partition, with the smallest name
+    /// of each group. `*` for `mesh` and `paths`. At most 128 bytes: a longer name is cut, and
+    /// ends in a hash.
     pub subject: String,
-    /// The names of the nodes of each group of a partition, or of a domain as one group. At most 64
-    /// of a group are named; `evidence` has the number of the others.
+    /// Node names of each group of a partition, or of a domain as one group. At most 64 nodes per
+    /// group are named; `evidence` has the number of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Vec<String>>,
-    /// How certain it is.
+    /// How certain the verdict is.
     #[serde(default)]
     pub confidence: Confidence,
-    /// How much it costs those who use the network.
+    /// How much the cause affects the users of the network.
     #[serde(default)]
     pub severity: Severity,
-    /// Which way loses; of a link `out` is the way from the first to the second.
+    /// Direction of the loss. For a link, `out` is from the first node to the second.
     pub direction: Direction,
-    /// In which network.
+    /// The network of the probes.
     pub network: OfNetwork,
-    /// By which probes.
+    /// The protocol of the probes.
     #[serde(default)]
     pub protocol: OfProtocol,
     /// One sentence with the figures.
     pub evidence: String,
-    /// Since when, in Unix seconds; `None` where that is not known.
+    /// When it began, in Unix seconds; `None` if unknown.
     pub since_unix_seconds: Option<u64>,
-    /// Whether packets are lost, rather than slow or an agent late.
+    /// Whether packets are lost. False if links are slow or an agent is late.
     #[serde(skip)]
     pub is_loss: bool,
-    /// What [`headline`] says of it: the finding in a few words, with its subject.
+    /// The text for [`headline`]: the finding in a few words, with its subject.
     #[serde(default)]
     pub summary: String,
-    /// By which verdicts of a kind are ordered, the larger first.
+    /// Sort key of verdicts of one kind, the larger first.
     #[serde(skip)]
     weight: f64,
 }
 
-/// All verdicts over a mesh, the gravest first, at most [`MESH_VERDICTS_MAX`].
+/// Returns all verdicts over a mesh, the most severe first, at most [`MESH_VERDICTS_MAX`].
 ///
-/// Takes 72 bytes per node, 320 per zone pair and 72 per domain at a time, and some walks over all cells.
+/// Takes up to 72 bytes per node, 320 per zone pair and 72 per domain, and a few
+/// walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     judge_by(matrix, &agents::standings(matrix))
 }
 
-/// All that is said of a mesh.
+/// The complete judgement of a mesh.
 #[derive(Debug)]
 pub struct Judgement<'a> {
-    /// What [`judge`] returns.
+    /// The result of [`judge`].
     pub verdicts: Vec<Verdict>,
-    /// What [`headline`] returns.
+    /// The result of [`headline`].
     pub headline: Headline,
-    /// The nodes whose agents are starved: what they measured does not count.
+    /// Nodes whose agents are starved: what they measured does not count.
     pub starved: Vec<&'a str>,
-    /// The first [`MESH_LEAVING_MAX`] nodes that are being removed: neither what they measured nor
+    /// The first [`MESH_LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
     /// what was measured of them counts.
     pub leaving: Vec<&'a str>,
-    /// How many further nodes are being removed.
+    /// Number of further nodes that are being removed.
     pub leaving_not_listed: usize,
 }
 
-/// Returns what [`judge`] and [`headline`] do, and the nodes whose evidence they left out, from one
-/// look at each node.
+/// Returns the results of [`judge`] and [`headline`], and the nodes whose evidence they left out.
+/// Each node's standing is computed once.
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
     let verdicts = judge_by(matrix, &standings);
@@ -220,7 +227,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
     of_missing_rows(pods, &of_pods.findings, &mut verdicts);
-    // Losses first, then what is slow, then agents; of equals the first.
+    // Order: losses, then slow links, then agents; within these by kind and weight.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
     verdicts.truncate(MESH_VERDICTS_MAX);
@@ -230,8 +237,8 @@ fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
     verdicts
 }
 
-/// The verdicts over what a network loses. `shared` gives the pods' network, and the place of the culprit in it, where it loses
-/// for the same reason.
+/// Adds the verdicts over a network's losses. If the pods' network loses for the same reason,
+/// `shared` returns it and the place of the cause in it.
 fn of_losses<'a>(
     scope: &Scope<'_>,
     found: &Found,
@@ -245,7 +252,7 @@ fn of_losses<'a>(
         if scope.network == Network::Pod && found.is_shared[place] {
             continue;
         }
-        // Requests are counted where the pods are.
+        // The namespaces of the pods count the requests.
         let pods = if scope.network == Network::Pod { Some((scope, found, place)) } else { shared };
         let pods = pods.filter(|_| complete);
         let likewise = shared.map(|(_, pods, place)| pods.details[place].both);
@@ -278,8 +285,8 @@ fn of_losses<'a>(
     }
 }
 
-/// From this many nats beyond its cost on, a cause is certain: chance does the like in one of e^8
-/// = 3,000 of the meshes in which it makes a verdict at all.
+/// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
+/// this in one of e^8 = 3,000.
 const CERTAIN_NATS: f64 = 8.0;
 /// From this loss on, a cause that is wider than a link is critical.
 const CRITICAL_RATE: f64 = 0.1;
@@ -295,7 +302,7 @@ fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confiden
     if finding.score >= CERTAIN_NATS && !is_one_sided { Confidence::Certain } else { Confidence::Likely }
 }
 
-/// Whether what a node reports and what the others report of it are far apart.
+/// Whether the node's own measurements and those of the other nodes are far apart.
 fn is_contradicted(detail: &Detail) -> bool {
     let (by, to) = (detail.by, detail.to);
     search::is_excluded(by, to, search::ONE_SIDED) || search::is_excluded(to, by, search::ONE_SIDED)
@@ -306,7 +313,7 @@ fn severity(finding: &Finding) -> Severity {
     if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
 }
 
-/// Agents whose rows are missing, where not the network is the reason.
+/// Adds verdicts over agents whose report is missing, if the network is not the reason.
 fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Verdict>) {
     let matrix = scope.matrix;
     let is_missing = |node: u16| {
@@ -316,7 +323,7 @@ fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Ve
     if !matrix.numbers().any(is_missing) {
         return;
     }
-    // What is known of each: all probes to it, and how many of the pairs nobody else is to blame for.
+    // For each such node: all probes to it, and the number of pairs that no cause touches.
     let mut known: Vec<(Detail, u32)> = Vec::new();
     let missing: Vec<u16> = matrix.numbers().filter(|node| is_missing(*node)).collect();
     known.resize_with(missing.len(), Default::default);

@@ -1,8 +1,11 @@
-//! Both networks of a mesh together: which losses of the pods' network are those of the nodes', which carries it.
+//! Compares the two networks of a mesh. The nodes' network carries the pods' network, so some
+//! losses of the pods' network are losses of the nodes' network.
 //!
-//! A bad interface loses on both, and is one cause: it is said of the nodes' network, and that the pods' loses likewise. What only
-//! the pods' network loses, or far more of, is its own: the overlay's. The trap: a loss that is small is found on the one
-//! network and by chance not on the other, so what the other lost over the same pairs is looked at, found or not.
+//! A bad interface loses on both networks and is one cause. Its verdict is about the nodes'
+//! network, and mentions the loss of the pods' network. If only the pods' network loses, or if it
+//! loses far more, the overlay is the cause. The trap: a small loss is found on one network and, by
+//! chance, not on the other. So the other network's losses over the same pairs are compared,
+//! whether found or not.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,26 +16,28 @@ use super::pairs::{Scope, Tally};
 use super::score::{gain, likelihood};
 use super::slow::Slow;
 
-/// A network loses for a reason of its own from so many times what the other loses, and so much more.
+/// A network has a cause of its own if it loses so many times as much as the other,
+/// and so much more.
 const TIMES: f64 = 1.5;
 const EXTRA: f64 = 0.01;
-/// And from so many nats by which two rates explain both networks' losses better than one.
+/// Also, two rates must explain the losses of both networks better than one rate, by so many nats.
 const APART: f64 = 4.5;
-/// So many nats of loss on the nodes' network, which nobody was blamed for, are enough beside what the pods' shows.
+/// So many nats of unexplained loss on the nodes' network suffice as evidence, in addition to the
+/// loss of the pods' network.
 const SOME: f64 = 3.0;
 
-/// What was found of a network, with its figures.
+/// The causes found in a network, with their figures.
 pub struct Found {
-    /// Who.
+    /// The causes of the losses.
     pub findings: Findings,
-    /// The figures of each.
+    /// The figures of each cause.
     pub details: Vec<Detail>,
-    /// Whether the other network explains it; of the pods' alone.
+    /// Whether the other network explains the cause; used for the pods' network only.
     pub is_shared: Vec<bool>,
 }
 
 impl Found {
-    /// With the figures.
+    /// Makes it from `findings`, and computes the figures.
     pub fn of(scope: &Scope<'_>, findings: Findings) -> Self {
         let details = if findings.found.is_empty() { Vec::new() } else { details::gather(scope, &findings) };
         let is_shared = vec![false; findings.found.len()];
@@ -40,15 +45,15 @@ impl Found {
     }
 }
 
-/// One culprit on both networks: its places among their findings.
+/// One cause on both networks: its indices among their findings.
 pub struct Shared {
-    /// Among the pods'.
+    /// Index among the findings of the pods' network.
     pub pod: usize,
-    /// Among the nodes'.
+    /// Index among the findings of the nodes' network.
     pub node: usize,
 }
 
-/// Finds what both have in common.
+/// Finds the causes that both networks have in common.
 pub fn join(
     (_, mut pods): (&Scope<'_>, Found),
     (scope, mut nodes): (&Scope<'_>, Found),
@@ -56,7 +61,7 @@ pub fn join(
     if pods.findings.found.is_empty() {
         return (pods, nodes, Vec::new());
     }
-    // What the nodes' network lost over the pairs of each culprit of the pods'.
+    // What the nodes' network lost over the pairs of each cause of the pods' network.
     let below = details::gather(scope, &pods.findings);
     let mut further: Vec<Finding> = Vec::new();
     for (finding, (pod, node)) in pods.findings.found.iter().zip(pods.details.iter().zip(&below)) {
@@ -80,7 +85,7 @@ pub fn join(
             covers(scope, known.culprit, finding.culprit)
                 && (both.rate() <= known.rate * TIMES + EXTRA || is_alike(both, below[place].both))
         };
-        // The same one rather than a wider one.
+        // The same cause is preferred to a wider one.
         let same = nodes.findings.found.iter().position(|it| it.culprit == finding.culprit && explains(it));
         pods.is_shared[place] = same.is_some() || nodes.findings.found.iter().any(explains);
         shared.extend(same.map(|node| Shared { pod: place, node }));
@@ -88,7 +93,7 @@ pub fn join(
     (pods, nodes, shared)
 }
 
-/// Whether whatever `narrow` is to blame for, `wide` is.
+/// Whether `wide` touches all links that `narrow` touches.
 fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
     let is_wide = is_of_zones(wide) || matches!(wide, Culprit::Node(_));
     match narrow {
@@ -100,7 +105,7 @@ fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
     }
 }
 
-/// Whether one rate explains both about as well as a rate of each one's own.
+/// Whether one rate explains both about as well as separate rates do.
 fn is_alike(pod: Tally, node: Tally) -> bool {
     let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
     let all = pod.plus(node);

@@ -1,32 +1,33 @@
-//! Both cells of a pair together, for every pair of a network that was measured, in one walk over the cells.
+//! Combines the cells of both directions of a pair, for every measured pair of a network, in one
+//! walk over the cells.
 
 use super::agents::Standing;
 use crate::mesh::matrix::{Cell, Matrix, Pace, rtt_us};
 use crate::mesh::row::Network;
 
-/// Probes and losses.
+/// Number of probes and of losses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Probes of which the fate is known.
+    /// Number of probes that were answered or lost.
     pub probes: u32,
-    /// Those that were lost.
+    /// Number of probes that were lost.
     pub lost: u32,
 }
 
 impl Tally {
-    /// Both together.
+    /// Returns the sum of both.
     #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { probes: self.probes + other.probes, lost: self.lost + other.lost }
     }
 
-    /// The share that was lost.
+    /// Returns the share of the probes that was lost, 0 to 1.
     pub fn rate(self) -> f64 {
         if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
     }
 
-    /// What is left of it without a part.
+    /// Returns what is left without `part`.
     #[must_use]
     pub const fn without(self, part: Self) -> Self {
         Self { probes: self.probes - part.probes, lost: self.lost - part.lost }
@@ -39,40 +40,41 @@ const USUAL: u8 = Pace::Usual as u8;
 /// Two nodes, `a` with the lower number, and what they measured of each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    /// The one.
+    /// Number of the first node.
     pub a: u16,
-    /// The other.
+    /// Number of the second node.
     pub b: u16,
-    /// What `a` measured of `b`: its requests go one way, the answers the other.
+    /// What `a` measured of `b`: its requests go from `a` to `b`, the replies from `b` to `a`.
     pub there: Tally,
     /// What `b` measured of `a`.
     pub back: Tally,
-    /// The code of the median round trip: the lower of both directions, the higher of both protocols; 0 where nothing was
-    /// answered. Most walks have no use for the time itself.
+    /// Code of the median round-trip time: the lower of both directions, the higher of both
+    /// protocols. 0 if no probe was answered. It is kept as a code because most walks do not
+    /// need the time itself.
     rtt_code: u16,
-    /// The bits of all paces that its cells say.
+    /// The bits of all paces in its cells.
     paces: u8,
 }
 
 impl Pair {
-    /// Both directions together: either loses what is lost on either way.
+    /// Returns the sum of both directions. Each measurement includes the losses of both directions.
     #[inline]
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)
     }
 
-    /// Whether both nodes measured the other.
+    /// Whether both nodes measured each other.
     pub const fn is_measured_twice(&self) -> bool {
         self.there.probes > 0 && self.back.probes > 0
     }
 
-    /// Median round trip in microseconds; `None` where nothing was answered.
+    /// Returns the median round-trip time in microseconds; `None` if no probe was answered.
     pub fn rtt_us(&self) -> Option<f32> {
         rtt_us(self.rtt_code)
     }
 
-    /// Whether round trips are slow by what is usual for this pair; `None` where no cell knows, or
-    /// one contradicts another.
+    /// Whether round trips are slow compared with the usual time of this pair. `None` if no cell
+    /// knows, or if the cells disagree.
     pub const fn is_slow(&self) -> Option<bool> {
         match self.paces {
             SLOW => Some(true),
@@ -81,45 +83,46 @@ impl Pair {
         }
     }
 
-    /// What `node` measured of the other.
+    /// Returns what `node` measured of the other node.
     pub const fn of(&self, node: u16) -> Tally {
         if node == self.a { self.there } else { self.back }
     }
 
-    /// The other node.
+    /// Returns the other node of the pair.
     pub const fn other(&self, node: u16) -> u16 {
         if node == self.a { self.b } else { self.a }
     }
 }
 
-/// What of a mesh counts as evidence in one network.
+/// What counts as evidence in one network of a mesh.
 pub struct Scope<'a> {
-    /// The mesh.
+    /// The mesh as collected.
     pub matrix: &'a Matrix,
-    /// The network.
+    /// The network whose cells count.
     pub network: Network,
-    /// Which of its nodes' figures are evidence.
+    /// Which nodes' figures are evidence.
     pub standings: &'a [Standing],
-    /// What every walk looks up.
+    /// Data that every walk looks up.
     pub index: &'a Index,
 }
 
-/// What every walk looks up of nodes and pairs. The matrix has it as well, but strewn over more memory than a
-/// processor's caches hold, and then it is looked up in no order.
+/// Data about nodes and pairs that every walk looks up. The matrix has it too, but spread over more
+/// memory than a CPU's caches hold. The look-ups would then miss the caches.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// The zone of each node.
+    /// Zone of each node.
     zones: Vec<u8>,
-    /// A bit for each peer of each node, in the order of a walk: whether that peer probes the node, too. Nothing if
-    /// there are more than 32 per node: such a mesh is small, and most peers do.
+    /// One bit per peer of each node, in the order of a walk: whether that peer probes
+    /// the node, too. Empty if there are more than 32 peers per node: such a mesh is
+    /// small, and most peers do.
     met: Vec<u32>,
 }
 
 impl Index {
-    /// Returns that of a mesh. Takes 5 bytes per node.
+    /// Returns the index of a mesh. Takes 5 bytes per node.
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
-        // Cells of all networks count, so any network will do.
+        // Cells of all networks count, so the choice of the network does not matter.
         let scope = Scope { matrix, network: Network::Pod, standings, index: &Self::default() };
         scope.each_peer(|_, _, _, back| {
             if let Some(word) = met.get_mut(peers / 32) {
@@ -133,14 +136,14 @@ impl Index {
         Self { zones: matrix.numbers().map(|node| matrix.get(node).zone).collect(), met }
     }
 
-    /// Returns whether the peer at this place of a walk may probe the node, too.
+    /// Whether the peer at this place of a walk may probe the node, too.
     fn may_be_met(&self, place: usize) -> bool {
         self.met.get(place / 32).is_none_or(|word| word >> (place % 32) & 1 == 1)
     }
 }
 
 impl<'a> Scope<'a> {
-    /// A node's cells that count.
+    /// Returns a node's cells if they count as evidence, otherwise an empty slice.
     #[inline]
     pub fn cells(&self, node: u16) -> &'a [Cell] {
         let sound = self.standings[usize::from(node)] == Standing::Sound;
@@ -150,7 +153,7 @@ impl<'a> Scope<'a> {
     /// Calls `visit` with each pair. Takes 16 bytes per node.
     pub fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
         self.each_peer(|node, peer, there, back| {
-            // Whoever comes first visits the pair.
+            // The pair is visited from its lower node, or from the only node that measured.
             if (peer > node || back.is_empty())
                 && let Some(pair) = self.pair(node, peer, there, back)
             {
@@ -159,10 +162,12 @@ impl<'a> Scope<'a> {
         });
     }
 
-    /// Calls `visit` with each node and each peer of it, its cells of the peer, and the peer's of it.
+    /// Calls `visit` with each node and each of its peers, the node's cells of the peer, and the
+    /// peer's cells of the node.
     fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
         let mut places = 0..;
-        // Rows are in the order of their peers, and `node` rises: of each row what is behind `node` is left.
+        // Rows are sorted by peer, and `node` increases. So what remains of each row starts at
+        // `node`.
         let mut left: Vec<&[Cell]> = self.matrix.numbers().map(|node| self.cells(node)).collect();
         for node in self.matrix.numbers() {
             let mut rest = self.cells(node);
@@ -188,7 +193,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Calls `visit` with each pair of a node: a search in each node's row, not a walk over all cells.
+    /// Calls `visit` with each pair of a node. It searches each node's row and does not
+    /// walk over all cells.
     pub fn each_pair_of(&self, node: u16, mut visit: impl FnMut(&Pair)) {
         for other in self.matrix.numbers().filter(|other| *other != node) {
             if let Some(pair) = self.pair_of(node, other) {
@@ -214,9 +220,9 @@ impl<'a> Scope<'a> {
 
     #[inline]
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
-        // Of IPv4 and of IPv6.
+        // Codes of IPv4 and of IPv6.
         let (mut codes, mut paces) = ((0_u16, 0_u16), 0);
-        // 0 is none, and so the largest.
+        // Code 0 means no answer, so it counts as the largest.
         let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
         let mut tally = |cells: &[Cell]| {
             let mut sum = Tally::default();
@@ -237,33 +243,33 @@ impl<'a> Scope<'a> {
         (pair.both().probes > 0).then_some(pair)
     }
 
-    /// The place of a zone pair among all, whichever comes first.
+    /// Returns the index of the pair's zone pair, in either order.
     #[inline]
     pub fn zone_place(&self, pair: &Pair) -> usize {
         zone_place(self.zone(pair.a), self.zone(pair.b))
     }
 
-    /// A node's zone.
+    /// Returns the zone of a node.
     #[inline]
     pub fn zone(&self, node: u16) -> u8 {
         self.index.zones[usize::from(node)]
     }
 
-    /// How many zone pairs there are.
+    /// Returns the number of zone pairs.
     pub const fn zone_places(&self) -> usize {
         let zones = self.matrix.zone_count();
         zones * (zones + 1) / 2
     }
 }
 
-/// The place of a zone pair in a triangle.
+/// Returns the index of a zone pair in a triangular table.
 #[inline]
 pub fn zone_place(a: u8, b: u8) -> usize {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
 }
 
-/// How many cells at the front are of this peer: its protocols and networks.
+/// Returns how many cells at the front are of this peer: one per protocol and network.
 #[inline]
 fn run(cells: &[Cell], peer: u16) -> usize {
     cells.iter().take_while(|cell| cell.peer() == peer).count()

@@ -1,77 +1,77 @@
-//! How much better a culprit explains losses than background loss does.
+//! Computes how much better a cause explains losses than the background loss does.
 
 use super::pairs::Tally;
 
-/// The share of the losing pairs that are to be expected which must be there.
+/// The share of the expected number of losing pairs that must actually lose.
 const SPREAD: f64 = 0.6;
 
-/// What candidates are weighed by: probes, losses, and how they are spread over pairs.
+/// Input for weighing candidates: probes, losses, and how they are spread over pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// Probes over all pairs.
+    /// Number of probes over all pairs.
     pub probes: u32,
-    /// Those that were lost.
+    /// Number of probes that were lost.
     pub lost: u32,
-    /// Pairs that were measured.
+    /// Number of pairs that were measured.
     pub pairs: u32,
-    /// Pairs that lose anything.
+    /// Number of pairs with at least one loss.
     pub losing: u32,
-    /// Pairs whose losses background alone hardly explains.
+    /// Number of pairs whose losses the background alone hardly explains.
     pub hit: u32,
-    /// What these gain with a rate of each one's own.
+    /// Nats that these pairs gain if each has its own loss rate.
     pub apart: f32,
-    /// What the pairs gain that could each stand as a bad link.
+    /// Nats of the pairs that could each be a bad link.
     pub as_links: f32,
-    /// What the shared explanation gives these pairs without any cause beside it.
+    /// Nats that the shared explanation gives these pairs without any cause.
     pub explained: f32,
 }
 
-/// What a node is weighed by.
+/// Input for weighing a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeSum {
-    /// What both ends of its pairs measured.
+    /// Measurements by both ends of its pairs.
     pub sum: Sum,
-    /// What the node itself measured.
+    /// Measurements by the node itself.
     pub own: Tally,
-    /// Nodes that it measured.
+    /// Number of nodes that it measured.
     pub targets: u16,
-    /// Those to which it reports a loss.
+    /// Number of nodes to which it reports a loss.
     pub losing_targets: u16,
-    /// Pairs whose loss only the other end reports, and this node's own report excludes.
+    /// Number of pairs whose loss only the other end reports, while this node's report excludes it.
     pub denied: u16,
-    /// Pairs whose loss only this node reports, and the other end's report excludes.
+    /// Number of pairs whose loss only this node reports, while the other end's report excludes it.
     pub alone: u16,
 }
 
 impl Sum {
-    /// Probes and losses over all pairs.
+    /// Returns probes and losses over all pairs.
     pub const fn tally(&self) -> Tally {
         Tally { probes: self.probes, lost: self.lost }
     }
 
-    /// The share of probes that was lost.
+    /// Returns the share of probes that was lost, 0 to 1.
     pub fn rate(&self) -> f64 {
         self.tally().rate()
     }
 
-    /// Whether as many pairs lose as do where all lose alike: a few bad links are no bad node.
+    /// Whether as many pairs lose as if all lost at one rate. A few bad links are no bad node.
     pub fn is_spread(&self) -> bool {
         is_spread(self.tally(), [self.pairs, self.losing])
     }
 }
 
-/// Returns whether as many of these pairs, of which the second number loses, lose as do if all lose
-/// alike.
+/// Whether as many pairs lose as if all lost at one rate. The second number is the losing pairs.
 pub fn is_spread(both: Tally, [pairs, losing]: [u32; 2]) -> bool {
     let pairs = f64::from(pairs.max(1));
     let lossless = (1.0 - both.rate()).powf(f64::from(both.probes) / pairs);
     f64::from(losing) >= SPREAD * pairs * (1.0 - lossless)
 }
 
-/// The logarithm of how much likelier it is that `lost` of `probes` are lost at their own rate than at the rate
-/// `expected`, in nats; 0 where fewer are lost than expected.
+/// Returns in nats how much more likely `lost` of `probes` is at its own rate than at the rate
+/// `expected`, as a logarithm. 0 if fewer are lost than expected.
 ///
-/// By Chernoff's bound, the probability that background alone does this is at most e to the minus this.
+/// By Chernoff's bound, the probability that background alone causes this is at most e to the power
+/// of minus this value.
 pub fn gain(lost: u32, probes: u32, expected: f64) -> f64 {
     let rate = f64::from(lost) / f64::from(probes.max(1));
     if lost == 0 || rate <= expected {
@@ -82,13 +82,13 @@ pub fn gain(lost: u32, probes: u32, expected: f64) -> f64 {
     f64::from(lost) * (rate / expected).ln() + of_answered
 }
 
-/// The logarithm of how likely it is that `lost` of `probes` are lost at the rate `expected`, in nats, without the
-/// binomial coefficient, which all explanations share.
+/// Returns the log-likelihood of `lost` of `probes` at the rate `expected`, in nats. It leaves out
+/// the binomial coefficient, which all explanations share.
 pub fn likelihood(lost: u32, probes: u32, expected: f64) -> f64 {
-    // Neither is certain.
+    // Neither loss nor success is certain.
     let expected = expected.clamp(1e-6, 1.0 - 1e-4);
     let of_answered = f64::from(probes.saturating_sub(lost)) * (1.0 - expected).ln();
-    // Most pairs lose nothing, and logarithms are what takes the time.
+    // Logarithms take most of the time, and most pairs lose nothing.
     if lost == 0 { of_answered } else { f64::from(lost) * expected.ln() + of_answered }
 }
 
@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn the_gain_bounds_how_often_chance_does_the_same() {
-        // 4 of 120 at 0.1 %: chance does it in 8e-6 of all cases, by the binomial distribution's tail.
+        // By the tail of the binomial distribution, chance causes 4 of 120 at 0.1 % in
+        // 8e-6 of all cases.
         let bound = (-gain(4, 120, 0.001)).exp();
         assert!(bound > 8e-6 && bound < 8e-5, "{bound}");
         assert!((gain(120, 120, 0.001) - 120.0 * 1_000_f64.ln()).abs() < 1e-9);

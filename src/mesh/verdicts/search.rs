@@ -1,10 +1,10 @@
-//! The search for the causes that explain what is lost beyond what all links share.
+//! The search for the causes of losses beyond what all links share.
 //!
-//! It begins with no cause and takes, again and again, the one that explains most of what is left:
-//! so many nats of likelihood, less what a cause of its kind costs. The cost pays for having so
-//! many candidates. A wide cause must explain more than the causes below it could, each for its
-//! own cost: two bad links of twelve do not make a bad node. In the end each cause must still be
-//! worth its cost beside all others. `docs/verdicts.md` has the formulas, thresholds and traps.
+//! It starts without causes and repeatedly takes the one that explains most of what is left. The
+//! measure is nats of likelihood minus the cost of that kind of cause. The cost makes up for the
+//! number of candidates. A wide cause must explain more than the causes below it could, each at its
+//! own cost: two bad links of twelve are not a bad node. In the end each cause must still be worth
+//! its cost beside all others. `docs/verdicts.md` has the formulas, thresholds and traps.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
 use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
-/// Nats that a cause must explain beyond the logarithm of the number of candidates: chance alone
-/// is blamed in at most one of e^9 = 8,100 meshes, for each kind of cause.
+/// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
+/// of cause, chance alone is then blamed in at most one of e^9 = 8,100 meshes.
 const CERTAINTY: f64 = 9.0;
-/// What zones and groups cost more than a node: where both explain the same losses, one node is
-/// the simpler reason.
+/// Additional cost of zones and groups: if a zone and a node explain the same losses, the node
+/// is the simpler cause.
 const ZONE_EXTRA: f64 = 3.0;
-/// What it is worth that a node, which all others lose entirely, does not send its row either.
+/// Nats added if a node that all others lose entirely does not send its report either.
 const SILENT_AGENT_BONUS: f64 = 3.0;
-/// Pairs that must be hit for a rate of each one's own: three of four, and three.
+/// Pairs that must be hit for separate loss rates: three of four, and at least three.
 const OWN_RATE_PAIRS_MIN: u32 = 3;
-/// Nodes and zones that lose less beyond the shared rate are not reported.
+/// Nodes and zones that lose less than this beyond the shared rate are not reported.
 const RATE_MIN: f64 = 0.005;
-/// How often the search starts again with what it has learnt of the shared rate.
+/// How often the search restarts with the shared rate it has learnt.
 const ROUNDS: usize = 4;
 /// A partition loses at least this share of the probes between its groups.
 const PARTITION_LOSS: f64 = 0.9;
-/// The ends of a pair contradict each other if one loses less than this share of what the other
-/// one does, and two rates explain them better than one by the cost of a link.
+/// The ends of a pair contradict each other under two conditions: one loses less than this share of
+/// the other's loss, and two rates explain them better than one by the cost of a link.
 const SIDES_SHARE: f64 = 0.25;
 /// Nats by which two rates must explain the ends of a single link better than one, once the link is
 /// known to be bad.
 pub const ONE_SIDED: f64 = CERTAINTY;
-/// Reporters that must agree on a node that denies it, and single-sided reports from which on the
-/// reporter itself is the cause.
+/// Reporters that must agree against a node that denies the loss. Also the number of one-sided
+/// reports from which on the reporter itself is the cause.
 const REPORTERS_MIN: u16 = 3;
 
-/// What candidates cost.
+/// Costs of candidates, in nats.
 #[derive(Debug)]
 pub struct Costs {
     node: f64,
@@ -55,21 +55,21 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Returns what the candidates of this mesh cost.
+    /// Returns the costs for this mesh.
     pub fn of_mesh(scope: &Scope<'_>, first: &Weighed) -> Self {
         let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
         let nodes = first.nodes.iter().filter(|node| node.sum.pairs > 0).count();
         let zones = first.zones.iter().filter(|sum| sum.pairs > 0).count();
-        // A zone is a candidate with and without what is inside it.
+        // A zone is a candidate with and without its inner links.
         let zone = CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA;
         let domains = domains::candidate_count(&first.domains);
         Self {
             node: CERTAINTY + logarithm(nodes),
             zones: CERTAINTY + logarithm(zones) + ZONE_EXTRA,
             zone,
-            // Of a zone and a domain that explain the same, the zone is named.
+            // If a zone and a domain explain the same, the zone is named.
             domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
-            // Each node is in one group or another.
+            // Each node is in one of two groups.
             partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
             link: CERTAINTY + logarithm(first.all().pairs as usize),
         }
@@ -80,7 +80,7 @@ impl Costs {
         Self { node, zones, zone, domain, partition, link }
     }
 
-    /// Returns what a cause costs.
+    /// Returns the cost of a cause, in nats.
     pub const fn of(&self, culprit: Culprit) -> f64 {
         match culprit {
             Culprit::Node(_) => self.node,
@@ -94,40 +94,40 @@ impl Costs {
     }
 }
 
-/// What the search looks at.
+/// Input of the search.
 pub struct Search<'s, 'm> {
-    /// The cells.
+    /// The cells that count.
     pub scope: &'s Scope<'m>,
-    /// What candidates cost.
+    /// The costs of candidates.
     pub costs: &'s Costs,
     /// The group of each node; empty if the mesh does not fall into groups.
     pub groups: &'s Rc<[u8]>,
-    /// Pairs that were measured.
+    /// Number of pairs that were measured.
     pub pairs: u32,
 }
 
-/// The sums of all pairs that no cause touches yet.
+/// Sums of all pairs that no cause touches yet.
 pub struct Weighed {
-    /// By node.
+    /// Sums of the pairs of each node.
     pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
-    /// By failure domain; empty if there are none.
+    /// Sums by failure domain; empty if there are none.
     pub domains: Vec<domains::Sums>,
     partition: Sum,
-    /// The best links, the best one first.
+    /// The best links, in descending order.
     links: Vec<(f64, Pair)>,
-    /// Whether there were more than are kept.
+    /// Whether there were more links than are kept.
     are_more_links: bool,
 }
 
-/// Returns the sums before there is any cause.
+/// Returns the sums without any cause.
 pub fn first(scope: &Scope<'_>) -> Weighed {
     let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
     let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: 0 };
     weigh(&search, &Findings::default(), shared)
 }
 
-/// Returns the causes beside what all links share, and what that is. What is banned is left aside.
+/// Returns the causes, and what all links share. Causes for which `is_banned` is true are skipped.
 pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culprit) -> bool) -> (Findings, Shared) {
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
@@ -148,7 +148,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
         drop(weighed);
         let learnt = shared.learnt(&prune(search, &mut findings, shared));
         let is_steady = shared.is_near(&learnt);
-        // With less shared loss there was no cause: with more there is none.
+        // No cause was found, and a higher shared rate leaves less to explain.
         let is_none = findings.found.is_empty() && learnt.rate >= shared.rate;
         shared = learnt;
         if is_steady || is_none {
@@ -162,12 +162,12 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
     (findings, shared)
 }
 
-/// Returns what a first guess of the shared rate is made of: what loses least once one node's
-/// pairs, one zone pair's, one domain's or one link is taken out. In a mesh of three nodes a bad one is in two
-/// pairs of three, and all pairs together would hide it.
+/// Returns the input for a first guess of the shared rate. It is the smallest loss that is left
+/// without the pairs of one node, one zone pair or one domain, or without one link. In a mesh of
+/// three nodes, a bad node is in two pairs of three, and the sum of all pairs would hide it.
 pub fn without_the_worst(first: &Weighed) -> Tally {
     let all = first.all().tally();
-    // The first sums are of nodes in no domain.
+    // The first sums are of nodes without a domain.
     let of_domains = first.domains.iter().skip(1).flat_map(|sums| [&sums.outside, &sums.inside]);
     let sums = first.nodes.iter().map(|node| &node.sum).chain(&first.zones).chain(of_domains);
     let link = first.links.first().map(|(_, pair)| pair.both());
@@ -194,14 +194,14 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
 }
 
 impl Weighed {
-    /// All of them: each pair is of one pair of zones.
+    /// Returns the sum of all pairs: each pair belongs to one zone pair.
     pub fn all(&self) -> Sum {
         let mut all = Sum::default();
         self.zones.iter().for_each(|zones| all.add(zones));
         all
     }
 
-    /// Adds a pair to its sums, or takes it out.
+    /// Adds a pair to its sums, or subtracts it.
     fn change(
         &mut self,
         search: &Search<'_, '_>,
@@ -221,7 +221,7 @@ impl Weighed {
         }
     }
 
-    /// Keeps the best links: as many as causes are looked for.
+    /// Keeps the best links, at most as many as the search has causes.
     fn keep_link(&mut self, nats: f64, pair: &Pair) {
         let is_full = self.links.len() == MESH_CULPRITS_MAX;
         if nats <= 0.0 || is_full && self.links.last().is_some_and(|(worst, _)| nats <= *worst) {
@@ -236,8 +236,8 @@ impl Weighed {
         self.links.insert(place, (nats, *pair));
     }
 
-    /// Takes out the pairs that a new cause touches, and none of those before. Returns false if
-    /// that takes a walk over all pairs, and all sums have to be made anew.
+    /// Subtracts the pairs that a new cause touches and no earlier cause touches. Returns false if
+    /// that needs a walk over all pairs; the caller must then compute all sums again.
     fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Culprit, shared: Shared) -> bool {
         let take = |pair: &Pair| {
             if !before.explain(search.scope, pair) {
@@ -254,16 +254,16 @@ impl Weighed {
     }
 }
 
-/// What a pair adds to its sums.
+/// Contribution of a pair to its sums.
 struct Piece {
     both: Tally,
-    /// What a rate of its own explains beyond what all links share.
+    /// Nats that its own loss rate explains beyond what all links share.
     nats: f64,
-    /// What the shared explanation gives it.
+    /// Nats that the shared explanation gives the pair.
     explained: f64,
-    /// What it could stand for as a bad link.
+    /// Nats of the pair as a bad link.
     as_link: f64,
-    /// The end whose report of loss the other end's report excludes.
+    /// The end whose report of loss is excluded by the other end's report.
     reporter: Option<u16>,
 }
 
@@ -276,14 +276,14 @@ impl Piece {
     }
 }
 
-/// Returns the end whose report of loss the other end's report excludes.
+/// Returns the end whose report of loss is excluded by the other end's report.
 pub fn one_sided(pair: &Pair, cost: f64) -> Option<u16> {
     let is_excluded = |more, less| is_excluded(more, less, cost);
     if is_excluded(pair.there, pair.back) { Some(pair.a) } else { is_excluded(pair.back, pair.there).then_some(pair.b) }
 }
 
-/// Returns whether a report of loss is excluded by one of less: a round trip takes both ways,
-/// whichever end begins it, so two true reports of the same links say about the same.
+/// Whether a report of loss is excluded by a report of less loss. A round trip covers both
+/// directions, whichever end starts it, so two true reports of one link are about the same.
 pub fn is_excluded(more: Tally, less: Tally, cost: f64) -> bool {
     if more.probes == 0 || less.probes == 0 || less.rate() >= more.rate() * SIDES_SHARE {
         return false;
@@ -310,7 +310,7 @@ impl NodeSum {
     fn add(&mut self, other: &Self) {
         self.sum.add(&other.sum);
         self.own = self.own.plus(other.own);
-        // A node has fewer pairs than there are nodes, whose numbers have 16 bits.
+        // No overflow: a node has fewer pairs than there are nodes, and node numbers have 16 bits.
         self.targets += other.targets;
         self.losing_targets += other.losing_targets;
         self.denied += other.denied;
@@ -326,12 +326,12 @@ impl NodeSum {
         self.alone -= other.alone;
     }
 
-    /// Returns whether reports that contradict each other make the node a cause; none if such
-    /// reports are not what decides.
+    /// Returns whether contradicting reports make the node a cause. `None` if such
+    /// reports do not decide.
     ///
-    /// A node that denies a loss is named if three of four of all pairs, and three, accuse it. A
-    /// node is named if it reports alone what several others deny, or reports of nearly all others
-    /// what nobody reports of it.
+    /// A node that denies a loss is named if three of four of all its pairs, and at least three,
+    /// report it. A node is also named if it alone reports what several others deny. The same holds
+    /// if it reports losses of nearly all others that no other node reports.
     fn by_reports(&self, cost: f64) -> Option<bool> {
         let (denied, alone) = (u32::from(self.denied), u32::from(self.alone));
         if denied > 0 && denied * 2 > self.sum.hit && denied >= alone {
@@ -342,8 +342,8 @@ impl NodeSum {
         (is_alone || self.reports_what_nobody_does(cost)).then_some(true)
     }
 
-    /// Returns whether a node reports losses to three of four of all others, and the others'
-    /// reports of it exclude that.
+    /// Whether a node reports losses to three of four of all others, while the others' reports
+    /// of it exclude that.
     fn reports_what_nobody_does(&self, cost: f64) -> bool {
         let both = self.sum.tally();
         let is_of_most = u32::from(self.losing_targets) * 4 >= u32::from(self.targets) * 3;
@@ -352,7 +352,7 @@ impl NodeSum {
 }
 
 impl Sum {
-    /// Returns what one pair adds.
+    /// Returns the contribution of one pair.
     fn of(piece: &Piece) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "some thousands of nats")]
         let (apart, as_links, explained) =
@@ -381,7 +381,7 @@ impl Sum {
         self.explained -= other.explained;
     }
 
-    /// Adds what another sum has.
+    /// Adds another sum to this one.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         self.probes += other.probes;
@@ -394,8 +394,9 @@ impl Sum {
         self.explained += other.explained;
     }
 
-    /// Returns what a wide cause with these sums is worth, and whether its pairs lose at a rate of
-    /// each one's own: a bad port of four takes all of some flows and nothing of others.
+    /// Returns the worth in nats of a wide cause with these sums, and whether each of its
+    /// pairs loses at its own rate. A bad port of four, for example, drops all of some flows
+    /// and nothing of others.
     pub fn worth(&self, shared: Shared) -> (f64, bool) {
         let alike = gain(self.lost, self.probes, shared.rate) - f64::from(self.explained);
         let most = self.hit >= OWN_RATE_PAIRS_MIN && self.hit * 4 >= self.pairs * 3;
@@ -415,7 +416,7 @@ fn next(
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
         let sum = &weighed.sum;
         let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
-        // A node that only one agent of several speaks of may be an invention of that agent.
+        // A node that only one of several agents reports may be an invention of that agent.
         let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
         let by_reports = weighed.by_reports(costs.link);
         let finding = node_or_wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
@@ -430,7 +431,7 @@ fn next(
         let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
         (nats > 0.0).then(|| Finding::alike(culprit, nats, pair.both().rate()))
     });
-    // Of equals the first: nodes before zones before domains before groups before links.
+    // The first wins a tie: nodes before zones before domains before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
     all.reduce(|best, next| if next.score > best.score { next } else { best })
 }
@@ -440,7 +441,7 @@ pub fn wide(search: &Search<'_, '_>, shared: Shared, culprit: Culprit, sum: &Sum
     node_or_wide(search, shared, culprit, sum, false, None)
 }
 
-/// Returns a node, or what is wider, as a cause, if it is worth its cost.
+/// Returns a node or a wider cause, if it is worth its cost.
 fn node_or_wide(
     search: &Search<'_, '_>,
     shared: Shared,
@@ -462,8 +463,8 @@ fn node_or_wide(
     })
 }
 
-/// Returns zones and pairs of zones that are worth their cost. Nodes without a zone have nothing
-/// in common, and what touches all pairs is the mesh.
+/// Returns zones and zone pairs that are worth their cost. Nodes without a zone have nothing in
+/// common, and a cause that touches all pairs is the mesh.
 fn zone_candidates<'a>(
     search: &'a Search<'_, '_>,
     weighed: &'a Weighed,
@@ -490,14 +491,15 @@ fn zone_candidates<'a>(
             }
         }
         let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum), &sum);
-        // One pair of zones is that pair; and pairs of zones that lose each at its own rate are several.
+        // If only one zone pair is involved, the cause is that pair. Zone pairs that lose at
+        // different rates are separate causes.
         finding.filter(|finding| parts >= 2 && finding.score > below)
     });
     pairs.chain(zones)
 }
 
-/// Takes out, the least worthy first, each cause that is not worth its cost beside all others.
-/// Returns what no cause touches.
+/// Removes each cause that is not worth its cost beside all others, the weakest first. Returns the
+/// sums of pairs that no cause touches.
 fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Rest {
     let scope = search.scope;
     loop {
@@ -510,7 +512,7 @@ fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Re
                     shared.add(&mut rest, pair);
                 }
                 (Some(only), None) => sums[only].add(&Sum::of(&Piece::of(search, shared, pair))),
-                // More than one: no evidence for either.
+                // Touched by more than one cause: no evidence for any of them.
                 _ => {}
             }
         });
@@ -535,8 +537,8 @@ fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Re
     }
 }
 
-/// Adds single links that lose far more than the node or the zones explain that they are below. If
-/// there are many, the cause itself is uneven, and they are none.
+/// Adds single links that lose far more than their node or zones explain. If there are many, the
+/// cause itself is uneven, and none is added.
 fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) {
     let (scope, costs) = (search.scope, search.costs);
     let mut exceptions: Vec<(usize, Finding)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Verdicts in words, each with its figures.
+//! Writes verdicts as sentences with their figures.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,11 @@ use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, 
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 
-/// The subject of what concerns no node, zone or link in particular.
+/// The subject of a verdict that is about no node, zone or link in particular.
 const EVERYTHING: &str = "*";
-/// From this loss on, a zone or domain is said to be cut off.
+/// From this loss on, a zone or domain is called cut off.
 const CUT_OFF: f64 = 0.9;
-/// Members of a group that are listed.
+/// Largest number of listed members per group.
 const MEMBERS_MAX: usize = 64;
 
 fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
@@ -55,7 +55,7 @@ fn time(us: f32) -> String {
     }
 }
 
-/// In headlines: the pods' network goes without saying.
+/// Returns the network for headlines; empty for the pods' network, which is the default.
 const fn where_to(network: Network) -> &'static str {
     if matches!(network, Network::Node) { " (node network)" } else { "" }
 }
@@ -69,17 +69,18 @@ fn in_words(direction: Direction) -> &'static str {
 }
 
 fn of_requests(way: Way, whose: &str, direction: &str) -> String {
-    // A count that is a little above what was sent rounds to -0, which is below no bound.
+    // A count slightly above what was sent rounds to -0, which `clamp` does not change:
+    // `abs` removes the sign.
     let (sent, missed) = (way.sent.round(), way.missed.round().clamp(0.0, way.sent.round()).abs());
     format!("of {sent:.0} requests {whose} {missed:.0} were lost on the way {direction}")
 }
 
-/// What the pods' network loses for the same reason.
+/// Returns the text about the pods' network, if it loses for the same reason.
 fn of_pods(likewise: Option<Tally>) -> String {
     likewise.map(|tally| format!("; so does the pod network, {}", percent(tally.rate()))).unwrap_or_default()
 }
 
-/// A bad node.
+/// Returns the verdict over a bad node.
 pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let name = scope.matrix.name(node);
     let mut evidence = String::new();
@@ -114,7 +115,7 @@ pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, l
     Verdict { direction, evidence, summary, ..loss(Kind::Node, subject::of_one(name), scope, detail) }
 }
 
-/// Two bad zones, or one that is bad inside.
+/// Returns the verdict over the links between two zones, or inside one.
 pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f64, likewise: Option<Tally>) -> Verdict {
     let (a, b) = zone_names(scope.matrix, zones);
     let between = if a == b { format!("within zone {a}") } else { format!("between zones {a} and {b}") };
@@ -128,7 +129,7 @@ pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f6
     Verdict { evidence, summary, ..loss(kind, subject, scope, detail) }
 }
 
-/// A zone that loses to all others, and inside if that is said.
+/// Returns the verdict over a zone that loses to all others, and if `inside` also inside.
 pub fn zone(
     scope: &Scope<'_>,
     zone: u8,
@@ -146,7 +147,7 @@ pub fn zone(
     Verdict { evidence, summary, ..loss(Kind::Zone, subject::of_one(name), scope, detail) }
 }
 
-/// A failure domain that loses to all other nodes, or inside, or both.
+/// Returns the verdict over a failure domain that loses to all other nodes, or inside, or both.
 pub fn domain(
     scope: &Scope<'_>,
     (domain, extent): (u8, Extent),
@@ -195,7 +196,7 @@ fn members(groups: Vec<Vec<&str>>, evidence: &mut String) -> Vec<Vec<String>> {
     groups.into_iter().map(named).collect()
 }
 
-/// Groups that do not reach each other.
+/// Returns the verdict over groups that do not reach each other.
 pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewise: Option<Tally>) -> Verdict {
     let count = findings.groups.iter().filter(|group| **group != NO_GROUP).max().map_or(0, |most| *most + 1);
     let mut groups: Vec<Vec<&str>> = vec![Vec::new(); usize::from(count)];
@@ -226,7 +227,7 @@ pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewi
     Verdict { members, evidence, summary, ..loss(Kind::Partition, subject, scope, detail) }
 }
 
-/// All links lose alike.
+/// Returns the verdict over a mesh in which all links lose alike.
 pub fn mesh(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tally>) -> Verdict {
     let [pairs, losing] = detail.pairs;
     let evidence = format!(
@@ -240,7 +241,7 @@ pub fn mesh(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tall
     Verdict { evidence, summary, ..loss(Kind::Mesh, EVERYTHING.to_owned(), scope, detail) }
 }
 
-/// Links on one of several parallel paths.
+/// Returns the verdict over links on one of several parallel paths.
 pub fn paths(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tally>) -> Verdict {
     let [pairs, losing] = detail.pairs;
     let evidence = format!(
@@ -256,13 +257,14 @@ pub fn paths(scope: &Scope<'_>, rate: f64, detail: &Detail, likewise: Option<Tal
     Verdict { evidence, summary, ..loss(Kind::Paths, EVERYTHING.to_owned(), scope, detail) }
 }
 
-/// Returns the end that alone reports a loss that the other end's report excludes.
+/// Returns the end whose report of loss is excluded by the other end's report.
 pub fn reporter(pair: &Pair) -> Option<u16> {
     search::one_sided(pair, search::ONE_SIDED)
 }
 
-/// A bad link. Its subject is in the order of the way that loses, where that is told; else in that of the only one who
-/// loses, which is a filter rather than a wire; else in that of names.
+/// Returns the verdict over a bad link. The subject has the direction of the loss, if that is
+/// known. Otherwise, if only one end loses, it has the direction of that end's requests: that is a
+/// filter rather than a wire. Otherwise it is in the order of names.
 pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
     let direction = ways.map_or(Direction::Both, |ways| ways.direction);
     let measured = pair.is_measured_twice();
@@ -302,8 +304,8 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>,
     Verdict { direction, evidence, summary, ..loss(Kind::Link, subject::of_two(names.0, names.1), scope, detail) }
 }
 
-/// Says of a link's nodes of which nothing else was measured that it may be them: where only some rows were asked for, most of
-/// what the others would have shown is not there.
+/// Adds that a node of the link may be the cause, if nothing else was measured of that node. If
+/// only some agents were asked, most evidence about the node is missing.
 pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> Verdict {
     for node in [pair.a, pair.b].into_iter().filter(|node| scope.matrix.row(*node).is_none()) {
         let mut pairs = 0;
@@ -319,7 +321,7 @@ pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> V
     verdict
 }
 
-/// Something slow.
+/// Returns the verdict over a slow node, zone or link, or a slow mesh.
 pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
     let (own, usual) = (time(slow.rtt_us), time(slow.usual_us));
     let (kind, subject, evidence, who) = match slow.culprit {
@@ -358,7 +360,7 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
             let evidence = format!("round trips of {own} (median); {usual}");
             (Kind::Link, subject::of_two(a, b), evidence, format!("{a} -> {b} is slow"))
         }
-        // Nothing else is compared.
+        // No other cause is possible.
         _ => {
             let evidence = format!(
                 "round trips of {own} (median); on {} of {} pairs of nodes they take at least {:.0} times as long as \
@@ -375,7 +377,7 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
     Verdict { severity, evidence, summary, weight, ..verdict(kind, subject, scope.network) }
 }
 
-/// A starved agent.
+/// Returns the verdict over a starved agent.
 pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
     let name = matrix.name(node);
     let symptoms = matrix.row(node).map(|row| agents::symptoms(&row.facts)).unwrap_or_default();
@@ -389,7 +391,8 @@ pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
     }
 }
 
-/// An agent that does not answer, on a node that does, or of which nobody knows.
+/// Returns the verdict over an agent that does not answer. Its node answers probes,
+/// or is not probed.
 pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     let (name, error) = (matrix.name(node), matrix.error(node));
     let answered = detail.to.probes - detail.to.lost;

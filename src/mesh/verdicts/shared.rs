@@ -1,83 +1,83 @@
-//! What all links share: the first explanation of what they lose.
+//! What all links share: the first explanation of losses.
 //!
-//! Three hypotheses compete ([`Hypothesis`]). Each has its own idea of what a link loses that no
-//! cause touches; the search for causes is the same in all of them.
+//! Three hypotheses compete ([`Hypothesis`]). They differ in the loss of a link that no cause
+//! touches; the search for causes is the same in all.
 
 use super::pairs::{Pair, Tally};
 use super::score::{gain, likelihood};
 
-/// Up to this rate, and never below, the loss that links share is no cause of its own. The upper
-/// bound is three times what must not be named, and a third of what must be: 6,000 probes, as 12
-/// nodes have them, tell either from it.
+/// Lower and upper bound of a shared loss rate that is no cause of its own. The upper bound is
+/// three times the rate that must not be named, and a third of the rate that must be. 6,000 probes,
+/// as 12 nodes send them, distinguish either from it.
 pub const CALM: (f64, f64) = (0.000_5, 0.003);
-/// What is thought of the calm background before anything is measured: one loss in this many
-/// probes.
+/// Prior of the calm background, before any measurement: one loss in this many probes.
 const PRIOR_PROBES: f64 = 1_000.0;
-/// What it costs, in nats, to give links a loss rate of their own.
+/// Cost in nats of a separate loss rate for a link.
 pub const OWN_RATE: f64 = 2.0;
 /// A cell is on a bad path if it loses this share, and this number, of its probes. A path that
-/// loses less is not told from links that are a little worse than others.
+/// loses less cannot be distinguished from links that are slightly worse than others.
 const PATH_RATE_MIN: f64 = 0.15;
 const PATH_LOST_MIN: u32 = 4;
-/// The share of cells that is thought to be on a bad path, before it is known and at most.
+/// The share of cells assumed to be on a bad path: before it is known, and at most.
 const PATH_SHARE: (f64, f64) = (0.3, 0.6);
 
-/// What it costs at most, in nats, if a cell's loss rate is not that of the bad path, which loses of
-/// one of its flows or of both. Flows on one path may lose at different rates, but few do.
+/// Largest cost in nats if a cell's loss rate is not that of the bad path, which may carry one or
+/// both of its flows. Flows on one path may lose at different rates, but few do.
 const MISFIT_MAX: f64 = 4.0;
-/// Classes of loss rates, of which the one in the middle is the path's.
+/// Number of classes of loss rates. The path's rate is the median of the cells' rates, to the
+/// precision of a class.
 const RATE_CLASSES: usize = 16;
 
-/// What all links share.
+/// A hypothesis about what all links share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hypothesis {
-    /// Next to nothing is lost but for causes.
+    /// Next to nothing is lost without a cause.
     Calm,
-    /// All links lose at one rate, whatever that is.
+    /// All links lose at one rate, of any size.
     Alike,
-    /// All links lose at one rate, and some of the cells besides: those on a bad path.
+    /// All links lose at one rate, and some cells lose more: those on a bad path.
     Paths,
 }
 
-/// What a link loses that no cause touches.
+/// The loss of a link that no cause touches.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
-    /// The hypothesis.
+    /// The hypothesis about what links share.
     pub of: Hypothesis,
-    /// The loss rate.
+    /// The shared loss rate.
     pub rate: f64,
     /// The share of cells on a bad path.
     pub path_share: f64,
-    /// The loss rate of a flow on the bad path, once it is known.
+    /// The loss rate of a flow on the bad path, if it is known.
     pub path_rate: Option<f64>,
 }
 
-/// What no cause touches.
+/// Sums of what no cause touches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
     /// Probes of cells at the shared rate.
     pub even: Tally,
     /// Probes of cells on a bad path, by their loss rate.
     on_path: [Tally; RATE_CLASSES],
-    /// Cells, and how many of them are on a bad path.
+    /// Number of cells, and how many of them are on a bad path.
     pub cells: [u32; 2],
-    /// Pairs without a bad path, and how many of them lose.
+    /// Number of pairs without a bad path, and how many of them lose.
     pub pairs: [u32; 2],
 }
 
 impl Shared {
-    /// Returns what is shared to begin with, if links lose this.
+    /// Returns the first guess of what is shared, from these losses.
     pub fn new(of: Hypothesis, least: Tally) -> Self {
         let rate = if of == Hypothesis::Alike { plain(least) } else { calm(least).min(CALM.1) };
         Self { of, rate, path_share: PATH_SHARE.0, path_rate: None }
     }
 
-    /// Returns the same if as many cells are on a bad path as may be, at whatever rate.
+    /// Returns the same, with the largest share of cells on a bad path, at any rate.
     pub fn with_most_paths(self) -> Self {
         Self { of: Hypothesis::Paths, path_share: PATH_SHARE.1, path_rate: None, ..self }
     }
 
-    /// Returns what is shared, as far as the rest that no cause touches says.
+    /// Returns what is shared, estimated from what no cause touches.
     pub fn learnt(self, rest: &Rest) -> Self {
         let rate = match self.of {
             Hypothesis::Calm => calm(rest.even).min(CALM.1),
@@ -90,7 +90,7 @@ impl Shared {
         Self { rate, path_share, path_rate, ..self }
     }
 
-    /// Returns whether what was learnt is about what was thought.
+    /// Whether `learnt` is close to this estimate.
     pub fn is_near(&self, learnt: &Self) -> bool {
         let is_path_near = match (self.path_rate, learnt.path_rate) {
             (Some(before), Some(after)) => (before / after - 1.0).abs() < 0.1,
@@ -100,13 +100,13 @@ impl Shared {
         (learnt.rate / self.rate - 1.0).abs() < 0.1 && is_share_near && is_path_near
     }
 
-    /// Returns what a cell on a bad path costs.
+    /// Returns the cost of a cell on a bad path, in nats.
     fn path_cost(&self) -> f64 {
         OWN_RATE + ((1.0 - self.path_share) / self.path_share).ln()
     }
 
-    /// Returns what it costs that a cell loses at another rate than a path that takes one of its
-    /// flows, or both.
+    /// Returns the cost in nats if a cell does not lose at the rate of a path that carries one or
+    /// both of its flows.
     fn misfit(&self, tally: Tally) -> f64 {
         let Some(rate) = self.path_rate else { return 0.0 };
         let at = |rate: f64| likelihood(tally.lost, tally.probes, rate);
@@ -122,9 +122,10 @@ impl Shared {
         (gain(tally.lost, tally.probes, self.rate) - self.path_cost() - self.misfit(tally)).max(0.0)
     }
 
-    /// Returns the nats that bad paths explain of a pair: of both cells together, or of each by
-    /// itself. Both take the same two flows if a flow is an ordered pair of addresses, and then one
-    /// bad path is one coincidence. They take four if requests and replies are hashed apart.
+    /// Returns the nats that bad paths explain of a pair: of both cells together, or of each
+    /// separately. If a flow is an ordered pair of addresses, both cells use the same two
+    /// flows. One bad path is then one coincidence. If requests and replies are hashed
+    /// separately, they use four flows.
     pub fn explains(&self, pair: &Pair) -> f64 {
         if self.of != Hypothesis::Paths {
             return 0.0;
@@ -137,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Returns the logarithm of how likely a pair's losses are if no cause touches it.
+    /// Returns the log-likelihood of a pair's losses if no cause touches it.
     pub fn likelihood(&self, pair: &Pair) -> f64 {
         let both = pair.both();
         let even = likelihood(both.lost, both.probes, self.rate) + self.explains(pair);
@@ -179,8 +180,8 @@ impl Rest {
         self.on_path.iter().fold(Tally::default(), |sum, class| sum.plus(*class))
     }
 
-    /// Returns the loss rate of the cells on a bad path: most of them have one flow on it, so it is
-    /// the rate in the middle.
+    /// Returns the loss rate of the bad path: the median rate of its cells, because most of them
+    /// have one flow on it.
     fn path_rate(&self) -> Option<f64> {
         let half = self.on_path().probes / 2;
         let mut probes = 0;
@@ -197,7 +198,7 @@ fn rate_class(tally: Tally) -> usize {
     ((tally.rate() * RATE_CLASSES as f64) as usize).min(RATE_CLASSES - 1)
 }
 
-/// Returns a rate as it was measured, if that is above the calm one.
+/// Returns the measured rate if it is above the calm one, otherwise the rate with the prior.
 fn plain(rest: Tally) -> f64 {
     if rest.rate() > CALM.1 { rest.rate() } else { calm(rest) }
 }

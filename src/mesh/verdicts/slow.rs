@@ -1,56 +1,57 @@
-//! What takes far longer than what is comparable.
+//! Finds nodes, zones and links that are far slower than comparable ones.
 //!
-//! Comparable are pairs of the same two zones: their median. Between zones distance is no fault, so two zones are slow only
-//! where the detour by a third one would be quicker by far, which no distance explains. If all links are slow alike, there
-//! is no other to compare with: each link is compared with its own quickest minute of the last hour.
+//! Pairs of the same two zones are comparable: the reference is their median. Distance between
+//! zones is no fault. So two zones are slow only if the detour through a third zone would be far
+//! quicker, which no distance explains. If all links are slow alike, there is no other reference:
+//! each link is compared with its own quickest minute of the last hour.
 
 use super::causes::Culprit;
 use super::pairs::{Pair, Scope, zone_place};
 use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
-/// Two zones are slow from so many times the detour.
+/// Two zones are slow from this multiple of the detour's time on.
 const DETOUR_TIMES: f32 = 2.5;
-/// The share of the links within zones, and of those between zones, that is slow if all are: as
-/// nine of ten. Half of the nodes are in three quarters of the links.
+/// The share of links that must be slow if all are slow, as a fraction: nine of ten. It applies
+/// within zones and between zones. Half of the nodes are in three quarters of the links.
 const ALIKE: (u32, u32) = (9, 10);
-/// Cells of a class's medians: 1 µs to 10 s.
+/// Number of cells for a class's median: 1 µs to 10 s.
 const CELLS: usize = 140;
-/// How many of them make a factor of e.
+/// Number of cells per factor of e.
 const CELLS_PER_E: f32 = 8.6;
-/// The share of its pairs that makes a slow node, as three of four.
+/// The share of its pairs that must be slow for a slow node, as a fraction: three of four.
 const SHARE: (u32, u32) = (3, 4);
-/// Of a class in which more pairs than one of so many are slow, none is an exception.
+/// If more pairs of a class than one in this many are slow, none of them is an exception.
 const EXCEPTIONS_ONE_OF: u32 = 10;
 
-/// Slow links that are looked at before the worst are taken.
+/// Largest number of slow links that are considered before the worst are taken.
 const SLOW_LINKS_MAX: usize = 4 * MESH_CULPRITS_MAX;
 
-/// Somebody slow.
+/// A slow node, zone or link, or a slow mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
-    /// Who.
+    /// The node, zone pair, link or mesh that is slow.
     pub culprit: Culprit,
-    /// Its own median round trip in microseconds.
+    /// Its median round-trip time in microseconds.
     pub rtt_us: f32,
-    /// That of what it is compared with.
+    /// The round-trip time it is compared with, in microseconds.
     pub usual_us: f32,
-    /// Pairs that are slow.
+    /// Number of pairs that are slow.
     pub pairs: u32,
-    /// Of so many.
+    /// Number of pairs that were compared.
     pub of: u32,
-    /// The third zone by which the detour goes, for zones.
+    /// The third zone of the detour, for zones.
     pub by: Option<u8>,
 }
 
-/// The round trips of one zone pair.
+/// The round-trip times of one zone pair.
 struct Class {
     counts: [u16; CELLS],
     pairs: u32,
-    /// Pairs of which it is known whether they are slow by what is usual for each, and those that are.
+    /// Number of pairs whose own usual time is known, and number of those that are slow by it.
     known: u32,
     slow: u32,
-    /// Their median, once all are in.
+    /// Their median, after all pairs were added.
     usual_us: Option<f32>,
 }
 
@@ -75,15 +76,16 @@ impl Class {
         }
     }
 
-    /// Returns whether all its pairs are slow by what is usual for each: nearly all of those of which
-    /// it is known, which must be at least half.
+    /// Whether all its pairs are slow by their own usual time. Nearly all pairs with a known usual
+    /// time must be slow, and at least half of the pairs must have one.
     const fn is_slow_alike(&self) -> bool {
         self.known * 2 >= self.pairs && self.slow * ALIKE.1 >= self.known * ALIKE.0
     }
 
-    /// The lower median; of three the least, since a bad one of three nodes is in two pairs of three.
+    /// Returns the lower median. Of three values it is the smallest, because a bad node of three is
+    /// in two pairs of three.
     fn median_us(&self) -> Option<f32> {
-        // Counts that are full say less than there are pairs.
+        // Saturated counts add up to less than the number of pairs.
         let counted: u32 = self.counts.iter().map(|count| u32::from(*count)).sum();
         let rank = if counted == 3 { 0 } else { counted.checked_sub(1)? / 2 };
         let mut below = 0_u32;
@@ -126,7 +128,7 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     found
 }
 
-/// Returns the mesh if all links are slow alike: those within zones as well as those between zones.
+/// Returns the mesh if all links are slow alike, within zones and between zones.
 fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
     let [mut within, mut between] = [Class::new(), Class::new()];
@@ -144,17 +146,18 @@ fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
             of_node[usize::from(pair.b)] += 1;
         }
     });
-    // If all links have a node in common, that node and the mesh cannot be told apart.
+    // If all links have a node in common, that node and the mesh cannot be distinguished.
     let most = of_node.into_iter().max().unwrap_or_default();
     let rtt_us = within.median_us().filter(|_| most < within.slow)?;
     let (usual_us, pairs, of) = (rtt_us / SLOW_TIMES, within.slow, within.pairs);
     Some(Slow { culprit: Culprit::Mesh, rtt_us, usual_us, pairs, of, by: None })
 }
 
-/// Two zones between which it takes longer than by way of a third, or a zone within which it takes longer than out and back.
+/// Returns zone pairs that are slower than the detour through a third zone, and zones that are
+/// slower inside than to another zone and back.
 fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
-    // Number 0 is no zone.
+    // Number 0 is the unknown zone.
     let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us;
     let pairs = (1..count).flat_map(|high| (1..=high).map(move |low| (low, high)));
     let slow = pairs.filter_map(|(low, high)| {
@@ -169,13 +172,14 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
     slow.collect()
 }
 
-/// Returns nodes that are slow to most others, each compared with the median of its zone pair, and
-/// whether there may be slow pairs besides.
+/// Returns nodes that are slow to most others, each compared with the median of its zone pair. Also
+/// returns whether there may be other slow pairs.
 fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
     let mut found: Vec<Slow> = Vec::new();
     let mut are_others = true;
     while found.len() < MESH_CULPRITS_MAX {
-        // Slow pairs, all pairs, and the logarithms of how much slower these are, of those that no slow node explains.
+        // Per node, over pairs that no slow node explains: slow pairs, all pairs, and the sum of
+        // the logarithms of how much slower the slow ones are.
         let mut sums = vec![(0_u32, 0_u32, 0.0_f32); scope.matrix.node_count()];
         scope.each_pair(|pair| {
             let Some((rtt, usual)) = compared(scope, classes, pair) else { return };
@@ -192,7 +196,7 @@ fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
         });
         let most = |sum: &(u32, u32, f32)| sum.0 >= 2 && sum.0 * SHARE.1 >= sum.1 * SHARE.0;
         let candidates = sums.iter().zip(scope.matrix.numbers()).filter(|(sum, _)| most(sum));
-        // Of equals the first.
+        // The first wins a tie.
         let worst = candidates.reduce(|worst, next| if next.0.2 > worst.0.2 { next } else { worst });
         are_others = sums.iter().any(|sum| sum.0 > 0);
         let Some((sum, node)) = worst else { break };
@@ -205,7 +209,7 @@ fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
     (found, are_others)
 }
 
-/// The geometric mean of what a node's pairs are compared with.
+/// Returns the geometric mean of the times that a node's pairs are compared with.
 fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
     let (mut sum, mut pairs) = (0.0_f32, 0_u32);
     scope.each_pair_of(node, |pair| {
@@ -216,7 +220,7 @@ fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
     (sum / pairs.max(1) as f32).exp()
 }
 
-/// Zones of which every pair has a slow node are not slow for a reason of their own.
+/// Drops zones in which every pair has a slow node: they are not slow for a reason of their own.
 fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
     if zones.is_empty() || nodes.is_empty() {
         return;
@@ -239,7 +243,7 @@ fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
     zones.retain(|_| unexplained.next().unwrap_or(false));
 }
 
-/// Between zones of which only one node each is measured it is a link.
+/// Names the link if only one node of each zone was measured.
 fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
     if zones.iter().all(|slow| slow.of > 1) {
         return;
@@ -255,7 +259,7 @@ fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
     });
 }
 
-/// Slow pairs that no slow node explains, where they are exceptions among their like.
+/// Returns slow pairs that no slow node explains, if they are exceptions in their class.
 fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
     let mut slow_ones: Vec<(usize, Slow)> = Vec::new();
     let mut slow_of_class = vec![0_u32; classes.len()];
@@ -275,7 +279,7 @@ fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
     slow_ones.into_iter().filter(|(class, _)| exceptional(*class)).map(|(_, slow)| slow).collect()
 }
 
-/// A pair's round trip, and what is usual between its zones.
+/// Returns a pair's round-trip time and the usual one between its zones.
 fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
     Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us?))
 }

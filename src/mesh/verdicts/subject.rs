@@ -1,10 +1,11 @@
-//! What a verdict is about, in at most 128 bytes, and its identity.
+//! The subject of a verdict, in at most 128 bytes, and the verdict's id.
 
 use super::{OfNetwork, OfProtocol, Verdict};
 
-/// Bytes of a subject: a label value that a time-series database takes, and a line of a table.
+/// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
+/// a line of a table.
 const SUBJECT_BYTES_MAX: usize = 128;
-/// Digits of the hash at the end of a name that is cut.
+/// Digits of the hash at the end of a name that was cut.
 const CUT_DIGITS: usize = 8;
 
 /// Returns the subject of a node or zone.
@@ -18,12 +19,12 @@ pub fn of_two(a: &str, b: &str) -> String {
     format!("{}->{}", cut(a, room), cut(b, room))
 }
 
-/// Returns the subject of groups, of which each gives its smallest name.
+/// Returns the subject of groups, each given by its smallest name.
 pub fn of_groups(firsts: &[&str]) -> String {
     cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
 }
 
-/// Returns the identity of a verdict: the same wherever it is computed.
+/// Returns the id of a verdict, which is the same in every agent.
 pub fn id(verdict: &Verdict) -> String {
     let kind = serde_json::to_string(&verdict.kind).unwrap_or_default();
     let network = match verdict.network {
@@ -36,8 +37,8 @@ pub fn id(verdict: &Verdict) -> String {
     format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, protocol]))
 }
 
-/// Cuts what is longer, and puts a hash of the whole in its place, so that two names that begin
-/// alike stay two.
+/// Cuts a name that is too long and appends a hash of the whole, so that two names with the
+/// same beginning stay different.
 fn cut(name: &str, bytes: usize) -> String {
     if name.len() <= bytes {
         return name.to_owned();
@@ -47,8 +48,8 @@ fn cut(name: &str, bytes: usize) -> String {
     format!("{kept}~{}", &digits[..CUT_DIGITS])
 }
 
-/// FNV-1a of 64 bits over the parts, each with a zero byte behind it. It has to be the same in
-/// every version, and any program can compute it; it is no defence against forged names.
+/// Returns the 64-bit FNV-1a hash of the parts, each followed by a zero byte. It must be the same
+/// in every version, and any program can compute it. It is no defence against forged names.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

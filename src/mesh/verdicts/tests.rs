@@ -9,12 +9,12 @@ use crate::mesh::domains::Domains;
 use crate::mesh::row::{PeerRow, Source};
 use serde_json::{Value, json};
 
-/// A mesh whose canaries say what they are told to, by way of the text that real ones write.
+/// A mesh whose agents report what the test says, in the text format that real agents write.
 struct Mesh {
     matrix: Matrix,
 }
 
-/// A minute ago, in Unix seconds.
+/// One minute ago, in Unix seconds.
 static BEGUN: LazyLock<u64> = LazyLock::new(|| clock::realtime().as_secs() - 60);
 
 fn peer(node: &str, lost: u32) -> Value {
@@ -118,7 +118,7 @@ fn a_bad_link_is_named_and_its_nodes_are_not() {
         mesh.verdicts()[0].evidence,
         "loses 20.0 % of the round trips: 12 of 60 from b to c, 12 of 60 from c to b"
     );
-    // Only one of them loses: no wire does that, but a filter.
+    // Only one of them loses: a filter does that, not a wire.
     let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("c", "b") { 60 } else { 0 });
     assert_eq!(mesh.subjects(), [(Kind::Link, "c->b".into())]);
 }
@@ -192,7 +192,8 @@ fn the_nodes_whose_evidence_does_not_count_are_listed() {
     assert!(judgement.starved.is_empty() && judgement.leaving.is_empty() && judgement.leaving_not_listed == 0);
 }
 
-/// In a mesh that grows, most who probed the first nodes probe others from then on, and remember them as left.
+/// In a growing mesh, most agents that probed the first nodes later probe others, and list the
+/// first nodes as left.
 #[test]
 fn a_node_that_most_have_ceased_to_probe_is_judged_by_those_who_do() {
     let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
@@ -221,7 +222,8 @@ fn what_a_starved_agent_measured_is_discounted() {
     assert_eq!(mesh.headline(), "the agent on b is starved: its socket dropped 40 packets unread");
 }
 
-/// Both networks of four nodes, of which `d` loses so many probes of 60 on the one and on the other, all on the way in.
+/// Both networks of four nodes. `d` loses so many of 60 probes on each network,
+/// all of them inbound.
 fn both_networks(pods: u32, nodes: u32) -> Mesh {
     let names = ["a", "b", "c", "d"];
     names.iter().fold(Mesh::new(), |mesh, from| {
@@ -251,7 +253,7 @@ fn a_network_that_loses_alone_is_named() {
 
 #[test]
 fn what_both_networks_lose_is_one_verdict_over_the_nodes_and_has_the_direction_that_the_pods_tell() {
-    // Also where they do not lose exactly alike.
+    // The losses need not be exactly equal.
     for (pods, nodes) in [(20, 20), (18, 23), (15, 40), (4, 3)] {
         let mesh = both_networks(pods, nodes);
         let verdicts = mesh.verdicts();
@@ -272,7 +274,7 @@ fn an_overlay_that_loses_far_more_has_a_cause_of_its_own() {
     assert_eq!(found, [("d".to_owned(), OfNetwork::Pod), ("d".to_owned(), OfNetwork::Node)]);
 }
 
-/// Losses of a node on the way in, as its own counter and the others' have them.
+/// Inbound losses of a node, as its own counter and those of the others show them.
 fn losing_inwards(change: impl Fn(&str, Value) -> Value, address: &str) -> Mesh {
     let names = ["a", "b", "c", "d"];
     names.iter().fold(Mesh::new(), |mesh, from| {
@@ -296,7 +298,7 @@ fn the_counters_tell_the_way_in_where_all_of_them_can_be_compared() {
 
 #[test]
 fn what_a_starved_agent_lost_to_a_node_is_not_counted_as_lost_on_the_way_from_another() {
-    // d loses requests alone, which are no fault of its own probes; b is the only one whose losses are evidence.
+    // Only d loses requests, and its own probes are not the reason. Only b's losses are evidence.
     let lost = |from: &str, to: &str| if to == "d" && ["b", "c"].contains(&from) { 15 } else { 0 };
     let names = ["a", "b", "c", "d"];
     let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
@@ -415,7 +417,7 @@ fn far(node: &str, zone: &str, rtt_ms: f64) -> Value {
     with(with(peer(node, 0), "zone", json!(zone)), "recent", recent)
 }
 
-/// Two nodes in each of three zones, a millisecond apart, and what `rtt` adds.
+/// Two nodes in each of three zones, one millisecond apart, plus what `rtt_ms` adds.
 fn three_zones(rtt_ms: impl Fn(&str, &str) -> f64) -> Mesh {
     let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c"), ("c2", "c")];
     nodes.iter().fold(Mesh::new(), |mesh, (from, zone)| {
@@ -438,11 +440,11 @@ fn what_is_slow_is_a_zone_pair_a_node_or_a_link() {
     let link = three_zones(|from, to| between(from, to) + if is(from, to, "a1", "b2") { 9.0 } else { 0.0 });
     assert_eq!(link.subjects(), [(Kind::Link, "a1->b2".into())]);
     let node = three_zones(|from, to| between(from, to) + if from == "c2" || to == "c2" { 9.0 } else { 0.0 });
-    // Within its zone there is nothing to compare it with.
+    // Within its zone there is no other pair to compare with.
     assert_eq!(node.headline(), "c2 is slow to 4 of 5 nodes");
 }
 
-/// Three zones in which each agent, by its name, says what was usual, in milliseconds.
+/// Three zones in which each agent, by its name, reports the usual time in milliseconds.
 fn with_an_hour(rtt_ms: f64, usual_ms: impl Fn(&str, &str) -> Option<f64>) -> Mesh {
     let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c"), ("c2", "c")];
     nodes.iter().fold(Mesh::new(), |mesh, (from, zone)| {

@@ -1,4 +1,4 @@
-//! Corners of doubts that scripts hardly meet.
+//! Corner cases of doubts that the scripted tests rarely reach.
 
 use super::*;
 use crate::limits::{DOUBT_TIME, DOUBTS_MAX, QUESTION_PAUSE, WITHHELD_MAX};
@@ -19,7 +19,7 @@ fn put(engine: &mut Engine, slot: usize, address: IpAddr, terminating: bool) {
     engine.apply(Change::Probe { slot, address, zone: ZoneId::UNKNOWN, network: Network::Pod, terminating });
 }
 
-/// An engine with so many peers, and a probe to each, sent at 0, of which none is answered.
+/// An engine with so many peers. One probe to each was sent at 0, and none is answered.
 fn silent(peers: usize) -> (Engine, Vec<Label>) {
     let mut engine = Engine::new(SECOND, SECOND, true);
     engine.reserve(peers);
@@ -120,7 +120,7 @@ fn one_question_serves_all_slots_at_an_address() {
         put(&mut e, slot, address(9), false);
         send(&mut e, slot, 10);
     }
-    // Those sent before the move are withdrawn.
+    // The probes sent before the move are withdrawn.
     assert_eq!(told(&mut e, 1_011).len(), 2);
     let due = 1_011 + u64::try_from(QUESTION_PAUSE.as_millis()).unwrap();
     assert_eq!(questions(&mut e, due - 1), [] as [IpAddr; 0]);
@@ -156,7 +156,7 @@ fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_book
     let lost = told(&mut e, 1_001);
     assert_eq!(lost.iter().map(|(slot, _)| slot.index()).collect::<Vec<_>>(), [128, 129, 130]);
     assert_eq!(questions(&mut e, 1_100).len(), usize::from(DOUBTS_MAX));
-    // Their time is over: all are lost, and the places are free again.
+    // Their time is over: all are lost, and their places are free again.
     let over = 1_001 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
     assert_eq!((told(&mut e, over - 1).len(), told(&mut e, over).len()), (0, DOUBTS_MAX.into()));
     assert_eq!((e.awaits_any(), e.next_doubt()), (false, None));

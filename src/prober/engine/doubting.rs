@@ -1,4 +1,5 @@
-//! What the engine does with losses that are in doubt. All of it is off the way of a probe that is answered.
+//! How the engine handles losses in doubt. None of this code runs for a probe that is answered in
+//! time without a doubt.
 
 use std::net::IpAddr;
 
@@ -7,8 +8,8 @@ use super::{DoubtId, Engine, Event, Events, Flight, SlotId, State};
 use crate::units::Nanos;
 
 impl Engine {
-    /// Whether the loss of this probe, whose time is over, is withheld: not if the peer has answered a later one, for then it
-    /// was there.
+    /// Whether the loss of this probe, which has timed out, is withheld. It is not if the peer has
+    /// answered a later probe, because the peer was then still there.
     pub(super) fn withholds(&mut self, number: u64, flight: Flight, now: Nanos) -> bool {
         let aim = &mut self.aims[flight.slot.index()];
         if flight.terminating || flight.stay != aim.stay || aim.is_vouched() {
@@ -20,30 +21,31 @@ impl Engine {
         true
     }
 
-    /// Whether there may be anything to ask.
+    /// Whether there may be a question to ask.
     pub const fn is_in_doubt(&self) -> bool {
         !self.doubts.is_empty()
     }
 
-    /// The question to pass on at `now`, if any: is the peer at this address still there? Answered by [`Engine::sure`] or
-    /// [`Engine::unsure`], or by a change; asked at most once in [`crate::limits::DOUBT_TIME`] of any address.
+    /// Returns the question to pass on at `now`, if any: is the peer at this address still there?
+    /// The answer is [`Engine::sure`], [`Engine::unsure`] or a change. An address is asked about at
+    /// most once in [`crate::limits::DOUBT_TIME`].
     pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
         let aims = &self.aims;
         self.doubts.next_question(now, |slot| aims.get(slot.index())?.address())
     }
 
-    /// The question could not be passed on: what was withheld is lost.
+    /// Notes that the question could not be passed on: what was withheld is lost.
     pub fn unanswerable(&mut self, id: DoubtId) {
         self.decide(id, Standing::Settled);
     }
 
-    /// The list is right about this address: what was withheld is lost.
+    /// Notes that the list is right about this address: what was withheld is lost.
     pub fn sure(&mut self, address: IpAddr) {
         self.answered(address, Standing::Sure);
     }
 
-    /// Nobody can say now whether the list is right about this address: what was withheld is lost, and the address is asked
-    /// about again once the time of this doubt is over.
+    /// Notes that it is unknown now whether the list is right about this address. What was withheld
+    /// is lost, and a new question is allowed after the time of this doubt.
     pub fn unsure(&mut self, address: IpAddr) {
         self.answered(address, Standing::Settled);
     }
@@ -51,7 +53,8 @@ impl Engine {
     fn answered(&mut self, address: IpAddr, standing: Standing) {
         for id in self.doubts.ids() {
             let Some(doubt) = self.doubts.get(id) else { continue };
-            // That nobody can say speaks of a question that was asked; that the list is right, of all.
+            // "Unknown" ends only doubts whose question was asked. "The list is
+            // right" ends all doubts.
             let open = doubt.standing == Standing::Open && (standing == Standing::Sure || doubt.is_asked());
             if open && self.aims.get(doubt.slot.index()).is_some_and(|aim| aim.address() == Some(address)) {
                 self.decide(id, standing);
@@ -59,21 +62,21 @@ impl Engine {
         }
     }
 
-    /// What a change has made of a peer in doubt: what was withheld is no loss, unless it was decided before and only waits to
-    /// be told.
+    /// Withdraws the losses in doubt of a peer that has changed: they do not count. If the doubt
+    /// was decided before and only waits to be reported, nothing changes.
     pub(super) fn withdraw(&mut self, id: DoubtId) {
         if self.doubts.get(id).is_some_and(|doubt| doubt.standing != Standing::Open && doubt.withheld > 0) {
             return;
         }
         let Some(doubt) = self.decide(id, Standing::Withdrawn) else { return };
         if doubt.standing == Standing::Open {
-            // `sent` has counted them; the next probes stand in for them.
+            // `sent` has counted them; the next probes take their places.
             let aim = &mut self.aims[doubt.slot.index()];
             (0..doubt.withheld).for_each(|_| aim.owe());
         }
     }
 
-    /// Somebody else has the slot.
+    /// Gives the slot to another peer.
     pub(super) fn replace(&mut self, slot: SlotId) {
         let aim = &mut self.aims[slot.index()];
         let id = aim.doubt;
@@ -82,7 +85,7 @@ impl Engine {
         self.doubts.forget(slot);
     }
 
-    /// Gives the doubt as it was.
+    /// Decides a doubt. Returns its previous state.
     fn decide(&mut self, id: DoubtId, standing: Standing) -> Option<Doubt> {
         let before = self.doubts.decide(id, standing)?;
         if before.standing == Standing::Open {
@@ -92,7 +95,7 @@ impl Engine {
         Some(before)
     }
 
-    /// A late reply to a probe that was withheld, or is no longer remembered.
+    /// Handles a late reply to a probe that was withheld, or that is no longer remembered.
     pub(super) fn late(&mut self, id: DoubtId, number: u64) -> Events {
         let late = Some(Event::Late);
         match self.doubts.get(id) {
@@ -105,8 +108,8 @@ impl Engine {
         }
     }
 
-    /// The peer, which is in doubt, has answered a probe in time. It was sent after all that are withheld, for probes expire in
-    /// the order of sending.
+    /// Handles an answer in time from a peer in doubt. That probe was sent after all that are
+    /// withheld, because probes expire in the order of sending.
     #[cold]
     pub(super) fn vouch(&mut self, slot: SlotId) {
         let aim = &mut self.aims[slot.index()];
@@ -121,7 +124,7 @@ impl Engine {
         self.decide(id, Standing::Settled);
     }
 
-    /// The next withheld loss that is decided, or whose time is over, at `now`.
+    /// Returns the next withheld loss that is decided, or whose time is over, at `now`.
     pub(super) fn decided(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
         loop {
             if let Some((slot, lost)) = self.doubts.take_decided() {
@@ -130,7 +133,7 @@ impl Engine {
             let id = self.doubts.over(now)?;
             let doubt = *self.doubts.get(id)?;
             if doubt.standing == Standing::Open {
-                // Nobody has said.
+                // No answer has arrived.
                 self.decide(id, Standing::Settled);
                 continue;
             }
@@ -141,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// When something falls due that is in doubt.
+    /// Returns when the next doubt needs attention.
     pub fn next_doubt(&self) -> Option<Nanos> {
         self.doubts.next_due()
     }

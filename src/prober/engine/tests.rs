@@ -5,7 +5,7 @@ use crate::peers::{Network, ZoneId};
 use crate::prober::Clock;
 use crate::prober::clock::RealTime;
 
-/// Both clocks at one time: a stamp means what it says.
+/// Both clocks stand still, so a timestamp has one meaning.
 struct Standing;
 
 impl Clock for Standing {
@@ -68,7 +68,7 @@ fn a_reply_in_time_is_received_and_a_second_one_is_a_duplicate() {
     assert_eq!(e.expire(at(5_000)), None);
 }
 
-/// Nothing is known any more of a probe that old but its number.
+/// Nothing but its number is known of a probe that is so old.
 #[test]
 fn a_reply_to_a_forgotten_probe_is_late_only_where_its_peer_is_there_and_stays() {
     let forgotten = || {

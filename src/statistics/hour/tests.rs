@@ -1,4 +1,4 @@
-//! Of the ring alone: [`super::super`] has the rest.
+//! Tests of the ring alone. Other tests of the hour are in [`super::super`].
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn hours() -> Hours {
     hours
 }
 
-/// Losses of a slot's steps.
+/// Returns the loss of each minute of a slot.
 fn losses(hours: &Hours, slot: SlotId) -> Vec<Option<f64>> {
     hours.read(slot).expect("an hour").as_slice().iter().map(|minute| minute.loss()).collect()
 }
@@ -73,7 +73,8 @@ fn a_reader_takes_no_new_minute_for_the_oldest() {
         hours.turn(minute, minute + 1, |_| (Outcomes { answered: minute + 1, lost: 0 }, None));
     }
     let before = losses(&hours, SLOT);
-    // In the middle of the 61st minute's end: its place is taken, and it is not told yet.
+    // This runs while the 61st minute is being written: its place is taken, and it
+    // is not readable yet.
     hours.turn(60, 61, |_| {
         let during = losses(&hours, SLOT);
         assert_eq!((during.len(), during[0], &during[1..]), (60, None, &before[1..]));
@@ -90,7 +91,7 @@ fn a_run_of_losing_minutes_goes_on_over_a_gap_and_ends_at_a_larger_one() {
         ("....", 1, None),
         ("...x", 1, Some(0)),
         ("..xx", 1, Some(1)),
-        // The newest may be the gap.
+        // The newest minute may be the gap.
         ("..x.", 1, Some(1)),
         (".x..", 1, None),
         ("x.x.x", 1, Some(4)),
@@ -108,7 +109,7 @@ fn a_run_begins_with_the_minute_of_its_first_loss_also_if_that_is_under_way() {
     let hours = hours();
     let mut lost = 0;
     for minute in 0..70 {
-        // Quiet, then a loss in each minute from the 50th, then quiet from the 65th.
+        // Minutes 50 to 64 lose probes; those before and after do not.
         lost += u32::from((50..65).contains(&minute));
         let since = hours.losing_since(SLOT, 1, || lost);
         let expected = match minute {
@@ -128,8 +129,8 @@ fn a_run_as_old_as_the_hour_begins_with_its_first_minute() {
     assert_eq!(hours.losing_since(SLOT, 1, || 91), Some(30));
 }
 
-/// The last ten minutes of a peer with 60 probes per minute: `minutes` says how many of them were
-/// lost; none for a minute without a tick.
+/// Returns the last ten minutes of a peer with 60 probes per minute. `minutes` has the number of
+/// lost probes per minute; `None` is a minute without a tick.
 fn ten_minutes(minutes: &[Option<u32>]) -> Option<TenMinutes> {
     let hours = hours();
     let mut total = Outcomes::default();
@@ -159,7 +160,7 @@ fn ten_minutes_count_every_loss_of_whole_minutes() {
 
 #[test]
 fn a_minute_beside_one_without_measurement_does_not_count() {
-    // A peer joins in a minute, of which it loses most: its few probes would count as 60.
+    // A peer joins during a minute and loses most of its first few probes. They would count as 60.
     let hours = hours();
     for minute in 0..20 {
         if minute == 15 {
@@ -170,7 +171,7 @@ fn a_minute_beside_one_without_measurement_does_not_count() {
     }
     let sum = |hours: &Hours| hours.read(SLOT).expect("an hour").last_ten(60);
     assert_eq!(sum(&hours), Some(TenMinutes { seconds: 240, sent: 240, lost: 0 }));
-    // It leaves in the next. That this minute was cut is known once the one after it is over.
+    // The peer leaves in the next minute. That this minute was cut short is known one minute later.
     let left = Outcomes { answered: 2 + 60 * 4 + 3, lost: 4 + 3 };
     hours.turn(20, 21, |_| (left, None));
     assert_eq!(sum(&hours), Some(TenMinutes { seconds: 300, sent: 300, lost: 30 }));
@@ -185,7 +186,7 @@ fn at_short_intervals_a_single_loss_of_ten_minutes_is_not_none() {
         let outcomes = Outcomes { answered: 6_000 * (minute + 1) - 1, lost: u32::from(minute >= 15) };
         hours.turn(minute, minute + 1, |_| (outcomes, None));
     }
-    // The error of so small a loss: `Minute::loss`.
+    // [`Minute::loss`] says how large the error of so small a loss is.
     let told = hours.read(SLOT).expect("an hour").last_ten(6_000).expect("ten minutes");
     assert!((told.seconds, told.sent) == (600, 60_000) && (1..=2).contains(&told.lost), "{told:?}");
     assert_eq!(Hours::new().read(SLOT).expect("an hour").last_ten(1), None);

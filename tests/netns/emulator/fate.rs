@@ -1,6 +1,7 @@
-//! What the link does with a packet: as a script says, or at random from a seed.
+//! The fate of a packet on the link: as a script says, or random from a seed.
 //!
-//! A random fate depends on the seed, the address and the sequence number alone, and so on nobody's timing.
+//! A random fate depends only on the seed, the address and the sequence number. So it depends on no
+//! timing.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -8,19 +9,20 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// An echo request's way to the peer and its reply's way back.
+/// The path of an echo request to the peer, and the path of its reply back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// The copies of the request that arrive at the peer, which answers each. None: the request is lost.
+    /// The copies of the request that arrive at the peer, which answers each. Empty:
+    /// the request is lost.
     pub arrivals: Vec<Arrival>,
 }
 
 /// A request at the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// How long it took.
+    /// The delay of the request.
     pub after: Duration,
-    /// How long each copy of the reply takes to come back. None: the reply is lost.
+    /// The delay of each copy of the reply. Empty: the reply is lost.
     pub replies: Vec<Duration>,
 }
 
@@ -28,7 +30,7 @@ impl Fate {
     /// The request does not arrive.
     pub const REQUEST_LOST: Self = Self { arrivals: Vec::new() };
 
-    /// One reply after `delay`, of which half is each way's.
+    /// One reply after `delay`, half of which is in each direction.
     pub fn after(delay: Duration) -> Self {
         Self::of(delay, &[delay])
     }
@@ -55,7 +57,7 @@ impl Fate {
         }
     }
 
-    /// When its replies are due after the request, in the order in which they are thought up.
+    /// The times between the request and its replies, in the order of the fate.
     pub fn replies(&self) -> impl Iterator<Item = Duration> {
         self.arrivals.iter().flat_map(|arrival| arrival.replies.iter().map(|back| arrival.after + *back))
     }
@@ -65,13 +67,13 @@ impl Fate {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Way {
     pub delay: Duration,
-    /// Uniform, up to this and on top.
+    /// A uniform random delay, added to the fixed one, of at most this.
     pub jitter: Duration,
-    /// Percent of packets.
+    /// Percent of packets that are lost.
     pub lost: u64,
-    /// Percent of packets; the copy has a delay of its own.
+    /// Percent of packets that are doubled. The copy has a delay of its own.
     pub doubled: u64,
-    /// Percent of packets that are held up for `held_for`, so that later ones overtake them.
+    /// Percent of packets that are delayed by `held_for`, so that later ones overtake them.
     pub held: u64,
     pub held_for: Duration,
 }
@@ -89,7 +91,7 @@ impl Way {
     }
 }
 
-/// A random link.
+/// A link with random fates, by direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub seed: u64,
@@ -98,7 +100,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What becomes of the probe `sequence` to `peer`.
+    /// Returns the fate of the probe `sequence` to `peer`.
     pub fn fate(&self, peer: IpAddr, sequence: u16) -> Fate {
         // DefaultHasher::new is unkeyed: the same in every process.
         let mut hasher = DefaultHasher::new();
@@ -122,7 +124,8 @@ fn a_fate_is_the_same_from_the_same_seed_whatever_came_before() {
     assert_ne!(forward, other);
     let number = |of: fn(&Fate) -> bool| forward.iter().filter(|fate| of(fate)).count();
     let counts = [number(|fate| fate.arrivals.is_empty()), number(|fate| fate.replies().count() == 2)];
-    // Of 500: a fifth, and 0.8 × 0.8 × 0.3; from a seed, so that these are figures and not chances.
+    // The counts of 500: a fifth, and 0.8 × 0.8 × 0.3. They follow from the seed, so they are fixed
+    // figures.
     assert!((70..130).contains(&counts[0]) && (60..140).contains(&counts[1]), "{counts:?}");
     assert!(forward.iter().flat_map(Fate::replies).all(|delay| (10..=20).contains(&delay.as_millis())));
 }

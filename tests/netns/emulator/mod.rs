@@ -1,10 +1,12 @@
-//! A link with everybody at its other end: a TUN device whose user-space end, a thread of the test, answers every ICMP
-//! echo request for whatever address, of both families, after what the two ways there and back would have done to it.
+//! A link with all peers at its other end: a TUN device, whose user-space end is a thread of the
+//! test. The thread answers every ICMP echo request for any address, of both families, after the
+//! effects of both directions.
 //!
-//! It is the link and the peers at once: nothing lies between a decision and its effect, and the truth is known probe by
-//! probe. Times are the kernel's, by a [`Capture`] on the device: of the request as it enters the device, and of each reply
-//! as it leaves it. A reply is due so long after the former, however late this thread was woken; what it then took is in
-//! the log, and is what reported times are to be held against, never what was asked for.
+//! It is the link and the peers at once. Nothing lies between a decision and its effect, so the
+//! truth is known probe by probe. Times are the kernel's, by a [`Capture`] on the device: of the
+//! request as it enters the device, and of each reply as it leaves it. A reply is due a fixed time
+//! after its request, however late this thread woke up. The log has the actual time. Reported times
+//! are compared with it, and never with the intended time.
 
 mod fate;
 mod tun;
@@ -27,83 +29,84 @@ pub use fate::{Fate, Link, Way};
 use tun::Tun;
 
 const DEVICE: &str = "tun0";
-/// Replies that wait at the same time: 8 peers, 4 replies each, a probe every 10 ms, and 2 s make 6,400.
+/// Replies that wait at the same time: 8 peers, 4 replies each, a probe every 10 ms, and 2
+/// s make 6,400.
 const WAITING_MAX: usize = 8_192;
-/// An idle processor takes some 100 µs to wake up, in a virtual machine above all: this long before a reply is due, the
-/// thread no longer sleeps.
+/// An idle CPU takes some 100 µs to wake up, above all in a virtual machine. So the thread stops
+/// sleeping this long before a reply is due.
 const AWAKE: Nanos = Nanos(150_000);
-/// Requests that wait for this thread, which a busy machine can hold up for a second and more.
+/// Requests that wait for this thread. A busy machine can delay it for more than a second.
 const QUEUE: usize = 10_000;
-/// Requests in one test.
+/// The most requests of one test.
 const LOG_MAX: usize = 200_000;
 
-/// The addresses behind the link.
+/// Returns an IPv4 address behind the link.
 pub fn peer4(number: u8) -> IpAddr {
     Ipv4Addr::new(198, 18, 1, number).into()
 }
 
-/// As [`peer4`].
+/// Returns an IPv6 address behind the link.
 pub fn peer6(number: u16) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0x198, 0x18, 0, 0, 0, 1, number).into()
 }
 
-/// A probe, and all that became of it.
+/// A probe with its full history.
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub peer: IpAddr,
     pub sequence: u16,
     /// When it entered the device.
     pub entered: Nanos,
-    /// When the emulator had it.
+    /// When the emulator read it.
     pub read: Nanos,
     pub fate: Fate,
-    /// By the time they are due; of equal ones, as thought up.
+    /// Sorted by the time at which they are due. Equal ones are in the order of the fate.
     pub replies: Vec<Reply>,
 }
 
-/// A reply.
+/// A reply, before or after its arrival.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     pub due: Nanos,
     /// When it left the device for the host's stack.
     pub arrived: Option<Nanos>,
-    /// By when it was through the stack, in the queue of the socket that it is for.
+    /// The time by which it was through the stack, in the queue of its socket.
     pub queued: Option<Nanos>,
-    /// Which of all replies that was.
+    /// Its position in the order of all replies.
     pub order: Option<usize>,
 }
 
-/// A reply that has come back.
+/// A reply that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
-    /// Which of all replies it was.
+    /// Its position in the order of all replies.
     pub order: usize,
     /// The kernel's stamp.
     pub at: Nanos,
-    /// By when it was in its socket's queue.
+    /// The time by which it was in its socket's queue.
     pub queued: Nanos,
 }
 
 impl Probe {
-    /// The replies that have come back, in order.
+    /// The replies that have arrived, in order.
     pub fn arrived(&self) -> impl Iterator<Item = Arrived> {
         self.replies
             .iter()
             .filter_map(|reply| Some(Arrived { order: reply.order?, at: reply.arrived?, queued: reply.queued? }))
     }
 
-    /// Whether nothing of it is still on its way.
+    /// Whether no reply of it is in flight.
     pub fn is_over(&self) -> bool {
         self.replies.iter().all(|reply| reply.arrived.is_some())
     }
 
-    /// The first of them.
+    /// The first reply that arrived.
     pub fn first(&self) -> Option<Arrived> {
         self.arrived().next()
     }
 }
 
-/// The link. It is gone when this is dropped.
+/// The link. It is removed when this is dropped.
 pub struct Emulator {
     log: Arc<Mutex<Vec<Probe>>>,
     stop: Option<PipeWriter>,
@@ -111,7 +114,7 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Makes it in `namespace`, whose own addresses become 198.18.0.1 and `fd00:198:18::1`.
+    /// Makes the link in `namespace`, whose own addresses become 198.18.0.1 and `fd00:198:18::1`.
     pub fn new(namespace: &Namespace, fates: impl Fn(IpAddr, u16) -> Fate + Send + 'static) -> Self {
         let tun = Tun::new(namespace, DEVICE);
         namespace.ip(&format!(
@@ -139,7 +142,7 @@ impl Emulator {
         self.log.lock().expect("the link's thread is well").clone()
     }
 
-    /// The log at the end.
+    /// Ends the thread and returns the whole log.
     pub fn stop(mut self) -> Vec<Probe> {
         drop(self.stop.take());
         let thread = self.thread.take().expect("stopped once");
@@ -152,7 +155,7 @@ impl Drop for Emulator {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic has been printed, and the test is failing anyhow.
+            // The panic of the thread has been printed, and the test fails anyway.
             let _ = thread.join();
         }
     }
@@ -162,7 +165,7 @@ impl Drop for Emulator {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     due: Nanos,
-    /// Of equal ones, the first is the first.
+    /// The index of its probe. Equal due times keep this order.
     probe: usize,
     reply: usize,
     packet: Vec<u8>,
@@ -177,7 +180,7 @@ struct End<F> {
     waiting: BinaryHeap<Reverse<Waiting>>,
     /// Echoes on the device that have not been matched with what was read or written.
     seen: VecDeque<Seen>,
-    /// Replies.
+    /// Number of replies so far.
     sent: usize,
 }
 
@@ -186,8 +189,8 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
         tun::punctual();
         let mut buffer = [0; 2_048];
         loop {
-            // All that has come before anything is answered: a thread that was held up would else let a late reply out before
-            // that to a later request which it has not read yet.
+            // All requests that have arrived are read before any answer. Otherwise a delayed thread
+            // would send a late reply before the reply to a later request that it has not read yet.
             while let Some(packet) = self.tun.read(&mut buffer) {
                 if let Some(echo) = Echo::read(packet).filter(|echo| echo.kind == Kind::Request) {
                     self.take(echo, packet);
@@ -198,7 +201,7 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
                 continue;
             }
             let asleep = monotonic().plus(AWAKE);
-            // Without a writer the pipe is readable: that is the sign to stop.
+            // Without a writer the pipe is readable: that is the signal to stop.
             if self.tun.wait(stop.as_fd(), self.waiting.peek().map(|next| next.0.due.since(asleep))) {
                 break;
             }
@@ -244,10 +247,11 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
         self.sent += 1;
     }
 
-    /// When an echo that was just read or written was on the device, where it has been seen before that.
+    /// Returns when an echo that was just read or written was on the device, if the
+    /// tap has seen it.
     fn on_the_wire(&mut self, echo: Echo) -> Nanos {
         self.capture.read(|seen| self.seen.push_back(seen));
-        // Each direction is in order; they may be mixed.
+        // Each direction is in order, but the two may be mixed.
         let found = self.seen.iter().position(|seen| seen.echo == echo);
         let seen = found.and_then(|at| self.seen.remove(at)).unwrap_or_else(|| panic!("{echo:?} was not on the wire"));
         assert_eq!(seen.outgoing, echo.kind == Kind::Request, "{seen:?}");

@@ -13,11 +13,11 @@ use crate::namespace::Namespace;
 
 const PATH: &str = "/dev/net/tun";
 
-/// The user-space end of a device; the device goes with it.
+/// The user-space end of a device. The device is removed when it is dropped.
 pub struct Tun(File);
 
 impl Tun {
-    /// A device `name`, which is down and without an address.
+    /// Makes a device `name`, which is down and has no address.
     pub fn new(namespace: &Namespace, name: &str) -> Self {
         let made = namespace.within(|| Self::open(name));
         made.unwrap_or_else(|error| {
@@ -44,7 +44,7 @@ impl Tun {
         }
     }
 
-    /// The next packet that the host has sent; none where there is none.
+    /// Returns the next packet that the host has sent, or `None` if there is none.
     pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         loop {
             match self.0.read(buffer) {
@@ -56,13 +56,14 @@ impl Tun {
         }
     }
 
-    /// Gives the host a packet: it has gone through the host's stack when this comes back.
+    /// Sends a packet to the host. It has gone through the host's stack when this returns.
     pub fn write(&mut self, packet: &[u8]) {
         let written = self.0.write(packet).unwrap_or_else(|error| panic!("writing to the TUN device: {error}"));
         assert_eq!(written, packet.len());
     }
 
-    /// Waits until there is a packet or `stop` is readable, or for `time`. Gives whether `stop` is.
+    /// Waits until there is a packet or `stop` is readable, at most for `time`. Returns whether
+    /// `stop` is readable.
     pub fn wait(&self, stop: BorrowedFd<'_>, time: Option<Nanos>) -> bool {
         let one = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut fds = [one(self.0.as_raw_fd()), one(stop.as_raw_fd())];
@@ -70,14 +71,16 @@ impl Tun {
         let time =
             time.map(|t| libc::timespec { tv_sec: number(t.0 / 1_000_000_000), tv_nsec: number(t.0 % 1_000_000_000) });
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: both structures outlive the call, and a null time or mask is allowed. An interruption is a wake-up.
+        // SAFETY: both structures outlive the call, and a null time or mask is allowed. An
+        // interruption is a wake-up.
         let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, time, ptr::null()) };
         ready > 0 && fds[1].revents != 0
     }
 }
 
-/// Has the kernel wake the calling thread when it asked to be woken, and not up to 50 µs later.
+/// Makes the kernel wake the calling thread at the requested time, and not up to 50 µs later.
 pub fn punctual() {
-    // SAFETY: numbers only; it concerns the calling thread alone, and cannot fail for a value that is not zero.
+    // SAFETY: numbers only; it concerns the calling thread alone, and cannot fail for a value that
+    // is not zero.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }

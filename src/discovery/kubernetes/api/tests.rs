@@ -2,7 +2,8 @@ use super::super::encode::{self, Endpoint as Encoded, field, number};
 use super::super::inbox::{Events, Items, Piece};
 use super::*;
 
-/// Answers of a real API server (Kubernetes 1.34) in a cluster of ours: 353 endpoints, most of them made up.
+/// Answers of a real API server (Kubernetes 1.34) in a test cluster: 353 endpoints,
+/// most of them synthetic.
 macro_rules! answer {
     ($name:literal) => {
         include_bytes!(concat!("../../../../tests/discovery/answers/", $name, ".pb"))
@@ -109,7 +110,7 @@ fn what_is_no_slice_is_none() {
         encode::slice("", "7", "IPv4", &[]).body(),
         encode::slice("s1", "", "IPv4", &[]).body(),
         encode::slice("s1", "seven", "IPv4", &[]).body(),
-        // An endpoint that is no message, and a name that is no text.
+        // An endpoint that is not a message, and a name that is not text.
         encode::envelope("discovery.k8s.io/v1", "EndpointSlice", &[slice.metadata(), field(2, b"\x0b")].concat()),
         encode::envelope(
             "discovery.k8s.io/v1",

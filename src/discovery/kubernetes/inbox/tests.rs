@@ -3,7 +3,8 @@ use super::*;
 
 const LIMIT: usize = 1_000;
 
-/// Everything that comes out of a body that arrives in pieces of that size; an error, or what was missing, at the end.
+/// Returns every piece of a body that arrives in parts of `size` bytes. The second value is the
+/// error, or what was missing at the end.
 fn pieces(body: &[u8], size: usize, limit: usize) -> (Vec<String>, Result<(), Unreadable>) {
     let mut items = Items::new(Kind::SLICES, limit);
     let mut found = Vec::new();
@@ -41,7 +42,8 @@ fn a_list_comes_out_whole_wherever_the_stream_is_cut() {
 #[test]
 fn a_list_that_breaks_off_is_none_wherever_it_does() {
     let body = three();
-    // Behind the list come two empty fields of the envelope, of two bytes each: a list without them is whole.
+    // After the list come two empty fields of the envelope, of two bytes each. A list without them
+    // is complete.
     let whole = [0, 2, 4].map(|more| body.len() - 4 + more);
     for length in 0..body.len() {
         let (_, end) = pieces(&body[..length], 64, LIMIT);
@@ -56,9 +58,9 @@ fn what_is_no_such_list_is_refused() {
         b"{\"kind\":\"EndpointSliceList\"}".to_vec(),
         encode::envelope("discovery.k8s.io/v1", "EndpointSlice", &list),
         encode::envelope("v1", "Status", &list),
-        // The kind missing, or behind the list.
+        // The kind is missing, or comes after the list.
         [b"k8s\0".to_vec(), field(2, &list)].concat(),
-        // A field that reaches beyond the list that it is in.
+        // A field that reaches beyond its list.
         encode::envelope("discovery.k8s.io/v1", "EndpointSliceList", &[0x12, 0x7f, 1, 2]),
         encode::envelope("discovery.k8s.io/v1", "EndpointSliceList", &[0x0b]),
         [encode::envelope("discovery.k8s.io/v1", "EndpointSliceList", &list), b"k8s\0".to_vec()].concat(),
@@ -77,7 +79,7 @@ fn an_item_past_the_limit_is_refused_before_it_has_come() {
     assert!(matches!(items.next_piece(), Ok(Some(Piece::Metadata(_)))));
     assert_eq!(items.next_piece(), Err(Unreadable::TooLarge(LIMIT)));
     assert_eq!(pieces(&body, 64, 100 * LIMIT).1, Ok(()));
-    // A list itself may be of any length.
+    // The list itself may have any length.
     let long = encode::slice_list("77", &vec![encode::slice("a", "1", "IPv4", &[]); 1_000]);
     assert_eq!((pieces(&long, 4_096, LIMIT).0.len(), pieces(&long, 4_096, LIMIT).1), (1_001, Ok(())));
 }

@@ -9,7 +9,7 @@ fn machine() -> Machine {
     Machine::new(ourselves, Timing::default())
 }
 
-/// Gives it a list, as far as it goes.
+/// Feeds a list to the machine, up to the first error.
 fn list(machine: &mut Machine, whole: bool, version: &str, slices: &[Given], now: Instant) -> Result<Outcome, Failure> {
     let kind = if whole { Kind::SLICES } else { Kind::METADATA_LIST };
     let mut items = Items::new(kind, 1 << 20);
@@ -80,7 +80,7 @@ fn news_are_told_once_and_the_mesh_only_when_it_changes() {
 fn nothing_is_told_before_every_slice_has_been_read() {
     let now = Instant::now();
     let mut machine = machine();
-    // A whole list breaks off: what came of it is kept, and the rest is asked for one by one.
+    // A whole list breaks off. What arrived is kept, and the rest is read one by one.
     machine.list_begins();
     machine.list_metadata(&encode::field(2, b"100")).unwrap();
     machine.list_item(&one("90").message(), true, now, 0.5).unwrap();
@@ -102,7 +102,7 @@ fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() 
     let mut machine = machine();
     list(&mut machine, true, "5000", &[one("90"), other("95", "10.0.0.2")], now).unwrap();
     assert_eq!(machine.news().list.unwrap().peers.len(), 2);
-    // etcd is back from an older state, and of its list only the first slice comes.
+    // etcd was restored to an older state, and only the first slice of its list arrives.
     machine.list_begins();
     machine.list_metadata(&encode::field(2, b"100")).unwrap();
     machine.list_item(&one("90").metadata(), false, now, 0.5).unwrap();
@@ -131,7 +131,8 @@ fn a_slice_that_is_older_in_a_newer_list_is_read_again() {
     machine.news();
     machine.event(&changed("s1", 5_001), now, 0.5).unwrap();
     machine.failed(&Failure::Gone, [0.5; 2]);
-    // etcd was restored, and its store began anew above all versions that were given out: the slices' are their old ones.
+    // etcd was restored, and its store started above all earlier versions. The slices have their
+    // old versions.
     let restored = slice("s1", "3000", "IPv4", &[("n1", "10.0.0.3")]);
     list(&mut machine, false, "1000000", std::slice::from_ref(&restored), now).unwrap();
     assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 3_000)));
@@ -170,7 +171,7 @@ fn a_slice_older_than_what_was_asked_for_is_refused_and_what_is_known_stays() {
     let refused = machine.read("s1", 105, Some(&old.body()), now).unwrap_err();
     assert_eq!(refused.to_string(), "malformed answer: s1 of version 104, where 105 was asked for");
     assert!(machine.news().list.is_none());
-    // Asked for before etcd came back from an older state.
+    // The slice was asked for before etcd was restored to an older state.
     list(&mut machine, false, "60", &[one("50")], now).unwrap();
     machine.read("s1", 105, Some(&slice("s1", "106", "IPv4", &[("n1", "10.0.0.2")]).body()), now).unwrap();
     assert!(machine.news().list.is_none());
@@ -188,7 +189,7 @@ fn a_slice_that_has_changed_again_while_it_was_read_is_read_after_another_pause(
     assert_eq!(machine.news().list.unwrap().peers[0].address.to_string(), "10.0.0.2");
     let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due));
     assert_eq!(next, Some(("s1".into(), 102, later + limits::EVENTS_COALESCE)));
-    // Whoever waits for it goes on waiting, and it is read at once.
+    // The doubt keeps waiting, and the slice is read again at once.
     machine.event(&changed("s1", 103), later, 0.5).unwrap();
     assert!(machine.doubt("10.0.0.2".parse().unwrap(), later));
     let doubted = machine.next_reading().map(|(.., due)| due);
@@ -204,14 +205,14 @@ fn a_slice_that_has_come_back_since_it_was_not_found_stays() {
     machine.event(&changed("s2", 101), now, 0.5).unwrap();
     machine.read("s2", 101, Some(&other.body()), now).unwrap();
     machine.event(&changed("s1", 102), now, 0.5).unwrap();
-    // It is asked for, and while the answer is on its way:
+    // These arrive while the slice is being read:
     machine.event(&Event::Deleted(Meta { name: "s1", version: 103, created: 0 }), now, 0.5).unwrap();
     machine.event(&changed("s1", 104), now, 0.5).unwrap();
     let later = now + Duration::from_secs(1);
     machine.read("s1", 102, None, later).unwrap();
     let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due > later));
     assert_eq!(next, Some(("s1".into(), 104, true)));
-    // Where it is as new as what is heard of, it is true.
+    // If it is as new as the newest known version, it is true.
     machine.read("s1", 104, None, now).unwrap();
     assert_eq!(machine.next_reading(), None);
     assert_eq!(machine.news().list.unwrap().peers.len(), 1);
@@ -234,7 +235,8 @@ fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
     assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
     assert_eq!(machine.ask(), Ask::List { whole: true, consistent: true });
     assert!(machine.news().list.is_none() && !machine.is_sure(now));
-    // The second look finds one that is yet to be read: not empty, and not full.
+    // The second look finds a slice that is still to be read: the state is neither empty nor
+    // complete.
     assert_eq!(list(&mut machine, false, "111", &[one("111")], now).unwrap(), Outcome::Settled);
     assert!(machine.news().list.is_none());
     machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
@@ -242,7 +244,7 @@ fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
     assert_eq!(list(&mut machine, false, "112", &[], now).unwrap(), Outcome::LookAgain, "it starts over");
     assert_eq!(list(&mut machine, true, "113", &[], now).unwrap(), Outcome::Settled);
     assert!(machine.news().list.unwrap().peers.is_empty());
-    // Empty is in force now.
+    // Now the empty list is in force.
     assert_eq!(list(&mut machine, true, "114", &[], now).unwrap(), Outcome::Settled);
 }
 
@@ -265,7 +267,7 @@ fn a_doubt_is_not_answered_while_what_is_known_is_not_told() {
     let now = Instant::now();
     let mut machine = synced(now);
     let address = "10.0.0.1".parse().unwrap();
-    // A new slice takes over what the other held, which is deleted.
+    // A new slice takes over what the other one held, which is deleted.
     machine.event(&changed("s2", 101), now, 0.5).unwrap();
     machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
     assert!(machine.doubt(address, now));
@@ -339,13 +341,14 @@ fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() 
     assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }
 
-/// 50 slices of a node each, n1 to n50.
+/// 50 slices with one node each, n1 to n50.
 fn fifty() -> Vec<Given> {
     let of = |n: u8| slice(&format!("s{n}"), "90", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]);
     (1..=50).map(of).collect()
 }
 
-/// An agent on n0, which no slice has, that has taken those and probes four of them; and a slice that holds none of these.
+/// Returns an agent on n0 that has read those slices and probes four nodes, and a slice with none
+/// of its peers. No slice has n0.
 fn restarted(zone: Option<&str>, now: Instant) -> (Machine, String) {
     let ourselves = Ourselves {
         node: "n0".into(),
@@ -360,14 +363,14 @@ fn restarted(zone: Option<&str>, now: Instant) -> (Machine, String) {
     (machine, other)
 }
 
-/// Of those, one that holds nobody of the list that is told now.
+/// Returns a slice that has no peer of the list that is reported now.
 fn without_peers(machine: &mut Machine) -> String {
     let peers = machine.news().list.unwrap().peers;
     let free = (1..=50).find(|n| peers.iter().all(|peer| peer.node != format!("n{n}")));
     format!("s{}", free.unwrap())
 }
 
-/// How long after a slice's change it is read.
+/// Returns the delay between a slice's change and its reading.
 fn reading_after(machine: &mut Machine, name: &str, version: u64, now: Instant) -> Duration {
     machine.event(&changed(name, version), now, 0.5).unwrap();
     let (next, _, due) = machine.next_reading().unwrap();
@@ -382,12 +385,12 @@ fn whoever_starts_before_its_own_endpoint_is_listed_looks_for_it_in_every_slice_
     let now = Instant::now();
     let (mut machine, other) = restarted(None, now);
     assert_eq!(reading_after(&mut machine, &other, 101, now), OURS);
-    // There it is: from here on those that hold none of ours come late.
+    // The own endpoint is found. From here on slices without our peers are read late.
     let own = slice(&other, "101", "IPv4", &[(&other.replace('s', "n"), "10.0.0.99"), ("n0", "10.0.0.100")]);
     machine.read(&other, 101, Some(&own.body()), now).unwrap();
     let other = without_peers(&mut machine);
     assert_eq!(reading_after(&mut machine, &other, 102, now), OURS * limits::READ_OTHERS_FACTOR);
-    // Whose zone is configured need not look.
+    // If the zone is configured, no search is needed.
     let (mut machine, other) = restarted(Some("z1"), now);
     assert_eq!(reading_after(&mut machine, &other, 101, now), OURS * limits::READ_OTHERS_FACTOR);
 }
@@ -399,13 +402,14 @@ fn the_search_for_an_endpoint_of_our_own_that_never_comes_ends() {
     let (mut machine, other) = restarted(None, now);
     assert_eq!(reading_after(&mut machine, &other, 101, last), OURS);
     let (mut machine, other) = restarted(None, now);
-    // A new list is no new start.
+    // A new list does not start the search again.
     list(&mut machine, false, "100", &fifty(), last).unwrap();
     let late = last + Duration::from_millis(1);
     assert_eq!(reading_after(&mut machine, &other, 101, late), OURS * limits::READ_OTHERS_FACTOR);
 }
 
-/// A first list of which so many slices come, and behind it the names and versions of those.
+/// A first list breaks off after the slices of `came`. A list of the names and versions of
+/// `all` follows.
 fn first_list_breaks_off(machine: &mut Machine, came: &[Given], all: &[Given], now: Instant) {
     machine.list_begins();
     machine.list_metadata(&encode::field(2, b"100")).unwrap();
@@ -432,7 +436,7 @@ fn what_a_first_list_that_broke_off_did_not_bring_is_read_within_the_time_of_a_r
         read += 1;
     }
     assert_eq!((read, machine.news().list.unwrap().peers.len()), (49, 50));
-    // Nobody waits any more.
+    // No doubt waits any more.
     assert_eq!(reading_after(&mut machine, "s51", 102, now), limits::READ_PAUSE_MIDDLE_MAX);
 }
 
@@ -441,7 +445,7 @@ fn a_slice_that_is_deleted_unread_is_not_waited_for() {
     let now = Instant::now();
     let mut machine = machine();
     let [first, second, third] = &fifty()[..3] else { unreachable!() };
-    // What came of the list has changed since, and is read late.
+    // A slice that arrived with the list has changed since, and is read late.
     let changed = slice("s1", "99", "IPv4", &[("n1", "10.0.0.1")]);
     first_list_breaks_off(&mut machine, std::slice::from_ref(first), &[changed, second.clone(), third.clone()], now);
     let later = now + Duration::from_secs(1);
@@ -460,7 +464,7 @@ fn a_doubt_takes_its_address_out_of_a_deleted_slice_and_no_other_and_its_node_is
     let empty: Vec<_> = (2..=50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[])).collect();
     list(&mut machine, true, "100", &[&[both], &*empty].concat(), now).unwrap();
     assert_eq!(machine.news().list.unwrap().peers.len(), 3);
-    // Perhaps what s1 held is there now; nobody knows yet.
+    // This slice may now hold the endpoints of s1. That is not known yet.
     let others = OURS * limits::READ_OTHERS_FACTOR;
     assert_eq!(reading_after(&mut machine, "s2", 101, now), others);
     machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();

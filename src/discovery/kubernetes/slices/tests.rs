@@ -13,8 +13,7 @@ fn put(store: &mut Store, slice: &Given, numbered: bool) -> Result<(), String> {
     store.put(&read, numbered)
 }
 
-/// As a list of them all.
-/// Two slices of a node each: n1 at 10.0.0.1, and n2 at 10.0.0.2.
+/// Returns two slices with one node each, as from a list: n1 at 10.0.0.1, and n2 at 10.0.0.2.
 fn a_and_b() -> Store {
     listed(&[slice("a", "1", "IPv4", &[("n1", "10.0.0.1")]), slice("b", "1", "IPv4", &[("n2", "10.0.0.2")])])
 }
@@ -34,7 +33,7 @@ fn heard(store: &mut Store, name: &str, version: u64, now: Instant) {
     store.heard(&api::Metadata { name, version, created: 0 }, By::Event, now, 0.5).unwrap();
 }
 
-/// Node and address of all endpoints, the newest last.
+/// Returns node and address of all endpoints, the newest last.
 fn all(store: &Store) -> Vec<(String, String)> {
     let named = |e: Listed| (store.members().name(e.member).to_owned(), e.address.to_string());
     store.endpoints(|_| true).into_iter().map(named).collect()
@@ -113,15 +112,16 @@ fn an_endpoint_in_two_slices_is_one_in_its_better_state() {
 #[test]
 fn the_newer_endpoint_of_a_node_comes_later_wherever_the_controller_puts_it() {
     let mut store = listed(&[slice("s", "1", "IPv4", &[("n1", "10.0.0.9"), ("n2", "10.0.0.2")])]);
-    // The successor on n1 stands first in its slice, and has the lower address.
+    // The successor on n1 comes first in its slice and has the lower address.
     let next = slice("s", "2", "IPv4", &[("n1", "10.0.0.1"), ("n1", "10.0.0.9"), ("n2", "10.0.0.2")]);
     put(&mut store, &next, true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.9", "10.0.0.2", "10.0.0.1"]);
-    // One that moves to another slice keeps its place, in whatever order they are read.
+    // An endpoint that moves to another slice keeps its place, in whatever order the slices are
+    // read.
     put(&mut store, &slice("t", "3", "IPv4", &[("n3", "10.0.0.3"), ("n1", "10.0.0.9")]), true).unwrap();
     put(&mut store, &slice("s", "4", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.9", "10.0.0.1", "10.0.0.3"]);
-    // An address that went to another node is a new endpoint.
+    // An address that moved to another node is a new endpoint.
     put(&mut store, &slice("t", "5", "IPv4", &[("n4", "10.0.0.9"), ("n3", "10.0.0.3")]), true).unwrap();
     assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.3", "10.0.0.9"]);
 }
@@ -162,7 +162,7 @@ fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_be
         (vec!["10.0.0.1".into(), "10.0.0.2".into()], Known::Gone)
     );
     put(&mut store, &slice("b", "2", "IPv4", &[("n2", "10.0.0.2"), ("n1", "10.0.0.1")]), true).unwrap();
-    // What changes later cannot have taken it over.
+    // A slice that changes later cannot have taken the endpoint over.
     heard(&mut store, "b", 3, now + 2 * second);
     store.settle(now + 2 * second);
     assert_eq!(store.len(), 1);
@@ -174,7 +174,7 @@ fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
     let mut store = a_and_b();
-    // It takes over what the other held.
+    // This slice takes over what the other one held.
     heard(&mut store, "b", 2, now);
     store.deleted("a", now + second);
     store.failed("b", now + 2 * second);
@@ -233,7 +233,7 @@ fn slices_of_ours_are_due_before_those_of_others() {
     let ours = store.members().find("n13").unwrap();
     let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
     assert_eq!((name, due - now), ("s13", Duration::from_millis(15_200)));
-    // Somebody doubts one of the others.
+    // One of the other addresses is doubted.
     store.doubt("10.0.0.4".parse().unwrap(), now);
     let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
     assert_eq!(name, "s04");

@@ -22,7 +22,7 @@ fn says(node: &str, addresses: &[&str]) -> Answer {
     }
 }
 
-/// A book of our node `self` with a clock that stands still unless it is moved.
+/// A table for our node `self`, with a clock that moves only on demand.
 struct Test {
     book: Book,
     now: Instant,
@@ -45,7 +45,7 @@ impl Test {
         self.book.listed(list(peers), self.now);
     }
 
-    /// The next question, as `NODE ADDRESS:PORT`.
+    /// Returns the next question.
     fn question(&mut self) -> Option<Question> {
         self.book.next_to_ask(self.now)
     }
@@ -54,7 +54,7 @@ impl Test {
         self.question().map_or_else(String::new, |question| format!("{} {}", question.node, question.server))
     }
 
-    /// Asks the next who is due; he gives this answer.
+    /// Asks the next peer that is due, and gives it this answer.
     fn answer(&mut self, answer: &Answer) -> Learnt {
         let question = self.question().expect("somebody is due");
         self.book.answered(&question, Some(answer), self.now, 0.5)
@@ -66,7 +66,7 @@ impl Test {
         question
     }
 
-    /// The entries of node addresses, as `NODE ADDRESS STATE`.
+    /// Returns the entries of node addresses, as `NODE ADDRESS STATE`.
     fn nodes(&self) -> Vec<String> {
         let nodes = self.book.list().peers.into_iter().filter(|spec| spec.network == Network::Node);
         nodes.map(|spec| format!("{} {} {:?}", spec.node, spec.address, spec.readiness)).collect()
@@ -149,7 +149,7 @@ fn addresses_that_are_no_one_s_node_are_refused() {
         "224.0.0.1",
         "255.255.255.255",
         "169.254.169.254",
-        // Our pod's, our node's, and another peer's pod's.
+        // Addresses of our pod, of our node, and of another peer's pod.
         "10.0.0.1",
         "192.168.0.1",
         "10.0.0.3",

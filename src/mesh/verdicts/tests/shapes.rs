@@ -20,7 +20,7 @@ fn a_split_mesh_is_one_verdict_that_names_the_groups() {
     assert_eq!(mesh.subjects(), [(Kind::Partition, "a|c".into())]);
     assert_eq!(verdicts[0].members, [vec!["a", "b"], vec!["c", "d", "e"]]);
     assert_eq!(mesh.headline(), "the mesh is split: 2 | 3 nodes do not reach each other");
-    // Seen from inside one group, whose agents get no rows from the other one.
+    // The view from inside one group, whose agents get no reports from the other group.
     let seen = ["a", "b"].iter().fold(Mesh::new(), |mesh, from| {
         let peers = names.iter().filter(|to| *to != from).map(|to| peer(to, if group(to) { 0 } else { 60 }));
         mesh.row(&source(from, 60), &peers.collect::<Vec<_>>())
@@ -71,19 +71,19 @@ fn the_members_of_a_domain_are_the_nodes_that_stay_and_those_beyond_the_limit_ar
 #[test]
 fn losses_without_a_cause_are_not_well() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
-    // As if there were so many nodes that five losses might be chance.
+    // As if there were so many nodes that five losses may be chance.
     let said = headline(&[], &mesh.matrix);
     assert_eq!(said.state, State::Losses);
     assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");
     assert_eq!(headline(&[], &full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
 }
 
-/// What a report says of ten minutes in which `lost` of 600 probes were lost.
+/// The report of ten minutes in which `lost` of 600 probes were lost.
 fn over_ten_minutes(peer: Value, lost: u32) -> Value {
     with(peer, "ten_minutes", json!({"seconds": 600, "sent": 600, "lost": lost}))
 }
 
-/// A full mesh in which nothing was lost lately; over ten minutes, each loses what `lost` says.
+/// A full mesh in which nothing was lost recently. Over ten minutes, each loses what `lost` says.
 fn calm_now(names: &[&str], source: impl Fn(&str) -> Value, lost: impl Fn(&str, &str) -> Option<Value>) -> Mesh {
     names.iter().fold(Mesh::new(), |mesh, from| {
         let others = names.iter().filter(|to| *to != from);
@@ -116,7 +116,7 @@ fn losses_over_ten_minutes_are_not_well() {
     let text = "2 of 6 links have lost 2 % and more over ten minutes: 10.0 % from b to a (node network); \
                 no cause stands out";
     assert_eq!(two, (State::Losses, text.to_owned()));
-    // What loses now goes before.
+    // Current losses come first.
     let now = told(&|from, to| match (from, to) {
         ("a", "b") => Some(over_ten_minutes(peer(to, 3), 60)),
         _ => None,
@@ -140,7 +140,7 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
     assert_eq!(headline(&[], &mesh.matrix).state, State::Well);
     assert_eq!(headline(&[], &calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
 
-    // All others know that d is being removed; a does not yet.
+    // All others know that d is being removed; a does not know it yet.
     let leaving = |also: u32| {
         let mesh = calm_now(
             &names,
@@ -156,7 +156,7 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
     };
     assert_eq!(leaving(0).state, State::Well);
     let said = leaving(30);
-    // Of a row only the worst link has a name.
+    // Only the worst link of a row is named.
     let text = "1 of 6 links has lost 2 % and more over ten minutes; no cause stands out";
     assert_eq!((said.state, said.text.as_str()), (State::Losses, text));
 }
@@ -189,11 +189,12 @@ fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_nod
     assert_eq!(of(&filter), [(Kind::Link, "e->b".into(), Confidence::Likely)]);
     let liar = full(&names, |from, _| if from == "e" { 60 } else { 0 });
     assert_eq!(of(&liar), [(Kind::Node, "e".into(), Confidence::Likely)]);
-    // Two agents against one node name their links to it, and not the node.
+    // If two agents report losses to one node, their links to it are named and not the node.
     let two = full(&names, |from, to| if to == "b" && (from == "e" || from == "f") { 60 } else { 0 });
     let found = [(Kind::Link, "e->b".into(), Confidence::Likely), (Kind::Link, "f->b".into(), Confidence::Likely)];
     assert_eq!(of(&two), found);
-    // A node that answers no requests, whatever it reports itself, is named if all others say so.
+    // A node that answers no requests is named if all others report that, whatever
+    // the node itself reports.
     let mute = full(&names, |_, to| if to == "b" { 60 } else { 0 });
     assert_eq!(of(&mute), [(Kind::Node, "b".into(), Confidence::Likely)]);
 }
@@ -212,13 +213,13 @@ fn nodes_that_one_row_invents_are_no_evidence() {
         honest.row(&said("d"), &[&own[..], &ghosts[..]].concat()).subjects()
     };
     assert_eq!(named(4), []);
-    // If the others know of as many members, the nodes may be real, and few rows were asked for.
+    // If the others report as many members, the nodes may be real, and only few agents were asked.
     assert_ne!(named(9), []);
 }
 
 #[test]
 fn who_alone_reports_losses_to_all_others_is_named_where_no_pair_is_measured_twice() {
-    // A ring: each node probes the next four of nine, and nobody probes back.
+    // A ring: each node probes the next four of nine, and none of them probes it in return.
     let nodes = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     let mesh = nodes.iter().enumerate().fold(Mesh::new(), |mesh, (place, from)| {
         let next = |step: usize| nodes[(place + step) % nodes.len()];
