@@ -15,13 +15,14 @@ import subprocess
 import sys
 
 COLUMNS = 100
+WIDE = f"comment over {COLUMNS} columns"
 # What a kind may have in the whole tree.
 LIMITS = {
     "data as a person": 20,
     "idiom": 20,
     "not the glossary's word": 20,
     "fragment as documentation": 20,
-    f"comment over {COLUMNS} columns": 20,
+    WIDE: 20,
 }
 WORDS = {
     # Slots, peers and packets are things.
@@ -71,7 +72,7 @@ def hits(path, text):
         is_alone = COMMENT.match(lines[number - 1].lstrip())
         is_wide = path.suffix != ".md" and is_alone and len(lines[number - 1]) > COLUMNS
         if is_wide and not UNBREAKABLE.match(prose.strip()):
-            yield f"comment over {COLUMNS} columns", number
+            yield WIDE, number
     if path.suffix == ".rs":
         previous = ""
         for number, line in enumerate(lines, 1):
