@@ -24,9 +24,10 @@ use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::Statistics;
-use crate::stop::Stop;
+use crate::sys::stop::Stop;
+use crate::sys::{clock, priority, settle};
 use crate::units::Nanos;
-use crate::{allocator, clock, logging, priority, settle};
+use crate::{allocator, logging};
 
 /// The interval of the loop if nothing else is due. Each turn updates the heartbeat and handles the
 /// peers that have left the list.

@@ -16,32 +16,22 @@
 //! | [`mesh`] | the reports of all agents, and the verdicts on nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | finds out which malloc runs; the C boundary that lets the final link decide |
-//! | [`settle`] | releases unneeded pages of the program file and its libraries |
-//! | [`relro`] | protects the constants that were relocated at the start |
 //! | [`demo`] | a mesh of agents on one machine |
 //! | [`fleet`], [`doctor`] | ask agents what they cost and measure, and find faults |
 //! | [`footprint`] | the purpose of memory, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
-//! | [`stop`], [`console`] | the signals that end all of these, and the output that they share |
 //! | [`profiling`] | the heap profile, if it is requested |
 //! | [`logging`] | the log of the program |
-//! | [`files`] | the operator's files, which are read again when they change |
-//! | [`descriptors`] | how many files and sockets the process may have open |
-//! | [`priority`] | which threads get a CPU first |
-//! | [`region`] | memory that is planned once, touched as it is used, and released |
-//! | [`limits`], [`units`], [`clock`], [`proc`] | every bound with its reason, the shared units, the kernel's files |
+//! | [`sys`] | what the operating system provides: clocks, files, memory, signals, priorities |
+//! | [`limits`], [`units`] | every bound with its reason, the shared units |
 
 pub mod agent;
 pub mod allocator;
-pub mod clock;
 pub mod config;
-pub mod console;
 pub mod demo;
-pub mod descriptors;
 pub mod discovery;
 pub mod doctor;
 pub mod exposition;
-pub mod files;
 pub mod fleet;
 pub mod footprint;
 pub mod http;
@@ -50,22 +40,18 @@ pub mod logging;
 pub mod mesh;
 pub mod peers;
 pub mod ping;
-pub mod priority;
 pub mod prober;
-pub mod proc;
 pub mod profiling;
-pub mod region;
-pub mod relro;
-pub mod settle;
 pub mod shim;
 pub mod statistics;
-pub mod stop;
+pub mod sys;
 pub mod units;
 
 use std::ffi::OsString;
 
 use config::Command;
 use exposition::REVISION;
+use sys::{console, relro};
 
 /// Exit code 1: a failure at run time.
 const FAILURE: i32 = 1;

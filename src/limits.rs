@@ -397,13 +397,13 @@ pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 // ---- fleet and doctor --------------------------------------------------------------------------
 
 /// Agents that are asked: the largest supported Kubernetes cluster.
-pub const CANARIES_MAX: usize = 5_000;
+pub const AGENTS_MAX: usize = 5_000;
 /// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
 /// with 5,000 peers.
-pub const CANARIES_AT_ONCE: usize = 8;
+pub const AGENTS_AT_ONCE: usize = 8;
 /// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
 /// in about 50 ms.
-pub const CANARY_TIME: Duration = Duration::from_secs(10);
+pub const AGENT_TIME: Duration = Duration::from_secs(10);
 /// Bytes of one report, `/api/v1/peers`: 16,384 peers with names of usual length.
 pub const ROW_BYTES_MAX: usize = 8 << 20;
 /// Bytes of `/metrics` that are read before its first series of a peer. The agent's own
@@ -486,21 +486,21 @@ pub const ROW_TIME: Duration = Duration::from_secs(2);
 pub const ROW_WHOLE_TIME: Duration = Duration::from_secs(5);
 /// How long a collection may take. 300 reports take about a second. Dead agents take 2 s
 /// for four of them.
-pub const GATHERING_TIME: Duration = Duration::from_secs(20);
+pub const COLLECTION_TIME: Duration = Duration::from_secs(20);
 /// How long a request waits for the collection before it.
-pub const GATHERING_WAIT: Duration = Duration::from_secs(8);
+pub const COLLECTION_WAIT: Duration = Duration::from_secs(8);
 /// How long the reader of a mesh document may block its collection in total. Then the document is
-/// cut off. This is shorter than [`GATHERING_WAIT`], so that waiting requests are answered. 300
+/// cut off. This is shorter than [`COLLECTION_WAIT`], so that waiting requests are answered. 300
 /// reports of 299 peers are 27 MB, so a reader needs 5 MB/s.
 pub const MESH_READER_TIME: Duration = Duration::from_secs(5);
 /// The pause after a collection is this many times as long as the collection worked. A client that
 /// asks without end takes a tenth of a CPU for the reports that this agent reads and judges.
-pub const GATHERING_PAUSE_FACTOR: u32 = 9;
-/// Upper bound of the pause by [`GATHERING_PAUSE_FACTOR`], so that a request that waits
-/// [`GATHERING_WAIT`] gets its turn.
-pub const GATHERING_PAUSE_MAX: Duration = Duration::from_secs(5);
+pub const COLLECTION_PAUSE_FACTOR: u32 = 9;
+/// Upper bound of the pause by [`COLLECTION_PAUSE_FACTOR`], so that a request that waits
+/// [`COLLECTION_WAIT`] gets its turn.
+pub const COLLECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Requests that wait for a collection. More are refused.
-pub const GATHERING_WAITERS_MAX: usize = 8;
+pub const COLLECTION_WAITERS_MAX: usize = 8;
 /// How long verdicts are reused before they are computed again.
 pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a peer's last hour: two series of 60 steps with three figures each.
@@ -568,5 +568,5 @@ const _: () =
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () =
     assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
-const _: () = assert!(GATHERING_TIME.as_secs() + GATHERING_WAIT.as_secs() < RESPONSE_TIME.as_secs());
+const _: () = assert!(COLLECTION_TIME.as_secs() + COLLECTION_WAIT.as_secs() < RESPONSE_TIME.as_secs());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

@@ -8,7 +8,6 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
-use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
@@ -16,6 +15,7 @@ use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
 use kube_canary::statistics::{Scale, Statistics};
+use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
 use serde_json::{Value, json};

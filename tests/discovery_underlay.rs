@@ -27,7 +27,7 @@ fn ip(text: &str) -> IpAddr {
 /// The made-up agents: one server for all addresses of 127.0.0.0/8, which answers at each
 /// as the test sets.
 #[derive(Clone, Default)]
-struct Canaries(Arc<Mutex<State>>, Arc<Notify>);
+struct Agents(Arc<Mutex<State>>, Arc<Notify>);
 
 #[derive(Default)]
 struct State {
@@ -41,7 +41,7 @@ struct State {
     awaited: usize,
 }
 
-impl Canaries {
+impl Agents {
     async fn start() -> (Self, u16) {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -117,7 +117,7 @@ impl Canaries {
 
 /// The adapter, between a source and a probe loop, both of which the test plays.
 struct Between {
-    canaries: Canaries,
+    agents: Agents,
     source: Sender<Update>,
     asked: Receiver<IpAddr>,
     doubts: Sender<IpAddr>,
@@ -129,7 +129,7 @@ impl Between {
     /// Starts with a node whose pod address and node address are reported.
     async fn start_with_a() -> Self {
         let mut between = Self::start().await;
-        between.canaries.say(A.1, "a", &["127.2.0.2"]);
+        between.agents.say(A.1, "a", &["127.2.0.2"]);
         between.list(&[A]).await;
         between.passed().await;
         between.amended().await;
@@ -142,14 +142,14 @@ impl Between {
     }
 
     async fn start() -> Self {
-        let (canaries, http_port) = Canaries::start().await;
+        let (agents, http_port) = Agents::start().await;
         let (source, from_source) = mpsc::channel(1);
         let (to_source, asked) = mpsc::channel(1);
         let (doubts, questions) = mpsc::channel(1);
         let (sender, updates) = mpsc::channel(1);
         let ends = Ends { from_source, to_source, questions, updates: sender, identity_time: PATIENCE };
         let adapter = spawn_local(async move { underlay::run(&ourselves(http_port), ends).await });
-        Self { canaries, source, asked, doubts, updates, adapter }
+        Self { agents, source, asked, doubts, updates, adapter }
     }
 
     async fn list(&self, peers: &[(&str, &str)]) {
@@ -178,7 +178,7 @@ impl Between {
     }
 
     async fn until_asked(&self, times: usize) {
-        self.canaries.changed(|state| state.asked.len() >= times).await;
+        self.agents.changed(|state| state.asked.len() >= times).await;
     }
 }
 
@@ -217,8 +217,8 @@ const B: (&str, &str) = ("b", "127.1.0.3");
 fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell() {
     run(async {
         let mut between = Between::start().await;
-        between.canaries.say(A.1, "a", &["127.2.0.2"]);
-        between.canaries.say(B.1, "b", &["127.2.0.3", "127.2.0.4"]);
+        between.agents.say(A.1, "a", &["127.2.0.2"]);
+        between.agents.say(B.1, "b", &["127.2.0.3", "127.2.0.4"]);
         between.source.send(Update::Mesh(MeshFacts { members: 3, ..MeshFacts::default() })).await.unwrap();
         between.list(&[A, ("self", "127.1.0.1"), B]).await;
         assert!(matches!(between.update().await, Update::Mesh(MeshFacts { members: 3, .. })));
@@ -228,10 +228,10 @@ fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell(
         assert_eq!(between.amended().await, both, "once for both, and no confirmation of the list");
         between.source.send(Update::Confirmed).await.unwrap();
         assert!(matches!(between.update().await, Update::Confirmed));
-        assert_eq!(between.canaries.asked().len(), 2, "{:?}", between.canaries.asked());
+        assert_eq!(between.agents.asked().len(), 2, "{:?}", between.agents.asked());
 
         // If an agent has left its node, though not the list, the node keeps its known addresses.
-        between.canaries.fall_silent(A.1);
+        between.agents.fall_silent(A.1);
         between.list(&[A, ("self", "127.1.0.1"), B]).await;
         assert_eq!(between.passed().await, both);
         between.list(&[B]).await;
@@ -245,13 +245,13 @@ fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell(
 fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
     run(async {
         let mut between = Between::start().await;
-        between.canaries.say(A.1, "impostor", &["127.2.0.2"]);
+        between.agents.say(A.1, "impostor", &["127.2.0.2"]);
         between.list(&[A, B]).await;
         assert_eq!(between.passed().await.len(), 2);
         between.until_asked(2).await;
         // A third agent is asked after these and answers. So the adapter has processed the answers
         // of all three.
-        between.canaries.say("127.1.0.5", "c", &["127.2.0.5"]);
+        between.agents.say("127.1.0.5", "c", &["127.2.0.5"]);
         between.list(&[A, B, ("c", "127.1.0.5")]).await;
         assert_eq!(between.passed().await.len(), 3);
         assert_eq!(between.amended().await[3..], ["c 127.2.0.5 node"]);
@@ -262,17 +262,17 @@ fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
 fn no_more_are_asked_at_once_than_the_limit_allows() {
     run(async {
         let mut between = Between::start().await;
-        between.canaries.0.lock().unwrap().awaited = IDENTITY_REQUESTS_MAX;
+        between.agents.0.lock().unwrap().awaited = IDENTITY_REQUESTS_MAX;
         let peers: Vec<(String, String)> =
             (0..3 * IDENTITY_REQUESTS_MAX).map(|n| (format!("n{n}"), format!("127.1.1.{n}"))).collect();
         let peers: Vec<(&str, &str)> = peers.iter().map(|(node, address)| (&**node, &**address)).collect();
         for (node, address) in &peers {
-            between.canaries.say(address, node, &[&address.replace("127.1", "127.2")]);
+            between.agents.say(address, node, &[&address.replace("127.1", "127.2")]);
         }
         between.list(&peers).await;
         between.passed().await;
         assert_eq!(between.amended().await.len(), 2 * peers.len(), "one list for all of them");
-        assert_eq!(between.canaries.0.lock().unwrap().most, IDENTITY_REQUESTS_MAX);
+        assert_eq!(between.agents.0.lock().unwrap().most, IDENTITY_REQUESTS_MAX);
     });
 }
 
@@ -329,7 +329,7 @@ fn it_ends_with_either_side() {
         tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
         let between = Between::start().await;
         // Both agents now have open questions.
-        between.canaries.0.lock().unwrap().awaited = 2;
+        between.agents.0.lock().unwrap().awaited = 2;
         between.list(&[A]).await;
         between.until_asked(1).await;
         drop(between.updates);
@@ -338,22 +338,22 @@ fn it_ends_with_either_side() {
 }
 
 /// Discovery as the agent runs it, with a static source.
-async fn discovered(node_network: bool) -> (Canaries, Receiver<Update>, Arc<Notify>) {
-    let (canaries, http_port) = Canaries::start().await;
-    canaries.say(A.1, "a", &["127.2.0.2"]);
+async fn discovered(node_network: bool) -> (Agents, Receiver<Update>, Arc<Notify>) {
+    let (agents, http_port) = Agents::start().await;
+    agents.say(A.1, "a", &["127.2.0.2"]);
     let peers = vec![format!("a={}@z", A.1)];
     let (_, questions) = mpsc::channel(1);
     let (sender, updates) = mpsc::channel(1);
     let ourselves = Ourselves { node_network, ..ourselves(http_port) };
     let each_second = Arc::clone(&ourselves.each_second);
     spawn_local(discovery::run(Source::Static(StaticConfig { peers, file: None }), ourselves, questions, sender));
-    (canaries, updates, each_second)
+    (agents, updates, each_second)
 }
 
 #[test]
 fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
     run(async {
-        let (canaries, mut updates, _) = discovered(false).await;
+        let (agents, mut updates, _) = discovered(false).await;
         for _ in 0..2 {
             match next(&mut updates).await {
                 Update::List(list) => assert_eq!(written(&list), ["a 127.1.0.2 pod"]),
@@ -361,7 +361,7 @@ fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(canaries.asked().is_empty());
+        assert!(agents.asked().is_empty());
         let (_, mut updates, each_second) = discovered(true).await;
         loop {
             if let Update::Amended(list) = next(&mut updates).await {

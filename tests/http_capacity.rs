@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use http_support::{Canary, bind, connect, eventually, exchange, get, is_closed, lines, patient, serve, serve_on};
+use http_support::{Agent, bind, connect, eventually, exchange, get, is_closed, lines, patient, serve, serve_on};
 use kube_canary::{
     http::ServeLimits,
     limits::{CONNECTIONS_PER_WORKER, HEALTH_CONNECTIONS_PER_WORKER},
@@ -21,41 +21,41 @@ const HEALTH_PLACES: usize = WORKERS * HEALTH_CONNECTIONS_PER_WORKER;
 
 /// Opens connections that send nothing. They take the ordinary places first, and the server closes
 /// those beyond its places.
-fn idle(canary: &Canary, count: usize) -> Vec<TcpStream> {
-    let idle = (0..count).map(|_| connect(canary.address)).collect();
-    eventually("the idle ones are seated", || canary.stats.connections() >= count.min(PLACES));
+fn idle(agent: &Agent, count: usize) -> Vec<TcpStream> {
+    let idle = (0..count).map(|_| connect(agent.address)).collect();
+    eventually("the idle ones are seated", || agent.stats.connections() >= count.min(PLACES));
     idle
 }
 
-fn health_answers(canary: &Canary) {
+fn health_answers(agent: &Agent) {
     for _ in 0..30 {
-        assert_eq!(get(canary.address, "/healthz").expect("an answer").body, "ok\n");
-        assert_eq!(get(canary.address, "/readyz").expect("an answer").body, "ok\n");
+        assert_eq!(get(agent.address, "/healthz").expect("an answer").body, "ok\n");
+        assert_eq!(get(agent.address, "/readyz").expect("an answer").body, "ok\n");
     }
 }
 
 #[test]
 fn health_is_answered_whatever_number_of_idle_connections_there_is() {
     for count in [PLACES - 1, PLACES, PLACES + 1, PLACES + HEALTH_PLACES, 200, 500] {
-        let canary = serve(WORKERS, 10, patient());
-        let held = idle(&canary, count);
-        health_answers(&canary);
-        assert!(canary.stats.connections() <= PLACES + HEALTH_PLACES);
+        let agent = serve(WORKERS, 10, patient());
+        let held = idle(&agent, count);
+        health_answers(&agent);
+        assert!(agent.stats.connections() <= PLACES + HEALTH_PLACES);
         drop(held);
     }
 }
 
 #[test]
 fn idle_connections_that_began_a_request_do_not_stop_health() {
-    let canary = serve(WORKERS, 10, patient());
-    let mut held = idle(&canary, PLACES);
+    let agent = serve(WORKERS, 10, patient());
+    let mut held = idle(&agent, PLACES);
     for _ in 0..200 {
-        let mut begun = connect(canary.address);
+        let mut begun = connect(agent.address);
         // An evicted client may notice at once.
         let _ = begun.write_all(b"GET /healthz HT");
         held.push(begun);
     }
-    health_answers(&canary);
+    health_answers(&agent);
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn a_probe_is_not_evicted_before_it_is_looked_at() {
 
 #[test]
 fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
-    let canary = serve(1, 1_000_000, patient());
-    let mut stuck = connect(canary.address);
+    let agent = serve(1, 1_000_000, patient());
+    let mut stuck = connect(agent.address);
     stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
-    let rendered = || canary.seen.rendered_bytes.load(Ordering::SeqCst);
+    let rendered = || agent.seen.rendered_bytes.load(Ordering::SeqCst);
     let (mut before, mut still) = (0, 0);
     eventually("the sockets are full", || {
         still = if rendered() == before && before > 0 { still + 1 } else { 0 };
@@ -90,83 +90,83 @@ fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
 
 #[test]
 fn scrapers_that_do_not_read_take_the_places_of_scrapers_alone() {
-    let canary = serve(WORKERS, 1_000_000, patient());
+    let agent = serve(WORKERS, 1_000_000, patient());
     let held: Vec<_> = (0..PLACES)
         .map(|_| {
-            let mut stream = connect(canary.address);
+            let mut stream = connect(agent.address);
             stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
             stream.read_exact(&mut [0; 100]).expect("the beginning of a body");
             stream
         })
         .collect();
-    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), PLACES, "every place serves a scraper");
-    health_answers(&canary);
-    let refused = get(canary.address, "/metrics").expect("an answer");
+    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), PLACES, "every place serves a scraper");
+    health_answers(&agent);
+    let refused = get(agent.address, "/metrics").expect("an answer");
     assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
     assert_eq!(refused.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert_eq!(canary.stats.requests_refused(), 1);
+    assert_eq!(agent.stats.requests_refused(), 1);
     drop(held);
-    eventually("all places are free", || canary.stats.connections() == 0);
+    eventually("all places are free", || agent.stats.connections() == 0);
 }
 
 #[test]
 fn a_full_server_refuses_metrics_until_a_place_is_free() {
-    let canary = serve(WORKERS, 10, patient());
-    let mut held = idle(&canary, PLACES);
-    assert_eq!(get(canary.address, "/metrics").expect("an answer").status, 503);
-    assert_eq!(get(canary.address, "/healthz").expect("an answer").status, 200);
+    let agent = serve(WORKERS, 10, patient());
+    let mut held = idle(&agent, PLACES);
+    assert_eq!(get(agent.address, "/metrics").expect("an answer").status, 503);
+    assert_eq!(get(agent.address, "/healthz").expect("an answer").status, 200);
     drop(held.pop());
-    eventually("a place is free", || canary.stats.connections() == PLACES - 1);
-    assert_eq!(get(canary.address, "/metrics").expect("an answer").body, lines(10));
+    eventually("a place is free", || agent.stats.connections() == PLACES - 1);
+    assert_eq!(get(agent.address, "/metrics").expect("an answer").body, lines(10));
 }
 
 #[test]
 fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
     let time = std::time::Duration::from_millis(500);
-    let canary = serve(WORKERS, 10, ServeLimits { request_head_time: time, ..patient() });
-    let mut held: Vec<_> = (0..PLACES).map(|_| connect(canary.address)).collect();
+    let agent = serve(WORKERS, 10, ServeLimits { request_head_time: time, ..patient() });
+    let mut held: Vec<_> = (0..PLACES).map(|_| connect(agent.address)).collect();
     assert!(held.iter_mut().all(is_closed), "each had a place, and none sent a request in time");
-    eventually("all places are free", || canary.stats.connections() == 0);
+    eventually("all places are free", || agent.stats.connections() == 0);
     // A request has as little time as the others had, so one that is delayed is closed, too.
-    eventually("a scrape is answered", || get(canary.address, "/metrics").is_ok_and(|answer| answer.body == lines(10)));
+    eventually("a scrape is answered", || get(agent.address, "/metrics").is_ok_and(|answer| answer.body == lines(10)));
 }
 
 #[test]
 fn a_worker_without_a_place_leaves_a_connection_to_one_that_has() {
     // Each worker has one place, so most accepts race between a full worker and a free one.
-    let canary = serve(WORKERS, 10, ServeLimits { connections: 1, ..patient() });
+    let agent = serve(WORKERS, 10, ServeLimits { connections: 1, ..patient() });
     for _ in 0..100 {
-        let mut held: Vec<_> = (0..WORKERS - 1).map(|_| connect(canary.address)).collect();
+        let mut held: Vec<_> = (0..WORKERS - 1).map(|_| connect(agent.address)).collect();
         for stream in &mut held {
             exchange(stream, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
         }
-        assert_eq!(get(canary.address, "/metrics").expect("an answer").status, 200);
+        assert_eq!(get(agent.address, "/metrics").expect("an answer").status, 200);
         drop(held);
-        eventually("all places are free", || canary.stats.connections() == 0);
+        eventually("all places are free", || agent.stats.connections() == 0);
     }
-    assert_eq!(canary.stats.requests_refused(), 0);
+    assert_eq!(agent.stats.requests_refused(), 0);
 }
 
 #[test]
 fn a_health_connection_is_promoted_when_a_place_is_free_by_then() {
-    let canary = serve(1, 10, ServeLimits { connections: 1, ..patient() });
-    let first = connect(canary.address);
-    eventually("the place is taken", || canary.stats.connections() == 1);
-    let mut second = connect(canary.address);
-    eventually("a health place is taken", || canary.stats.connections() == 2);
+    let agent = serve(1, 10, ServeLimits { connections: 1, ..patient() });
+    let first = connect(agent.address);
+    eventually("the place is taken", || agent.stats.connections() == 1);
+    let mut second = connect(agent.address);
+    eventually("a health place is taken", || agent.stats.connections() == 2);
     exchange(&mut second, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     drop(first);
-    eventually("the place is free", || canary.stats.connections() == 1);
+    eventually("the place is free", || agent.stats.connections() == 1);
     let response = exchange(&mut second, "GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     assert_eq!((response.status, response.body), (200, lines(10)));
 }
 
 #[test]
 fn parallel_scrapes_all_get_the_same_complete_body() {
-    let canary = serve(WORKERS, 30_000, patient());
+    let agent = serve(WORKERS, 30_000, patient());
     let expected = lines(30_000);
     thread::scope(|scope| {
-        let scrapes: Vec<_> = (0..20).map(|_| scope.spawn(|| get(canary.address, "/metrics"))).collect();
+        let scrapes: Vec<_> = (0..20).map(|_| scope.spawn(|| get(agent.address, "/metrics"))).collect();
         for scrape in scrapes {
             let response = scrape.join().expect("no panic").expect("an answer");
             assert!(response.status == 200 && response.body == expected);
@@ -181,10 +181,10 @@ fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
     /// The most bytes that the sockets of both sides hold between renderer and reader, with the
     /// kernel's own overhead.
     const IN_SOCKETS: usize = 1 << 20;
-    let canary = serve(1, LINES, patient());
+    let agent = serve(1, LINES, patient());
     let mut readers: Vec<_> = (0..CONNECTIONS_PER_WORKER)
         .map(|_| {
-            let stream = connect(canary.address);
+            let stream = connect(agent.address);
             (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
             stream
         })
@@ -195,27 +195,27 @@ fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
             let mut bytes = [0; 10_000];
             reader.read_exact(&mut bytes).expect("a part of the body");
             received += bytes.len();
-            let rendered = canary.seen.rendered_bytes.load(Ordering::SeqCst);
+            let rendered = agent.seen.rendered_bytes.load(Ordering::SeqCst);
             assert!(
                 rendered <= received + CONNECTIONS_PER_WORKER * IN_SOCKETS,
                 "{rendered} after {received} were read"
             );
         }
     }
-    assert!(canary.seen.rendered_bytes.load(Ordering::SeqCst) < CONNECTIONS_PER_WORKER * 4_000_000, "far from the end");
-    let peak = canary.seen.frame_buffers_max.load(Ordering::SeqCst);
+    assert!(agent.seen.rendered_bytes.load(Ordering::SeqCst) < CONNECTIONS_PER_WORKER * 4_000_000, "far from the end");
+    let peak = agent.seen.frame_buffers_max.load(Ordering::SeqCst);
     assert!(peak <= 2, "{peak} frame buffers at once, for {} streams", readers.len());
 }
 
 #[test]
 fn a_very_long_body_arrives_complete() {
     const LINES: usize = 1_300_000;
-    let canary = serve(1, LINES, patient());
-    let stream = connect(canary.address);
+    let agent = serve(1, LINES, patient());
+    let stream = connect(agent.address);
     (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
     let response = receive_all(&stream);
     assert!(response.len() > 50 << 20 && response == lines(LINES), "{} bytes", response.len());
-    assert_eq!(canary.seen.frame_buffers_max.load(Ordering::SeqCst), 1);
+    assert_eq!(agent.seen.frame_buffers_max.load(Ordering::SeqCst), 1);
 }
 
 fn receive_all(stream: &TcpStream) -> String {

@@ -64,8 +64,8 @@ fn narrow(address: SocketAddr, request: &str) -> BufReader<TcpStream> {
 
 #[test]
 fn a_client_that_accepts_gzip_gets_it_and_others_get_the_body_as_it_is() {
-    let canary = serve(1, 3_000, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(1, 3_000, patient());
+    let mut stream = connect(agent.address);
     for (path, vary) in [("/metrics", "accept, accept-encoding"), ("/", "accept-encoding")] {
         for (accepted, is_compressed) in [
             ("", false),
@@ -84,13 +84,13 @@ fn a_client_that_accepts_gzip_gets_it_and_others_get_the_body_as_it_is() {
             assert!(!is_compressed || body.len() * 6 < text.len(), "{} bytes", body.len());
         }
     }
-    assert_eq!((canary.stats.connections(), canary.stats.compressors()), (1, 0));
+    assert_eq!((agent.stats.connections(), agent.stats.compressors()), (1, 0));
 }
 
 #[test]
 fn of_complete_bodies_long_ones_that_are_no_errors_are_compressed() {
-    let canary = serve(1, 3, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(1, 3, patient());
+    let mut stream = connect(agent.address);
     for (path, status, is_compressed) in
         [("/api/long", 200, true), ("/api/short", 200, false), ("/api/refused", 404, false), ("/healthz", 200, false)]
     {
@@ -110,11 +110,11 @@ fn of_complete_bodies_long_ones_that_are_no_errors_are_compressed() {
 
 #[test]
 fn head_has_the_headers_of_get_and_compresses_nothing() {
-    let canary = serve(2, ENDLESS, patient());
+    let agent = serve(2, ENDLESS, patient());
     // Whether a compressor is free makes no difference to it.
     let held: Vec<_> = (0..COMPRESSED_RESPONSES_MAX)
         .map(|_| {
-            let mut reader = narrow(canary.address, &request("/metrics"));
+            let mut reader = narrow(agent.address, &request("/metrics"));
             assert!(is_gzip(&receive_head(&mut reader).expect("a head")));
             reader
         })
@@ -122,87 +122,87 @@ fn head_has_the_headers_of_get_and_compresses_nothing() {
     let head_of = |stream: &mut TcpStream, path: &str| {
         exchange(stream, &request(path).replace("GET", "HEAD")).expect("an answer")
     };
-    let mut stream = connect(canary.address);
+    let mut stream = connect(agent.address);
     for (path, is_compressed) in [("/metrics", true), ("/", true), ("/api/long", true), ("/api/short", false)] {
         let answer = head_of(&mut stream, path);
         assert_eq!((answer.status, is_gzip(&answer)), (200, is_compressed), "{path}");
         assert_eq!(answer.header("content-length").is_some(), !is_compressed, "{path}");
-        assert_eq!(canary.stats.compressors(), COMPRESSED_RESPONSES_MAX);
+        assert_eq!(agent.stats.compressors(), COMPRESSED_RESPONSES_MAX);
     }
     drop(held);
-    eventually("all compressors are gone", || canary.stats.compressors() == 0);
+    eventually("all compressors are gone", || agent.stats.compressors() == 0);
 }
 
 #[test]
 fn no_more_than_16_responses_are_compressed_at_once_and_further_ones_are_sent_as_they_are() {
     const READERS: usize = 48;
-    let canary = serve(4, ENDLESS, patient());
+    let agent = serve(4, ENDLESS, patient());
     for _ in 0..3 {
-        let mut readers: Vec<_> = (0..READERS).map(|_| narrow(canary.address, &request("/metrics"))).collect();
+        let mut readers: Vec<_> = (0..READERS).map(|_| narrow(agent.address, &request("/metrics"))).collect();
         let compressed = readers.iter_mut().map(|reader| is_gzip(&receive_head(reader).expect("a head")));
         // None of them can have ended, because the readers have not read.
         assert_eq!(compressed.filter(|is_gzip| *is_gzip).count(), COMPRESSED_RESPONSES_MAX);
-        assert_eq!(canary.stats.compressors(), COMPRESSED_RESPONSES_MAX);
+        assert_eq!(agent.stats.compressors(), COMPRESSED_RESPONSES_MAX);
         drop(readers);
-        eventually("all compressors are gone", || canary.stats.compressors() == 0);
-        eventually("all places are free", || canary.stats.connections() == 0);
+        eventually("all compressors are gone", || agent.stats.compressors() == 0);
+        eventually("all places are free", || agent.stats.connections() == 0);
     }
-    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn parallel_readers_all_get_the_whole_body_compressed_or_not() {
-    let canary = serve(4, 5_000, patient());
+    let agent = serve(4, 5_000, patient());
     let expected = lines(5_000).into_bytes();
     thread::scope(|scope| {
         let readers: Vec<_> =
-            (0..48).map(|_| scope.spawn(|| ask(&mut connect(canary.address), &request("/metrics")))).collect();
+            (0..48).map(|_| scope.spawn(|| ask(&mut connect(agent.address), &request("/metrics")))).collect();
         for reader in readers {
             let (head, body) = reader.join().expect("no panic");
             let text = if is_gzip(&head) { gunzip(&body).expect("a gzip stream") } else { body };
             assert!(text == expected);
         }
     });
-    assert_eq!(canary.stats.compressors(), 0, "each is gone when its last byte is compressed");
+    assert_eq!(agent.stats.compressors(), 0, "each is gone when its last byte is compressed");
 }
 
 #[test]
 fn a_reader_that_leaves_in_the_middle_frees_its_compressor() {
-    let canary = serve(1, ENDLESS, patient());
+    let agent = serve(1, ENDLESS, patient());
     for _ in 0..40 {
-        let mut leaver = narrow(canary.address, &request("/metrics"));
+        let mut leaver = narrow(agent.address, &request("/metrics"));
         receive_head(&mut leaver).expect("a head");
         leaver.read_exact(&mut [0; 1_000]).expect("the beginning of a body");
     }
-    eventually("all places are free", || canary.stats.connections() == 0);
-    assert_eq!(canary.stats.compressors(), 0);
+    eventually("all places are free", || agent.stats.connections() == 0);
+    assert_eq!(agent.stats.compressors(), 0);
 }
 
 #[test]
 fn a_reader_that_does_not_read_is_cut_off_and_frees_its_compressor() {
-    let canary = serve(1, ENDLESS, ServeLimits { response_time: SHORT, ..patient() });
-    let mut stuck = narrow(canary.address, &request("/metrics"));
+    let agent = serve(1, ENDLESS, ServeLimits { response_time: SHORT, ..patient() });
+    let mut stuck = narrow(agent.address, &request("/metrics"));
     let head = receive_head(&mut stuck).expect("a head");
     assert!(is_gzip(&head));
-    eventually("its place is free", || canary.stats.connections() == 0);
-    assert_eq!(canary.stats.compressors(), 0);
+    eventually("its place is free", || agent.stats.connections() == 0);
+    assert_eq!(agent.stats.compressors(), 0);
     assert!(receive_body(&mut stuck, &head).is_err(), "the body ends before its end");
 }
 
 #[test]
 fn a_server_that_stops_leaves_no_compressor() {
-    let canary = serve(2, ENDLESS, ServeLimits { shutdown_time: SHORT, ..patient() });
-    let mut stuck = narrow(canary.address, &request("/metrics"));
+    let agent = serve(2, ENDLESS, ServeLimits { shutdown_time: SHORT, ..patient() });
+    let mut stuck = narrow(agent.address, &request("/metrics"));
     assert!(is_gzip(&receive_head(&mut stuck).expect("a head")));
-    assert_eq!(canary.stats.compressors(), 1);
-    canary.server.shutdown();
-    assert_eq!((canary.stats.compressors(), canary.stats.frame_buffers()), (0, 0));
+    assert_eq!(agent.stats.compressors(), 1);
+    agent.server.shutdown();
+    assert_eq!((agent.stats.compressors(), agent.stats.frame_buffers()), (0, 0));
 }
 
 #[test]
 fn http_1_0_gets_a_compressed_stream_that_ends_with_the_connection() {
-    let canary = serve(1, 5_000, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(1, 5_000, patient());
+    let mut stream = connect(agent.address);
     let (head, body) = ask(&mut stream, "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n");
     assert_eq!((is_gzip(&head), head.header("transfer-encoding")), (true, None));
     assert!(gunzip(&body).expect("a gzip stream") == lines(5_000).into_bytes());
@@ -263,25 +263,25 @@ impl Routes for LiveRoutes {
 }
 
 /// A server whose only body waits for the signal.
-struct LiveCanary {
+struct LiveAgent {
     server: Server,
     signal: Arc<Signal>,
     /// Declared last, so that it is dropped last.
     _no_leaks: NoLeaks,
 }
 
-fn serve_live(limits: ServeLimits) -> LiveCanary {
+fn serve_live(limits: ServeLimits) -> LiveAgent {
     let no_leaks = NoLeaks::here();
     let signal = Arc::<Signal>::default();
     let routes = LiveRoutes { signal: Arc::clone(&signal), test: no_leaks.number() };
     let server = bind().start_with(1, Arc::new(routes), limits).expect("a server");
-    LiveCanary { server, signal, _no_leaks: no_leaks }
+    LiveAgent { server, signal, _no_leaks: no_leaks }
 }
 
 #[test]
 fn what_a_live_body_has_so_far_can_be_read_while_it_waits_for_the_rest() {
-    let canary = serve_live(patient());
-    let mut stream = connect(canary.server.local_addr());
+    let agent = serve_live(patient());
+    let mut stream = connect(agent.server.local_addr());
     stream.write_all(request("/api/v1/mesh").as_bytes()).expect("it is taken");
     let mut answer = BufReader::new(stream);
     assert!(is_gzip(&receive_head(&mut answer).expect("a head")));
@@ -291,19 +291,19 @@ fn what_a_live_body_has_so_far_can_be_read_while_it_waits_for_the_rest() {
     while beginning(&body) != ROWS[0] {
         receive_chunk(&mut answer, &mut body).expect("a chunk");
     }
-    assert_eq!(canary.server.stats().compressors(), 1);
-    canary.signal.give();
+    assert_eq!(agent.server.stats().compressors(), 1);
+    agent.signal.give();
     while receive_chunk(&mut answer, &mut body).expect("a chunk") > 0 {}
     assert_eq!(gunzip(&body).expect("a gzip stream"), ROWS.concat());
-    assert_eq!(canary.server.stats().compressors(), 0);
+    assert_eq!(agent.server.stats().compressors(), 0);
 }
 
 #[test]
 fn a_live_body_that_is_cut_off_while_it_waits_frees_its_compressor() {
-    let canary = serve_live(ServeLimits { response_time: SHORT, ..patient() });
-    let mut answer = narrow(canary.server.local_addr(), &request("/api/v1/mesh"));
+    let agent = serve_live(ServeLimits { response_time: SHORT, ..patient() });
+    let mut answer = narrow(agent.server.local_addr(), &request("/api/v1/mesh"));
     let head = receive_head(&mut answer).expect("a head");
     assert!(is_gzip(&head));
-    eventually("its compressor is gone", || canary.server.stats().compressors() == 0);
+    eventually("its compressor is gone", || agent.server.stats().compressors() == 0);
     assert!(receive_body(&mut answer, &head).is_err(), "the body ends before its end");
 }

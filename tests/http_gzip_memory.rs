@@ -21,9 +21,9 @@ fn mapped() -> usize {
 #[test]
 fn the_memory_of_a_compressed_response_is_unmapped_when_it_ends() {
     const RESPONSES: usize = 1_000;
-    let canary = serve(1, 300, patient());
+    let agent = serve(1, 300, patient());
     let scrape = |is_read: bool| {
-        let mut answer = BufReader::new(connect(canary.address));
+        let mut answer = BufReader::new(connect(agent.address));
         let request = b"GET /metrics HTTP/1.1\r\nHost: canary\r\nAccept-Encoding: gzip\r\n\r\n";
         answer.get_mut().write_all(request).expect("it is taken");
         let head = receive_head(&mut answer).expect("a head");

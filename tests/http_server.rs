@@ -18,32 +18,32 @@ const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
 fn a_known_path_is_200_and_an_unknown_one_404() {
-    let canary = serve(1, 3, patient());
-    let found = get(canary.address, "/healthz").expect("an answer");
+    let agent = serve(1, 3, patient());
+    let found = get(agent.address, "/healthz").expect("an answer");
     assert_eq!((found.status, found.body.as_str(), found.header("content-type")), (200, "ok\n", Some("text/plain")));
-    assert_eq!(get(canary.address, "/nowhere").expect("an answer").status, 404);
-    let empty = get(canary.address, "/empty").expect("an answer");
+    assert_eq!(get(agent.address, "/nowhere").expect("an answer").status, 404);
+    let empty = get(agent.address, "/empty").expect("an answer");
     assert_eq!((empty.status, empty.header("content-length")), (200, Some("0")));
-    assert_eq!(canary.stats.requests_served(), 3);
+    assert_eq!(agent.stats.requests_served(), 3);
 }
 
 #[test]
 fn the_accept_header_reaches_the_route_and_the_query_does_not_change_the_path() {
-    let canary = serve(1, 3, patient());
+    let agent = serve(1, 3, patient());
     let request = "GET /accept?x=1 HTTP/1.1\r\nHost: canary\r\nAccept: application/openmetrics-text\r\n\r\n";
-    let response = exchange(&mut connect(canary.address), request).expect("an answer");
+    let response = exchange(&mut connect(agent.address), request).expect("an answer");
     assert_eq!(response.body, "application/openmetrics-text");
 }
 
 #[test]
 fn other_methods_are_405_and_their_bodies_are_not_waited_for() {
-    let canary = serve(1, 3, patient());
+    let agent = serve(1, 3, patient());
     for (request, closes) in [
         ("DELETE /metrics HTTP/1.1\r\nHost: canary\r\n\r\n", false),
         ("POST /metrics HTTP/1.1\r\nHost: canary\r\nContent-Length: 1000000\r\n\r\nthe beginning", true),
         ("PUT /metrics HTTP/1.1\r\nHost: canary\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n", true),
     ] {
-        let mut stream = connect(canary.address);
+        let mut stream = connect(agent.address);
         let response = exchange(&mut stream, request).expect("an answer");
         assert_eq!((response.status, response.header("allow")), (405, Some("get, head")), "{request}");
         assert_eq!(response.header("connection") == Some("close"), closes, "{request}");
@@ -54,10 +54,10 @@ fn other_methods_are_405_and_their_bodies_are_not_waited_for() {
 #[test]
 fn a_page_that_points_its_own_name_at_the_server_learns_nothing() {
     let hosts = Hosts::new(["canary.ns.svc".to_owned()]);
-    let canary = serve_on(bind().only_for(hosts), 1, 3, patient());
+    let agent = serve_on(bind().only_for(hosts), 1, 3, patient());
     let status = |path: &str, hosts: &str| {
         let request = format!("GET {path} HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
-        exchange(&mut connect(canary.address), &request).expect("an answer").status
+        exchange(&mut connect(agent.address), &request).expect("an answer").status
     };
     for foreign in ["Host: evil.example\r\n", "Host: canary.ns.svc.evil.example:9877\r\n", "Host: \u{e9}vil\r\n"] {
         for path in ["/accept", "/", "/api/v1/peers", "/metrics/", "//metrics", "http://localhost/accept"] {
@@ -69,7 +69,7 @@ fn a_page_that_points_its_own_name_at_the_server_learns_nothing() {
     }
     assert_eq!(status("http://evil.example/accept", "Host: localhost\r\n"), 403);
     for own in
-        ["Host: localhost:1234\r\n", "Host: Canary.NS.svc.\r\n", "Host: 10.0.0.1\r\n", "Host: [fd00::1]:80\r\n", ""]
+        ["Host: localhost:1234\r\n", "Host: Agent.NS.svc.\r\n", "Host: 10.0.0.1\r\n", "Host: [fd00::1]:80\r\n", ""]
     {
         assert_eq!(status("/accept", own), 200, "{own}");
     }
@@ -78,26 +78,26 @@ fn a_page_that_points_its_own_name_at_the_server_learns_nothing() {
         assert_eq!(status(path, "Host: localhost\r\nHost: localhost\r\n"), 400, "{path}");
     }
     let request = "GET /accept HTTP/1.1\r\nHost: evil.example\r\n\r\n";
-    let refused = exchange(&mut connect(canary.address), request).expect("an answer");
+    let refused = exchange(&mut connect(agent.address), request).expect("an answer");
     assert!(refused.body.contains("--allow-host"), "{}", refused.body);
 }
 
 #[test]
 fn a_browser_never_guesses_what_an_answer_is() {
-    let canary = serve(1, 3, patient());
+    let agent = serve(1, 3, patient());
     for path in ["/metrics", "/healthz", "/empty", "/nowhere"] {
-        let answer = get(canary.address, path).expect("an answer");
+        let answer = get(agent.address, path).expect("an answer");
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
     }
     let request = "DELETE /metrics HTTP/1.1\r\nHost: canary\r\n\r\n";
-    let refused = exchange(&mut connect(canary.address), request).expect("an answer");
+    let refused = exchange(&mut connect(agent.address), request).expect("an answer");
     assert_eq!((refused.status, refused.header("x-content-type-options")), (405, Some("nosniff")));
 }
 
 #[test]
 fn a_refused_body_can_be_sent_to_its_end() {
-    let canary = serve(1, 3, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(1, 3, patient());
+    let mut stream = connect(agent.address);
     let head = "POST / HTTP/1.1\r\nHost: canary\r\nContent-Length: 30000\r\n\r\n";
     assert_eq!(exchange(&mut stream, head).expect("an answer").status, 405);
     assert!(is_closed(&mut stream), "the server has said all");
@@ -110,41 +110,41 @@ fn a_refused_body_can_be_sent_to_its_end() {
 
 #[test]
 fn head_is_the_headers_alone_and_the_connection_stays_in_step() {
-    let canary = serve(1, 1_000, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(1, 1_000, patient());
+    let mut stream = connect(agent.address);
     let head = exchange(&mut stream, "HEAD /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     assert_eq!((head.status, head.header("content-length")), (200, Some("3")));
     let head = exchange(&mut stream, "HEAD /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/plain; version=0.0.4")));
-    assert_eq!(canary.seen.rendered_bytes.load(Ordering::SeqCst), 0, "nothing is rendered for a HEAD");
+    assert_eq!(agent.seen.rendered_bytes.load(Ordering::SeqCst), 0, "nothing is rendered for a HEAD");
     let get = exchange(&mut stream, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
     assert_eq!(get.body, "ok\n");
 }
 
 #[test]
 fn a_stream_arrives_complete_and_the_connection_can_be_used_again() {
-    let canary = serve(2, 20_000, patient());
-    let mut stream = connect(canary.address);
+    let agent = serve(2, 20_000, patient());
+    let mut stream = connect(agent.address);
     for _ in 0..3 {
         let response = exchange(&mut stream, "GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
         assert_eq!(response.header("transfer-encoding"), Some("chunked"));
         assert!(response.body == lines(20_000), "the body is what was rendered");
     }
-    assert_eq!(canary.stats.connections(), 1);
+    assert_eq!(agent.stats.connections(), 1);
 }
 
 #[test]
 fn http_1_0_gets_a_stream_that_ends_with_the_connection() {
-    let canary = serve(1, 5_000, patient());
-    let response = exchange(&mut connect(canary.address), "GET /metrics HTTP/1.0\r\n\r\n").expect("an answer");
+    let agent = serve(1, 5_000, patient());
+    let response = exchange(&mut connect(agent.address), "GET /metrics HTTP/1.0\r\n\r\n").expect("an answer");
     assert_eq!((response.status, response.header("transfer-encoding")), (200, None));
     assert!(response.head.starts_with("http/1.0 200") && response.body == lines(5_000));
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let canary = serve(1, 2_000, patient());
-    let stream = connect(canary.address);
+    let agent = serve(1, 2_000, patient());
+    let stream = connect(agent.address);
     let requests = ["/healthz", "/metrics", "/nowhere", "/metrics", "/healthz"]
         .map(|path| format!("GET {path} HTTP/1.1\r\nHost: canary\r\n\r\n"));
     (&stream).write_all(requests.concat().as_bytes()).expect("they are taken");
@@ -159,8 +159,8 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn a_client_that_has_finished_sending_still_gets_its_answer() {
-    let canary = serve(1, 5_000, patient());
-    let stream = connect(canary.address);
+    let agent = serve(1, 5_000, patient());
+    let stream = connect(agent.address);
     (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
     stream.shutdown(Shutdown::Write).expect("the writing side closes");
     assert!(receive(&mut BufReader::new(&stream), false).expect("an answer").body == lines(5_000));
@@ -168,32 +168,32 @@ fn a_client_that_has_finished_sending_still_gets_its_answer() {
 
 #[test]
 fn a_head_above_the_limit_is_431_and_one_below_is_answered() {
-    let canary = serve(1, 3, patient());
+    let agent = serve(1, 3, patient());
     let request = |bytes: usize| {
         let start = "GET /healthz HTTP/1.1\r\nHost: canary\r\nX-Fill: ";
         format!("{start}{}\r\n\r\n", "f".repeat(bytes - start.len() - 4))
     };
-    assert_eq!(exchange(&mut connect(canary.address), &request(8_000)).expect("an answer").status, 200);
-    assert_eq!(exchange(&mut connect(canary.address), &request(9_000)).expect("an answer").status, 431);
-    assert_eq!(exchange(&mut connect(canary.address), &request(40_000)).expect("an answer").status, 431);
+    assert_eq!(exchange(&mut connect(agent.address), &request(8_000)).expect("an answer").status, 200);
+    assert_eq!(exchange(&mut connect(agent.address), &request(9_000)).expect("an answer").status, 431);
+    assert_eq!(exchange(&mut connect(agent.address), &request(40_000)).expect("an answer").status, 431);
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200));
-    assert_eq!(exchange(&mut connect(canary.address), &many).expect("an answer").status, 431);
-    assert_eq!(exchange(&mut connect(canary.address), "nonsense\r\n\r\n").expect("an answer").status, 400);
+    assert_eq!(exchange(&mut connect(agent.address), &many).expect("an answer").status, 431);
+    assert_eq!(exchange(&mut connect(agent.address), "nonsense\r\n\r\n").expect("an answer").status, 400);
 }
 
 #[test]
 fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
     let time = SHORT * 5;
-    let canary = serve(1, 3, ServeLimits { request_head_time: time, ..patient() });
-    let (mut silent, mut slow) = (connect(canary.address), connect(canary.address));
-    let mut used = connect(canary.address);
+    let agent = serve(1, 3, ServeLimits { request_head_time: time, ..patient() });
+    let (mut silent, mut slow) = (connect(agent.address), connect(agent.address));
+    let mut used = connect(agent.address);
     // If this test is delayed before its request, the server closes the connection as idle, and the
     // test tries the next.
     eventually("a connection is answered", || {
         let answer = exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n");
         let answered = answer.is_ok_and(|response| response.status == 200);
         if !answered {
-            used = connect(canary.address);
+            used = connect(agent.address);
         }
         answered
     });
@@ -205,32 +205,32 @@ fn a_connection_that_is_idle_or_sends_its_head_too_slowly_is_closed() {
     });
     assert!(cut, "a slow head never ends");
     assert!(is_closed(&mut silent) && is_closed(&mut used) && is_closed(&mut slow));
-    eventually("all places are free", || canary.stats.connections() == 0);
+    eventually("all places are free", || agent.stats.connections() == 0);
 }
 
 #[test]
 fn a_scraper_that_stops_reading_is_cut_off() {
-    let canary = serve(1, 1_000_000, ServeLimits { response_time: SHORT, ..patient() });
-    let mut stuck = connect(canary.address);
+    let agent = serve(1, 1_000_000, ServeLimits { response_time: SHORT, ..patient() });
+    let mut stuck = connect(agent.address);
     stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
-    eventually("its answer begins", || canary.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
-    eventually("its place is free", || canary.stats.connections() == 0);
-    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    eventually("its answer begins", || agent.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
+    eventually("its place is free", || agent.stats.connections() == 0);
+    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), 0);
     assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the body ends before its end");
 }
 
 #[test]
 fn a_scraper_that_leaves_in_the_middle_frees_its_place_and_harms_nobody() {
-    let canary = serve(1, 1_000_000, patient());
+    let agent = serve(1, 1_000_000, patient());
     for _ in 0..40 {
-        let mut leaver = connect(canary.address);
+        let mut leaver = connect(agent.address);
         leaver.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
         std::io::Read::read_exact(&mut leaver, &mut [0; 1_000]).expect("the beginning of a body");
     }
-    eventually("all places are free", || canary.stats.connections() == 0);
-    assert_eq!(canary.seen.bodies_alive.load(Ordering::SeqCst), 0);
-    assert_eq!(get(canary.address, "/healthz").expect("an answer").status, 200);
-    assert_eq!(canary.stats.requests_refused(), 0);
+    eventually("all places are free", || agent.stats.connections() == 0);
+    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    assert_eq!(get(agent.address, "/healthz").expect("an answer").status, 200);
+    assert_eq!(agent.stats.requests_refused(), 0);
 }
 
 #[test]
@@ -238,53 +238,51 @@ fn shutdown_frees_the_port_and_ends_what_does_not_end_by_itself() {
     // The server has an address of its own: another test may get a port of 127.0.0.1 that is free
     // again.
     let bound = Server::bind("127.7.7.7:0".parse().expect("an address")).expect("a socket");
-    let canary = serve_on(bound, 3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
-    let mut idle = connect(canary.address);
-    let mut stuck = connect(canary.address);
+    let agent = serve_on(bound, 3, 1_000_000, ServeLimits { shutdown_time: SHORT, ..patient() });
+    let mut idle = connect(agent.address);
+    let mut stuck = connect(agent.address);
     stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
     eventually("both are seated", || {
-        canary.stats.connections() == 2 && canary.seen.bodies_alive.load(Ordering::SeqCst) == 1
+        agent.stats.connections() == 2 && agent.seen.bodies_alive.load(Ordering::SeqCst) == 1
     });
-    canary.server.shutdown();
+    agent.server.shutdown();
     assert!(is_closed(&mut idle));
-    assert_eq!(canary.stats.connections(), 0);
-    assert_eq!(canary.stats.frame_buffers(), 0, "every frame is freed");
-    TcpListener::bind(canary.address).expect("the port is free");
+    assert_eq!(agent.stats.connections(), 0);
+    assert_eq!(agent.stats.frame_buffers(), 0, "every frame is freed");
+    TcpListener::bind(agent.address).expect("the port is free");
 }
 
 #[test]
 fn shutdown_does_not_wait_for_idle_connections() {
-    let canary = serve(2, 3, ServeLimits { shutdown_time: PATIENCE * 3, ..patient() });
-    let mut used = connect(canary.address);
+    let agent = serve(2, 3, ServeLimits { shutdown_time: PATIENCE * 3, ..patient() });
+    let mut used = connect(agent.address);
     exchange(&mut used, "GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("an answer");
-    let mut silent = connect(canary.address);
-    eventually("both are seated", || canary.stats.connections() == 2);
+    let mut silent = connect(agent.address);
+    eventually("both are seated", || agent.stats.connections() == 2);
     let begun = Instant::now();
-    canary.server.shutdown();
+    agent.server.shutdown();
     assert!(begun.elapsed() < PATIENCE);
     assert!(is_closed(&mut used) && is_closed(&mut silent));
 }
 
 #[test]
 fn shutdown_lets_an_answer_under_way_finish() {
-    let canary = serve(1, 200_000, ServeLimits { shutdown_time: PATIENCE, ..patient() });
-    let mut scraper = connect(canary.address);
+    let agent = serve(1, 200_000, ServeLimits { shutdown_time: PATIENCE, ..patient() });
+    let mut scraper = connect(agent.address);
     scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
-    eventually("its answer begins", || canary.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
+    eventually("its answer begins", || agent.seen.rendered_bytes.load(Ordering::SeqCst) > 0);
     let reader = std::thread::spawn(move || {
         let whole = receive(&mut BufReader::new(&scraper), false).expect("the whole answer").body == lines(200_000);
         (whole, is_closed(&mut scraper))
     });
-    canary.server.shutdown();
+    agent.server.shutdown();
     assert_eq!(reader.join().expect("no panic"), (true, true), "complete, then closed");
 }
 
 #[test]
 fn a_taken_address_and_an_impossible_number_of_workers_are_refused() {
-    let canary = serve(1, 3, patient());
-    assert!(
-        matches!(Server::bind(canary.address), Err(ServeError::AddressInUse { listen }) if listen == canary.address)
-    );
+    let agent = serve(1, 3, patient());
+    assert!(matches!(Server::bind(agent.address), Err(ServeError::AddressInUse { listen }) if listen == agent.address));
     for workers in [0, 65] {
         let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let routes = std::sync::Arc::new(Nothing);

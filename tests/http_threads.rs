@@ -22,7 +22,7 @@ fn workers() -> Vec<String> {
 #[test]
 fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
     let before = fs::read_dir("/proc/self/task").expect("procfs").count();
-    let canary = serve(4, 2_000, patient());
+    let agent = serve(4, 2_000, patient());
     let expected = ["http-0", "http-1", "http-2", "http-3"];
     assert_eq!(workers(), expected);
     assert_eq!(fs::read_dir("/proc/self/task").expect("procfs").count(), before + 4);
@@ -30,7 +30,7 @@ fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
         // There are as many requests as places. Of more, some would be closed to make room before
         // the server reads them.
         let requests: Vec<_> =
-            (0..4 * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| get(canary.address, "/metrics"))).collect();
+            (0..4 * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| get(agent.address, "/metrics"))).collect();
         for request in requests {
             assert_eq!(workers(), expected);
             let response = request.join().expect("no panic").expect("an answer");
@@ -40,6 +40,6 @@ fn there_are_exactly_as_many_workers_as_asked_for_whatever_the_load() {
     // A thread is joined before it disappears from /proc.
     let threads = || fs::read_dir("/proc/self/task").expect("procfs").count();
     eventually("as many threads as before the requests", || threads() == before + 4);
-    canary.server.shutdown();
+    agent.server.shutdown();
     eventually("no worker", || workers().is_empty());
 }

@@ -4,7 +4,7 @@
 //! `counted_allocations naive|ours PEERS` probes 127.2.x.y and prints a CSV line for each of three
 //! things: the memory held once all peers are there, a while of probing, and one scrape. The naive
 //! agent is what the examples of the libraries show: a surge-ping `Pinger` and a task per peer, a
-//! prometheus histogram and three counters per peer, `gather()` and `TextEncoder`. Neither agent is
+//! prometheus histogram and three counters per peer, `collect()` and `TextEncoder`. Neither agent is
 //! served over HTTP here, because both texts would be served in the same way.
 
 mod counting;

@@ -12,11 +12,11 @@ mod counting;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use kube_canary::clock;
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
 use kube_canary::mesh::row::{Age, PeerRow, RecentPeer, RecentSource, Source};
 use kube_canary::mesh::verdicts;
+use kube_canary::sys::clock;
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;

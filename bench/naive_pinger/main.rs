@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kube_canary::clock;
+use kube_canary::sys::clock;
 use surge_ping::{Client, Config, PingIdentifier, PingSequence};
 
 #[derive(Default)]

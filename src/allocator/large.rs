@@ -21,7 +21,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 
-use crate::region;
+use crate::sys::region;
 
 /// Uses the libc's malloc for small blocks and separate mappings for the others.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::typed::Typed;
 use crate::limits::{DEMO_NODES_MAX, INTERVAL_MAX, INTERVAL_MIN};
 
 /// The first line of `demo --help`.
-pub const ABOUT: &str = "A mesh of real canaries, one process each, on this machine's loopback addresses.";
+pub const ABOUT: &str = "A mesh of real agents, one process each, on this machine's loopback addresses.";
 
 /// The settings of a demo.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::UsageError;
-use super::canaries::Canaries;
+use super::agents::Agents;
 use super::run::{domains_file, duration_between};
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
 /// The first line of `doctor --help`.
-pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the canaries see it.";
+pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents see it.";
 /// The text below the flags in `doctor --help`.
 pub const AFTER: &str = "
-Each --url is asked for its whole mesh (/api/v1/mesh): one canary is enough, and several see past each other's blind spots.
-Without --url, every canary of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
+Each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's blind spots.
+Without --url, every agent of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
-A canary's own failure domains are not asked for: --domains-file names them here as well.
+An agent's own failure domains are not asked for: --domains-file names them here as well.
 
-Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but a canary or a report could not be asked
+Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but an agent or a report could not be asked
 or read, nothing was measured, or a failure. With --watch: that of the last look.
 ";
 /// Verdicts cover the last 30 to 60 seconds, and a mesh is costly to collect.
@@ -42,7 +42,7 @@ pub struct DoctorSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reports {
     /// These agents are asked for their reports.
-    Asked(Canaries),
+    Asked(Agents),
     /// The reports are read from this file.
     Read(RowsFile),
 }
@@ -77,7 +77,7 @@ impl DoctorSettings {
                 return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
             }
             Some(file) => Reports::Read(file),
-            None => Reports::Asked(Canaries::resolve(typed)?),
+            None => Reports::Asked(Agents::resolve(typed)?),
         };
         let watch = watch.then(|| interval.unwrap_or(INTERVAL));
         Ok(Self { reports, domains_file: domains_file(typed)?, json: typed.switch("json"), watch })
@@ -95,7 +95,7 @@ impl RowsFile {
         }
         // Variables may be set for another purpose. A flag is intentional.
         match ["url", "service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
-            Some(flag) => Err(UsageError(format!("--{flag} says which canaries are asked, and --rows asks none"))),
+            Some(flag) => Err(UsageError(format!("--{flag} says which agents are asked, and --rows asks none"))),
             None if text == "-" => Ok(Some(Self::StandardInput)),
             None => Ok(Some(Self::Path(text.into()))),
         }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn settings(line: &str) -> Result<DoctorSettings, UsageError> {
-        let env = |name: &str| (name == "POD_NAMESPACE").then(|| "canaries".to_owned());
+        let env = |name: &str| (name == "POD_NAMESPACE").then(|| "agents".to_owned());
         match parse(line.split_whitespace().map(Into::into).collect(), &env)? {
             Command::Doctor(settings) => Ok(settings),
             other => panic!("{other:?}"),
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn it_asks_the_canaries_that_it_is_told_to_ask() {
         let urls = settings("doctor --url http://a --json").unwrap();
-        assert!(matches!(&urls.reports, Reports::Asked(Canaries::Urls(urls)) if urls.len() == 1) && urls.json);
+        assert!(matches!(&urls.reports, Reports::Asked(Agents::Urls(urls)) if urls.len() == 1) && urls.json);
         let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
-        let reports = Reports::Asked(Canaries::Service { name, port: 9_877 });
+        let reports = Reports::Asked(Agents::Service { name, port: 9_877 });
         assert_eq!(service, DoctorSettings { reports, domains_file: None, json: false, watch: None });
         assert!(settings("doctor --url a").unwrap_err().0.contains("http://HOST"));
     }

@@ -93,9 +93,9 @@ pub const RUN: &[Flag] = &[
 /// The flags of `kube-canary demo`.
 #[rustfmt::skip]
 pub const DEMO: &[Flag] = &[
-    flag("nodes", "N", "KUBE_CANARY_DEMO_NODES", "3", "Canaries to start, 2 to 50, on 127.0.0.2 and up"),
+    flag("nodes", "N", "KUBE_CANARY_DEMO_NODES", "3", "Agents to start, 2 to 50, on 127.0.0.2 and up"),
     flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s", "One probe per peer and interval"),
-    flag("port", "PORT", "KUBE_CANARY_DEMO_PORT", "9877", "The HTTP port of every canary"),
+    flag("port", "PORT", "KUBE_CANARY_DEMO_PORT", "9877", "The HTTP port of every agent"),
     flag("seconds", "N", "KUBE_CANARY_DEMO_SECONDS", "until Ctrl-C", "Stop after so many seconds"),
 ];
 
@@ -129,7 +129,7 @@ const URL: Flag = flag(
     "URL",
     "KUBE_CANARY_URL",
     "",
-    "A canary's HTTP server, http://HOST:PORT; may be given again (in the environment: separated by commas)",
+    "An agent's HTTP server, http://HOST:PORT; may be given again (in the environment: separated by commas)",
 );
 const SERVICE: Flag = flag(
     "service",
@@ -142,7 +142,7 @@ const NAMESPACE: Flag =
     flag("namespace", "NAME", "POD_NAMESPACE", "the one that resolv.conf searches first", "The Service's namespace");
 // Not KUBE_CANARY_PORT: Kubernetes sets that to a URL if a Service of that name has an address.
 const PORT: Flag =
-    flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "The canaries' HTTP port at the Service's addresses");
+    flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "The agents' HTTP port at the Service's addresses");
 
 /// The flags of `kube-canary fleet`.
 #[rustfmt::skip]

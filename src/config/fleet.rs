@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use super::UsageError;
-use super::canaries::Canaries;
+use super::agents::Agents;
 use super::run::duration_between;
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
 /// The first line of `fleet --help`.
-pub const ABOUT: &str = "What every canary costs and measures: a row per node.";
+pub const ABOUT: &str = "What every agent costs and measures: a row per node.";
 /// The text below the flags in `fleet --help`.
 pub const AFTER: &str = "
 Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
-no flag. A canary that does not answer is a row with its error.
+no flag. An agent that does not answer is a row with its error.
 
-RSS KB and DIRTY KB (private dirty memory: what it has written to) are the canary's own, CORES the machine's. CPU/PROBE is
+RSS KB and DIRTY KB (private dirty memory: what it has written to) are the agent's own, CORES the machine's. CPU/PROBE is
 CPU time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
 sends itself, and WORST PEER, the one with the highest loss, then the longest p99.
 
-Exit codes: 0; 1 no canary answers, or a failure; 2 a bad flag.
+Exit codes: 0; 1 no agent answers, or a failure; 2 a bad flag.
 ";
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -27,7 +27,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetSettings {
     /// The agents to ask.
-    pub canaries: Canaries,
+    pub agents: Agents,
     /// What the rows are sorted by.
     pub sort: Column,
     /// Compare builds instead of nodes.
@@ -104,7 +104,7 @@ impl FleetSettings {
             return Err(UsageError("--sort is of rows per node, and --group-by is given".into()));
         }
         Ok(Self {
-            canaries: Canaries::resolve(typed)?,
+            agents: Agents::resolve(typed)?,
             sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
             by_allocator,
             json: typed.switch("json"),
@@ -125,21 +125,20 @@ mod tests {
         }
     }
 
-    fn service(name: &str, port: u16) -> Canaries {
-        Canaries::Service { name: name.into(), port }
+    fn service(name: &str, port: u16) -> Agents {
+        Agents::Service { name: name.into(), port }
     }
 
     #[test]
     fn without_flags_it_is_the_service_of_the_pod_s_own_namespace() {
         let plain = settings("fleet", &|_| None).unwrap();
-        assert_eq!(plain.canaries, service("kube-canary", 9_877));
+        assert_eq!(plain.agents, service("kube-canary", 9_877));
         assert_eq!((plain.sort, plain.by_allocator, plain.json, plain.watch), (Column::Rss, false, false, None));
-        let pod = |name: &str| (name == "POD_NAMESPACE").then(|| "canaries".to_owned());
-        assert_eq!(settings("fleet", &pod).unwrap().canaries, service("kube-canary.canaries.svc", 9_877));
+        let pod = |name: &str| (name == "POD_NAMESPACE").then(|| "agents".to_owned());
+        assert_eq!(settings("fleet", &pod).unwrap().agents, service("kube-canary.agents.svc", 9_877));
         let named = settings("fleet --service c --namespace n --port 80", &pod).unwrap();
-        assert_eq!(named.canaries, service("c.n.svc", 80));
-        let Canaries::Urls(urls) = settings("fleet --url http://127.0.0.2 --url http://a:1", &pod).unwrap().canaries
-        else {
+        assert_eq!(named.agents, service("c.n.svc", 80));
+        let Agents::Urls(urls) = settings("fleet --url http://127.0.0.2 --url http://a:1", &pod).unwrap().agents else {
             panic!("a variable stands behind a flag")
         };
         assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.2:9877", "http://a:1"]);

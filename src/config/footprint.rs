@@ -22,7 +22,7 @@ Exit codes: 0; 1 there is nothing to show, or it may not be read; 2 a bad flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FootprintSubject {
     /// All other agents on this machine.
-    Canaries,
+    Agents,
     /// The process with this id.
     Process(u32),
     /// Programs with this text in their name.
@@ -42,7 +42,7 @@ impl FootprintSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let id = typed.value("pid", number_between(1, PID_MAX))?;
         let subject = match (id, typed.text("filter")) {
-            (None, None) => FootprintSubject::Canaries,
+            (None, None) => FootprintSubject::Agents,
             (Some(id), None) => FootprintSubject::Process(u32::try_from(id).unwrap_or(u32::MAX)),
             (None, Some(name)) => FootprintSubject::Programs(name.to_owned()),
             (Some(_), Some(name)) => return Err(UsageError::of("--filter", name, "either this or --pid")),
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_process_programs_or_the_canaries_are_shown() {
         for (line, subject, json) in [
-            (&[][..], FootprintSubject::Canaries, false),
+            (&[][..], FootprintSubject::Agents, false),
             (&["--pid", "4194304", "--json"], FootprintSubject::Process(4_194_304), true),
             (&["--filter", "java"], FootprintSubject::Programs("java".into()), false),
             (&["--filter", ""], FootprintSubject::Programs(String::new()), false),

@@ -3,7 +3,7 @@
 //! A bad value stops the start with one line. The line names the flag (or the variable), the value,
 //! and what would be accepted.
 
-mod canaries;
+mod agents;
 mod demo;
 mod doctor;
 pub mod flags;
@@ -13,7 +13,7 @@ mod ping;
 mod run;
 mod typed;
 
-pub use canaries::{Canaries, CanaryUrl, Host};
+pub use agents::{AgentUrl, Agents, Host};
 pub use demo::DemoSettings;
 pub use doctor::{DoctorSettings, Reports, RowsFile};
 pub use fleet::{Column, FleetSettings};
@@ -70,8 +70,8 @@ const COMMANDS: &str = "
 Commands:
   run        Probe the peers and serve /metrics (also without a command)
   ping       Probe some targets, a line per reply and a summary
-  demo       A mesh of real canaries on this machine, with a live table
-  fleet      What every canary costs and measures: a row per node
+  demo       A mesh of real agents on this machine, with a live table
+  fleet      What every agent costs and measures: a row per node
   doctor     Which node, link, zone or domain is bad
   footprint  What the memory of a process is for, and what programs take
   version    Which build this is, and which allocator runs

@@ -18,8 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator;
 use crate::config::DemoSettings;
-use crate::console;
 use crate::http::client;
+use crate::sys::console;
 use table::{Row, RowData};
 
 /// The interval at which the table is redrawn.
@@ -41,7 +41,7 @@ pub enum DemoError {
     )]
     NoPing(io::Error),
     /// An agent could not be started.
-    #[error("cannot start a canary: {0}")]
+    #[error("cannot start an agent: {0}")]
     Start(io::Error),
     /// An agent stopped by itself. It has printed the reason on standard error.
     #[error("{node} stopped: {status}; is port {port} taken? --port chooses another")]
@@ -54,21 +54,21 @@ pub enum DemoError {
         port: u16,
     },
     /// No agent answered in time.
-    #[error("the canaries did not answer within {} s", START.as_secs())]
+    #[error("the agents did not answer within {} s", START.as_secs())]
     Silent,
     /// The demo could not create its own resources.
     #[error("cannot set up the demo: {0}")]
     Setup(io::Error),
 }
 
-struct Canary {
+struct Agent {
     node: String,
     address: Ipv4Addr,
     process: Child,
 }
 
 /// The processes of a mesh. They are ended on drop.
-struct Mesh(Vec<Canary>);
+struct Mesh(Vec<Agent>);
 
 /// Runs the demo until a signal arrives or its time is over.
 ///
@@ -83,7 +83,7 @@ pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
         namespace::enter().map_err(DemoError::NoPing)?;
         println!(
             "ICMP is not permitted here, so the demo runs in a user and network namespace of its own:\n\
-             the canaries' HTTP is reachable inside it only.\n"
+             the agents' HTTP is reachable inside it only.\n"
         );
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Setup)?;
@@ -170,15 +170,15 @@ impl Mesh {
             }
             end_with_parent(&mut command);
             let process = command.spawn().map_err(DemoError::Start)?;
-            mesh.0.push(Canary { node: node.clone(), address: *address, process });
+            mesh.0.push(Agent { node: node.clone(), address: *address, process });
         }
         Ok(mesh)
     }
 
     fn check(&mut self, port: u16) -> Result<(), DemoError> {
-        for canary in &mut self.0 {
-            if let Ok(Some(status)) = canary.process.try_wait() {
-                return Err(DemoError::Stopped { node: canary.node.clone(), status, port });
+        for agent in &mut self.0 {
+            if let Ok(Some(status)) = agent.process.try_wait() {
+                return Err(DemoError::Stopped { node: agent.node.clone(), status, port });
             }
         }
         Ok(())
@@ -186,11 +186,11 @@ impl Mesh {
 
     async fn rows(&self, port: u16) -> Vec<Row> {
         let mut rows = Vec::with_capacity(self.0.len());
-        for canary in &self.0 {
-            let address = SocketAddr::new(canary.address.into(), port);
+        for agent in &self.0 {
+            let address = SocketAddr::new(agent.address.into(), port);
             let answer = client::get(address, "/api/v1/peers", 1 << 20, PATIENCE).await.ok();
             let data = answer.and_then(|body| serde_json::from_slice::<RowData>(&body).ok());
-            rows.push(Row::new(&canary.node, canary.address, canary.process.id(), data, self.0.len() - 1));
+            rows.push(Row::new(&agent.node, agent.address, agent.process.id(), data, self.0.len() - 1));
         }
         rows
     }
@@ -198,17 +198,17 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        for canary in &self.0 {
-            end(&canary.process);
+        for agent in &self.0 {
+            end(&agent.process);
         }
         let deadline = Instant::now() + PATIENCE;
-        for canary in &mut self.0 {
-            while matches!(canary.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+        for agent in &mut self.0 {
+            while matches!(agent.process.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
             // The process has ended, or does not end by itself. Either way it is removed here.
-            let _ = canary.process.kill();
-            let _ = canary.process.wait();
+            let _ = agent.process.kill();
+            let _ = agent.process.wait();
         }
     }
 }

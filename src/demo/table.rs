@@ -89,7 +89,7 @@ pub fn render(rows: &[Row], settings: &DemoSettings) -> String {
     let _ = writeln!(
         text,
         "\nRTT P50: median over the peers; P99: of the worst peer (both interpolated in the histogram).\n\
-         One canary's metrics: curl http://{address}:{}/metrics — Ctrl-C stops the mesh.",
+         One agent's metrics: curl http://{address}:{}/metrics — Ctrl-C stops the mesh.",
         settings.port
     );
     text

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::selection::hash;
 use crate::limits::{MEMBER_ZONES_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
-use crate::region::List;
+use crate::sys::region::List;
 
 /// The number of a member. It is reused once the member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use super::address::of_a_host;
 use super::report::Reporter;
 use super::{PeerList, PeerSpec, Update, Updates};
-use crate::files::{self, Version};
 use crate::limits;
+use crate::sys::files::{self, Version};
 
 /// Why a list of peers is refused: what is wrong, where, and what would be accepted.
 #[derive(Debug, thiserror::Error)]

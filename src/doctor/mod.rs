@@ -19,9 +19,9 @@ mod reading;
 mod watch;
 
 use crate::config::{DoctorSettings, Reports};
-use crate::console;
 use crate::fleet::{FleetError, on_event_loop, system};
 use crate::mesh::domains::DomainsFile;
+use crate::sys::console;
 use file::FileError;
 use output::{Report, Unanswered};
 
@@ -54,7 +54,7 @@ pub enum DoctorError {
     #[error(transparent)]
     Fleet(#[from] FleetError),
     /// No agent has given a report.
-    #[error("none of {} canaries answers", .0.len())]
+    #[error("none of {} agents answers", .0.len())]
     Silent(Vec<Unanswered>),
     /// The file of `--rows` has no usable report.
     #[error(transparent)]
@@ -106,7 +106,7 @@ async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Rep
     };
     let domains = domains.map(|domains| domains.current(warn));
     match reports {
-        Reports::Asked(canaries) => asked::examine(canaries, domains).await,
+        Reports::Asked(agents) => asked::examine(agents, domains).await,
         Reports::Read(file) => Ok(file::examine(file, domains)?),
     }
 }

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::reading::{Missing, OldList, Reading};
-use crate::console::printable;
 use crate::limits::{ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX};
 use crate::mesh::matrix::Presence;
 use crate::mesh::row::Network;
 use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
+use crate::sys::console::printable;
 
 /// The result of an examination.
 #[derive(Debug, Serialize)]
@@ -133,17 +133,12 @@ impl Report {
     fn with_true_headline(mut self) -> Self {
         let parts = [
             (self.missing.len(), "node", "without a whole report"),
-            (self.unanswered.len(), "canary", "asked in vain"),
+            (self.unanswered.len(), "agent", "asked in vain"),
             (self.unread.len(), "part", "of the input not read"),
         ];
         if self.outcome() == Outcome::Unknown && self.links > 0 {
             let parts = parts.iter().filter(|(number, ..)| *number > 0);
-            let parts: Vec<String> = parts
-                .map(|(number, of, what)| {
-                    let of = if *number > 1 && *of == "canary" { "canarie" } else { of };
-                    format!("{} {what}", count(*number, of))
-                })
-                .collect();
+            let parts: Vec<String> = parts.map(|(number, of, what)| format!("{} {what}", count(*number, of))).collect();
             self.headline = format!("nothing found, but not all was judged: {}", parts.join(", "));
         }
         self

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::limits::{
-    CANARIES_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX, ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX,
+    AGENTS_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX, ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX,
 };
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
@@ -148,7 +148,7 @@ pub struct WholeRow<'a> {
 impl Default for Reading {
     /// Creates the state for the answers of agents.
     fn default() -> Self {
-        Self::within(Bounds::AGENT, CANARIES_MAX)
+        Self::within(Bounds::AGENT, AGENTS_MAX)
     }
 }
 
@@ -439,10 +439,10 @@ mod tests {
 
         let mut reading = Reading::default();
         let source = |node: &str| format!(r#"{{"source":{{"node":"{node}"}},"peers":[]}}"#);
-        for number in 0..CANARIES_MAX {
+        for number in 0..AGENTS_MAX {
             reading.row(0, source(&number.to_string()).as_bytes()).unwrap();
         }
-        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows(CANARIES_MAX))));
+        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows(AGENTS_MAX))));
         reading.row(1, source("7").as_bytes()).unwrap();
         let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
         assert!(matches!(Reading::default().row(0, long.as_bytes()), Err(NoRow::Name)));
@@ -489,11 +489,11 @@ mod tests {
         let mut reading = Reading::off_line();
         let names: Vec<String> = (0..24).map(|n| format!("n{n}")).collect();
         let peers: Vec<&str> = names.iter().map(String::as_str).collect();
-        for number in 0..=CANARIES_MAX {
+        for number in 0..=AGENTS_MAX {
             reading.row(0, row(&format!("source-{number}"), &peers).as_bytes()).unwrap();
         }
         let (matrix, missing, rows, _) = reading.finish();
-        assert_eq!((rows, missing.len(), matrix.cell_count()), (CANARIES_MAX + 1, 0, (CANARIES_MAX + 1) * 24));
+        assert_eq!((rows, missing.len(), matrix.cell_count()), (AGENTS_MAX + 1, 0, (AGENTS_MAX + 1) * 24));
         assert_eq!((matrix.not_kept().rows, matrix.not_kept().cells), (0, 0));
     }
 

@@ -14,14 +14,15 @@ use tokio::time::{Instant, sleep_until};
 
 use super::output::{Report, finding, stamp, title};
 use super::{DoctorError, Outcome, examine, file};
+use crate::allocator;
 use crate::config::{DoctorSettings, Reports};
-use crate::console::{self, Reader, printable};
 use crate::fleet::{FleetError, system};
 use crate::limits::{PING_OUTPUT_RETRY, PING_WRITE_BYTES, WATCH_READER_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::Verdict;
-use crate::stop::Stop;
-use crate::{allocator, clock};
+use crate::sys::clock;
+use crate::sys::console::{self, Reader, printable};
+use crate::sys::stop::Stop;
 
 /// Repeats the examination until a signal arrives or the output has no reader.
 /// Returns the last outcome.
@@ -191,8 +192,8 @@ fn entries(report: &Report) -> BTreeMap<Key, Entry> {
     for missing in report.untold() {
         unjudged(format!("report of {}", printable(&missing.node)), &missing.error);
     }
-    for canary in &report.unanswered {
-        unjudged(canary.url.clone(), &canary.error);
+    for agent in &report.unanswered {
+        unjudged(agent.url.clone(), &agent.error);
     }
     for unread in &report.unread {
         let what = unread.line.map_or_else(|| "a part of the file".to_owned(), |line| format!("line {line}"));
@@ -298,7 +299,7 @@ mod tests {
         // Other figures alone are no change.
         assert_eq!(take(look(45)), None);
         // A failed examination ends no verdict, and is reported once.
-        assert_eq!(take(silent()), Some(format!("{now}: cannot judge: none of 0 canaries answers\n")));
+        assert_eq!(take(silent()), Some(format!("{now}: cannot judge: none of 0 agents answers\n")));
         assert_eq!(take(silent()), None);
         let again = take(look(45)).unwrap();
         assert!(again.starts_with(now) && again.lines().count() == 1, "{again}");

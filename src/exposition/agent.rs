@@ -261,7 +261,7 @@ impl AgentMetrics {
         bytes.clear();
         let mut head = Head::new(format, view.statistics.created(), bytes);
         for family in self.registry.gather() {
-            head.gathered(&family, |name| OLDER_COUNTERS.contains(&name));
+            head.collected(&family, |name| OLDER_COUNTERS.contains(&name));
         }
         {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
@@ -380,10 +380,10 @@ mod tests {
 
     use super::*;
     use crate::allocator;
-    use crate::clock::monotonic;
     use crate::exposition::{About, App, Health, Walks};
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
+    use crate::sys::clock::monotonic;
 
     /// Nothing here takes longer, unless a worker waits for something that never arrives.
     const PATIENCE: Duration = Duration::from_mins(1);

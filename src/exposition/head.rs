@@ -69,7 +69,7 @@ impl<'a> Head<'a> {
 
     /// Appends a family of the registry. `is_older` returns whether a counter of this name may have
     /// counted before the agent started.
-    pub fn gathered(&mut self, family: &MetricFamily, is_older: impl Fn(&str) -> bool) {
+    pub fn collected(&mut self, family: &MetricFamily, is_older: impl Fn(&str) -> bool) {
         let is_counter = family.get_field_type() == MetricType::COUNTER;
         let kind = if is_counter { Kind::Counter } else { Kind::Gauge };
         let name = family.name();

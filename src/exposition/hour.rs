@@ -10,9 +10,9 @@ use serde::{Serialize, Serializer};
 
 use super::View;
 use super::short::Short;
-use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
 use crate::statistics::{HourReading, HourStep};
+use crate::sys::clock;
 
 /// The reason why there is no document for a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

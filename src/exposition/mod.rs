@@ -46,10 +46,10 @@ pub use series::{LinkSeries, SeriesSettings};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
-use crate::clock;
 use crate::limits::PROBE_LOOP_STALL;
 use crate::peers::Directory;
 use crate::statistics::Statistics;
+use crate::sys::clock;
 use crate::units::Nanos;
 
 /// The state that the probe loop and the HTTP workers share.

@@ -12,10 +12,10 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
 use super::kept::Kept;
-use crate::clock;
-use crate::descriptors;
 use crate::limits::MEMORY_RESIDENT_TIME;
-use crate::proc;
+use crate::sys::clock;
+use crate::sys::descriptors;
+use crate::sys::proc;
 use crate::units::Nanos;
 
 /// Collects `process_*` for this process, as of the last [`ProcessCollector::update`].
@@ -204,10 +204,10 @@ mod tests {
     #[test]
     fn the_start_is_found_behind_any_command() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20 21";
-        for command in ["canary", "a b", ") S 1 2", "\n)"] {
+        for command in ["agent", "a b", ") S 1 2", "\n)"] {
             assert_eq!(start_of(&format!("42 ({command}) {fields}")), Some(Nanos(12_340_000_000)), "{command}");
         }
-        assert_eq!(start_of("42 (canary) S 1 2"), None);
+        assert_eq!(start_of("42 (agent) S 1 2"), None);
         let (start, now) = (start_since_boot().unwrap(), clock::boottime());
         assert!(start <= now && now.since(start) < Nanos(3_600_000_000_000), "{start:?} {now:?}");
     }

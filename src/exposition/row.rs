@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::short::Short;
 use super::{View, now};
-use crate::clock;
 use crate::limits::{HOUR_PEERS_MAX, NAME_BYTES_MAX};
 use crate::peers::{Directory, Peer, SlotId};
 use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
+use crate::sys::clock;
 use crate::units::Nanos;
 
 /// Room for the longest object: two names with each byte escaped to six, and 1,024

@@ -14,7 +14,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use crate::proc;
+use crate::sys::proc;
 use crate::units::Nanos;
 
 /// The path of the file that each scrape reads. It is found once, because a container's processes

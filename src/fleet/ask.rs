@@ -8,11 +8,11 @@ use hyper::{Request, StatusCode, header};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::config::{Canaries, CanaryUrl, Host};
+use crate::config::{AgentUrl, Agents, Host};
 use crate::discovery::dns::{self, ResolveError, Servers};
 use crate::http::client::{GetError, Link};
 use crate::http::lines::Lines;
-use crate::limits::{CANARIES_AT_ONCE, CANARIES_MAX};
+use crate::limits::{AGENTS_AT_ONCE, AGENTS_MAX};
 
 /// The reason why there is no row of an agent.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum AskError {
     #[error("{0}")]
     Get(#[from] GetError),
     /// Another program listens at the address.
-    #[error("{path} is not what a canary says: {reason}")]
+    #[error("{path} is not what an agent says: {reason}")]
     Foreign {
         /// The path of the request.
         path: &'static str,
@@ -37,41 +37,41 @@ pub enum AskError {
 ///
 /// # Errors
 /// [`ResolveError`] of a Service. The name in a URL is resolved only when it is asked.
-pub async fn whom(canaries: &Canaries) -> Result<Vec<CanaryUrl>, ResolveError> {
-    match canaries {
-        Canaries::Urls(urls) => Ok(urls.clone()),
-        Canaries::Service { name, port } => {
+pub async fn whom(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
+    match agents {
+        Agents::Urls(urls) => Ok(urls.clone()),
+        Agents::Service { name, port } => {
             let mut addresses = dns::service_addresses(&Servers::System, name).await?;
-            if addresses.len() > CANARIES_MAX {
-                eprintln!("kube-canary: {name}: {} addresses, of which {CANARIES_MAX} are asked", addresses.len());
-                addresses.truncate(CANARIES_MAX);
+            if addresses.len() > AGENTS_MAX {
+                eprintln!("kube-canary: {name}: {} addresses, of which {AGENTS_MAX} are asked", addresses.len());
+                addresses.truncate(AGENTS_MAX);
             }
-            Ok(addresses.into_iter().map(|a| CanaryUrl { host: Host::Address(a), port: *port }).collect())
+            Ok(addresses.into_iter().map(|a| AgentUrl { host: Host::Address(a), port: *port }).collect())
         }
     }
 }
 
 /// Asks each agent, a few at once. Passes each answer to `take` as it arrives, with its index in
-/// `canaries`.
-pub async fn each<F>(canaries: &[CanaryUrl], ask: impl Fn(CanaryUrl) -> F, mut take: impl FnMut(usize, F::Output))
+/// `agents`.
+pub async fn each<F>(agents: &[AgentUrl], ask: impl Fn(AgentUrl) -> F, mut take: impl FnMut(usize, F::Output))
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let mut waiting = canaries.iter().cloned().enumerate();
+    let mut waiting = agents.iter().cloned().enumerate();
     let mut asked = JoinSet::new();
     loop {
-        while asked.len() < CANARIES_AT_ONCE
-            && let Some((index, canary)) = waiting.next()
+        while asked.len() < AGENTS_AT_ONCE
+            && let Some((index, agent)) = waiting.next()
         {
-            let answer = ask(canary);
+            let answer = ask(agent);
             asked.spawn(async move { (index, answer.await) });
         }
         match asked.join_next().await {
             Some(Ok((index, answer))) => take(index, answer),
             // Only a panic ends one of these tasks without a result, and the release build aborts
             // on a panic.
-            Some(Err(error)) => log::error!("asking a canary: {error}"),
+            Some(Err(error)) => log::error!("asking an agent: {error}"),
             None => return,
         }
     }
@@ -105,14 +105,14 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn open(canary: &CanaryUrl) -> Result<Self, AskError> {
-        let address = match &canary.host {
+    pub async fn open(agent: &AgentUrl) -> Result<Self, AskError> {
+        let address = match &agent.host {
             Host::Address(address) => *address,
             Host::Name(name) => dns::host_address(name).await?,
         };
-        let stream = TcpStream::connect(SocketAddr::new(address, canary.port)).await.map_err(GetError::Connect)?;
+        let stream = TcpStream::connect(SocketAddr::new(address, agent.port)).await.map_err(GetError::Connect)?;
         let link = Link::handshake(stream).await.map_err(GetError::Wire)?;
-        Ok(Self { link, host: canary.to_string().replacen("http://", "", 1) })
+        Ok(Self { link, host: agent.to_string().replacen("http://", "", 1) })
     }
 
     /// Whether another request can be sent.
@@ -184,22 +184,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_few_are_asked_at_once_and_every_answer_is_that_of_its_question() {
         let host = || Host::Address(Ipv4Addr::LOCALHOST.into());
-        let all: Vec<CanaryUrl> = (1..=50).map(|port| CanaryUrl { host: host(), port }).collect();
+        let all: Vec<AgentUrl> = (1..=50).map(|port| AgentUrl { host: host(), port }).collect();
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let ask = |canary: CanaryUrl| {
+        let ask = |agent: AgentUrl| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                 // Later requests are answered sooner.
-                tokio::time::sleep(Duration::from_millis(u64::from(100 - canary.port))).await;
+                tokio::time::sleep(Duration::from_millis(u64::from(100 - agent.port))).await;
                 now.fetch_sub(1, Ordering::Relaxed);
-                canary.port
+                agent.port
             }
         };
         let mut answers = [0; 50];
         each(&all, ask, |index, port| answers[index] = port).await;
         assert!(answers.into_iter().eq(1..=50), "{answers:?}");
-        assert_eq!(most.load(Ordering::Relaxed), CANARIES_AT_ONCE);
+        assert_eq!(most.load(Ordering::Relaxed), AGENTS_AT_ONCE);
     }
 
     /// Returns the result of `lines` for an agent that answers with this body. The limits are 8
@@ -219,8 +219,8 @@ mod tests {
         };
         let mut found = Vec::new();
         let asking = async {
-            let canary = CanaryUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
-            let mut connection = Connection::open(&canary).await.unwrap();
+            let agent = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
+            let mut connection = Connection::open(&agent).await.unwrap();
             let take = |line: &[u8]| {
                 found.push(String::from_utf8(line.to_vec()).unwrap());
                 Ok(if line == b"end" { More::Enough } else { More::Wanted })
@@ -254,7 +254,7 @@ mod tests {
     async fn interim_answers_without_end_are_not_waited_for() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let canary = CanaryUrl { host: Host::Address(address.ip()), port: address.port() };
+        let agent = AgentUrl { host: Host::Address(address.ip()), port: address.port() };
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             // The request fits into one read.
@@ -262,7 +262,7 @@ mod tests {
             while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
         };
         let asking = async move {
-            let mut connection = Connection::open(&canary).await.unwrap();
+            let mut connection = Connection::open(&agent).await.unwrap();
             connection.whole("/api/v1/peers", 9).await
         };
         let (got, ()) = tokio::join!(asking, server);

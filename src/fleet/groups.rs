@@ -151,7 +151,7 @@ pub fn render(groups: &[Group], rows: &[Row]) -> String {
 /// the difference is clear.
 fn verdict(same: &[Group]) -> String {
     let measured: Vec<(&Group, Range<u64>)> = same.iter().filter_map(|g| Some((g, g.rss_bytes?))).collect();
-    let [(smallest, least), others @ ..] = &measured[..] else { return "no canary says what it takes".into() };
+    let [(smallest, least), others @ ..] = &measured[..] else { return "no agent says what it takes".into() };
     let Some((next, more)) = others.first() else {
         return format!("only {}, with nothing to compare it to", smallest.build.name());
     };

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::FleetSettings;
 use crate::discovery::dns::ResolveError;
-use crate::stop::Stop;
+use crate::sys::stop::Stop;
 use crate::{allocator, console};
 use row::Row;
 
@@ -36,10 +36,10 @@ use row::Row;
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The Service has no addresses.
-    #[error("cannot resolve the Service {0}; outside the cluster, name canaries with --url")]
+    #[error("cannot resolve the Service {0}; outside the cluster, name agents with --url")]
     Service(#[from] ResolveError),
     /// No agent gave a row.
-    #[error("none of {0} canaries answers")]
+    #[error("none of {0} agents answers")]
     Silent(usize),
     /// The runtime, a signal handler, or standard output.
     #[error("cannot {operation}: {error}")]
@@ -120,9 +120,9 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
 
 /// Returns all rows, sorted.
 async fn look(settings: &FleetSettings) -> Result<Vec<Row>, FleetError> {
-    let canaries = ask::whom(&settings.canaries).await?;
-    let mut rows = vec![Row::default(); canaries.len()];
-    ask::each(&canaries, row::ask, |index, row| rows[index] = row).await;
+    let agents = ask::whom(&settings.agents).await?;
+    let mut rows = vec![Row::default(); agents.len()];
+    ask::each(&agents, row::ask, |index, row| rows[index] = row).await;
     rows::sort(&mut rows, settings.sort);
     Ok(rows)
 }

@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::ask::{AskError, Connection, More, within};
 use super::own::OwnSamples;
 use super::peers::{Document, loss};
-use crate::config::CanaryUrl;
+use crate::config::AgentUrl;
 use crate::http::client::GetError;
-use crate::limits::{CANARY_TIME, OWN_SAMPLES_BYTES_MAX, ROW_BYTES_MAX, SAMPLE_BYTES_MAX};
+use crate::limits::{AGENT_TIME, OWN_SAMPLES_BYTES_MAX, ROW_BYTES_MAX, SAMPLE_BYTES_MAX};
 
 const PEERS: &str = "/api/v1/peers";
 const METRICS: &str = "/metrics";
@@ -71,21 +71,21 @@ pub struct Row {
 }
 
 /// Asks one agent. Never fails: an error is stored in the row.
-pub async fn ask(canary: CanaryUrl) -> Row {
-    let mut row = Row { url: canary.to_string(), ..Row::default() };
-    if let Err(error) = within(CANARY_TIME, fill(&mut row, &canary)).await {
+pub async fn ask(agent: AgentUrl) -> Row {
+    let mut row = Row { url: agent.to_string(), ..Row::default() };
+    if let Err(error) = within(AGENT_TIME, fill(&mut row, &agent)).await {
         row.error = Some(error.to_string());
     }
     row
 }
 
-async fn fill(row: &mut Row, canary: &CanaryUrl) -> Result<(), AskError> {
-    let mut connection = Connection::open(canary).await?;
+async fn fill(row: &mut Row, agent: &AgentUrl) -> Result<(), AskError> {
+    let mut connection = Connection::open(agent).await?;
     let body = connection.whole(PEERS, ROW_BYTES_MAX).await?;
     let sent = row.take_peers(&body)?;
     drop(body);
     if !connection.is_usable().await {
-        connection = Connection::open(canary).await?;
+        connection = Connection::open(agent).await?;
     }
     let mut own = OwnSamples::default();
     let take = |line: &[u8]| Ok::<_, GetError>(std::str::from_utf8(line).map_or(More::Wanted, |line| own.take(line)));
@@ -172,7 +172,7 @@ mod tests {
             ["", "[]", "<html>", r#"{"source":{},"peers":[]}"#, r#"{"source":{"node":"a","zone":"z"},"peers":3}"#]
         {
             let error = Row::default().take_peers(body.as_bytes()).unwrap_err().to_string();
-            assert!(error.starts_with("/api/v1/peers is not what a canary says: "), "{error}");
+            assert!(error.starts_with("/api/v1/peers is not what an agent says: "), "{error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::console::printable;
+use crate::sys::console::printable;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

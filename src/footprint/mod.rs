@@ -33,9 +33,9 @@ use std::fs;
 use std::io;
 
 use crate::config::{FootprintSettings, FootprintSubject};
-use crate::console;
 use crate::limits::FOOTPRINT_READ_BYTES;
-use crate::proc;
+use crate::sys::console;
+use crate::sys::proc;
 use name::Program;
 use output::Process;
 use place::Whose;
@@ -66,7 +66,7 @@ pub enum FootprintError {
     },
     /// No other kube-canary is running.
     #[error("no other kube-canary is running here: name a process with --pid, or a program with --filter")]
-    NoCanary,
+    NoAgent,
     /// No program matches the filter.
     #[error("--filter {0:?}: no program that can be read has that in its name")]
     NoMatch(String),
@@ -83,7 +83,7 @@ pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
     let mut text = Vec::new();
     match &settings.subject {
         FootprintSubject::Process(id) => output::processes(&mut text, &[process(*id)?], settings.json),
-        FootprintSubject::Canaries => output::processes(&mut text, &canaries()?, settings.json),
+        FootprintSubject::Agents => output::processes(&mut text, &agents()?, settings.json),
         FootprintSubject::Programs(filter) => {
             let programs = Programs::read(&ids()?, filter);
             programs.warn();
@@ -114,7 +114,7 @@ fn ids() -> Result<Vec<u32>, FootprintError> {
 }
 
 /// Returns every kube-canary process except this one.
-fn canaries() -> Result<Vec<Process>, FootprintError> {
+fn agents() -> Result<Vec<Process>, FootprintError> {
     let mut found = Vec::new();
     let mut failed = None;
     for id in ids()? {
@@ -135,7 +135,7 @@ fn canaries() -> Result<Vec<Process>, FootprintError> {
             eprintln!("kube-canary: {error}");
             Ok(found)
         }
-        None if found.is_empty() => Err(FootprintError::NoCanary),
+        None if found.is_empty() => Err(FootprintError::NoAgent),
         None => Ok(found),
     }
 }

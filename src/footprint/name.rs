@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::place::Whose;
-use crate::proc;
+use crate::sys::proc;
 
 /// Bytes of comm, with its newline.
 const COMM_BYTES: usize = 64;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
-use crate::console::printable;
+use crate::sys::console::printable;
 
 /// A process, and the figures that are shown of it.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ mod tests {
         let mut footprint = Footprint { rss: 16, private: 12, swap: 4, ..Footprint::default() };
         footprint.amounts[Category::Text as usize] = Amounts { clean: 8, dirty: 0, swap: 0 };
         footprint.amounts[Category::Heap as usize] = Amounts { clean: 0, dirty: 8, swap: 4 };
-        Process { id: 42, name: "canary".into(), footprint, pss: 14, like_us: true, page_tables: Some(20) }
+        Process { id: 42, name: "agent".into(), footprint, pss: 14, like_us: true, page_tables: Some(20) }
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows.contains(&vec!["heap", "0", "8", "8", "4"]) && rows.contains(&vec!["total", "8", "8", "16", "4"]));
-        assert!(text.contains("canary (pid 42)") && text.contains("PSS 14, private 12; page tables 20"));
+        assert!(text.contains("agent (pid 42)") && text.contains("PSS 14, private 12; page tables 20"));
         assert!(
             text.contains("both run the same file") && !text.contains("shared") && text.matches("total").count() == 2,
             "{text}"

@@ -168,7 +168,7 @@ impl Found {
 
 /// Whether a process has memory. Any user may read that: a kernel thread and a zombie have size 0.
 fn has_memory(id: u32) -> bool {
-    crate::proc::find(Whose::Process(id).path(format_args!("statm")), |line| Some(!line.starts_with("0 ")))
+    crate::sys::proc::find(Whose::Process(id).path(format_args!("statm")), |line| Some(!line.starts_with("0 ")))
         == Some(true)
 }
 

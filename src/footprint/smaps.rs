@@ -9,7 +9,7 @@
 
 use std::io::{self, Read};
 
-use crate::proc::{self, Lines};
+use crate::sys::proc::{self, Lines};
 
 /// A mapping, or the sum of all (`smaps_rollup`). Amounts are in KB. Those that this kernel does
 /// not report are 0.

@@ -15,7 +15,7 @@ use std::ptr::{NonNull, null_mut};
 use libz_sys as zlib;
 
 use crate::limits::{FRAME_BYTES, GZIP_BYTES};
-use crate::region;
+use crate::sys::region;
 
 #[cfg(test)]
 #[path = "../../tests/common/gunzip.rs"]

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn addresses_and_known_names_are_accepted_in_every_spelling() {
-        let hosts = Hosts::new(["Canary.ns.svc.".to_owned(), String::new()]);
+        let hosts = Hosts::new(["Agent.ns.svc.".to_owned(), String::new()]);
         for host in [
             "127.0.0.1",
             "10.0.0.7:9877",
@@ -79,7 +79,7 @@ mod tests {
             "evil.example",
             "canary.ns.svc.evil.example",
             "evil.canary.ns.svc",
-            "canary",
+            "agent",
             "127.0.0.1.evil.example",
             "localhost..",
             "localhost:port",

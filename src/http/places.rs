@@ -4,8 +4,8 @@
 //! open none: a connection to the API server, a DNS query, a file of /proc.
 
 use super::{ServeError, ServeLimits};
-use crate::descriptors;
 use crate::limits::{DESCRIPTORS_PER_ORDINARY_PLACE, DESCRIPTORS_PER_WORKER, DESCRIPTORS_RESERVED};
+use crate::sys::descriptors;
 
 /// Returns `limits` with at most as many connections as there are descriptors. Raises the soft
 /// limit of descriptors as far as needed and possible.

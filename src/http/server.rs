@@ -18,7 +18,8 @@ use super::{
     listen, places,
     worker::{Common, Worker},
 };
-use crate::{limits, priority};
+use crate::limits;
+use crate::sys::priority;
 
 /// The reason why the server does not start. None of these is temporary.
 #[derive(Debug, Error)]

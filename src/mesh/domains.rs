@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::files::{self, Version};
 use crate::limits::{DOMAIN_LINES_MAX, DOMAIN_PATTERNS_MAX, DOMAINS_FILE_BYTES_MAX, DOMAINS_MAX, NAME_BYTES_MAX};
+use crate::sys::files::{self, Version};
 
 /// The domain number of nodes without a domain.
 pub const DOMAIN_NONE: u8 = 0;

@@ -1,13 +1,13 @@
 //! The mesh as a whole: what all agents measured, the cause of losses, and the page that shows
 //! them.
 //!
-//! Any agent can answer for the mesh. On request it collects the reports of the others (`gather`),
+//! Any agent can answer for the mesh. On request it collects the reports of the others (`collect`),
 //! keeps what the verdicts need (`matrix`), and judges (`verdicts`). Without requests, none of it
 //! runs or takes memory.
 
+mod collect;
 pub mod domains;
 mod frontier;
-mod gather;
 pub mod matrix;
 pub mod page;
 mod pipe;

@@ -6,7 +6,7 @@
 //! these files must be on its own lines, and no text may span lines.
 //!
 //! Rejected: a generated or compressed document. The source that a browser shows can be read there
-//! and here. The bytes are constants of the program file, and [`crate::settle`] returns their
+//! and here. The bytes are constants of the program file, and [`crate::sys::settle`] returns their
 //! memory within a minute of their use.
 //!
 //! Names come from other agents. The script writes them only as text nodes. The policy that is sent

@@ -20,17 +20,17 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
-use super::gather::{Gathered, gather};
 use super::page;
 use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
 use super::times::Times;
 use super::verdicts::{self, Judgement, Verdict};
-use crate::clock;
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
-use crate::limits::{GATHERING_PAUSE_FACTOR, GATHERING_PAUSE_MAX, GATHERING_WAITERS_MAX, HOUR_BYTES_MAX};
+use crate::limits::{COLLECTION_PAUSE_FACTOR, COLLECTION_PAUSE_MAX, COLLECTION_WAITERS_MAX, HOUR_BYTES_MAX};
+use crate::sys::clock;
 use crate::units::Nanos;
 
 /// Bytes written at a time of the fields that follow the reports.
@@ -126,7 +126,7 @@ impl Mesh {
         let out = pipe.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let fields = turn.work(self.gather_and_judge(out.clone())).await;
+            let fields = turn.work(self.collect_and_judge(out.clone())).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -145,7 +145,7 @@ impl Mesh {
         if let Some(reply) = self.kept_verdicts() {
             return reply;
         }
-        turn.work(self.gather_and_judge(Pipe::nowhere())).await;
+        turn.work(self.collect_and_judge(Pipe::nowhere())).await;
         self.kept_verdicts().unwrap_or_else(busy)
     }
 
@@ -166,9 +166,9 @@ impl Mesh {
 
     /// Collects, judges and keeps the verdicts. Returns the fields after the reports
     /// as a JSON object.
-    async fn gather_and_judge(&self, rows: Pipe) -> Arc<str> {
-        let Gathered { mut matrix, missing, further } =
-            gather(Arc::clone(&self.app.view), self.port, self.times, rows).await;
+    async fn collect_and_judge(&self, rows: Pipe) -> Arc<str> {
+        let Collected { mut matrix, missing, further } =
+            collect(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
@@ -194,7 +194,7 @@ impl Mesh {
     /// too many requests wait.
     async fn turn(self: &Arc<Self>) -> Option<Turn> {
         let waiting = Waiting::begin(&self.waiting);
-        if waiting.before >= GATHERING_WAITERS_MAX {
+        if waiting.before >= COLLECTION_WAITERS_MAX {
             return None;
         }
         let end = Instant::now() + self.times.wait;
@@ -220,7 +220,7 @@ impl Mesh {
 }
 
 /// The permit to collect. Its end begins a pause in proportion to the work. So a client that
-/// repeats its requests takes a known share of a CPU ([`GATHERING_PAUSE_FACTOR`]).
+/// repeats its requests takes a known share of a CPU ([`COLLECTION_PAUSE_FACTOR`]).
 struct Turn {
     mesh: Arc<Mesh>,
     /// Time that the collection was running, without the time it waited for agents
@@ -244,7 +244,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let pause = (self.worked.get() * GATHERING_PAUSE_FACTOR).min(GATHERING_PAUSE_MAX);
+        let pause = (self.worked.get() * COLLECTION_PAUSE_FACTOR).min(COLLECTION_PAUSE_MAX);
         // This is set before the next turn begins, because the permit is dropped later.
         *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
     }

@@ -47,7 +47,7 @@ impl Targets {
     /// the list does not give.
     pub fn of(view: &View, port: u16) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = |protocol| canaries(&directory).filter(move |peer| peer.protocol() == protocol);
+        let listed = |protocol| agents(&directory).filter(move |peer| peer.protocol() == protocol);
         // A node with both address families is asked at its IPv4 address.
         let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
         names.sort_unstable();
@@ -62,7 +62,7 @@ impl Targets {
     /// list, or else from the roster.
     pub fn find(view: &View, port: u16, node: &str) -> Option<Target> {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = canaries(&directory).find(|peer| peer.node() == node) {
+        if let Some(peer) = agents(&directory).find(|peer| peer.node() == node) {
             return Some(Target::of(peer, port));
         }
         let address = SocketAddr::new(directory.roster().address(node)?, port_of_all(&directory, port));
@@ -72,13 +72,13 @@ impl Targets {
 
 /// Returns the port that all agents of the list have, or else `port`.
 fn port_of_all(directory: &Directory, port: u16) -> u16 {
-    let mut ports = canaries(directory).map(|peer| peer.http_port().unwrap_or(port));
+    let mut ports = agents(directory).map(|peer| peer.http_port().unwrap_or(port));
     let first = ports.next().unwrap_or(port);
     if ports.all(|other| other == first) { first } else { port }
 }
 
 /// Returns the listed agents at their pods' addresses: once for each address family.
-fn canaries(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
+fn agents(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
     let peers = directory.peers().map(|(_, peer)| peer);
     peers.filter(|peer| peer.presence() != Presence::Left && peer.network() == Network::Pod)
 }

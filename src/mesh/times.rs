@@ -13,7 +13,7 @@ pub struct Times {
     /// For a whole report, once it has begun.
     pub whole_row: Duration,
     /// For all reports together.
-    pub gathering: Duration,
+    pub collection: Duration,
     /// For a request that waits until an earlier collection ends.
     pub wait: Duration,
     /// For the total time that the reader of the document may delay it.
@@ -27,8 +27,8 @@ impl Default for Times {
         Self {
             row: limits::ROW_TIME,
             whole_row: limits::ROW_WHOLE_TIME,
-            gathering: limits::GATHERING_TIME,
-            wait: limits::GATHERING_WAIT,
+            collection: limits::COLLECTION_TIME,
+            wait: limits::COLLECTION_WAIT,
             reader: limits::MESH_READER_TIME,
             verdicts: limits::VERDICTS_TIME,
         }

@@ -8,7 +8,7 @@ use super::peer::{Entry, Peer};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
-use crate::region::List;
+use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Our own node, which must never be probed.

@@ -10,7 +10,7 @@
 
 use super::peer::{Entry, NameId};
 use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX};
-use crate::region::List;
+use crate::sys::region::List;
 
 /// Bytes only. A name is found by its place. The directory owns this, behind its lock. A borrowed
 /// name is valid only while the lock is held, because the next list may move all names.

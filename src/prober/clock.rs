@@ -6,7 +6,7 @@
 //! A timestamp near a step has two possible meanings. The caller, which knows what happened before,
 //! selects one.
 
-use crate::clock;
+use crate::sys::clock;
 use crate::units::Nanos;
 
 /// A monotonic clock, and the real-time clock of the kernel's timestamps.

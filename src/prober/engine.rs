@@ -11,7 +11,7 @@ use super::flights::{Flight, Flights, State};
 use super::packet::Label;
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, SlotId};
-use crate::region::List;
+use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// The state machine of all probes.

@@ -6,7 +6,7 @@
 
 use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX, STANDSTILL};
 use crate::peers::SlotId;
-use crate::region::{Table, Zero};
+use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
 
 /// State of a probe.

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Compaction, SlotId};
-use crate::region::List;
+use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// The shortest time between two cells.

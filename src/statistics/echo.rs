@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::proc;
+use crate::sys::proc;
 
 /// Sums of ICMP and ICMPv6 since the namespace was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

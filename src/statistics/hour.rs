@@ -28,7 +28,7 @@ use super::slots::Outcomes;
 use super::turns::Turns;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEPS};
 use crate::peers::{Compaction, SlotId};
-use crate::region::{Atomic, Table, Zero};
+use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
 
 /// A peer's hour: 128 bytes.

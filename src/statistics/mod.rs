@@ -4,7 +4,7 @@
 //! waits for the other. Every number is an atomic, and the order of writes and reads keeps the sums
 //! consistent: `sent` is written first and read last, so a reader never sees more answers than
 //! probes. All memory is reserved at the start. Pages that were never written are not resident
-//! ([`crate::region`]).
+//! ([`crate::sys::region`]).
 
 mod bounds;
 mod echo;
@@ -36,10 +36,10 @@ pub use zones::{ZoneReading, ZoneStatistics};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::clock;
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, RECENT_READS_MAX, ZONES_MAX};
 use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
 use crate::prober::{Event, SendError, Sink, Stamp};
+use crate::sys::clock;
 use crate::units::Nanos;
 use halves::{Halves, Turn};
 use hour::Hours;

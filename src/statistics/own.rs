@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use super::echo::EchoCounters;
 use super::lag::LagCounts;
-use crate::proc;
+use crate::sys::proc;
 use crate::units::Nanos;
 
 /// The agent's counters, since the start or since an earlier reading.

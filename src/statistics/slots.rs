@@ -2,7 +2,7 @@
 //! since the start, round-trip times of the last minute, and counters that few probes touch.
 //!
 //! The tables have room for the largest possible number of slots. Only pages that were written take
-//! memory ([`crate::region`]), so the rare counters of healthy peers take none. Each peer has one
+//! memory ([`crate::sys::region`]), so the rare counters of healthy peers take none. Each peer has one
 //! round-trip counter per cell of the agent's scale, which the agent's flags decide. A peer's
 //! counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is no
 //! counter of received probes: it would equal the sum of the cells.
@@ -15,7 +15,7 @@ use super::recent::{Recent, Windows};
 use super::scale::Scale;
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
-use crate::region::{Atomic, Table, Zero};
+use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
@@ -306,8 +306,8 @@ mod tests {
     use std::time::Duration;
 
     use crate::limits::PEER_SLOTS_MAX;
-    use crate::proc;
     use crate::statistics::Bounds;
+    use crate::sys::proc;
 
     fn resident_kb() -> i64 {
         proc::find("/proc/self/smaps_rollup", |line| proc::number(line, "Rss:")).expect("smaps_rollup")

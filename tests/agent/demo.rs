@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::canary::directory;
+use crate::agent::directory;
 use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
 use crate::shim::PLAIN;
@@ -136,7 +136,7 @@ fn it_ends_when_its_time_is_over() {
     let port = Port::free();
     let mut demo = Demo::start(&port, "1");
     assert_eq!(demo.process.end().code(), Some(0), "{}", demo.process.log());
-    until_so("its canaries are gone: their ports are free", || {
+    until_so("its agents are gone: their ports are free", || {
         [2, 3, 4].map(|last| TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), port.number))).iter().all(Result::is_ok)
     });
 }
@@ -148,11 +148,11 @@ fn a_signal_ends_it_and_its_canaries_and_so_does_its_own_death() {
         let port = Port::free();
         let mut demo = Demo::start(&port, "3600");
         assert_eq!(demo.rows().len(), 3);
-        let canaries = demo.children();
-        assert_eq!(canaries.len(), 3, "{canaries:?}");
+        let agents = demo.children();
+        assert_eq!(agents.len(), 3, "{agents:?}");
         demo.process.signal(signal);
         assert_eq!(demo.process.end().code(), code, "{}", demo.process.log());
-        until_so("its canaries are gone", || canaries.iter().all(Seen::is_gone));
+        until_so("its agents are gone", || agents.iter().all(Seen::is_gone));
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use kube_canary::clock;
 use kube_canary::http::{Render, Reply, Routes, Server};
+use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
 use crate::fleet::{Run, nobody};
@@ -125,7 +125,7 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
     let whole = mesh(&NODES, none, &json!([]));
     let (_well, well) = serve(whole.clone());
     let cut = whole.rfind("],\"missing\"").expect("fields");
-    let strange = "/api/v1/mesh is not what a canary says: ";
+    let strange = "/api/v1/mesh is not what an agent says: ";
     let (_a, page) = serve("<html>\n".into());
     let (_b, half) = serve(whole[..cut].into());
     let (_c, wrong) = serve(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
@@ -133,12 +133,12 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
         let (code, text, log) = Run::of(&["doctor", "--url", &well, "--url", bad]);
         assert_eq!(code, Some(3), "{text}{log}");
         assert!(log.starts_with(&format!("kube-canary: {bad}: ")) && log.contains(reason), "{log}");
-        assert!(text.starts_with("nothing found, but not all was judged: 1 canary asked in vain"), "{text}");
+        assert!(text.starts_with("nothing found, but not all was judged: 1 agent asked in vain"), "{text}");
         assert!(text.contains("Judged: 5 of 5 nodes, 20 links."), "{text}");
     }
     let (code, text, log) = Run::of(&["doctor", "--url", &nobody()]);
     assert_eq!((code, text.as_str()), (Some(3), ""));
-    assert!(log.ends_with("kube-canary: none of 1 canaries answers\n"), "{log}");
+    assert!(log.ends_with("kube-canary: none of 1 agents answers\n"), "{log}");
 }
 
 /// The same mesh, but one report has n5 as its last peer twice, the second time without the losses.
@@ -161,7 +161,7 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
         ("half a line behind the last", format!("{whole}],\"missing\":[{{\"node\"")),
         ("a further line", format!("{whole}{}\n", row("n5", none))),
         ("half a row", format!("{}\n{}", &whole[..line + 500], &whole[end..])),
-        ("no word on what was not gathered", whole.replace(",\"not_gathered\":0", "")),
+        ("no word on what was not collected", whole.replace(",\"not_gathered\":0", "")),
         ("a row with something between its objects", whole.replacen("},{\"address\"", "} {\"address\"", 1)),
         ("a row that names a node twice", names_twice(&whole)),
         ("a row that broke off", broke_off.clone()),

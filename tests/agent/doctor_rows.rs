@@ -6,10 +6,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use kube_canary::clock;
+use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
-use crate::canary::directory;
+use crate::agent::directory;
 use crate::common::process::{Process, unique};
 use crate::common::until::until_so;
 use crate::doctor::{NODES, into_n4, mesh, none, row, serve};
@@ -336,7 +336,7 @@ fn a_watch_ends_when_nobody_reads_or_a_signal_comes_before_there_is_anything() {
     assert_eq!((process.end().code(), process.log().as_str()), (Some(1), ""));
 
     let mut watching = Run::start(&["doctor", "--watch", "--url", &nobody()]);
-    until_so("it has asked", || watching.text().contains("cannot judge: none of 1 canaries answers\n"));
+    until_so("it has asked", || watching.text().contains("cannot judge: none of 1 agents answers\n"));
     watching.process.signal(libc::SIGTERM);
     assert_eq!((watching.process.end().code(), watching.process.log().as_str()), (Some(3), ""));
 }

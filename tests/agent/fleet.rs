@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::canary::{Canary, PEERS, directory};
+use crate::agent::{Agent, PEERS, directory};
 use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
 use crate::http_support::Closed;
@@ -48,15 +48,15 @@ impl Drop for Run {
     }
 }
 
-fn canary(node: &str) -> Canary {
+fn agent(node: &str) -> Agent {
     let flags = ["--interval", "50ms", "--timeout", "3s", "--node-name", node, "--zone", "z1"];
-    let canary = Canary::start(&[&PEERS[..], &flags].concat());
-    canary.wait_for_answers(&["a", "b"]);
-    canary
+    let agent = Agent::start(&[&PEERS[..], &flags].concat());
+    agent.wait_for_answers(&["a", "b"]);
+    agent
 }
 
-fn url(canary: &Canary) -> String {
-    format!("http://{}", canary.http)
+fn url(agent: &Agent) -> String {
+    format!("http://{}", agent.http)
 }
 
 /// A URL that refuses connections as long as the tests run.
@@ -73,7 +73,7 @@ fn row<'a>(rows: &'a Value, node: &str) -> &'a Value {
 
 #[test]
 fn a_canary_is_a_row_with_what_its_own_metrics_say() {
-    let (one, two) = (canary("one"), canary("two"));
+    let (one, two) = (agent("one"), agent("two"));
     let (code, text, log) = Run::of(&["fleet", "--json", "--url", &url(&one), "--url", &url(&two)]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     let rows: Value = serde_json::from_str(&text).expect("JSON");
@@ -102,7 +102,7 @@ fn a_canary_is_a_row_with_what_its_own_metrics_say() {
 
 #[test]
 fn the_table_has_a_line_per_node_and_says_of_whom_it_has_none() {
-    let (one, two, nobody) = (canary("one"), canary("two"), nobody());
+    let (one, two, nobody) = (agent("one"), agent("two"), nobody());
     let (code, text, log) =
         Run::of(&["fleet", "--sort", "node", "--url", &nobody, "--url", &url(&two), "--url", &url(&one)]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
@@ -130,20 +130,20 @@ fn it_is_1_where_none_answers_whatever_listens_there() {
     let nobody = nobody();
     let (code, text, log) = Run::of(&["fleet", "--json", "--url", &stranger, "--url", &nobody]);
     serving.join().expect("it was asked");
-    assert_eq!((code, log.as_str()), (Some(1), "kube-canary: none of 2 canaries answers\n"));
+    assert_eq!((code, log.as_str()), (Some(1), "kube-canary: none of 2 agents answers\n"));
     let rows: Value = serde_json::from_str(&text).expect("JSON");
     let error = |url: &str| {
         let row = rows.as_array().expect("an array").iter().find(|row| row["url"] == url).expect("a row");
         assert!(row["node"].is_null() && row["rss_bytes"].is_null(), "{row}");
         row["error"].as_str().expect("an error").to_owned()
     };
-    assert!(error(&stranger).starts_with("/api/v1/peers is not what a canary says: "), "{text}");
+    assert!(error(&stranger).starts_with("/api/v1/peers is not what an agent says: "), "{text}");
     assert!(error(&nobody).starts_with("connecting: "), "{text}");
 }
 
 #[test]
 fn builds_stand_beside_each_other_with_the_verdict() {
-    let (one, two) = (canary("one"), canary("two"));
+    let (one, two) = (agent("one"), agent("two"));
     let (code, text, log) = Run::of(&["fleet", "--group-by", "allocator", "--url", &url(&one), "--url", &url(&two)]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     let groups: Vec<&str> = text.lines().skip(1).take_while(|line| !line.is_empty()).collect();
@@ -158,7 +158,7 @@ fn builds_stand_beside_each_other_with_the_verdict() {
 
 #[test]
 fn it_looks_again_and_again_until_a_signal_comes() {
-    let one = canary("one");
+    let one = agent("one");
     let mut watched = Run::start(&["fleet", "--watch", "--interval", "1s", "--url", &url(&one)]);
     until_so("a third table", || watched.text().matches("WORST PEER").count() >= 3);
     watched.process.signal(libc::SIGINT);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::canary::{Canary, PEERS, command, directory};
+use crate::agent::{Agent, PEERS, command, directory};
 use crate::common::process::{Process, unique};
 use crate::shim::PLAIN;
 
@@ -25,16 +25,16 @@ fn live_bytes(path: &Path) -> u64 {
 #[test]
 fn a_heap_profile_is_written_at_each_sigusr2_and_at_the_end() {
     let file = unique(directory(), "heap");
-    let mut canary = Canary::of(command(PLAIN, &PEERS).arg("--heap-profile").arg(&file));
-    canary.wait_for_answers(&["a", "b"]);
+    let mut agent = Agent::of(command(PLAIN, &PEERS).arg("--heap-profile").arg(&file));
+    agent.wait_for_answers(&["a", "b"]);
     let mut files: Vec<_> = (1..=2).map(|number| file.with_extension(format!("heap.{number}"))).collect();
     for numbered in &files {
-        canary.process.signal(libc::SIGUSR2);
-        canary.process.wait_for_log(&format!("heap profile in {}", numbered.display()));
+        agent.process.signal(libc::SIGUSR2);
+        agent.process.wait_for_log(&format!("heap profile in {}", numbered.display()));
         assert!(live_bytes(numbered) > 50_000);
     }
-    canary.process.signal(libc::SIGTERM);
-    assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
+    agent.process.signal(libc::SIGTERM);
+    assert_eq!(agent.process.end().code(), Some(0), "{}", agent.process.log());
     assert!(live_bytes(&file) > 50_000);
     files.push(file);
     for file in files {
@@ -44,10 +44,10 @@ fn a_heap_profile_is_written_at_each_sigusr2_and_at_the_end() {
 
 #[test]
 fn a_profile_that_cannot_be_written_is_said_and_ends_nothing() {
-    let mut canary = Canary::of(command(PLAIN, &PEERS).args(["--heap-profile", "/nonexistent/heap"]));
-    canary.process.signal(libc::SIGUSR2);
-    canary.process.wait_for_log("cannot write the heap profile /nonexistent/heap.1");
-    assert_eq!(canary.get("/healthz").status, 200);
+    let mut agent = Agent::of(command(PLAIN, &PEERS).args(["--heap-profile", "/nonexistent/heap"]));
+    agent.process.signal(libc::SIGUSR2);
+    agent.process.wait_for_log("cannot write the heap profile /nonexistent/heap.1");
+    assert_eq!(agent.get("/healthz").status, 200);
 }
 
 #[test]

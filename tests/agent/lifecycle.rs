@@ -8,7 +8,7 @@ use std::process::Command;
 use kube_canary::limits::{DESCRIPTORS_RESERVED, RESPONSE_TIME};
 use serde_json::Value;
 
-use crate::canary::{Canary, PEERS, command, directory};
+use crate::agent::{Agent, PEERS, command, directory};
 use crate::common::process::Process;
 use crate::common::scrape::request;
 use crate::common::until::until_so;
@@ -28,16 +28,16 @@ fn it_is_alive_but_not_ready_before_its_first_list_and_ready_after() {
     let mut run = Command::new(PLAIN);
     // RFC 6761: no server knows this name.
     run.args(["run", "--discovery", "dns", "--dns", "canary.invalid.", "--listen", "127.0.0.1:0"]);
-    let canary = Canary::of(&mut run);
-    let ready = canary.get("/readyz");
+    let agent = Agent::of(&mut run);
+    let ready = agent.get("/readyz");
     assert_eq!((ready.status, ready.body.as_str()), (503, "no peer list yet\n"));
-    assert_eq!(canary.get("/healthz").status, 200);
-    let age = canary.metrics().value("peer_list_age_seconds", &[]);
+    assert_eq!(agent.get("/healthz").status, 200);
+    let age = agent.metrics().value("peer_list_age_seconds", &[]);
     assert!(age.is_some_and(f64::is_infinite), "{age:?}");
 
-    let canary = Canary::start(&PEERS);
-    until_so("it is ready", || canary.get("/readyz").status == 200);
-    let age = canary.metrics().value("peer_list_age_seconds", &[]);
+    let agent = Agent::start(&PEERS);
+    until_so("it is ready", || agent.get("/readyz").status == 200);
+    let age = agent.metrics().value("peer_list_age_seconds", &[]);
     assert!(age.is_some_and(f64::is_finite), "{age:?}");
 }
 
@@ -47,16 +47,16 @@ fn fields(value: &Value) -> BTreeSet<&str> {
 
 #[test]
 fn the_documents_have_the_fields_of_the_contract() {
-    let canary = Canary::start(&[&PEERS[..], &["--zone", "z1", "--node-addresses", "192.0.2.1,2001:db8::1"]].concat());
-    canary.wait_for_answers(&["a", "b"]);
+    let agent = Agent::start(&[&PEERS[..], &["--zone", "z1", "--node-addresses", "192.0.2.1,2001:db8::1"]].concat());
+    agent.wait_for_answers(&["a", "b"]);
 
-    let identity = canary.json("/api/v1/identity");
+    let identity = agent.json("/api/v1/identity");
     assert!(fields(&identity).is_superset(&["node", "zone", "version", "allocator", "node_addresses"].into()));
     assert_eq!((&identity["node"], &identity["zone"]), (&"tested".into(), &"z1".into()));
     assert_eq!(identity["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(identity["node_addresses"], serde_json::json!(["192.0.2.1", "2001:db8::1"]));
 
-    let row = canary.json("/api/v1/peers");
+    let row = agent.json("/api/v1/peers");
     let source = &row["source"];
     let echoes = ["echo_requests_received", "echo_replies_sent"];
     let about = ["version", "allocator", "narenas", "linkage", "rss_bytes", "cpus", "interval_seconds", "hour_kept"];
@@ -85,14 +85,14 @@ fn the_documents_have_the_fields_of_the_contract() {
         assert!(peer["since_unix_seconds"].is_null(), "{peer}");
     }
 
-    let hour = canary.json("/api/v1/hour/%61");
+    let hour = agent.json("/api/v1/hour/%61");
     assert_eq!((&hour["source"], &hour["peer"], &hour["step_seconds"]), (&"tested".into(), &"a".into(), &60.into()));
     let series = hour["series"].as_array().expect("series");
     assert_eq!(series.len(), 1, "{hour}");
     let columns = ["loss", "rtt_p50_seconds", "rtt_p99_seconds"];
     let names = [&columns[..], &["network", "protocol", "end_unix_seconds"]].concat();
     assert!(fields(&series[0]).is_superset(&names.into_iter().collect()), "{hour}");
-    let unknown = canary.get("/api/v1/hour/c");
+    let unknown = agent.get("/api/v1/hour/c");
     assert_eq!((unknown.status, unknown.body.as_str()), (404, "no peer \"c\"\n"));
 }
 
@@ -100,24 +100,24 @@ fn the_documents_have_the_fields_of_the_contract() {
 fn our_own_node_is_no_peer_at_any_of_its_addresses() {
     // Under another name: a list may have addresses that a peer has reported of itself.
     let flags = ["--node-addresses", "127.0.0.8,127.0.0.9", "--peer", "me=127.0.0.9"];
-    let canary = Canary::start(&[&PEERS[..], &flags].concat());
-    canary.wait_for_answers(&["a", "b"]);
-    assert_eq!(canary.metrics().peers(), [("a", "icmp"), ("b", "icmp")]);
+    let agent = Agent::start(&[&PEERS[..], &flags].concat());
+    agent.wait_for_answers(&["a", "b"]);
+    assert_eq!(agent.metrics().peers(), [("a", "icmp"), ("b", "icmp")]);
 }
 
 #[test]
 fn unknown_paths_are_404_and_other_methods_405() {
-    let canary = Canary::start(&PEERS);
+    let agent = Agent::start(&PEERS);
     for path in ["/", "/metric", "/metrics/", "/api/v1/none"] {
-        let status = canary.get(path).status;
+        let status = agent.get(path).status;
         // The mesh page may be served at the root one day.
         assert!(status == 404 || path == "/" && status == 200, "{path}: {status}");
     }
     for (method, path) in [("POST", "/metrics"), ("PUT", "/healthz"), ("DELETE", "/api/v1/peers")] {
-        let response = request(canary.http, method, path, "Content-Length: 0\r\n").expect("an answer");
+        let response = request(agent.http, method, path, "Content-Length: 0\r\n").expect("an answer");
         assert_eq!(response.status, 405, "{method} {path}");
     }
-    let head = request(canary.http, "HEAD", "/metrics", "").expect("an answer");
+    let head = request(agent.http, "HEAD", "/metrics", "").expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 }
 
@@ -136,10 +136,10 @@ fn an_address_in_use_is_1_and_a_line_that_names_it() {
 
 #[test]
 fn the_page_and_the_api_are_for_known_names_and_no_frame() {
-    let canary = Canary::start(&[&PEERS[..], &["--allow-host", "canary.example,Mesh.Example."]].concat());
+    let agent = Agent::start(&[&PEERS[..], &["--allow-host", "canary.example,Mesh.Example."]].concat());
     let status = |path: &str, host: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        exchange(&mut connect(canary.http), &request).expect("an answer").status
+        exchange(&mut connect(agent.http), &request).expect("an answer").status
     };
     for path in ["/", "/api/v1/identity", "/api/v1/peers", "/api/v1/mesh", "/api/v1/verdicts", "/api/v1/hour/a"] {
         assert_eq!(status(path, "evil.example"), 403, "{path}");
@@ -150,7 +150,7 @@ fn the_page_and_the_api_are_for_known_names_and_no_frame() {
     for path in ["/metrics", "/healthz"] {
         assert_eq!(status(path, "evil.example"), 200, "{path}");
     }
-    let page = canary.get("/");
+    let page = agent.get("/");
     let policy = page.header("content-security-policy").expect("a policy");
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
     assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
@@ -167,22 +167,22 @@ fn limited(ulimit: &str) -> Command {
 #[test]
 fn connections_leave_file_descriptors_for_everything_else() {
     const LIMIT: usize = 120;
-    let canary = Canary::of(&mut limited(&format!("-n {LIMIT}")));
-    let log = canary.process.log();
+    let agent = Agent::of(&mut limited(&format!("-n {LIMIT}")));
+    let log = agent.process.log();
     assert!(log.contains("120 file descriptors are enough for 12 HTTP connections, 80 would need 240"), "{log}");
-    let _held: Vec<_> = (0..150).map(|_| connect(canary.http)).collect();
+    let _held: Vec<_> = (0..150).map(|_| connect(agent.http)).collect();
     // This connection is behind all others in the backlog, so each of these is accepted or closed
     // by now.
-    assert_eq!(canary.get("/healthz").status, 200);
-    let open = fs::read_dir(format!("/proc/{}/fd", canary.process.id())).expect("its descriptors").count();
+    assert_eq!(agent.get("/healthz").status, 200);
+    let open = fs::read_dir(format!("/proc/{}/fd", agent.process.id())).expect("its descriptors").count();
     assert!(open <= LIMIT - DESCRIPTORS_RESERVED / 2, "{open} of {LIMIT} descriptors are open");
 }
 
 #[test]
 fn a_soft_limit_of_file_descriptors_is_raised_and_too_low_a_hard_one_is_1() {
-    let canary = Canary::of(&mut limited("-Sn 70"));
-    assert!(!canary.process.log().contains("file descriptors"), "{}", canary.process.log());
-    let metrics = canary.get("/metrics").body;
+    let agent = Agent::of(&mut limited("-Sn 70"));
+    assert!(!agent.process.log().contains("file descriptors"), "{}", agent.process.log());
+    let metrics = agent.get("/metrics").body;
     assert!(metrics.contains("\nprocess_max_fds 240\n"), "{metrics}");
 
     let mut process = Process::start(&mut limited("-n 60"), directory());

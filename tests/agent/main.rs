@@ -2,7 +2,7 @@
 //! and nothing else. If the user is unprivileged and the machine permits no ICMP, they run in a
 //! user and network namespace of their own (`common/icmp.rs`).
 
-mod canary;
+mod agent;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;

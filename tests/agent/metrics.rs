@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::canary::{Canary, PEERS};
+use crate::agent::{Agent, PEERS};
 use crate::common::scrape::{fetch, same};
 use crate::golden;
 use crate::protobuf;
@@ -41,14 +41,14 @@ fn normalised(text: &str) -> String {
 /// diff` shows what changed.
 #[test]
 fn the_exposition_is_that_of_the_golden_file() {
-    let real = normalised(&Canary::measured().get("/metrics").body);
+    let real = normalised(&Agent::measured().get("/metrics").body);
     golden::hold(GOLDEN, &real);
 }
 
 #[test]
 fn openmetrics_is_that_of_its_golden_file() {
     let accept = "application/openmetrics-text;version=1.0.0";
-    let (content_type, body) = get_as(&Canary::measured(), accept);
+    let (content_type, body) = get_as(&Agent::measured(), accept);
     assert!(content_type.starts_with("application/openmetrics-text; version=1.0.0"), "{content_type}");
     let body = String::from_utf8(body).expect("UTF-8");
     golden::hold("tests/golden/metrics.openmetrics.txt", &normalised(&body));
@@ -60,7 +60,7 @@ fn openmetrics_is_that_of_its_golden_file() {
 fn protobuf_is_that_of_its_golden_file() {
     let accept =
         "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,text/plain;q=0.1";
-    let (content_type, body) = get_as(&Canary::measured(), accept);
+    let (content_type, body) = get_as(&Agent::measured(), accept);
     assert!(content_type.starts_with("application/vnd.google.protobuf; "), "{content_type}");
     let mut text = String::new();
     for family in protobuf::parse(&body) {
@@ -81,8 +81,8 @@ fn protobuf_is_that_of_its_golden_file() {
 }
 
 /// Returns the Content-Type and the body of `/metrics` in another format.
-fn get_as(canary: &Canary, accept: &str) -> (String, Vec<u8>) {
-    let mut stream = TcpStream::connect(canary.http).expect("a connection");
+fn get_as(agent: &Agent, accept: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(agent.http).expect("a connection");
     write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n").expect("a request");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer");
@@ -94,8 +94,8 @@ fn get_as(canary: &Canary, accept: &str) -> (String, Vec<u8>) {
 
 #[test]
 fn names_and_labels_are_those_of_the_contract() {
-    let canary = Canary::measured();
-    let metrics = canary.metrics();
+    let agent = Agent::measured();
+    let metrics = agent.metrics();
     let labels_of = |name: &str| {
         let found: Vec<BTreeSet<&str>> = (metrics.0.iter().filter(|sample| sample.name == name))
             .map(|sample| sample.labels.keys().map(String::as_str).collect())
@@ -148,7 +148,7 @@ fn names_and_labels_are_those_of_the_contract() {
 fn the_agent_s_memory_is_told_by_what_it_is_for() {
     // The first scrape reads both figures. In later ones, either may be a minute old, from before a
     // change.
-    let metrics = Canary::start(&PEERS).metrics();
+    let metrics = Agent::start(&PEERS).metrics();
     let of = |category: &str, state: &str| {
         let labels = [("category", category), ("state", state)];
         metrics.value("memory_bytes", &labels).unwrap_or_else(|| panic!("no {category} {state}"))
@@ -169,14 +169,14 @@ fn the_agent_s_memory_is_told_by_what_it_is_for() {
 
 #[test]
 fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
-    let canary = Canary::measured();
-    let text = canary.get("/metrics");
+    let agent = Agent::measured();
+    let text = agent.get("/metrics");
     assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert!(text.body.contains("# TYPE kube_canary_probes_sent_total counter\n"));
     assert!(!text.body.contains("# EOF"));
 
     let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n";
-    let open = fetch(canary.http, "/metrics", accept).expect("an answer");
+    let open = fetch(agent.http, "/metrics", accept).expect("an answer");
     assert_eq!(open.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
     assert!(open.body.ends_with("\n# EOF\n") && open.body.matches("# EOF").count() == 1);
     for line in open.body.lines().filter(|line| line.starts_with("# TYPE ") && line.ends_with(" counter")) {
@@ -192,17 +192,17 @@ fn text_is_the_default_and_openmetrics_comes_where_it_is_asked_for() {
 
 #[test]
 fn the_allocator_is_measured_in_the_figures_that_it_keeps_and_no_others() {
-    let canary = Canary::measured();
+    let agent = Agent::measured();
     let kept: &[&str] = match () {
         () if cfg!(feature = "jemalloc") => &["allocated", "active", "metadata", "resident", "mapped", "retained"],
         () if cfg!(target_env = "gnu") => &["allocated", "mapped"],
         () => &[],
     };
-    let metrics = canary.metrics();
+    let metrics = agent.metrics();
     let samples: Vec<_> = metrics.0.iter().filter(|sample| sample.name == "kube_canary_allocator_bytes").collect();
     let found: BTreeSet<&str> = samples.iter().map(|sample| sample.label("stat")).collect();
     assert_eq!(found, kept.iter().copied().collect());
-    assert_eq!(canary.get("/metrics").body.contains("kube_canary_allocator_bytes"), !kept.is_empty());
+    assert_eq!(agent.get("/metrics").body.contains("kube_canary_allocator_bytes"), !kept.is_empty());
     let bytes = |stat| metrics.value("allocator_bytes", &[("stat", stat)]).unwrap_or(f64::INFINITY);
     if !kept.is_empty() {
         assert!(bytes("allocated") > 10_000.0 && bytes("allocated") <= bytes("mapped"), "{samples:?}");

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::canary::directory;
+use crate::agent::directory;
 use crate::common::process::{Process, unique};
 use crate::common::until::until_so;
 use crate::shim::PLAIN;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use kube_canary::discovery::kubernetes::traffic::Verb;
 
-use crate::canary::Canary;
+use crate::agent::Agent;
 use crate::common::exposition;
 use crate::golden;
 
@@ -224,8 +224,8 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
 
 #[test]
 fn the_reference_of_metrics_is_that_of_a_real_scrape() {
-    let canary = Canary::measured();
-    let (mut families, values) = read(&canary.get("/metrics").body);
+    let agent = Agent::measured();
+    let (mut families, values) = read(&agent.get("/metrics").body);
     complete(&mut families);
     let real = document(&families, &values);
     golden::hold(DOCUMENT, &real);

@@ -8,20 +8,20 @@ use std::{fs, io, thread};
 
 use kube_canary::limits::CONNECTIONS_PER_WORKER;
 
-use crate::canary::{Canary, PEERS, command, directory};
+use crate::agent::{Agent, PEERS, command, directory};
 use crate::common::scrape::fetch;
 use crate::common::until::until;
 use crate::shim::{PLAIN, cc, succeed};
 
 /// Asserts that the agent has `count` threads: after its start, during as many scrapes as it has
 /// places, and after them.
-fn has_threads(canary: &Canary, count: u64) {
+fn has_threads(agent: &Agent, count: u64) {
     let workers = usize::try_from(count - 1).expect("a few");
-    let threads = || canary.process.status("Threads");
+    let threads = || agent.process.status("Threads");
     until("all threads have started", || if threads() == count { Ok(()) } else { Err(threads().to_string()) });
     thread::scope(|scope| {
         let scrapes: Vec<_> =
-            (0..workers * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| fetch(canary.http, "/metrics", ""))).collect();
+            (0..workers * CONNECTIONS_PER_WORKER).map(|_| scope.spawn(|| fetch(agent.http, "/metrics", ""))).collect();
         for scrape in scrapes {
             assert_eq!(threads(), count);
             // An earlier connection may still have its place. Then the server refuses one, which is
@@ -35,12 +35,12 @@ fn has_threads(canary: &Canary, count: u64) {
 
 #[test]
 fn there_are_five_threads_with_the_defaults() {
-    has_threads(&Canary::start(&PEERS), 5);
+    has_threads(&Agent::start(&PEERS), 5);
 }
 
 #[test]
 fn there_is_one_thread_more_than_workers() {
-    has_threads(&Canary::start(&[&PEERS[..], &["--http-workers", "2"]].concat()), 3);
+    has_threads(&Agent::start(&[&PEERS[..], &["--http-workers", "2"]].concat()), 3);
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn one_processor_changes_nothing() {
     let mut command = command(PLAIN, &PEERS);
     // SAFETY: the calls are async-signal-safe, and the closure touches no memory of the parent.
     unsafe { command.pre_exec(use_one_processor) };
-    let canary = Canary::of(&mut command);
-    let status = fs::read_to_string(format!("/proc/{}/status", canary.process.id())).expect("procfs");
+    let agent = Agent::of(&mut command);
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.process.id())).expect("procfs");
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
     assert!(allowed.parse::<u32>().is_ok(), "more than one processor is allowed: {allowed}");
-    has_threads(&canary, 5);
+    has_threads(&agent, 5);
 }
 
 /// The default of glibc, which is at most eight arenas per CPU. glibc reserves the heap of an arena
@@ -61,9 +61,9 @@ fn one_processor_changes_nothing() {
 #[test]
 fn no_thread_has_an_arena_of_its_own() {
     const HEAP_BYTES: u64 = 64 << 20;
-    let canary = Canary::start(&PEERS);
-    has_threads(&canary, 5);
-    let maps = fs::read_to_string(format!("/proc/{}/maps", canary.process.id())).expect("procfs");
+    let agent = Agent::start(&PEERS);
+    has_threads(&agent, 5);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", agent.process.id())).expect("procfs");
     let mapping = |line: &str| {
         let mut words = line.split(' ');
         let (start, end) = words.next()?.split_once('-')?;
@@ -167,9 +167,9 @@ fn the_number_of_processors_that_the_system_reports_changes_nothing() {
         let fake = compile(&format!("fake-processors-{processors}"), FAKE, &["-shared", "-fPIC", &define]);
         let said = Command::new(&ask).env("LD_PRELOAD", &fake).output().expect("it starts");
         assert_eq!(String::from_utf8_lossy(&said.stdout), [processors; 4].join(" "), "the fake works");
-        let canary = Canary::of(command(PLAIN, &PEERS).env("LD_PRELOAD", &fake));
-        let maps = fs::read_to_string(format!("/proc/{}/maps", canary.process.id())).expect("procfs");
-        assert!(maps.contains(fake.to_str().expect("a path in UTF-8")), "the canary runs with the fake");
-        has_threads(&canary, 5);
+        let agent = Agent::of(command(PLAIN, &PEERS).env("LD_PRELOAD", &fake));
+        let maps = fs::read_to_string(format!("/proc/{}/maps", agent.process.id())).expect("procfs");
+        assert!(maps.contains(fake.to_str().expect("a path in UTF-8")), "the agent runs with the fake");
+        has_threads(&agent, 5);
     }
 }

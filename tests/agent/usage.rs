@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::canary::directory;
+use crate::agent::directory;
 use crate::common::process::{Process, unique};
 use crate::shim::PLAIN;
 

@@ -61,7 +61,7 @@ const LOSSY: &str = r#"{alertname="KubeCanaryNodeLossy",node="c",zone="zone-c"}"
 
 /// An agent at the default interval divided by [`HASTE`](prometheus::HASTE), where
 /// Prometheus can scrape it.
-fn canary(node: &Node, peers: &Path) -> Process {
+fn agent(node: &Node, peers: &Path) -> Process {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--node-name", node.name, "--listen", &format!("0.0.0.0:{PORT}")]);
     command.arg("--peers-file").arg(peers).args(["--interval", &format!("{}ms", 1_000 / HASTE)]);
@@ -69,9 +69,9 @@ fn canary(node: &Node, peers: &Path) -> Process {
     Process::start(&mut command, Path::new(DIRECTORY))
 }
 
-fn canaries(mesh: &Mesh) -> Vec<Process> {
+fn agents(mesh: &Mesh) -> Vec<Process> {
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    mesh.nodes.iter().map(|node| canary(node, &peers)).collect()
+    mesh.nodes.iter().map(|node| agent(node, &peers)).collect()
 }
 
 /// Drops every tenth request from each other node to c, and every tenth reply.
@@ -86,7 +86,7 @@ fn every_tenth(mesh: &Mesh) -> Faults<'_> {
 #[test]
 fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_nothing_else_is() {
     let mesh = Mesh::new();
-    let canaries = canaries(&mesh);
+    let agents = agents(&mesh);
     let mut record = Record::new(&mesh);
     record.steps(KNOWN_AFTER);
     // A slow machine makes long steps. Before the fault, these would dilute the first minute's
@@ -100,9 +100,9 @@ fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_noth
     let end = record.now();
     faults.stop();
     // Its kernel still answers the others.
-    canaries[1].signal(libc::SIGSTOP);
+    agents[1].signal(libc::SIGSTOP);
     record.wait_for_probes("a", "b", HELD_UP);
-    canaries[1].signal(libc::SIGCONT);
+    agents[1].signal(libc::SIGCONT);
     record.steps(WINDOW + 1);
     let last = record.now();
     let fast = [
@@ -124,7 +124,7 @@ fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_noth
 fn a_prometheus_that_scrapes_the_canaries_comes_to_the_alert_with_either_form_of_histograms() {
     let mesh = Mesh::new();
     mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
-    let _canaries = canaries(&mesh);
+    let _canaries = agents(&mesh);
     let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
     let both = [Histograms::Classic, Histograms::Native].map(|form| Prometheus::start(&mesh.hub, &targets, form));
     for prometheus in &both {

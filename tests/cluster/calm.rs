@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::canaries::{self, Link, Links, Pod, all_ready};
+use crate::agents::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
 use crate::wait::until;
 
@@ -24,11 +24,11 @@ impl Witness {
     /// Scrapes all agents. An agent that is just stopping need not answer.
     /// Returns how many answered.
     fn look(&mut self, test: &Test) -> Result<usize, String> {
-        let pods = canaries::every_pod(&test.cluster)?;
+        let pods = agents::every_pod(&test.cluster)?;
         let mut answered = 0;
         for (node, pod) in &pods {
-            let Ok(metrics) = canaries::get(&test.cluster, pod, "/metrics") else { continue };
-            let links = canaries::links_of(node, &metrics, &test.zones)?;
+            let Ok(metrics) = agents::get(&test.cluster, pod, "/metrics") else { continue };
+            let links = agents::links_of(node, &metrics, &test.zones)?;
             answered += 1;
             // An agent that was not there before has lost whatever it counts.
             self.first.entry(pod.name.clone()).or_default();
@@ -40,7 +40,7 @@ impl Witness {
     /// Begins the count for the agents that are there now.
     fn begin(&mut self, test: &Test) {
         let answered = self.look(test).unwrap();
-        assert_eq!(answered, test.zones.len(), "every canary answers before it begins");
+        assert_eq!(answered, test.zones.len(), "every agent answers before it begins");
         self.first = self.last.clone();
     }
 
@@ -73,7 +73,7 @@ impl Test {
         let mut witness = Witness::default();
         witness.begin(self);
         self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
-        let after = until("every canary is a new one", || {
+        let after = until("every agent is a new one", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
             let old = |(node, pod): (&String, &Pod)| before[node].name == pod.name;
@@ -105,7 +105,7 @@ impl Test {
             self.cluster.kubectl_with_input(&["create", "--raw", &path, "--filename", "-"], &eviction.to_string());
         let asked = asked.unwrap();
         assert!(asked.status.success(), "the eviction: {}", String::from_utf8_lossy(&asked.stderr));
-        let after = until("a new canary on the drained node", || {
+        let after = until("a new agent on the drained node", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
             if now[&node].name == *pod { Err(format!("still {pod}")) } else { Ok(now) }
@@ -125,7 +125,7 @@ impl Test {
             if Instant::now() > end && answered == self.zones.len() {
                 Ok(())
             } else {
-                Err(format!("{answered} canaries"))
+                Err(format!("{answered} agents"))
             }
         });
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::canaries::Pod;
+use crate::agents::Pod;
 use crate::cluster::Cluster;
 
 /// A chain that sees all packets that arrive on eth0.

@@ -5,8 +5,8 @@
 //! making a cluster takes longer than running a step. `cargo test --test cluster -- --nocapture`
 //! shows the steps. The external requirements are in `cluster.rs` and `image.rs`.
 
+mod agents;
 mod calm;
-mod canaries;
 mod cluster;
 #[path = "../common/exposition.rs"]
 mod exposition;
@@ -22,7 +22,7 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use canaries::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
+use agents::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
 use cluster::Cluster;
 use image::Image;
 use rows::{Finding, blame_only, finding};
@@ -80,7 +80,7 @@ impl Test {
         assert!(applied.status.success(), "kubectl apply: {said}");
         assert!(!said.contains("Warning"), "kubectl apply: {said}");
 
-        until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
+        until("a Ready agent on every node", || all_ready(&self.cluster, &self.zones));
 
         // This proves that the level is enforced here, so that passing it means something.
         let root = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
@@ -128,7 +128,7 @@ impl Test {
         let pods = self.pods();
         let victim = self.zones.keys().next_back().expect("there are nodes").clone();
         let witness = pods.iter().find(|(node, _)| **node != victim).expect("there are others").1;
-        let page = canaries::get(&self.cluster, witness, "/").unwrap();
+        let page = agents::get(&self.cluster, witness, "/").unwrap();
         assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
         let losses = || view::losses(&self.cluster, witness, &pods);
         let none = |found: BTreeSet<Finding>| if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) };
@@ -151,7 +151,7 @@ impl Test {
 
         let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
         let fault = faults::IngressLoss::of_every_tenth(&self.cluster, &pods[&victim].name, senders);
-        let start = until("a scrape of every canary", || self.links(&pods));
+        let start = until("a scrape of every agent", || self.links(&pods));
         // While the fault is young, or ends, the losses in the recent window may all be those of
         // one of the node's links.
         let of_it = |found: BTreeSet<Finding>| {
@@ -242,7 +242,7 @@ impl Test {
         });
         for pod in pods.values() {
             until("one ready peer of each family on that node", || {
-                let said = canaries::get(&self.cluster, pod, "/api/v1/peers")?;
+                let said = agents::get(&self.cluster, pod, "/api/v1/peers")?;
                 let row: serde_json::Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
                 let peers = row["peers"].as_array().expect("a list of peers").iter();
                 let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
@@ -298,7 +298,7 @@ impl Test {
             let ready = self.node_ready(&cut)?;
             if ready == "True" { Ok(()) } else { Err(ready) }
         });
-        let pods = until("a Ready canary on every node", || {
+        let pods = until("a Ready agent on every node", || {
             let pods = all_ready(&self.cluster, &self.zones)?;
             if pods[&cut].name == all[&cut].name { Err(format!("still {}", all[&cut].name)) } else { Ok(pods) }
         });
@@ -320,7 +320,7 @@ impl Test {
 
     /// Scrapes all links once each probe from before this call is answered or lost.
     fn links_once_decided(&self, pods: &BTreeMap<String, Pod>) -> Links {
-        let start = until("a scrape of every canary", || self.links(pods));
+        let start = until("a scrape of every agent", || self.links(pods));
         // Three probes are two intervals, and the timeout is one. An answer ends the doubt during
         // which losses are withheld.
         until("three more probes and answers on every link", || {
@@ -328,7 +328,7 @@ impl Test {
             let decided = grown.values().all(|link| link.sent >= 3.0 && link.received >= 3.0);
             if decided { Ok(()) } else { Err(format!("{grown:?}")) }
         });
-        until("a scrape of every canary", || self.links(pods))
+        until("a scrape of every agent", || self.links(pods))
     }
 
     /// Whether so many probes went over every link since `start`.

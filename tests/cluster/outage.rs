@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::canaries::{self, Links, Pod, Way, all_ready, growth, none_lost};
+use crate::agents::{self, Links, Pod, Way, all_ready, growth, none_lost};
 use crate::faults::{ApiAway, Cut};
 use crate::wait::until;
 
@@ -89,7 +89,7 @@ impl Test {
                 if ready == "True" { Ok(()) } else { Err(format!("{node}: {ready}")) }
             });
         }
-        until("a Ready canary on every node", || all_ready(&self.cluster, &self.zones));
+        until("a Ready agent on every node", || all_ready(&self.cluster, &self.zones));
     }
 
     /// The time of the last lease renewal of each node.
@@ -105,10 +105,10 @@ impl Test {
     fn without_the_api(&self, onlooker: &str, pods: &BTreeMap<String, Pod>) -> Result<Seen, String> {
         let mut seen = Seen::default();
         for (node, pod) in pods {
-            let metrics = canaries::get_from(&self.cluster, onlooker, pod, "/metrics")?;
-            seen.links.extend(canaries::links_of(node, &metrics, &self.zones)?);
-            seen.ages.push(canaries::single(&metrics, "peer_list_age_seconds")?);
-            seen.skipped.insert(node.clone(), canaries::single(&metrics, "probes_skipped_total")?);
+            let metrics = agents::get_from(&self.cluster, onlooker, pod, "/metrics")?;
+            seen.links.extend(agents::links_of(node, &metrics, &self.zones)?);
+            seen.ages.push(agents::single(&metrics, "peer_list_age_seconds")?);
+            seen.skipped.insert(node.clone(), agents::single(&metrics, "probes_skipped_total")?);
         }
         Ok(seen)
     }

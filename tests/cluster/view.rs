@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::canaries::{self, Pod};
+use crate::agents::{self, Pod};
 use crate::cluster::Cluster;
 use crate::process::Background;
 use crate::rows::{self, Finding};
@@ -27,8 +27,8 @@ pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 /// # Errors
 /// If an agent does not answer.
 pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
-    rows::verdicts_follow(&canaries::json(cluster, pod, "/api/v1/mesh")?);
-    Ok(rows::losses(&canaries::rows(cluster, all)?))
+    rows::verdicts_follow(&agents::json(cluster, pod, "/api/v1/mesh")?);
+    Ok(rows::losses(&agents::rows(cluster, all)?))
 }
 
 /// The losses that doctor names, given the reports of all agents.
@@ -37,7 +37,7 @@ pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Resu
 /// If an agent does not answer.
 pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of our own");
-    Ok(rows::losses_by_doctor(&canaries::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
+    Ok(rows::losses_by_doctor(&agents::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
 }
 
 /// The losses that doctor names if it runs beside `pod` and collects the reports itself. No report

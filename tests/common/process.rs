@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::until::{until, until_so};
 
-const _: () = assert!(cfg!(feature = "leak-finder"), "the canary looks for leaks");
+const _: () = assert!(cfg!(feature = "leak-finder"), "the agent looks for leaks");
 
 /// A child process and its standard error.
 pub struct Process {

@@ -171,7 +171,7 @@ fn with_an_agent(name: &str, work: impl FnOnce(&mut Agent, &mut Judge)) {
     namespace.ip("link set lo up\nroute add local 198.18.2.0/24 dev lo\n");
     let peers = Peers::new();
     peers.write((1..=4).map(|number| (format!("node-{number}"), Ipv4Addr::new(198, 18, 2, number), "zone".into())));
-    let mut agent = Agent::start(Maker::Canary, &namespace, ("node-1", 9_877), &peers.0, &[]);
+    let mut agent = Agent::start(Maker::Agent, &namespace, ("node-1", 9_877), &peers.0, &[]);
     work(&mut agent, &mut Judge { decoder: Decoder::start() });
     assert!(!agent.process.has_ended(), "{}", agent.process.log());
     assert!(!agent.process.log().contains("panicked"), "{}", agent.process.log());

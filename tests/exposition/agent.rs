@@ -15,7 +15,7 @@ use crate::tools;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// This project's agent.
-    Canary,
+    Agent,
     /// Prometheus' own client library, in `tests/exposition/tools/reference`.
     Reference,
 }
@@ -38,7 +38,7 @@ impl<'a> Agent<'a> {
     ) -> Self {
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut command = namespace.command(match maker {
-            Maker::Canary => Path::new(env!("CARGO_BIN_EXE_kube-canary")),
+            Maker::Agent => Path::new(env!("CARGO_BIN_EXE_kube-canary")),
             Maker::Reference => tools::path("reference"),
         });
         command.args(["run", "--discovery", "static", "--node-name", name, "--listen", &http.to_string()]);

@@ -198,10 +198,10 @@ fn nothing_changes_as_a_mesh_grows_with_the_reference() {
 #[test]
 fn nothing_changes_as_a_mesh_grows_in_which_all_probe_all() {
     let flags = ["--max-peers", "0", "--forget-after", "2s"];
-    nothing_changes_as_a_mesh_grows(Maker::Canary, Stays::BetweenAgents, &flags);
+    nothing_changes_as_a_mesh_grows(Maker::Agent, Stays::BetweenAgents, &flags);
 }
 
 #[test]
 fn nothing_changes_as_a_mesh_grows_at_default_flags() {
-    nothing_changes_as_a_mesh_grows(Maker::Canary, Stays::All, &[]);
+    nothing_changes_as_a_mesh_grows(Maker::Agent, Stays::All, &[]);
 }

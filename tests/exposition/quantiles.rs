@@ -307,5 +307,5 @@ fn quantiles_are_those_of_the_wire_with_the_reference() {
 
 #[test]
 fn quantiles_are_those_of_the_wire_with_our_agent() {
-    quantiles_are_those_of_the_wire(Maker::Canary);
+    quantiles_are_those_of_the_wire(Maker::Agent);
 }

@@ -105,7 +105,7 @@ impl Routes for MadeUp {
 }
 
 /// A running server on 127.0.0.1.
-pub struct Canary {
+pub struct Agent {
     pub address: SocketAddr,
     pub seen: Arc<Seen>,
     pub stats: Arc<ServerStats>,
@@ -118,17 +118,17 @@ pub fn bind() -> Bound {
     Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket")
 }
 
-pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Canary {
+pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Agent {
     serve_on(bind(), workers, lines, limits)
 }
 
-pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits) -> Canary {
+pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits) -> Agent {
     let no_leaks = NoLeaks::here();
     let (seen, stats) = (Arc::new(Seen::default()), bound.stats());
     let test = no_leaks.number();
     let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats), test };
     let server = bound.start_with(workers, Arc::new(routes), limits).expect("a server");
-    Canary { address: server.local_addr(), seen, stats, server, no_leaks }
+    Agent { address: server.local_addr(), seen, stats, server, no_leaks }
 }
 
 /// Returns long timeouts: only a test of a timeout shortens it.

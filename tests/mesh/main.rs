@@ -19,7 +19,6 @@ use http_support::leaks::NoLeaks;
 use http_support::{Closed, Response, bind, get, patient};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
-use kube_canary::clock;
 use kube_canary::discovery::{MeshFacts, Network, PeerList, PeerSpec, Roster};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
@@ -28,6 +27,7 @@ use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Scale, Statistics};
+use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
 use serde_json::Value;
 use tokio::time::{Sleep, sleep};
@@ -104,7 +104,7 @@ impl Routes for Other {
 /// Limits that cannot run out. Only a test of a limit sets a shorter one.
 fn unhurried() -> Times {
     let long = Duration::from_mins(10);
-    Times { row: long, whole_row: long, gathering: long, wait: long, reader: long, verdicts: long }
+    Times { row: long, whole_row: long, collection: long, wait: long, reader: long, verdicts: long }
 }
 
 /// A mesh of `me`, which is real, and others.
@@ -416,8 +416,8 @@ fn an_agent_whose_row_trickles_is_cut_off_and_the_next_is_asked() {
 fn rows_that_trickle_end_with_the_gathering_s_time_and_the_document_is_whole() {
     let names = ["a", "b", "c", "d", "e"];
     let others = names.map(|node| (node, Says::Trickles(format!("{{{},\"peers\":[", source(node)))));
-    let [whole_row, gathering] = [1, 4].map(Duration::from_secs);
-    let mesh = Mesh::with_times(&others, Vec::new(), Times { whole_row, gathering, ..unhurried() });
+    let [whole_row, collection] = [1, 4].map(Duration::from_secs);
+    let mesh = Mesh::with_times(&others, Vec::new(), Times { whole_row, collection, ..unhurried() });
     let (_, document) = mesh.document();
     let errors = errors(&document);
     let count = |reason: &str| errors.iter().filter(|(_, error)| *error == reason).count();
@@ -461,7 +461,7 @@ fn verdicts_are_judged_once_for_all_who_ask_within_some_seconds() {
     let asking: Vec<_> =
         (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
     let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
-    assert_eq!(mesh.asked(), 2, "each canary once");
+    assert_eq!(mesh.asked(), 2, "each agent once");
     for answer in &answers {
         assert_eq!(answer.status, 200);
         let document: Value = serde_json::from_str(&answer.body).expect("JSON");

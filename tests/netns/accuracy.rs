@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use kube_canary::clock::monotonic;
+use kube_canary::sys::clock::monotonic;
 use kube_canary::units::Nanos;
 use socket2::{Domain, Protocol, Type};
 

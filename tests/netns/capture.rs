@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use kube_canary::clock::{monotonic, realtime};
+use kube_canary::sys::clock::{monotonic, realtime};
 use kube_canary::units::Nanos;
 
 use crate::common::until::until_so;

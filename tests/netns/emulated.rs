@@ -11,7 +11,7 @@ use crate::common::process::unique;
 use crate::common::scrape::{Link as Counters, same};
 use crate::common::until::until;
 use crate::emulator::{Emulator, Fate, Link, Probe, Way, peer4, peer6};
-use crate::mesh::{Canary, Node, SETTLED, Socket};
+use crate::mesh::{Agent, Node, SETTLED, Socket};
 use crate::namespace::DIRECTORY;
 use crate::oracle::{Expected, agree, expected, open};
 use crate::pinging::{Ping, Told};
@@ -144,15 +144,15 @@ fn every_scripted_fate_is_counted(socket: Socket) {
     let file = unique(Path::new(DIRECTORY), "peers");
     let lines = peers.map(|(name, _, address)| format!("{name}={address}\n"));
     fs::write(&file, lines.concat()).expect("our own directory is writable");
-    let canary = Canary::start(&node, socket, &file, 9_877, &[]);
+    let agent = Agent::start(&node, socket, &file, 9_877, &[]);
     for (name, protocol, peer) in peers {
         // By then the last reply of the script has arrived, which takes one and a half timeouts.
         let over = |link: Counters| link.received + link.lost >= f64::from(END) + 2.0 * SETTLED;
-        canary.wait_for(name, protocol, "the script is over", over);
+        agent.wait_for(name, protocol, "the script is over", over);
         // A probe in flight has no result yet. If the machine delays an answer by a whole timeout,
         // it is a loss on both sides as soon as both have it.
         let expected = until("counters are those of the log", || {
-            let link = canary.metrics().link(name, protocol);
+            let link = agent.metrics().link(name, protocol);
             let log = emulator.log();
             let sent = log.iter().filter(|probe| probe.peer == peer).count() as f64;
             let decided: Vec<Probe> =

@@ -3,7 +3,7 @@
 use crate::common::scrape::{is_zero, same};
 use crate::common::until::until_so;
 use crate::faults::Faults;
-use crate::mesh::{Canary, Mesh, SETTLED, Socket, all_clean, pairs};
+use crate::mesh::{Agent, Mesh, SETTLED, Socket, all_clean, pairs};
 
 /// One echo request of so many of a source is dropped. Requests are counted, not random, so that
 /// all runs are equal.
@@ -14,8 +14,8 @@ const PROBES: f64 = 300.0;
 #[test]
 fn loss_of_echo_requests_at_one_node_shows_on_the_others_series_for_it_and_nowhere_else() {
     let mesh = Mesh::new();
-    let canaries = mesh.ipv4_canaries(Socket::Ping);
-    all_clean(&canaries, "icmp", 25.0);
+    let agents = mesh.ipv4_agents(Socket::Ping);
+    all_clean(&agents, "icmp", 25.0);
     let rules: Vec<String> = [&mesh.nodes[0], &mesh.nodes[1]]
         .into_iter()
         .flat_map(|node| {
@@ -33,43 +33,43 @@ fn loss_of_echo_requests_at_one_node_shows_on_the_others_series_for_it_and_nowhe
         ["seen_a", "seen_b"].iter().all(|counter| faults.packets(counter) >= PROBES)
     });
     faults.stop();
-    for canary in &canaries[..2] {
-        let name = canary.node.name;
+    for agent in &agents[..2] {
+        let name = agent.node.name;
         let [seen, dropped] = ["seen", "dropped"].map(|counter| faults.packets(&format!("{counter}_{name}")));
         assert!(seen >= PROBES, "{name}: nft saw {seen} of its requests");
         assert!((dropped - seen / DROPPED_EVERY).abs() <= 1.0, "{name}: {dropped} of {seen} dropped");
         // Every packet that nft dropped is a loss, and no other is.
-        canary.wait_for("c", "icmp", &format!("{dropped} lost"), |link| same(link.lost, dropped));
-        let after = canary.watch("c", "icmp", SETTLED);
+        agent.wait_for("c", "icmp", &format!("{dropped} lost"), |link| same(link.lost, dropped));
+        let after = agent.watch("c", "icmp", SETTLED);
         assert!(after.is_clean(), "{name} after the fault: {after:?}");
-        let link = canary.link("c");
+        let link = agent.link("c");
         assert!(same(link.lost, dropped), "{name}: {dropped} dropped: {link:?}");
         assert!([link.late, link.duplicate, link.send_errors].into_iter().all(is_zero), "{name}: {link:?}");
     }
-    for (canary, peer) in pairs(&canaries).filter(|(_, peer)| *peer != "c") {
-        let link = canary.link(peer);
-        assert!(link.is_clean() && link.received >= PROBES, "{} to {peer}: {link:?}", canary.node.name);
+    for (agent, peer) in pairs(&agents).filter(|(_, peer)| *peer != "c") {
+        let link = agent.link(peer);
+        assert!(link.is_clean() && link.received >= PROBES, "{} to {peer}: {link:?}", agent.node.name);
     }
 }
 
 #[test]
 fn replies_that_the_network_doubles_are_counted_and_are_no_more_received_than_before() {
     let mesh = Mesh::new();
-    let canaries = mesh.ipv4_canaries(Socket::Ping);
-    all_clean(&canaries, "icmp", 25.0);
+    let agents = mesh.ipv4_agents(Socket::Ping);
+    all_clean(&agents, "icmp", 25.0);
     let replies =
         format!("ip daddr {} icmp type echo-reply counter name doubled dup to \"to-a\"", mesh.node("a").ipv4());
     let faults = Faults::new(&mesh.hub, "to-c", &["doubled"], &[replies]);
-    canaries[0].watch("c", "icmp", 100.0);
+    agents[0].watch("c", "icmp", 100.0);
     faults.stop();
     let doubled = faults.packets("doubled");
     assert!(doubled >= 99.0, "{doubled}");
-    let enough = |canary: &Canary<'_>| {
-        canary.wait_for("c", "icmp", &format!("{doubled} duplicates"), |link| same(link.duplicate, doubled))
+    let enough = |agent: &Agent<'_>| {
+        agent.wait_for("c", "icmp", &format!("{doubled} duplicates"), |link| same(link.duplicate, doubled))
     };
-    let link = enough(&canaries[0]);
+    let link = enough(&agents[0]);
     assert!(link.received <= link.sent && is_zero(link.lost), "{link:?}");
-    for (canary, peer) in pairs(&canaries).filter(|(canary, peer)| canary.node.name != "a" || *peer != "c") {
-        assert!(canary.link(peer).is_clean(), "{} to {peer}: {:?}", canary.node.name, canary.link(peer));
+    for (agent, peer) in pairs(&agents).filter(|(agent, peer)| agent.node.name != "a" || *peer != "c") {
+        assert!(agent.link(peer).is_clean(), "{} to {peer}: {:?}", agent.node.name, agent.link(peer));
     }
 }

@@ -164,13 +164,13 @@ impl Mesh {
     }
 
     /// Starts an agent on every node.
-    pub fn canaries(&self, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Vec<Canary<'_>> {
-        self.nodes.iter().map(|node| Canary::start(node, socket, peers, port, flags)).collect()
+    pub fn agents(&self, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Vec<Agent<'_>> {
+        self.nodes.iter().map(|node| Agent::start(node, socket, peers, port, flags)).collect()
     }
 
     /// Starts an agent on every node, for the IPv4 addresses.
-    pub fn ipv4_canaries(&self, socket: Socket) -> Vec<Canary<'_>> {
-        self.canaries(socket, &self.peers_file(|node| vec![node.ipv4()]), 9_877, &[])
+    pub fn ipv4_agents(&self, socket: Socket) -> Vec<Agent<'_>> {
+        self.agents(socket, &self.peers_file(|node| vec![node.ipv4()]), 9_877, &[])
     }
 }
 
@@ -194,14 +194,14 @@ pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&s
     command
 }
 
-pub struct Canary<'a> {
+pub struct Agent<'a> {
     pub node: &'a Node,
     /// The agent's process, which ends when this is dropped.
     pub process: Process,
     http: SocketAddr,
 }
 
-impl<'a> Canary<'a> {
+impl<'a> Agent<'a> {
     pub fn start(node: &'a Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Self {
         let mut process = Process::start(&mut command(node, socket, peers, port, flags), Path::new(DIRECTORY));
         process.wait_for_log(match socket {
@@ -249,16 +249,16 @@ impl<'a> Canary<'a> {
 }
 
 /// Every ordered pair of an agent and another node's name.
-pub fn pairs<'a>(canaries: &'a [Canary<'a>]) -> impl Iterator<Item = (&'a Canary<'a>, &'static str)> {
-    let others = |canary: &'a Canary<'a>| NODES.into_iter().filter(|peer| *peer != canary.node.name);
-    canaries.iter().flat_map(move |canary| others(canary).map(move |peer| (canary, peer)))
+pub fn pairs<'a>(agents: &'a [Agent<'a>]) -> impl Iterator<Item = (&'a Agent<'a>, &'static str)> {
+    let others = |agent: &'a Agent<'a>| NODES.into_iter().filter(|peer| *peer != agent.node.name);
+    agents.iter().flat_map(move |agent| others(agent).map(move |peer| (agent, peer)))
 }
 
 /// Waits until every agent has probed every other this often, and asserts that
 /// all results are answers.
-pub fn all_clean(canaries: &[Canary<'_>], protocol: &str, count: f64) {
-    for (canary, peer) in pairs(canaries) {
-        let link = canary.wait_for(peer, protocol, "enough answers", |link| link.received >= count);
-        assert!(link.is_clean(), "{} to {peer} by {protocol}: {link:?}", canary.node.name);
+pub fn all_clean(agents: &[Agent<'_>], protocol: &str, count: f64) {
+    for (agent, peer) in pairs(agents) {
+        let link = agent.wait_for(peer, protocol, "enough answers", |link| link.received >= count);
+        assert!(link.is_clean(), "{} to {peer} by {protocol}: {link:?}", agent.node.name);
     }
 }

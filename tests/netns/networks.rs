@@ -7,7 +7,7 @@ use crate::common::process::replace;
 use crate::common::scrape::{Link, is_zero};
 use crate::common::until::{until, until_so};
 use crate::faults::Faults;
-use crate::mesh::{Canary, Mesh, Node, SETTLED, Socket, pairs};
+use crate::mesh::{Agent, Mesh, Node, SETTLED, Socket, pairs};
 
 const PORT: u16 = 9_877;
 /// The address at which other namespaces request identities, too.
@@ -21,62 +21,62 @@ const DUAL_STACK: [Via; 4] = [("icmp", "node"), ("icmp", "pod"), ("icmpv6", "nod
 
 /// Starts an agent on every node. Each is listed at its pod's addresses and knows its node's
 /// addresses. Also returns the list of them.
-fn canaries(
+fn agents(
     mesh: &Mesh,
     pods: impl Fn(&Node) -> Vec<String>,
     nodes: impl Fn(&Node) -> Vec<String>,
-) -> (Vec<Canary<'_>>, PathBuf) {
+) -> (Vec<Agent<'_>>, PathBuf) {
     let peers = mesh.peers_file(&pods);
     let start = |node| {
         let (pods, nodes) = (pods(node).join(","), nodes(node).join(","));
         let flags = ["--network", "pod,node", "--listen", LISTEN, "--node-addresses", &nodes, "--pod-addresses", &pods];
-        Canary::start(node, Socket::Ping, &peers, PORT, &flags)
+        Agent::start(node, Socket::Ping, &peers, PORT, &flags)
     };
     (mesh.nodes.iter().map(start).collect(), peers)
 }
 
 /// Returns an agent's counters of a peer by one such path.
-fn link(canary: &Canary<'_>, peer: &str, via: Via) -> Link {
-    canary.metrics().link_on(peer, via.0, via.1)
+fn link(agent: &Agent<'_>, peer: &str, via: Via) -> Link {
+    agent.metrics().link_on(peer, via.0, via.1)
 }
 
-fn wait_for(canary: &Canary<'_>, peer: &str, via: Via, what: &str, enough: impl Fn(Link) -> bool) -> Link {
-    until(&format!("{} to {peer} by {via:?}: {what}", canary.node.name), || {
-        let link = link(canary, peer, via);
+fn wait_for(agent: &Agent<'_>, peer: &str, via: Via, what: &str, enough: impl Fn(Link) -> bool) -> Link {
+    until(&format!("{} to {peer} by {via:?}: {what}", agent.node.name), || {
+        let link = link(agent, peer, via);
         if enough(link) { Ok(link) } else { Err(format!("{link:?}")) }
     })
 }
 
 /// Waits for further losses, and asserts that no probe is answered in that time.
-fn is_dead(canary: &Canary<'_>, peer: &str, via: Via) {
-    let before = wait_for(canary, peer, via, "a loss", |link| link.lost >= 1.0);
-    let dead = wait_for(canary, peer, via, "losses", |link| link.since(before).lost >= SETTLED).since(before);
-    assert!(is_zero(dead.received), "{} to {peer} by {via:?}: {dead:?}", canary.node.name);
+fn is_dead(agent: &Agent<'_>, peer: &str, via: Via) {
+    let before = wait_for(agent, peer, via, "a loss", |link| link.lost >= 1.0);
+    let dead = wait_for(agent, peer, via, "losses", |link| link.since(before).lost >= SETTLED).since(before);
+    assert!(is_zero(dead.received), "{} to {peer} by {via:?}: {dead:?}", agent.node.name);
 }
 
 /// Waits for further answers, and asserts that no probe is lost in that time.
-fn is_alive(canary: &Canary<'_>, peer: &str, via: Via) {
-    let before = link(canary, peer, via);
-    let alive = wait_for(canary, peer, via, "answers", |link| link.since(before).received >= SETTLED).since(before);
-    assert!(alive.is_clean(), "{} to {peer} by {via:?}: {alive:?}", canary.node.name);
+fn is_alive(agent: &Agent<'_>, peer: &str, via: Via) {
+    let before = link(agent, peer, via);
+    let alive = wait_for(agent, peer, via, "answers", |link| link.since(before).received >= SETTLED).since(before);
+    assert!(alive.is_clean(), "{} to {peer} by {via:?}: {alive:?}", agent.node.name);
 }
 
 /// Asserts that between any two agents there are only answers on these paths, and enough of them.
-fn all_clean(canaries: &[Canary<'_>], ways: &[Via]) {
-    for (canary, peer) in pairs(canaries) {
+fn all_clean(agents: &[Agent<'_>], ways: &[Via]) {
+    for (agent, peer) in pairs(agents) {
         for &via in ways {
-            let link = wait_for(canary, peer, via, "enough answers", |link| link.received >= 25.0);
-            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", canary.node.name);
+            let link = wait_for(agent, peer, via, "enough answers", |link| link.received >= 25.0);
+            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", agent.node.name);
         }
     }
 }
 
 /// Asserts the series of each agent: one set for each of these paths to each other node, and
 /// the count of nodes.
-fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
-    for canary in canaries {
-        let metrics = canary.metrics();
-        let mut expected: Vec<_> = pairs(std::slice::from_ref(canary))
+fn series_are(agents: &[Agent<'_>], ways: &[Via]) {
+    for agent in agents {
+        let metrics = agent.metrics();
+        let mut expected: Vec<_> = pairs(std::slice::from_ref(agent))
             .flat_map(|(_, peer)| ways.iter().map(move |via| (peer, via.0, via.1)))
             .collect();
         expected.sort_unstable();
@@ -84,7 +84,7 @@ fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
         let mut found: Vec<_> =
             sent.map(|it| (it.label("peer_node"), it.label("protocol"), it.label("network"))).collect();
         found.sort_unstable();
-        assert_eq!(found, expected, "of {}", canary.node.name);
+        assert_eq!(found, expected, "of {}", agent.node.name);
         let peers = |state| metrics.value("peers", &[("state", state)]);
         assert_eq!((peers("ready"), peers("unready")), (Some(2.0), Some(0.0)), "{metrics:?}");
     }
@@ -93,10 +93,10 @@ fn series_are(canaries: &[Canary<'_>], ways: &[Via]) {
 #[test]
 fn a_dead_overlay_is_told_from_a_dead_node() {
     let mesh = Mesh::new();
-    let (canaries, _) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
-    all_clean(&canaries, &IPV4);
-    series_are(&canaries, &IPV4);
-    let to_c = &canaries[..2];
+    let (agents, _) = agents(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
+    all_clean(&agents, &IPV4);
+    series_are(&agents, &IPV4);
+    let to_c = &agents[..2];
     let [on_node, on_pod] = IPV4;
 
     // Its HTTP stops with it, but the known addresses of its node stay.
@@ -104,31 +104,31 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
     let rules = ["icmp type echo-request drop", "tcp dport 9877 drop"];
     let rules = rules.map(|rule| format!("ip daddr {} {rule}", c.ipv4()));
     let overlay = Faults::new(&c.namespace, "eth0", &[], &rules);
-    for canary in to_c {
-        is_dead(canary, "c", on_pod);
-        is_alive(canary, "c", on_node);
+    for agent in to_c {
+        is_dead(agent, "c", on_pod);
+        is_alive(agent, "c", on_node);
     }
 
     let replies = format!("ip saddr {} icmp type echo-reply drop", c.other_ipv4());
     let underlay = Faults::new(&mesh.hub, "to-c", &[], &[replies]);
-    for canary in to_c {
-        is_dead(canary, "c", on_node);
+    for agent in to_c {
+        is_dead(agent, "c", on_node);
     }
-    for (canary, peer) in pairs(&canaries).filter(|(_, peer)| *peer != "c") {
+    for (agent, peer) in pairs(&agents).filter(|(_, peer)| *peer != "c") {
         for via in IPV4 {
-            let link = link(canary, peer, via);
-            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", canary.node.name);
+            let link = link(agent, peer, via);
+            assert!(link.is_clean(), "{} to {peer} by {via:?}: {link:?}", agent.node.name);
         }
     }
 
     overlay.stop();
     underlay.stop();
-    for canary in to_c {
+    for agent in to_c {
         for via in IPV4 {
             // By then the earlier losses are decided.
-            let before = link(canary, "c", via);
-            wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
-            is_alive(canary, "c", via);
+            let before = link(agent, "c", via);
+            wait_for(agent, "c", via, "answers", |link| link.since(before).received >= SETTLED);
+            is_alive(agent, "c", via);
         }
     }
 }
@@ -141,10 +141,10 @@ fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
     for node in &mesh.nodes {
         node.namespace.ip(&format!("address add {}/24 dev eth0\n", second_address(node)));
     }
-    let (canaries, list) = canaries(&mesh, |node| vec![node.ipv4()], |node| vec![second_address(node)]);
-    all_clean(&canaries, &IPV4);
+    let (agents, list) = agents(&mesh, |node| vec![node.ipv4()], |node| vec![second_address(node)]);
+    all_clean(&agents, &IPV4);
     let [on_node, on_pod] = IPV4;
-    let (a, b) = (&canaries[0], mesh.node("b"));
+    let (a, b) = (&agents[0], mesh.node("b"));
     let before = link(a, "b", on_node);
 
     // This is how a list shows a rollout: the old pod disappears, and some time later there is
@@ -170,10 +170,10 @@ fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
 #[test]
 fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary() {
     let mesh = Mesh::new();
-    let (canaries, _) =
-        canaries(&mesh, |node| vec![node.ipv4(), node.ipv6()], |node| vec![node.other_ipv6(), node.other_ipv4()]);
-    all_clean(&canaries, &DUAL_STACK);
-    series_are(&canaries, &DUAL_STACK);
+    let (agents, _) =
+        agents(&mesh, |node| vec![node.ipv4(), node.ipv6()], |node| vec![node.other_ipv6(), node.other_ipv4()]);
+    all_clean(&agents, &DUAL_STACK);
+    series_are(&agents, &DUAL_STACK);
 
     // Each network and family is cut by itself.
     let c = mesh.node("c");
@@ -184,29 +184,29 @@ fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary(
         format!("ip6 daddr {} icmpv6 type", c.ipv6()),
     ]) {
         let faults = Faults::new(&c.namespace, "eth0", &[], &[format!("{of_c} echo-request drop")]);
-        let canary = &canaries[0];
-        let before = DUAL_STACK.map(|via| link(canary, "c", via));
-        wait_for(canary, "c", via, "losses", |link| link.lost >= 25.0);
+        let agent = &agents[0];
+        let before = DUAL_STACK.map(|via| link(agent, "c", via));
+        wait_for(agent, "c", via, "losses", |link| link.lost >= 25.0);
         for (other, before) in DUAL_STACK.into_iter().zip(before).filter(|(other, _)| *other != via) {
-            let link = wait_for(canary, "c", other, "answers", |link| link.since(before).received >= 25.0);
+            let link = wait_for(agent, "c", other, "answers", |link| link.since(before).received >= 25.0);
             assert!(is_zero(link.since(before).lost), "{other:?} while {via:?} is cut: {link:?}");
         }
         faults.stop();
         // The probes from before its end are decided before the next cut.
-        let before = link(canary, "c", via);
-        wait_for(canary, "c", via, "answers", |link| link.since(before).received >= SETTLED);
+        let before = link(agent, "c", via);
+        wait_for(agent, "c", via, "answers", |link| link.since(before).received >= SETTLED);
     }
 
     let of = |rows: &serde_json::Value| rows.as_array().expect("a list").len();
-    let peers = &canaries[0].json("/api/v1/peers")["peers"];
+    let peers = &agents[0].json("/api/v1/peers")["peers"];
     assert_eq!(of(peers), 8, "{peers}");
-    let hour = canaries[0].json("/api/v1/hour/c");
+    let hour = agents[0].json("/api/v1/hour/c");
     assert_eq!(of(&hour["series"]), 4, "{hour}");
-    let through_b = canaries[0].json("/api/v1/hour/b/c");
+    let through_b = agents[0].json("/api/v1/hour/b/c");
     assert_eq!((&through_b["source"], of(&through_b["series"])), (&"b".into(), 4), "{through_b}");
     // An agent that the machine delays for two seconds is missing. Each agent is either there or
     // missing.
-    let document = canaries[0].json("/api/v1/mesh");
+    let document = agents[0].json("/api/v1/mesh");
     let of = |list: &str| document[list].as_array().expect("a list").clone();
     let rows = of("rows").into_iter().map(|row| row["source"]["node"].clone());
     let mut nodes: Vec<_> = rows.chain(of("missing").into_iter().map(|it| it["node"].clone())).collect();

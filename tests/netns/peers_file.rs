@@ -3,7 +3,7 @@
 use crate::common::process::replace;
 use crate::common::scrape::is_zero;
 use crate::common::until::until_so;
-use crate::mesh::{Canary, Mesh, SETTLED, Socket};
+use crate::mesh::{Agent, Mesh, SETTLED, Socket};
 
 #[test]
 fn a_peer_joins_moves_and_leaves_as_the_peers_file_says() {
@@ -12,12 +12,12 @@ fn a_peer_joins_moves_and_leaves_as_the_peers_file_says() {
     let file = mesh.peers_file(|_| Vec::new());
     let line_of_b = b.line(&b.ipv4());
     replace(&file, &line_of_b);
-    let canary = Canary::start(mesh.node("a"), Socket::Ping, &file, 9_877, &["--forget-after", "1s"]);
-    canary.wait_for("b", "icmp", "answers", |link| link.received >= 25.0);
-    assert_eq!(canary.metrics().peers(), [("b", "icmp")]);
+    let agent = Agent::start(mesh.node("a"), Socket::Ping, &file, 9_877, &["--forget-after", "1s"]);
+    agent.wait_for("b", "icmp", "answers", |link| link.received >= 25.0);
+    assert_eq!(agent.metrics().peers(), [("b", "icmp")]);
 
     replace(&file, &format!("{line_of_b}{}", c.line(&c.ipv4())));
-    canary.wait_for("c", "icmp", "answers of the new peer", |link| link.received >= 25.0);
+    agent.wait_for("c", "icmp", "answers of the new peer", |link| link.received >= 25.0);
 
     // The old address is dead, so answers can only come from the new one.
     c.namespace.ip(&format!(
@@ -27,20 +27,20 @@ fn a_peer_joins_moves_and_leaves_as_the_peers_file_says() {
     ));
     replace(&file, &format!("{line_of_b}{}", c.line(&c.other_ipv4())));
     until_so("c is listed with its other address", || {
-        let peers = canary.json("/api/v1/peers");
+        let peers = agent.json("/api/v1/peers");
         let rows = peers["peers"].as_array().cloned().unwrap_or_default();
         rows.iter().any(|row| row["node"] == "c" && row["address"] == c.other_ipv4())
     });
-    let moved = canary.link("c");
+    let moved = agent.link("c");
     assert!(moved.received >= 25.0, "the counters go on: {moved:?}");
-    let later = canary.wait_for("c", "icmp", "further answers", |link| link.since(moved).received >= SETTLED);
+    let later = agent.wait_for("c", "icmp", "further answers", |link| link.since(moved).received >= SETTLED);
     assert!(later.sent > moved.sent, "{later:?} after {moved:?}");
-    let settled = canary.watch("c", "icmp", SETTLED);
+    let settled = agent.watch("c", "icmp", SETTLED);
     assert!(settled.is_clean(), "at its other address: {settled:?}");
 
     replace(&file, &line_of_b);
-    until_so("the series of c are gone", || canary.metrics().peers() == [("b", "icmp")]);
-    let metrics = canary.metrics();
+    until_so("the series of c are gone", || agent.metrics().peers() == [("b", "icmp")]);
+    let metrics = agent.metrics();
     assert!(!metrics.0.iter().any(|sample| sample.label("peer_node") == "c"), "{metrics:?}");
     let link = metrics.link("b", "icmp");
     assert!(link.is_clean() && !is_zero(link.received), "{link:?}");

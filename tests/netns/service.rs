@@ -15,11 +15,11 @@ use serde_json::Value;
 use crate::common::process::unique;
 use crate::common::until::{PATIENCE, until_within};
 use crate::faults::Faults;
-use crate::mesh::{Canary, Mesh, Node, SETTLED, Socket, all_clean, pairs};
+use crate::mesh::{Agent, Mesh, Node, SETTLED, Socket, all_clean, pairs};
 use crate::namespace::{DIRECTORY, run};
 use crate::rows::{self, Finding, blame_only, finding};
 
-const SERVICE: &str = "kube-canary.canaries.svc.cluster.local";
+const SERVICE: &str = "kube-canary.agents.svc.cluster.local";
 /// Probes in which the recent window and the timeout pass. At 20 ms the window is 7.1 s at most,
 /// and the timeout is 1 s.
 const WINDOW: f64 = 450.0;
@@ -61,7 +61,7 @@ fn ask(mesh: &Mesh, node: &Node, command: &str) -> (Option<i32>, Value) {
     let output = thread::scope(|scope| {
         scope.spawn(|| serve_names(&socket, &addresses, &stop));
         let mut asking = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
-        asking.args([command, "--json"]).env("POD_NAMESPACE", "canaries").stderr(Stdio::inherit());
+        asking.args([command, "--json"]).env("POD_NAMESPACE", "agents").stderr(Stdio::inherit());
         let output = asking.output();
         stop.store(true, Ordering::Relaxed);
         output.expect("it runs")
@@ -72,11 +72,11 @@ fn ask(mesh: &Mesh, node: &Node, command: &str) -> (Option<i32>, Value) {
 
 /// The losses that the reports of all agents show, by the library and by `doctor`. Also asserts
 /// that the verdicts of each agent follow from the reports that it collected.
-fn losses(canaries: &[Canary<'_>], node: &Node) -> BTreeSet<Finding> {
-    for canary in canaries {
-        rows::verdicts_follow(&canary.json("/api/v1/mesh"));
+fn losses(agents: &[Agent<'_>], node: &Node) -> BTreeSet<Finding> {
+    for agent in agents {
+        rows::verdicts_follow(&agent.json("/api/v1/mesh"));
     }
-    let rows: Vec<Value> = canaries.iter().map(|canary| canary.json("/api/v1/peers")).collect();
+    let rows: Vec<Value> = agents.iter().map(|agent| agent.json("/api/v1/peers")).collect();
     let listener = node.namespace.within(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of our own"));
     let mut doctor = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     let found = rows::losses(&rows);
@@ -110,8 +110,8 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     name_servers_are_local();
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    let canaries = mesh.canaries(Socket::Ping, &peers, 9_877, &["--listen", "0.0.0.0:9877"]);
-    all_clean(&canaries, "icmp", SETTLED);
+    let agents = mesh.agents(Socket::Ping, &peers, 9_877, &["--listen", "0.0.0.0:9877"]);
+    all_clean(&agents, "icmp", SETTLED);
 
     let (code, rows) = ask(&mesh, mesh.node("b"), "fleet");
     let rows = rows.as_array().expect("rows");
@@ -120,7 +120,7 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     assert_eq!((code, nodes), (Some(0), vec!["a", "b", "c"]), "{rows:?}");
     assert!(rows.iter().all(|row| row["loss"].as_f64() == Some(0.0) && row["links"].as_u64() == Some(2)), "{rows:?}");
     assert_eq!(losses_by_doctor(&mesh, mesh.node("b")), BTreeSet::new());
-    assert_eq!(losses(&canaries, mesh.node("b")), BTreeSet::new());
+    assert_eq!(losses(&agents, mesh.node("b")), BTreeSet::new());
 
     // Packets are counted, not random: each stream loses exactly every fifth packet.
     let stream = |(node, kind): (&str, &str)| {
@@ -129,9 +129,9 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     };
     let streams = [("a", "echo-request"), ("a", "echo-reply"), ("b", "echo-request"), ("b", "echo-reply")];
     let _faults = Faults::new(&mesh.node("c").namespace, "eth0", &["dropped"], &streams.map(stream));
-    let before: Vec<_> = pairs(&canaries).map(|(canary, peer)| canary.link(peer)).collect();
-    for ((canary, peer), before) in pairs(&canaries).zip(before) {
-        canary.wait_for(peer, "icmp", "a full window", |link| link.since(before).sent >= WINDOW);
+    let before: Vec<_> = pairs(&agents).map(|(agent, peer)| agent.link(peer)).collect();
+    for ((agent, peer), before) in pairs(&agents).zip(before) {
+        agent.wait_for(peer, "icmp", "a full window", |link| link.since(before).sent >= WINDOW);
     }
     let (code, rows) = ask(&mesh, mesh.node("b"), "fleet");
     for row in rows.as_array().expect("rows").iter().filter(|row| row["node"] != "c") {
@@ -145,7 +145,7 @@ fn loss_at_one_node_is_seen_from_within_without_a_flag() {
     // window.
     let (named, either) = (finding("node", "c", "in"), finding("node", "c", "both"));
     until_within(PATIENCE * 10, "the node and the way", || {
-        let found = losses(&canaries, mesh.node("b"));
+        let found = losses(&agents, mesh.node("b"));
         assert!(found.len() == 1 && (found.contains(&named) || found.contains(&either)), "{found:?}");
         if found.contains(&named) { Ok(()) } else { Err(format!("{found:?}")) }
     });

@@ -5,23 +5,23 @@ use crate::mesh::{Mesh, Socket, all_clean};
 #[test]
 fn it_is_not_ready_from_the_first_moment_and_does_not_wait_for_the_dead() {
     let mesh = Mesh::new();
-    let mut canaries = mesh.ipv4_canaries(Socket::Ping);
-    all_clean(&canaries, "icmp", 25.0);
+    let mut agents = mesh.ipv4_agents(Socket::Ping);
+    all_clean(&agents, "icmp", 25.0);
     mesh.hub.ip("link set to-c down\n");
-    let canary = &mut canaries[0];
-    canary.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
-    assert_eq!(canary.status("/readyz"), Some(200));
-    canary.process.signal(libc::SIGTERM);
-    canary.process.wait_for_log("stopping");
+    let agent = &mut agents[0];
+    agent.wait_for("c", "icmp", "a loss", |link| link.lost >= 1.0);
+    assert_eq!(agent.status("/readyz"), Some(200));
+    agent.process.signal(libc::SIGTERM);
+    agent.process.wait_for_log("stopping");
     // It waits for a quarter of a second. HTTP answers during that time, and not after it.
     let mut answers = 0;
-    while let Some(status) = canary.status("/readyz") {
+    while let Some(status) = agent.status("/readyz") {
         assert_eq!(status, 503);
         answers += 1;
     }
     println!("{answers} answers");
-    let status = canary.process.end();
-    assert_eq!(status.code(), Some(0), "{status}: {}", canary.process.log());
-    let link = canaries[1].link("a");
+    let status = agent.process.end();
+    assert_eq!(status.code(), Some(0), "{status}: {}", agent.process.log());
+    let link = agents[1].link("a");
     assert!(link.received >= 25.0, "{link:?}");
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::common::process::unique;
 use crate::common::until::until;
 use crate::faults::Faults;
-use crate::mesh::{Canary, Mesh, Node, Socket, wait_for_link};
+use crate::mesh::{Agent, Mesh, Node, Socket, wait_for_link};
 use crate::namespace::{DIRECTORY, Namespace};
 use crate::rows;
 
@@ -50,12 +50,12 @@ fn peers_file(mesh: &Mesh) -> PathBuf {
 }
 
 /// Starts an agent whose report other namespaces can request.
-fn agent<'a>(node: &'a Node, peers: &Path) -> Canary<'a> {
+fn agent<'a>(node: &'a Node, peers: &Path) -> Agent<'a> {
     let flags = ["--interval", INTERVAL, "--listen", &format!("0.0.0.0:{PORT}")];
-    Canary::start(node, Socket::Ping, peers, PORT, &flags)
+    Agent::start(node, Socket::Ping, peers, PORT, &flags)
 }
 
-fn agents(mesh: &Mesh) -> Vec<Canary<'_>> {
+fn agents(mesh: &Mesh) -> Vec<Agent<'_>> {
     let peers = peers_file(mesh);
     mesh.nodes.iter().map(|node| agent(node, &peers)).collect()
 }
@@ -70,8 +70,8 @@ fn decided(peer: &Value) -> [u64; 2] {
 }
 
 /// Returns the report of each agent, as soon as it has enough probes of every peer.
-fn reports(agents: &[Canary<'_>]) -> Vec<Value> {
-    let report = |agent: &Canary<'_>| {
+fn reports(agents: &[Agent<'_>]) -> Vec<Value> {
+    let report = |agent: &Agent<'_>| {
         until(&format!("{} has measured all others", agent.node.name), || {
             let report = agent.json("/api/v1/peers");
             let peers = list(&report, "peers");
@@ -128,7 +128,7 @@ fn picture(reports: &[Value]) -> String {
 
 /// Returns the document of all reports that an agent collects, as soon as it has those
 /// of exactly these nodes.
-fn document(agent: &Canary<'_>, nodes: &[&str]) -> Value {
+fn document(agent: &Agent<'_>, nodes: &[&str]) -> Value {
     until(&format!("{} collects {nodes:?}", agent.node.name), || {
         let document = agent.json("/api/v1/mesh");
         let mut have: Vec<&str> =
@@ -415,8 +415,8 @@ fn a_liar_among_twelve_has_itself_named_or_its_own_links_and_nobody_else() {
     let peers = peers_file(&mesh);
     let (liar, honest) = mesh.nodes.split_last().expect("twelve");
     // Its own agent runs at a port that the others do not use.
-    let truth = Canary::start(liar, Socket::Ping, &peers, 9_878, &["--interval", INTERVAL]);
-    let mut agents: Vec<Canary<'_>> = honest.iter().map(|node| agent(node, &peers)).collect();
+    let truth = Agent::start(liar, Socket::Ping, &peers, 9_878, &["--interval", INTERVAL]);
+    let mut agents: Vec<Agent<'_>> = honest.iter().map(|node| agent(node, &peers)).collect();
     agents.push(truth);
     let true_reports = reports(&agents);
     assert_eq!(blamed(&true_reports, &[]), [], "{}", picture(&true_reports));

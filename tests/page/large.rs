@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::agent::{Agent, Collection};
 use crate::browser::key;
-use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, opening, picture};
 
@@ -40,8 +40,8 @@ pub fn mesh() -> Mesh {
 
 #[test]
 fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
-    let canary = Canary::of(&mesh());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh());
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-007 is losing packets from 298 of 298 sources");
     assert_eq!(
         browser.run("return [mesh.rows.size, view.rows.nodes.length, view.columns.nodes.length]"),
@@ -84,11 +84,11 @@ fn rows_are_shown_as_they_come() {
     let mesh = mesh();
     let whole: Arc<str> = mesh.answer().into();
     let half = whole.match_indices('\n').nth(NODES / 2).expect("rows").0 + 1;
-    let canary = Canary::serve(&mesh.layers, || Gathering::Held(whole, half));
-    let browser = opening(&canary, false);
+    let agent = Agent::serve(&mesh.layers, || Collection::Held(whole, half));
+    let browser = opening(&agent, false);
     browser.until(&format!("mesh.rows.size === {} && !view.frame", NODES / 2));
     let said = browser.text("$('headline').textContent");
-    assert_eq!(said, "Gathering the agents' rows", "no verdict before all is there");
+    assert_eq!(said, "Collecting the agents' reports", "no verdict before all is there");
     assert!(browser.text("$('age').textContent").ends_with(" so far"));
     browser.run("redraw(); map.focus()");
     browser.until("!view.frame && view.rows.nodes.length === 300");
@@ -110,7 +110,7 @@ fn rows_are_shown_as_they_come() {
             noted.push([mesh.at, mesh.rows.size, $('here').textContent.split(':')[0]]);
         }",
     );
-    canary.shared.release();
+    agent.shared.release();
     browser.until("$('headline').textContent.startsWith('node-007 is losing')");
     // The first line of the answer is no report, so the third line is the second report.
     let turns = (1..=ROWS).filter(|rows| (rows + 1) % LINES_A_TURN == 0 && *rows > NODES / 2);
@@ -125,8 +125,8 @@ fn rows_are_shown_as_they_come() {
 
 #[test]
 fn three_hundred_nodes_in_light_and_dark() {
-    let canary = Canary::of(&mesh());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh());
+    let browser = opened(&agent, false);
     browser.resize(1280, 1420, 1.0);
     picture::take_map(&browser, "mesh-300");
     assert_eq!(browser.console(), [""; 0]);

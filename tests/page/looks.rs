@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::canary::Canary;
+use crate::agent::Agent;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, picture};
 
@@ -33,8 +33,8 @@ fn contrast(a: f64, b: f64) -> f64 {
 
 #[test]
 fn light_and_dark_are_both_legible() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     browser.resize(1280, 800, 1.0);
     let mut backs = Vec::new();
     for scheme in ["light", "dark"] {
@@ -64,8 +64,8 @@ fn light_and_dark_are_both_legible() {
 
 #[test]
 fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     browser.resize(360, 640, 3.0);
     browser.until("devicePixelRatio === 3 && !view.stale && !view.frame && canvas.width === map.clientWidth * 3");
     let wide = browser.run("return document.documentElement.scrollWidth");
@@ -90,8 +90,8 @@ fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
 
 #[test]
 fn what_is_drawn_can_also_be_heard() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     let attribute = |id: &str, name: &str| browser.text(&format!("$('{id}').getAttribute('{name}')"));
     assert_eq!(attribute("headline", "aria-live"), "polite");
     assert_eq!(attribute("trouble", "role"), "alert");

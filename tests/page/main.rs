@@ -8,8 +8,8 @@
 //! The tests read the page's own names (`view`, `pen`) where only pixels show the truth: a canvas
 //! has no other content to query.
 
+mod agent;
 mod browser;
-mod canary;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod made_up;
@@ -23,22 +23,22 @@ mod partial;
 mod trouble;
 mod what_is_shown;
 
+use agent::Agent;
 use browser::Browser;
-use canary::Canary;
 
 /// Begins to open the page. `place(row, column)` is the place of a cell in the window, and
 /// `colors(row, column)` are all colours that it is drawn in.
-fn opening(canary: &Canary, watched: bool) -> Browser {
+fn opening(agent: &Agent, watched: bool) -> Browser {
     let browser = Browser::start(watched);
     browser.before_pages(CLOCK);
     browser.before_pages(HELPERS);
-    browser.open(&canary.address);
+    browser.open(&agent.address);
     browser
 }
 
 /// Opens the page and waits for its verdict.
-fn opened(canary: &Canary, watched: bool) -> Browser {
-    let browser = opening(canary, watched);
+fn opened(agent: &Agent, watched: bool) -> Browser {
+    let browser = opening(agent, watched);
     told(&browser);
     browser
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::canary::Canary;
+use crate::agent::Agent;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::opened;
 
@@ -24,8 +24,8 @@ fn three() -> Mesh {
 
 #[test]
 fn both_networks_stand_side_by_side_in_one_cell() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     let press = |name: &str| {
         let button =
             format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
@@ -94,8 +94,8 @@ fn both_networks_stand_side_by_side_in_one_cell() {
 fn both_are_offered_only_where_both_are_probed() {
     let mut mesh = three();
     mesh.layers = vec![("pod", "icmp"), ("node", "icmpv6")];
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("[...document.querySelectorAll('fieldset')][1].textContent"), "Networkpodnode");
     assert_eq!(browser.console(), [""; 0]);
 }

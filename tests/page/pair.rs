@@ -1,7 +1,7 @@
 //! A pair and its last hour, by keyboard and by mouse.
 
+use crate::agent::{Agent, Collection};
 use crate::browser::key;
-use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, Pair, well};
 use crate::{opened, picture};
 
@@ -14,8 +14,8 @@ fn one_is_lossy() -> Mesh {
 
 #[test]
 fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
-    let canary = Canary::of(&one_is_lossy());
-    let browser = opened(&canary, true);
+    let agent = Agent::of(&one_is_lossy());
+    let browser = opened(&agent, true);
     // From the start of the page, a reader without a mouse can reach the map by Tab alone.
     for _ in 0..12 {
         browser.press(&[key::TAB]);
@@ -64,22 +64,22 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     assert!(hour.contains("p50 (line) 62 µs to 68 µs, p99 (dashes) at most 186 µs"), "{hour}");
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour svg:first-of-type .gap').length"), 5);
     assert_eq!(browser.run("return document.querySelectorAll('#pair-hour [class^=bar]').length"), 15);
-    assert_eq!(canary.hours(), ["node-3/node-3", "node-3/node-1"]);
+    assert_eq!(agent.hours(), ["node-3/node-3", "node-3/node-1"]);
     picture::take(&browser, "mesh-pair");
     browser.press(&[key::ESCAPE]);
     browser.until("!$('pair').open && document.activeElement.id === 'map'");
     let asked = browser.requests();
     assert!(asked.len() >= 4, "{asked:?}");
     for address in asked {
-        assert!(address.starts_with(&canary.address), "{address}");
+        assert!(address.starts_with(&agent.address), "{address}");
     }
     assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]
 fn a_pair_that_opens_right_behind_another_keeps_its_hour() {
-    let canary = Canary::of(&one_is_lossy());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&one_is_lossy());
+    let browser = opened(&agent, false);
     browser.run("openPair({ source: 'node-3', peer: 'node-1' })");
     browser.run("$('pair').close(); openPair({ source: 'node-1', peer: 'node-2' })");
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
@@ -89,8 +89,8 @@ fn a_pair_that_opens_right_behind_another_keeps_its_hour() {
 
 #[test]
 fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
-    let canary = Canary::of(&one_is_lossy());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&one_is_lossy());
+    let browser = opened(&agent, false);
     browser.click("place(2, 0)");
     browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-1");
@@ -98,7 +98,7 @@ fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
     browser.run("$('pair-hour').replaceChildren(); document.querySelector('#pair-figures button').click()");
     browser.until("$('pair-title').textContent === 'node-1 → node-3'");
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
-    assert_eq!(canary.hours(), ["node-3/node-1", "node-1/node-3"]);
+    assert_eq!(agent.hours(), ["node-3/node-1", "node-1/node-3"]);
     // This click is beside the pair.
     browser.click("[4, 4]");
     browser.until("!$('pair').open");
@@ -110,8 +110,8 @@ fn an_hour_that_is_not_kept_is_said_to_be_so() {
     let mut mesh = one_is_lossy();
     mesh.nodes[2].0 = "unkept".into();
     let answer = mesh.answer().replacen("\"hour_kept\":true", "\"hour_kept\":false", 1);
-    let canary = Canary::serve(&mesh.layers, || Gathering::Whole(answer.into()));
-    let browser = opened(&canary, false);
+    let agent = Agent::serve(&mesh.layers, || Collection::Whole(answer.into()));
+    let browser = opened(&agent, false);
     browser.run("openPair({ source: 'node-1', peer: 'unkept' })");
     let why = "The last hour of this pair is not kept: node-1 has more peers than an agent keeps hours of.";
     browser.until(&format!("$('pair-hour').textContent === '{why}'"));

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::agent::Agent;
 use crate::browser::key;
-use crate::canary::Canary;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, picture};
 
@@ -34,8 +34,8 @@ fn mesh() -> Mesh {
 
 #[test]
 fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_at_the_edge() {
-    let canary = Canary::of(&mesh());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh());
+    let browser = opened(&agent, false);
     browser.resize(1280, 1420, 1.0);
     browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
     let told = browser.text("$('summary').textContent");
@@ -74,8 +74,8 @@ fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_a
 
 #[test]
 fn keys_pass_over_what_is_not_probed() {
-    let canary = Canary::of(&mesh());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh());
+    let browser = opened(&agent, false);
     browser.run("map.focus(); moveTo(rowOf('node-004'), columnOf('node-100'))");
     let here = || browser.text("$('here').textContent");
     assert_eq!(
@@ -97,11 +97,11 @@ fn keys_pass_over_what_is_not_probed() {
 
 #[test]
 fn a_full_mesh_has_no_strips() {
-    let canary = Canary::of(&Mesh::new(6, |source, peer, _| Some(well(source, peer, 3))));
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&Mesh::new(6, |source, peer, _| Some(well(source, peer, 3))));
+    let browser = opened(&agent, false);
     assert_eq!(browser.run("return view.edge"), 0);
     let told = browser.text("$('summary').textContent");
-    assert_eq!(told, "30 pairs measured in the last minute, 0 of them with loss", "older canaries do not say more");
+    assert_eq!(told, "30 pairs measured in the last minute, 0 of them with loss", "older agents do not say more");
     assert_eq!(browser.text("$('lists').textContent"), "");
 }
 
@@ -118,8 +118,8 @@ fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
         Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
     });
     mesh.leaving = vec![3];
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     let shows = |source: usize, peer: usize, name: &str| {
         browser.run(&format!("return colors(rowOf('node-{source}'), columnOf('node-{peer}')).includes(tone('{name}'))"))
             == json!(true)
@@ -147,8 +147,8 @@ fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
 
 #[test]
 fn what_a_later_version_may_measure_is_no_layer_of_this_page() {
-    let canary = Canary::of(&Mesh::new(3, |source, peer, _| Some(well(source, peer, 3))));
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&Mesh::new(3, |source, peer, _| Some(well(source, peer, 3))));
+    let browser = opened(&agent, false);
     let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },
         { node: 'y', network: 'pod', protocol: 'udp' }] }; addRow(row); return [...mesh.layers]";
     assert_eq!(browser.run(layers), json!(["pod icmp"]));
@@ -167,8 +167,8 @@ fn old_lists_are_named_and_young_ones_are_not() {
         };
         json!({"members": 9, "watchers": 8, "watchers_missing": 0, "peer_list_age_seconds": age})
     };
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     assert_eq!(
         browser.text("$('lists').textContent"),
         "Old peer lists: node-1 (never had one), node-3 (5 min), node-4 (60 min), node-5 (60 min), node-6 (60 min), 3 more"

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use serde_json::json;
 
+use crate::agent::{Agent, Collection};
 use crate::browser::Browser;
-use crate::canary::{Canary, Gathering};
 use crate::made_up::{Mesh, well};
 use crate::{opening, told};
 
@@ -15,8 +15,8 @@ fn three() -> Mesh {
 }
 
 /// Opens the page and waits for the end of its first collection, even if that fails.
-fn after_a_gathering(canary: &Canary) -> Browser {
-    let browser = opening(canary, false);
+fn after_a_collection(agent: &Agent) -> Browser {
+    let browser = opening(agent, false);
     browser.until("document.readyState === 'complete' && !turns.running && timers.size === 1");
     browser
 }
@@ -25,8 +25,8 @@ fn after_a_gathering(canary: &Canary) -> Browser {
 fn a_failing_canary_is_told_and_the_picture_stays() {
     let mesh = three();
     let whole: Arc<str> = mesh.answer().into();
-    let mut canary = Canary::serve(&mesh.layers, || Gathering::Whole(Arc::clone(&whole)));
-    let browser = after_a_gathering(&canary);
+    let mut agent = Agent::serve(&mesh.layers, || Collection::Whole(Arc::clone(&whole)));
+    let browser = after_a_collection(&agent);
     told(&browser);
     let again = || {
         browser.run("window.before = $('trouble').textContent; $('again').click()");
@@ -37,24 +37,24 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
         assert_eq!(browser.run("return $('trouble').hidden"), false);
         browser.text("$('trouble').textContent")
     };
-    canary.next(Gathering::Busy);
+    agent.next(Collection::Busy);
     let said = again();
-    assert!(said.contains("the canary answers 503: another gathering is under way. What is shown is of"), "{said}");
+    assert!(said.contains("the agent answers 503: another collection is under way. What is shown is of"), "{said}");
     assert!(said.ends_with("The next attempt is in 1 s."), "as the server asks: {said}");
 
     let after_two_rows = whole.match_indices('\n').nth(2).expect("rows").0 + 1;
-    canary.next(Gathering::Broken(Arc::clone(&whole), after_two_rows));
+    agent.next(Collection::Broken(Arc::clone(&whole), after_two_rows));
     let said = again();
     assert!(said.contains("the answer broke off after 2 rows"), "{said}");
     assert!(said.ends_with("The next attempt is in 10 s."), "twice as long: {said}");
     assert_eq!(browser.run("return waits()"), json!([10_000]));
 
-    canary.next(Gathering::Whole(Arc::clone(&whole)));
+    agent.next(Collection::Whole(Arc::clone(&whole)));
     browser.run("fire()");
     browser.until("!turns.running && $('trouble').hidden");
     assert_eq!(browser.run("return turns.failures"), 0);
     // The server stops altogether.
-    drop(canary.server.take());
+    drop(agent.server.take());
     let said = again();
     assert!(said.contains("Failed to fetch"), "{said}");
     let console = browser.console();
@@ -64,11 +64,11 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
 
 #[test]
 fn a_first_gathering_that_fails_gives_no_verdict() {
-    let canary = Canary::serve(&[("pod", "icmp")], || Gathering::Busy);
-    let browser = after_a_gathering(&canary);
-    assert_eq!(browser.text("$('headline').textContent"), "No verdict: the gathering failed");
+    let agent = Agent::serve(&[("pod", "icmp")], || Collection::Busy);
+    let browser = after_a_collection(&agent);
+    assert_eq!(browser.text("$('headline').textContent"), "No verdict: the collection failed");
     assert!(browser.text("$('trouble').textContent").contains("503"));
-    canary.next(Gathering::Whole(three().answer().into()));
+    agent.next(Collection::Whole(three().answer().into()));
     browser.run("fire()");
     browser.until("$('headline').textContent === 'all well' && $('trouble').hidden");
 }
@@ -80,8 +80,8 @@ fn a_row_that_cannot_be_read_hides_no_other() {
     let line = whole.lines().nth(2).expect("a row");
     assert!(line.starts_with(",{\"source\":") && line.contains("\"cpus\":8"), "{line}");
     let broken = whole.replacen(line, &line.replace("\"cpus\":8", "\"cpus\":?"), 1);
-    let canary = Canary::serve(&mesh.layers, || Gathering::Whole(broken.into()));
-    let browser = after_a_gathering(&canary);
+    let agent = Agent::serve(&mesh.layers, || Collection::Whole(broken.into()));
+    let browser = after_a_collection(&agent);
     told(&browser);
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
     assert!(browser.text("describe('node-2', 'node-1')").ends_with("node-2 did not answer (its row cannot be read)"));
@@ -91,22 +91,22 @@ fn a_row_that_cannot_be_read_hides_no_other() {
 
 #[test]
 fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
-    let canary = Canary::of(&three());
-    let browser = after_a_gathering(&canary);
-    let gatherings = || canary.shared.gatherings.load(SeqCst);
-    assert_eq!(gatherings(), 1);
+    let agent = Agent::of(&three());
+    let browser = after_a_collection(&agent);
+    let collections = || agent.shared.collections.load(SeqCst);
+    assert_eq!(collections(), 1);
     let waits = || browser.run("return waits()");
     assert_eq!(waits(), json!([15_000]));
     browser.run("fire()");
     browser.until("!turns.running && timers.size === 1");
-    assert_eq!(gatherings(), 2);
+    assert_eq!(collections(), 2);
 
     browser.run("$('pause').click()");
     assert_eq!(waits(), json!([]), "paused, nothing is planned");
     assert_eq!(browser.text("$('pause').getAttribute('aria-pressed')"), "true");
     browser.run("$('again').click()");
     browser.until("!turns.running");
-    assert_eq!((gatherings(), waits()), (3, json!([])), "once, by hand");
+    assert_eq!((collections(), waits()), (3, json!([])), "once, by hand");
     browser.run("watch.passed += 6000; $('pause').click()");
     assert_eq!(waits(), json!([9_000]), "what is left of the time");
 
@@ -133,8 +133,8 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
     let mesh = three();
     let whole = mesh.answer();
     let end = whole.rfind("],\"missing\"").expect("fields");
-    let canary = Canary::of(&mesh);
-    let browser = after_a_gathering(&canary);
+    let agent = Agent::of(&mesh);
+    let browser = after_a_collection(&agent);
     told(&browser);
     for document in [
         whole[..end].to_owned(),
@@ -150,14 +150,14 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
         whole.replace("\"state\":\"well\",", ""),
     ] {
         assert_ne!(document, whole);
-        canary.next(Gathering::Whole(document.as_str().into()));
+        agent.next(Collection::Whole(document.as_str().into()));
         browser.run("$('trouble').hidden = true; $('again').click()");
         browser.until("!turns.running && timers.size === 1");
         assert_eq!(browser.run("return $('trouble').hidden"), false, "{document}");
     }
     // A report with a missing part hides no other report.
     let line = whole.lines().nth(2).expect("a row");
-    canary.next(Gathering::Whole(whole.replacen(line, &line[..9], 1).into()));
+    agent.next(Collection::Whole(whole.replacen(line, &line[..9], 1).into()));
     browser.run("$('again').click()");
     browser.until("!turns.running && timers.size === 1");
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");

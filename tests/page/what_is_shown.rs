@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::canary::Canary;
+use crate::agent::Agent;
 use crate::made_up::{Mesh, Pair, losing, well};
 use crate::{opened, told};
 
@@ -20,8 +20,8 @@ fn three() -> Mesh {
 
 #[test]
 fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources");
     let told = browser.text("$('verdicts').innerText");
     assert!(told.contains("Node") && told.contains("inbound, pod network, since"), "{told}");
@@ -44,8 +44,8 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
 
 #[test]
 fn a_verdict_shows_its_place_on_the_map() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     let marks = "colors(0, 1).includes(tone('mark'))";
     assert_eq!(browser.run(&format!("return {marks}")), false);
     browser.run("document.querySelector('#verdicts button').click()");
@@ -73,8 +73,8 @@ fn every_kind_of_verdict_is_told_and_placed() {
     ];
     mesh.verdicts[3]["members"] = json!([["node-1", "node-3"]]);
     mesh.verdicts[0]["summary"] = json!("node-2 is losing packets from 2 of 2 sources");
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources, and 7 more");
     let told = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
     assert_eq!(
@@ -116,8 +116,8 @@ fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_re
         })
     };
     let titles = "[...mesh.nodes.values()].map(title).sort().join()";
-    let canary = Canary::of(&rows());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&rows());
+    let browser = opened(&agent, false);
     assert_eq!(browser.text(titles), "node-1,node-2,node-3,node-4,node-5");
     assert!(!browser.text("$('agents').textContent").contains("starved"));
     assert!(!browser.text("describe('node-2', 'node-1')").contains("starved"));
@@ -130,7 +130,7 @@ fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_re
     let mut listed = rows();
     (listed.starved, listed.leaving) = (vec![0], vec![4]);
     let answer = listed.answer().replace("\"leaving_not_listed\":0", "\"leaving_not_listed\":7");
-    canary.next(crate::canary::Gathering::Whole(answer.into()));
+    agent.next(crate::agent::Collection::Whole(answer.into()));
     browser.run("$('again').click()");
     browser.until("mesh.standings.size === 2 && !turns.running && !view.stale && !view.frame");
     assert_eq!(browser.text(titles), "node-1 (starved),node-2,node-3,node-4,node-5 (leaving)");
@@ -148,8 +148,8 @@ fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_re
 
 #[test]
 fn measure_and_network_are_switched_and_families_where_there_are_two() {
-    let canary = Canary::of(&three());
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&three());
+    let browser = opened(&agent, false);
     let press = |name: &str| {
         let button =
             format!("[...document.querySelectorAll('#controls button')].find((b) => b.textContent === '{name}')");
@@ -167,7 +167,7 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
 
     let mut mesh = three();
     mesh.layers = vec![("pod", "icmpv6"), ("pod", "icmp")];
-    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
     browser.until("turns.running || mesh.layers.has('pod icmpv6')");
     told(&browser);
@@ -188,8 +188,8 @@ fn not_probed_is_never_coloured_as_well() {
     });
     mesh.missing.push((4, "connection refused"));
     (mesh.starved, mesh.leaving) = (vec![1], vec![3]);
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
     let fails = |condition: &str| {
         let named = (1..=5).map(|i| format!("'node-{i}'")).collect::<Vec<_>>().join(",");
@@ -230,19 +230,19 @@ fn not_probed_is_never_coloured_as_well() {
 fn nothing_measured_is_not_well() {
     let mut mesh = Mesh::new(2, |_, _, _| None);
     mesh.says[1] = "nothing measured yet";
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, false);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "nothing measured yet");
     assert_eq!(browser.text("$('headline').className"), "");
     let mut mesh = Mesh::new(2, |source, peer, _| Some(well(source, peer, 3)));
-    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
     browser.until("$('headline').textContent === 'all well' && $('headline').className === 'well'");
     told(&browser);
     mesh.not_gathered = 40;
-    canary.next(crate::canary::Gathering::Whole(mesh.answer().into()));
+    agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
-    browser.until("$('headline').textContent === 'Nothing stands out, but 40 agents not gathered'");
+    browser.until("$('headline').textContent === 'Nothing stands out, but 40 agents not collected'");
     assert_eq!(browser.console(), [""; 0]);
 }
 
@@ -254,8 +254,8 @@ fn losses_over_ten_minutes_are_told_in_the_document_s_words_and_are_not_well() {
     mesh.says = ["losses", words];
     let ten_minutes = "\"ten_minutes\":{\"seconds\":600,\"sent\":600,\"lost\":18},\"state\"";
     let losses = mesh.answer().replacen("\"state\"", ten_minutes, 1);
-    let canary = Canary::serve(&mesh.layers, move || crate::canary::Gathering::Whole(losses.clone().into()));
-    let browser = opened(&canary, false);
+    let agent = Agent::serve(&mesh.layers, move || crate::agent::Collection::Whole(losses.clone().into()));
+    let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), words);
     assert_eq!(browser.text("$('headline').className"), "bad");
     let said = browser.text("describe('node-1', 'node-2')");
@@ -273,8 +273,8 @@ fn names_are_text_whatever_they_contain() {
     }
     mesh.missing.push((2, "<u>no</u>"));
     mesh.verdicts = vec![losing(names[0], 1)];
-    let canary = Canary::of(&mesh);
-    let browser = opened(&canary, true);
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, true);
     browser.run(&format!("openPair({})", json!({"source": names[0], "peer": names[1]})));
     browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
     assert_eq!(browser.text("$('pair-title').textContent"), format!("{} → {}", names[0], names[1]));
@@ -285,11 +285,11 @@ fn names_are_text_whatever_they_contain() {
     assert_eq!(browser.run("return document.querySelectorAll('img, u, #agents i, #agents b, main script').length"), 0);
     assert_eq!(browser.run("return window.hit ?? null"), json!(null));
     assert!(browser.text("$('agents').textContent").contains(names[2]));
-    let asked = canary.hours();
+    let asked = agent.hours();
     assert_eq!(asked, ["%3Cimg%20src%3Dx%20onerror%3Dwindow.hit%3D1%3E/%3Cscript%3Ewindow.hit%3D2%3C%2Fscript%3E"]);
     // No content of it caused a request to another address.
     for address in browser.requests() {
-        assert!(address.starts_with(&canary.address), "{address}");
+        assert!(address.starts_with(&agent.address), "{address}");
     }
     assert_eq!(browser.console(), [""; 0]);
 }

@@ -5,8 +5,8 @@
 //! leaves this target out.
 #![allow(dead_code, reason = "the helpers are those of tests/agent, which uses more of them")]
 
-#[path = "../agent/canary.rs"]
-mod canary;
+#[path = "../agent/agent.rs"]
+mod agent;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../http_support/mod.rs"]
@@ -21,7 +21,7 @@ mod shim;
 use std::io::{BufReader, Read};
 use std::net::TcpStream;
 
-use canary::{Canary, command, peers_file};
+use agent::{Agent, command, peers_file};
 use common::exposition;
 use common::scrape::{Metrics, is_zero, same};
 use common::until::until_so;
@@ -44,23 +44,23 @@ const LEFT_BYTES: usize = 180_000;
 fn a_scrape_in_progress_ends_whole_and_finds_every_probe_answered() {
     let file = peers_file(200);
     let flags = ["--interval", "100ms", "--max-peers", "0", "--max-series", "10000000"];
-    let mut canary = Canary::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
+    let mut agent = Agent::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
     until_so("all have answered", || {
-        let metrics = canary.metrics();
+        let metrics = agent.metrics();
         metrics.0.iter().filter(|s| s.name == "kube_canary_probes_received_total" && s.value >= 3.0).count() == 200
     });
-    let length = canary.get("/metrics").body.len();
+    let length = agent.get("/metrics").body.len();
     assert!(length > LEFT_BYTES, "{length} bytes are too few for this test");
-    let (begin, mut rest) = begun_scrape(&canary, 16_384);
+    let (begin, mut rest) = begun_scrape(&agent, 16_384);
     let mut read = begin.to_vec();
     read.resize(length - LEFT_BYTES, 0);
     rest.read_exact(&mut read[begin.len()..]).expect("the scrape goes on");
-    canary.process.signal(libc::SIGTERM);
-    canary.process.wait_for_log("stopping");
+    agent.process.signal(libc::SIGTERM);
+    agent.process.wait_for_log("stopping");
     // The agent waits for probes in flight before that.
-    until_so("it takes no more requests", || TcpStream::connect(canary.http).is_err());
+    until_so("it takes no more requests", || TcpStream::connect(agent.http).is_err());
     let response = receive(&mut BufReader::new((&read[..]).chain(rest)), false).expect("the whole scrape");
-    assert_eq!(canary.process.end().code(), Some(0), "{}", canary.process.log());
+    assert_eq!(agent.process.end().code(), Some(0), "{}", agent.process.log());
     let metrics = exposition::parse(&response.body).map(Metrics).expect("well-formed");
     let sum = |name: &str| metrics.value(name, &[]).unwrap_or(0.0);
     let [sent, received, lost] =

@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use judged::Score;
-use kube_canary::clock::process_cpu;
 use kube_canary::mesh::verdicts::{headline, judge};
+use kube_canary::sys::clock::process_cpu;
 use leaks::NoLeaks;
 use mesh::{Fault, Plan, Random, Reach};
 

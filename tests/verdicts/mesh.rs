@@ -9,11 +9,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_canary::clock;
 use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::sys::clock;
 
 pub use crate::splitmix::Random;
 

@@ -21,7 +21,7 @@ use super::hash;
 use crate::discovery::MeshFacts;
 use crate::discovery::members::{MemberId, Members, ZoneNumber};
 use crate::limits::MEMBER_ZONES_MAX;
-use crate::region::List;
+use crate::sys::region::List;
 
 /// The id of our own node if it is not a member.
 const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);

@@ -28,9 +28,9 @@ use cell::Contents;
 use names::{Numbers, Span, Text};
 
 use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
-use crate::clock;
 use crate::limits::{INTERVAL_MIN, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_ZONES_MAX};
-use crate::region::List;
+use crate::sys::clock;
+use crate::sys::region::List;
 
 /// The zone of nodes without a known zone, and of nodes in zones beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use crate::region::List;
+use crate::sys::region::List;
 
 /// Marks a free place of the table.
 const FREE: u16 = u16::MAX;

@@ -44,7 +44,7 @@ function layout() {
   const known = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name));
   // Nodes that are leaving, and nodes that are not collected, have no report to wait for.
   const sources = known.filter(({ name }) =>
-    mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notGathered));
+    mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notCollected));
   const n = Math.max(1, known.length), zones = new Set(known.map(({ zone }) => zone)).size, wide = map.clientWidth * d;
   pen.font = view.font = `${12 * d}px system-ui, sans-serif`;
   const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));

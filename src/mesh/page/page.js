@@ -28,7 +28,7 @@ const mesh = {
   standings: new Map(),
   // Maps a name to the reason why its report did not arrive.
   missing: new Map(),
-  layers: new Set(), verdicts: [], headline: '', state: '', notGathered: 0, notListed: 0, at: null,
+  layers: new Set(), verdicts: [], headline: '', state: '', notCollected: 0, notListed: 0, at: null,
 };
 const shown = { measure: 'loss', layer: '', verdict: null, pair: null };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
@@ -145,18 +145,18 @@ function settle({ rows, unread, end }) {
     node(name);
     mesh.missing.set(name, error);
   }
-  const { verdicts, headline: said, state, not_gathered: notGathered, leaving_not_listed: notListed } = end;
-  Object.assign(mesh, { verdicts, headline: said, state, notGathered, notListed, at: new Date() });
+  const { verdicts, headline: said, state, not_gathered: notCollected, leaving_not_listed: notListed } = end;
+  Object.assign(mesh, { verdicts, headline: said, state, notCollected, notListed, at: new Date() });
 }
 
-async function gather() {
+async function collect() {
   const quit = new AbortController();
   let patience = setTimeout(() => quit.abort(), PATIENCE);
   try {
     const answer = await fetch('api/v1/mesh', { cache: 'no-store', signal: quit.signal });
     if (!answer.ok) {
       const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
-      throw Object.assign(new Error(`the canary answers ${answer.status}: ${why}`), { after });
+      throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { after });
     }
     const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     const came = { begun: false, rows: [], unread: [], end: null };
@@ -201,7 +201,7 @@ async function turn() {
   const began = performance.now();
   let wait;
   try {
-    await gather();
+    await collect();
     const took = performance.now() - began;
     wait = Math.max(PERIOD, 10 * took);
     turns.failures = 0;
@@ -232,7 +232,7 @@ function resume() {
 
 function tell(took) {
   const agentsNow = count(mesh.rows.size, 'agent');
-  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${agentsNow}, gathered in ${seconds(took)}`;
+  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${agentsNow}, collected in ${seconds(took)}`;
   controls();
   headline();
   agents();
@@ -243,20 +243,20 @@ function tell(took) {
 function tellTrouble({ message }, wait) {
   const picture = mesh.at ? `What is shown is of ${mesh.at.toLocaleTimeString()} or newer.` : 'Nothing is complete.';
   const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
-  $('trouble').textContent = `Gathering failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
+  $('trouble').textContent = `Collection failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
   $('trouble').hidden = false;
-  if (!mesh.at) $('headline').textContent = 'No verdict: the gathering failed';
+  if (!mesh.at) $('headline').textContent = 'No verdict: the collection failed';
   controls();
   redraw();
 }
 
 function headline() {
-  const { verdicts, missing, notGathered, state } = mesh, unknown = [];
+  const { verdicts, missing, notCollected, state } = mesh, unknown = [];
   const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers))
     .flatMap((layer) => [...layer.values()]);
   const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
-  if (notGathered) unknown.push(`${count(notGathered, 'agent')} not gathered`);
+  if (notCollected) unknown.push(`${count(notCollected, 'agent')} not collected`);
   // The document's headline is about the reports that were judged. The missing
   // ones are listed apart.
   const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
@@ -415,7 +415,7 @@ function agents() {
     make('tr', {}, make('td', {}, name), note(`did not answer: ${error}`)));
   const rows = sources.map((source) => make('tr', {}, ...COLUMNS.map(([title, of, numeric]) =>
     make('td', { className: title === 'Standing' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
-  if (mesh.notGathered) rows.push(make('tr', {}, note(`${count(mesh.notGathered, 'further agent')} not gathered`)));
+  if (mesh.notCollected) rows.push(make('tr', {}, note(`${count(mesh.notCollected, 'further agent')} not collected`)));
   $('agents').querySelector('thead').replaceChildren(make('tr', {}, ...heads));
   $('agents').querySelector('tbody').replaceChildren(...silent, ...rows);
 }

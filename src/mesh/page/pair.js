@@ -72,7 +72,7 @@ async function hour(asked) {
       const why = full ? `: ${asked.source} has more peers than an agent keeps hours of` : '';
       return tell(make('p', {}, `The last hour of this pair is not kept${why}.`));
     }
-    if (!answer.ok) throw new Error(`the canary answers ${answer.status}`);
+    if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
     const { series, step_seconds: step } = await answer.json();
     const of = series.filter((one) => layersShown().includes(`${one.network} ${one.protocol}`));
     tell(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));

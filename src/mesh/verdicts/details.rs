@@ -70,7 +70,7 @@ impl Moments {
 }
 
 /// Returns the figures of all causes, in their order.
-pub fn gather(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
+pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
     // Most meshes measure only one network.
     if !scope.matrix.is_measured(scope.network) {

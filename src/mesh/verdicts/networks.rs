@@ -39,7 +39,7 @@ pub struct Found {
 impl Found {
     /// Makes it from `findings`, and computes the figures.
     pub fn of(scope: &Scope<'_>, findings: Findings) -> Self {
-        let details = if findings.found.is_empty() { Vec::new() } else { details::gather(scope, &findings) };
+        let details = if findings.found.is_empty() { Vec::new() } else { details::collect(scope, &findings) };
         let is_shared = vec![false; findings.found.len()];
         Self { findings, details, is_shared }
     }
@@ -62,7 +62,7 @@ pub fn join(
         return (pods, nodes, Vec::new());
     }
     // What the nodes' network lost over the pairs of each cause of the pods' network.
-    let below = details::gather(scope, &pods.findings);
+    let below = details::collect(scope, &pods.findings);
     let mut further: Vec<Finding> = Vec::new();
     for (finding, (pod, node)) in pods.findings.found.iter().zip(pods.details.iter().zip(&below)) {
         let is_known = nodes.findings.found.iter().any(|known| covers(scope, known.culprit, finding.culprit));

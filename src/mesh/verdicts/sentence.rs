@@ -313,7 +313,7 @@ pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> V
         if pairs == 1 {
             let _ = write!(
                 verdict.evidence,
-                "; no other row of those gathered knows {0}: it may be {0}",
+                "; no other row of those collected knows {0}: it may be {0}",
                 scope.matrix.name(node)
             );
         }

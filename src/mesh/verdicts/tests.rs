@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use super::*;
-use crate::clock;
 use crate::mesh::domains::Domains;
 use crate::mesh::row::{PeerRow, Source};
+use crate::sys::clock;
 use serde_json::{Value, json};
 
 /// A mesh whose agents report what the test says, in the text format that real agents write.
@@ -359,7 +359,7 @@ fn no_direction_is_told_where_the_evidence_does_not_hold() {
     assert_eq!(direction(&losing_inwards(same, "127.0.0.4")), both, "one namespace for all");
     assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("e")), both, "a row is missing");
     assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("a")), both, "a row broke off");
-    assert_eq!(direction(&losing_inwards(older, "10.0.0.1")), both, "canaries that do not say what they counted");
+    assert_eq!(direction(&losing_inwards(older, "10.0.0.1")), both, "agents that do not say what they counted");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn a_link_to_a_node_that_no_other_row_knows_may_be_the_node() {
     let verdicts = lossy.verdicts();
     assert_eq!(lossy.subjects(), [(Kind::Link, "e->far".into())]);
     let evidence = &verdicts[0].evidence;
-    assert!(evidence.ends_with("; no other row of those gathered knows far: it may be far"), "{evidence}");
+    assert!(evidence.ends_with("; no other row of those collected knows far: it may be far"), "{evidence}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use kube_canary::clock::monotonic;
+use kube_canary::sys::clock::monotonic;
 use kube_canary::units::Nanos;
 
 use crate::capture::{Capture, Seen};

@@ -22,7 +22,7 @@ pub struct Way {
     pub protocol: String,
 }
 
-/// A canary's pod.
+/// An agent's pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     pub name: String,

@@ -8,7 +8,7 @@ use super::UsageError;
 use super::run::{name, number_between};
 use super::typed::Typed;
 use crate::discovery::dns;
-use crate::limits::CANARIES_MAX;
+use crate::limits::AGENTS_MAX;
 
 /// The default HTTP port of an agent.
 const PORT: u16 = 9_877;
@@ -16,9 +16,9 @@ const ACCEPTED: &str = "http://HOST or http://HOST:PORT, where HOST is a name or
 
 /// The agents to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Canaries {
+pub enum Agents {
     /// The agents at these URLs; at least one.
-    Urls(Vec<CanaryUrl>),
+    Urls(Vec<AgentUrl>),
     /// Every address of a headless Service.
     Service {
         /// The DNS name of the Service, relative to resolv.conf's search list.
@@ -30,7 +30,7 @@ pub enum Canaries {
 
 /// The address of an agent's HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CanaryUrl {
+pub struct AgentUrl {
     /// The host name or address.
     pub host: Host,
     /// The TCP port of the server.
@@ -46,21 +46,21 @@ pub enum Host {
     Name(String),
 }
 
-impl Canaries {
+impl Agents {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        let mut urls: Vec<CanaryUrl> = Vec::new();
+        let mut urls: Vec<AgentUrl> = Vec::new();
         for (flag, text) in typed.texts("url") {
             // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
             for text in text.split(',').map(str::trim) {
-                let url = CanaryUrl::parse(text).map_err(|accepted| UsageError::of(flag, text, &accepted))?;
+                let url = AgentUrl::parse(text).map_err(|accepted| UsageError::of(flag, text, &accepted))?;
                 if urls.contains(&url) {
                     return Err(UsageError::of(flag, text, "each URL once"));
                 }
                 urls.push(url);
             }
         }
-        if urls.len() > CANARIES_MAX {
-            return Err(UsageError(format!("--url: {} are given: expected at most {CANARIES_MAX}", urls.len())));
+        if urls.len() > AGENTS_MAX {
+            return Err(UsageError(format!("--url: {} are given: expected at most {AGENTS_MAX}", urls.len())));
         }
         let service = typed.value("service", name)?;
         let namespace = typed.value("namespace", name)?;
@@ -83,7 +83,7 @@ impl Canaries {
     }
 }
 
-impl CanaryUrl {
+impl AgentUrl {
     /// Reads `http://HOST[:PORT]`, with or without a slash at the end.
     fn parse(text: &str) -> Result<Self, String> {
         let accepted = || ACCEPTED.to_owned();
@@ -123,7 +123,7 @@ impl Host {
     }
 }
 
-impl fmt::Display for CanaryUrl {
+impl fmt::Display for AgentUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Address(IpAddr::V6(address)) => write!(out, "http://[{address}]:{}", self.port),
@@ -147,7 +147,7 @@ mod tests {
             ("http://localhost:1234", "http://127.0.0.1:1234"),
             ("http://canary-0.ns.svc:9877/", "http://canary-0.ns.svc:9877"),
         ] {
-            assert_eq!(CanaryUrl::parse(text).unwrap().to_string(), shown, "{text}");
+            assert_eq!(AgentUrl::parse(text).unwrap().to_string(), shown, "{text}");
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
             "http://a b",
             "http://a\r\nb",
         ] {
-            assert!(CanaryUrl::parse(text).is_err(), "{text:?}");
+            assert!(AgentUrl::parse(text).is_err(), "{text:?}");
         }
     }
 }

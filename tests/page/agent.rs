@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The answer to the next collection of the mesh.
 #[derive(Clone)]
-pub enum Gathering {
+pub enum Collection {
     /// Every byte of this text.
     Whole(Arc<str>),
     /// Up to this byte until [`Shared::release`], then the rest.
@@ -32,9 +32,9 @@ pub enum Gathering {
 
 /// The state that the test and the server share.
 pub struct Shared {
-    gathering: Mutex<Gathering>,
+    collection: Mutex<Collection>,
     hold: Mutex<Hold>,
-    pub gatherings: AtomicUsize,
+    pub collections: AtomicUsize,
     hours: Mutex<Vec<String>>,
     layers: Vec<(&'static str, &'static str)>,
     test: ScopeNumber,
@@ -48,7 +48,7 @@ struct Hold {
 }
 
 /// The server, until it is dropped.
-pub struct Canary {
+pub struct Agent {
     pub address: String,
     pub shared: Arc<Shared>,
     pub server: Option<Server>,
@@ -69,17 +69,17 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Canary {
+impl Agent {
     pub fn of(mesh: &Mesh) -> Self {
-        Self::serve(&mesh.layers, || Gathering::Whole(mesh.answer().into()))
+        Self::serve(&mesh.layers, || Collection::Whole(mesh.answer().into()))
     }
 
-    pub fn serve(layers: &[(&'static str, &'static str)], gathering: impl FnOnce() -> Gathering) -> Self {
+    pub fn serve(layers: &[(&'static str, &'static str)], collection: impl FnOnce() -> Collection) -> Self {
         let no_leaks = NoLeaks::here();
         let shared = Arc::new(Shared {
-            gathering: Mutex::new(gathering()),
+            collection: Mutex::new(collection()),
             hold: Mutex::default(),
-            gatherings: AtomicUsize::new(0),
+            collections: AtomicUsize::new(0),
             hours: Mutex::default(),
             layers: layers.to_vec(),
             test: no_leaks.number(),
@@ -91,8 +91,8 @@ impl Canary {
         Self { address, shared, server: Some(server), _no_leaks: no_leaks }
     }
 
-    pub fn next(&self, gathering: Gathering) {
-        *lock(&self.shared.gathering) = gathering;
+    pub fn next(&self, collection: Collection) {
+        *lock(&self.shared.collection) = collection;
     }
 
     /// Paths of the hours that were requested.
@@ -119,18 +119,18 @@ impl Routes for Answers {
         match path {
             "/" => page::reply(),
             "/api/v1/mesh" => {
-                self.0.gatherings.fetch_add(1, SeqCst);
+                self.0.collections.fetch_add(1, SeqCst);
                 let body = |text: Arc<str>, end: Option<usize>, held_at: Option<usize>| {
                     let end = end.unwrap_or(text.len());
                     let body =
                         Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
                     Reply::Live { content_type: JSON, body: Box::new(body) }
                 };
-                match lock(&self.0.gathering).clone() {
-                    Gathering::Whole(text) => body(text, None, None),
-                    Gathering::Held(text, at) => body(text, None, Some(at)),
-                    Gathering::Broken(text, end) => body(text, Some(end), None),
-                    Gathering::Busy => text(503, "another gathering is under way\n"),
+                match lock(&self.0.collection).clone() {
+                    Collection::Whole(text) => body(text, None, None),
+                    Collection::Held(text, at) => body(text, None, Some(at)),
+                    Collection::Broken(text, end) => body(text, Some(end), None),
+                    Collection::Busy => text(503, "another collection is under way\n"),
                 }
             }
             _ => match path.strip_prefix("/api/v1/hour/") {

@@ -71,7 +71,7 @@ pub enum RowError {
 }
 
 /// The result of a collection. Its reports have gone through the pipe.
-pub struct Gathered {
+pub struct Collected {
     /// The input of the verdicts.
     pub matrix: Matrix,
     /// Nodes whose report is missing or incomplete, each with the reason.
@@ -83,14 +83,14 @@ pub struct Gathered {
 /// Asks this agent and all others, and writes `{row}
 /// ,{row}
 /// …` into `rows`.
-pub async fn gather(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Gathered {
+pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Collected {
     let mut missing = Vec::new();
     let (matrix, frontier) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let members = usize::try_from(directory.mesh().members).unwrap_or_default();
     // This agent is asked too, so it counts as one.
     let further = matrix.unsought().max(members.saturating_sub(frontier.count() + 1));
-    Gathered { matrix, missing, further }
+    Collected { matrix, missing, further }
 }
 
 async fn walk(
@@ -101,24 +101,24 @@ async fn walk(
     mut missing: impl FnMut(String, String),
 ) -> (Matrix, Frontier) {
     let frontier = RefCell::new(Frontier::new(Targets::of(view, port)));
-    let mut gathering = Gathering { matrix: listed(view), rows, count: 0, frontier: &frontier, times };
+    let mut collection = Collection { matrix: listed(view), rows, count: 0, frontier: &frontier, times };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
         missing(node.to_owned(), error);
     };
-    if let Err(error) = gathering.own(Arc::clone(view)).await {
-        note(&mut gathering.matrix, &view.node, &error);
+    if let Err(error) = collection.own(Arc::clone(view)).await {
+        note(&mut collection.matrix, &view.node, &error);
     }
     for target in frontier.borrow().waiting() {
-        gathering.matrix.seek(&target.node);
+        collection.matrix.seek(&target.node);
     }
-    let until = Instant::now() + times.gathering;
+    let until = Instant::now() + times.collection;
     let mut openings = Openings { frontier: &frontier, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until, times };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
-                let mut row = pin!(gathering.other(&target, opened, until));
+                let mut row = pin!(collection.other(&target, opened, until));
                 poll_fn(|cx| {
                     openings.drive(cx);
                     row.as_mut().poll(cx)
@@ -128,11 +128,11 @@ async fn walk(
             Err(error) => Err(error),
         };
         if let Err(error) = done {
-            note(&mut gathering.matrix, &target.node, &error);
+            note(&mut collection.matrix, &target.node, &error);
         }
     }
-    gathering.matrix.finish();
-    let matrix = gathering.matrix;
+    collection.matrix.finish();
+    let matrix = collection.matrix;
     drop(openings);
     (matrix, frontier.into_inner())
 }
@@ -201,7 +201,7 @@ impl Openings<'_> {
 async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opened, RowError> {
     let opening = async { Ok(client::open(address, "/api/v1/peers").await?) };
     let answer = GetError::Time(times.row).into();
-    in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.gathering))]).await
+    in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.collection))]).await
 }
 
 /// Waits for `waiting`, at most until the first of `dues`. Returns the error of that moment
@@ -220,7 +220,7 @@ async fn in_time<T, const N: usize>(
     }
 }
 
-struct Gathering<'a> {
+struct Collection<'a> {
     matrix: Matrix,
     rows: Pipe,
     /// Number of reports that have begun.
@@ -229,7 +229,7 @@ struct Gathering<'a> {
     times: Times,
 }
 
-impl Gathering<'_> {
+impl Collection<'_> {
     async fn own(&mut self, view: Arc<View>) -> Result<(), RowError> {
         let (mut body, mut frame) = (PeersBody::new(view), Vec::with_capacity(FRAME_BYTES));
         let mut row = Row::new(self, None);
@@ -255,7 +255,7 @@ impl Gathering<'_> {
             let dues = [
                 (Instant::now() + times.row, RowError::Stalled(times.row)),
                 (whole, RowError::Slow(times.whole_row)),
-                (until, RowError::NoTime(times.gathering)),
+                (until, RowError::NoTime(times.collection)),
             ];
             let frame = match in_time(frame, dues).await {
                 Err(error) => break Err(error),
@@ -274,7 +274,7 @@ impl Gathering<'_> {
 
 /// A report that is being copied from an agent into the document.
 struct Row<'a, 'b> {
-    gathering: &'a mut Gathering<'b>,
+    collection: &'a mut Collection<'b>,
     /// The agent that was asked; `None` for this agent's own report.
     target: Option<&'a Target>,
     splitter: Splitter,
@@ -287,8 +287,8 @@ struct Row<'a, 'b> {
 }
 
 impl<'a, 'b> Row<'a, 'b> {
-    fn new(gathering: &'a mut Gathering<'b>, target: Option<&'a Target>) -> Self {
-        Self { gathering, target, splitter: Splitter::default(), has_begun: false, come: 0, peers: 0, bytes: 0 }
+    fn new(collection: &'a mut Collection<'b>, target: Option<&'a Target>) -> Self {
+        Self { collection, target, splitter: Splitter::default(), has_begun: false, come: 0, peers: 0, bytes: 0 }
     }
 
     async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
@@ -302,7 +302,7 @@ impl<'a, 'b> Row<'a, 'b> {
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
-            let Gathering { matrix, rows, count, frontier, .. } = &mut *self.gathering;
+            let Collection { matrix, rows, count, frontier, .. } = &mut *self.collection;
             let is_known = |matrix: &Matrix, node: &str| matrix.knows(node) || frontier.borrow().has_member(node);
             match object {
                 Object::Source(text) => {
@@ -353,9 +353,9 @@ impl<'a, 'b> Row<'a, 'b> {
         let done = done.and_then(|()| Ok(self.splitter.end()?));
         if self.has_begun {
             if done.is_ok() {
-                self.gathering.matrix.end_row();
+                self.collection.matrix.end_row();
             }
-            self.gathering.rows.write(&[b"]}\n"]).await;
+            self.collection.rows.write(&[b"]}\n"]).await;
         }
         done
     }

@@ -27,21 +27,21 @@ pub fn command(program: impl AsRef<Path>, flags: &[&str]) -> Command {
     command
 }
 
-pub struct Canary {
+pub struct Agent {
     pub process: Process,
     pub http: SocketAddr,
 }
 
-impl Canary {
+impl Agent {
     pub fn start(flags: &[&str]) -> Self {
         Self::of(&mut command(PLAIN, flags))
     }
 
     /// Starts an agent with a short interval, and waits until all its peers have answered.
     pub fn measured() -> Self {
-        let canary = Self::start(&[&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat());
-        canary.wait_for_answers(&["a", "b"]);
-        canary
+        let agent = Self::start(&[&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat());
+        agent.wait_for_answers(&["a", "b"]);
+        agent
     }
 
     /// Starts the command, and waits until its HTTP server answers.
@@ -53,9 +53,9 @@ impl Canary {
             let address = log.lines().find_map(|line| line.split_once("; HTTP on ")?.1.trim().parse().ok());
             address.ok_or(log)
         });
-        let canary = Self { process, http };
+        let agent = Self { process, http };
         until("it answers", || fetch(http, "/healthz", "").map_err(|error| error.to_string()));
-        canary
+        agent
     }
 
     pub fn get(&self, path: &str) -> Response {
@@ -95,13 +95,13 @@ pub fn peers_file(count: u32) -> PathBuf {
 
 /// Starts an agent that hardly ever probes, and whose scrape is larger than the kernel's
 /// buffers for a client.
-pub fn talkative(program: impl AsRef<Path>) -> Canary {
+pub fn talkative(program: impl AsRef<Path>) -> Agent {
     let file = peers_file(600);
     let flags = ["--interval", "300s", "--max-peers", "0", "--max-series", "10000000"];
-    let canary = Canary::of(command(program, &flags).arg("--peers-file").arg(&file));
+    let agent = Agent::of(command(program, &flags).arg("--peers-file").arg(&file));
     until("a scrape of all peers", || {
-        let length = canary.get("/metrics").body.len();
+        let length = agent.get("/metrics").body.len();
         if length > 1 << 20 { Ok(()) } else { Err(format!("{length} bytes")) }
     });
-    canary
+    agent
 }

@@ -1,0 +1,25 @@
+//! What the operating system provides, as the stages use it.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | the kernel's clocks |
+//! | [`console`] | standard output, safe for terminals |
+//! | [`descriptors`] | how many files and sockets the process may have open |
+//! | [`files`] | the operator's files, which are read again when they change |
+//! | [`priority`] | which threads get a CPU first |
+//! | [`proc`] | the files of `/proc` |
+//! | [`region`] | memory that is planned once, touched as it is used, and released |
+//! | [`relro`] | protects the constants that were relocated at the start |
+//! | [`settle`] | releases unneeded pages of the program file and its libraries |
+//! | [`stop`] | the signals that end a command |
+
+pub mod clock;
+pub mod console;
+pub mod descriptors;
+pub mod files;
+pub mod priority;
+pub mod proc;
+pub mod region;
+pub mod relro;
+pub mod settle;
+pub mod stop;
