@@ -11,7 +11,7 @@ fn line(comment: &str) -> usize {
 }
 
 #[test]
-fn a_leak_on_purpose_is_named_with_its_bytes_function_file_and_line_and_nothing_else_is() {
+fn a_deliberate_leak_is_reported_with_bytes_function_file_and_line() {
     let output = Command::new(env!("CARGO_BIN_EXE_leaky")).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stderr).expect("text");

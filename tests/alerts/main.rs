@@ -84,7 +84,7 @@ fn every_tenth(mesh: &Mesh) -> Faults<'_> {
 }
 
 #[test]
-fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_nothing_else_is() {
+fn a_node_with_ten_percent_inbound_loss_is_the_only_alert_and_has_its_direction() {
     let mesh = Mesh::new();
     let agents = agents(&mesh);
     let mut record = Record::new(&mesh);
@@ -121,7 +121,7 @@ fn a_node_that_loses_a_tenth_of_its_ingress_is_named_with_its_direction_and_noth
 }
 
 #[test]
-fn a_prometheus_that_scrapes_the_canaries_comes_to_the_alert_with_either_form_of_histograms() {
+fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
     let mesh = Mesh::new();
     mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
     let _canaries = agents(&mesh);

@@ -65,7 +65,7 @@ fn observed(request: Request) {
 }
 
 #[test]
-fn what_is_asked_for_is_counted() {
+fn every_allocation_is_counted() {
     let (mut held, asked) = watch(|| vec![0u8; 100]);
     assert_eq!(asked, Asked { allocations: 1, frees: 0, bytes: 100, peak: 100 });
     let ((), asked) = watch(|| held.reserve_exact(200));

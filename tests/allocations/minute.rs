@@ -159,11 +159,11 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
 }
 
 #[test]
-fn a_minute_on_ping_sockets_allocates_nothing_whatever_becomes_of_the_probes() {
+fn a_minute_on_ping_sockets_allocates_nothing_for_any_outcome() {
     a_minute_without_an_allocation(SocketKind::Datagram);
 }
 
 #[test]
-fn a_minute_on_raw_sockets_allocates_nothing_whatever_becomes_of_the_probes() {
+fn a_minute_on_raw_sockets_allocates_nothing_for_any_outcome() {
     a_minute_without_an_allocation(SocketKind::Raw);
 }

@@ -100,7 +100,7 @@ fn median_asked(peers: usize, max: usize, format: Format) -> Asked {
 }
 
 #[test]
-fn a_cut_costs_a_scrape_nothing() {
+fn the_series_limit_adds_no_allocation_to_a_scrape() {
     let _no_leaks = NoLeaks::here();
     let cases = [(24, MAX_SERIES_MAX), (5_000, MAX_SERIES_MAX), (5_000, MAX_SERIES_DEFAULT)];
     let [few, whole, cut] = cases.map(|(peers, max)| median_asked(peers, max, Format::Text));
@@ -112,7 +112,7 @@ fn a_cut_costs_a_scrape_nothing() {
 }
 
 #[test]
-fn a_scrape_in_protobuf_notes_a_few_bytes_of_each_link_and_allocates_nothing_for_it() {
+fn a_scrape_in_protobuf_allocates_nothing_per_link() {
     let _no_leaks = NoLeaks::here();
     let [few, many] = [24, 5_000].map(|peers| median_asked(peers, MAX_SERIES_MAX, Format::Protobuf));
     unfollowed(|| println!("24 peers, 5,000: {few:?} {many:?}"));

@@ -36,7 +36,7 @@ const SHIPPED_IMAGE: &str = "ghcr.io/kube-canary/kube-canary:0.1.0";
 const WINDOW: f64 = 90.0;
 
 #[test]
-fn the_shipped_manifest_measures_a_real_cluster() {
+fn the_manifest_measures_a_real_cluster() {
     let cluster = Cluster::from_environment();
     let image = Image::get(&cluster);
     cluster.up(NODES);

@@ -197,7 +197,7 @@ fn any_accept_gets_a_body_that_fits_its_headers() {
 }
 
 #[test]
-fn who_says_what_it_wants_gets_that() {
+fn an_explicit_accept_header_gets_that_format() {
     const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
     let of = |accept: &str, encoding: &str| format!("Accept: {accept}\r\nAccept-Encoding: {encoding}\r\n");
     let debian = format!(

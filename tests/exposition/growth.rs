@@ -191,17 +191,17 @@ fn nothing_changes_as_a_mesh_grows(maker: Maker, stays: Stays, flags: &[&str]) {
 }
 
 #[test]
-fn nothing_changes_as_a_mesh_grows_with_the_reference() {
+fn series_are_stable_while_a_mesh_grows_with_the_reference() {
     nothing_changes_as_a_mesh_grows(Maker::Reference, Stays::BetweenAgents, &[]);
 }
 
 #[test]
-fn nothing_changes_as_a_mesh_grows_in_which_all_probe_all() {
+fn series_are_stable_while_a_full_mesh_grows() {
     let flags = ["--max-peers", "0", "--forget-after", "2s"];
     nothing_changes_as_a_mesh_grows(Maker::Agent, Stays::BetweenAgents, &flags);
 }
 
 #[test]
-fn nothing_changes_as_a_mesh_grows_at_default_flags() {
+fn series_are_stable_while_a_mesh_grows_with_default_flags() {
     nothing_changes_as_a_mesh_grows(Maker::Agent, Stays::All, &[]);
 }

@@ -301,11 +301,11 @@ fn quantiles_are_those_of_the_wire(maker: Maker) {
 }
 
 #[test]
-fn quantiles_are_those_of_the_wire_with_the_reference() {
+fn quantiles_equal_the_wire_with_the_reference() {
     quantiles_are_those_of_the_wire(Maker::Reference);
 }
 
 #[test]
-fn quantiles_are_those_of_the_wire_with_our_agent() {
+fn quantiles_equal_the_wire_with_our_agent() {
     quantiles_are_those_of_the_wire(Maker::Agent);
 }

@@ -49,7 +49,7 @@ fn mutated(input: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_target_takes_its_corpus_and_mutations_of_it() {
+fn every_target_accepts_its_corpus_and_mutations_of_it() {
     for (name, _) in targets::ALL {
         let corpus = corpus(name);
         assert!(!corpus.is_empty(), "{name} has no corpus");

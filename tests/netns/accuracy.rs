@@ -175,11 +175,11 @@ fn times_are_those_of_the_wire(socket: Socket) {
 }
 
 #[test]
-fn times_are_those_of_the_wire_by_ping_sockets() {
+fn round_trip_times_equal_the_wire_on_ping_sockets() {
     times_are_those_of_the_wire(Socket::Ping);
 }
 
 #[test]
-fn times_are_those_of_the_wire_by_raw_sockets() {
+fn round_trip_times_equal_the_wire_on_raw_sockets() {
     times_are_those_of_the_wire(Socket::Raw);
 }

@@ -225,41 +225,41 @@ fn random_links_are_told_as_they_were(socket: Socket) {
 }
 
 #[test]
-fn a_link_of_10_ms_reads_10_ms_by_ping_sockets() {
+fn a_link_of_10_ms_measures_10_ms_on_ping_sockets() {
     a_link_of_10_ms_reads_10_ms(Socket::Ping);
 }
 
 #[test]
-fn a_link_of_10_ms_reads_10_ms_by_raw_sockets() {
+fn a_link_of_10_ms_measures_10_ms_on_raw_sockets() {
     a_link_of_10_ms_reads_10_ms(Socket::Raw);
 }
 
 #[test]
-fn every_scripted_fate_is_told_by_ping_sockets() {
+fn every_scripted_outcome_is_printed_on_ping_sockets() {
     every_scripted_fate_is_told(Socket::Ping);
 }
 
 #[test]
-fn every_scripted_fate_is_told_by_raw_sockets() {
+fn every_scripted_outcome_is_printed_on_raw_sockets() {
     every_scripted_fate_is_told(Socket::Raw);
 }
 
 #[test]
-fn every_scripted_fate_is_counted_by_ping_sockets() {
+fn every_scripted_outcome_is_counted_on_ping_sockets() {
     every_scripted_fate_is_counted(Socket::Ping);
 }
 
 #[test]
-fn every_scripted_fate_is_counted_by_raw_sockets() {
+fn every_scripted_outcome_is_counted_on_raw_sockets() {
     every_scripted_fate_is_counted(Socket::Raw);
 }
 
 #[test]
-fn random_links_are_told_as_they_were_by_ping_sockets() {
+fn random_links_are_measured_exactly_on_ping_sockets() {
     random_links_are_told_as_they_were(Socket::Ping);
 }
 
 #[test]
-fn random_links_are_told_as_they_were_by_raw_sockets() {
+fn random_links_are_measured_exactly_on_raw_sockets() {
     random_links_are_told_as_they_were(Socket::Raw);
 }

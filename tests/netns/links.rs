@@ -4,7 +4,7 @@ use crate::common::scrape::{Link, is_zero, same};
 use crate::mesh::{Mesh, SETTLED, Socket, all_clean, pairs};
 
 #[test]
-fn a_cut_link_loses_every_probe_to_that_peer_and_only_those_until_it_is_back() {
+fn a_cut_link_loses_exactly_the_probes_to_that_peer() {
     let mesh = Mesh::new();
     let agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", 25.0);
@@ -36,7 +36,7 @@ fn a_cut_link_loses_every_probe_to_that_peer_and_only_those_until_it_is_back() {
 }
 
 #[test]
-fn the_senders_own_link_down_is_an_error_with_a_reason_and_no_loss() {
+fn a_link_that_is_down_at_the_source_is_a_send_error_and_no_loss() {
     let mesh = Mesh::new();
     let agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", 25.0);
@@ -70,7 +70,7 @@ fn the_senders_own_link_down_is_an_error_with_a_reason_and_no_loss() {
 }
 
 #[test]
-fn an_mtu_black_hole_swallows_large_probes_and_leaves_small_ones_alone() {
+fn an_mtu_black_hole_loses_large_probes_and_no_small_ones() {
     let mesh = Mesh::new();
     // A longer packet than the far end's MTU is dropped there, without notice to the sender.
     mesh.node("c").namespace.ip("link set eth0 mtu 600\n");

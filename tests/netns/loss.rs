@@ -12,7 +12,7 @@ const DROPPED_EVERY: f64 = 5.0;
 const PROBES: f64 = 300.0;
 
 #[test]
-fn loss_of_echo_requests_at_one_node_shows_on_the_others_series_for_it_and_nowhere_else() {
+fn loss_of_requests_at_a_node_appears_only_in_the_series_towards_it() {
     let mesh = Mesh::new();
     let agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", 25.0);
@@ -53,7 +53,7 @@ fn loss_of_echo_requests_at_one_node_shows_on_the_others_series_for_it_and_nowhe
 }
 
 #[test]
-fn replies_that_the_network_doubles_are_counted_and_are_no_more_received_than_before() {
+fn doubled_replies_are_counted_as_duplicates_and_not_as_received() {
     let mesh = Mesh::new();
     let agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", 25.0);

@@ -91,7 +91,7 @@ fn series_are(agents: &[Agent<'_>], ways: &[Via]) {
 }
 
 #[test]
-fn a_dead_overlay_is_told_from_a_dead_node() {
+fn a_dead_overlay_is_distinguished_from_a_dead_node() {
     let mesh = Mesh::new();
     let (agents, _) = agents(&mesh, |node| vec![node.ipv4()], |node| vec![node.other_ipv4()]);
     all_clean(&agents, &IPV4);
@@ -134,7 +134,7 @@ fn a_dead_overlay_is_told_from_a_dead_node() {
 }
 
 #[test]
-fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
+fn a_replaced_pod_continues_the_series_of_its_node() {
     let mesh = Mesh::new();
     // Each node gets a third address, because the successors of the pods are at the second.
     let second_address = |node: &Node| format!("198.18.1.{}", node.ipv4().rsplit_once('.').expect("an IPv4 address").1);
@@ -168,7 +168,7 @@ fn a_pod_that_is_replaced_takes_nothing_from_the_series_of_its_node() {
 }
 
 #[test]
-fn two_families_on_two_networks_are_four_sets_of_series_per_peer_and_one_canary() {
+fn two_families_on_two_networks_are_four_sets_of_series_per_peer() {
     let mesh = Mesh::new();
     let (agents, _) =
         agents(&mesh, |node| vec![node.ipv4(), node.ipv6()], |node| vec![node.other_ipv6(), node.other_ipv4()]);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fate_is_expected_as_it_is_logged() {
+    fn every_outcome_matches_its_log_line() {
         let log = [
             probe(0, &[(2, 35, 35)]),
             probe(1, &[(0, 5, 5)]),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_stamped_in_time_and_queued_too_late_may_be_either() {
+    fn a_reply_stamped_in_time_and_queued_late_may_be_received_or_late() {
         let log = [probe(0, &[(0, 290, 310)])];
         assert_eq!(open(&log, peer4(1), TIMEOUT), 1);
         assert_eq!(expected(&log, peer4(1), TIMEOUT, |_| true).late, [0]);

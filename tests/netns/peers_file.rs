@@ -6,7 +6,7 @@ use crate::common::until::until_so;
 use crate::mesh::{Agent, Mesh, SETTLED, Socket};
 
 #[test]
-fn a_peer_joins_moves_and_leaves_as_the_peers_file_says() {
+fn a_peer_joins_moves_and_leaves_with_the_peers_file() {
     let mesh = Mesh::new();
     let (b, c) = (mesh.node("b"), mesh.node("c"));
     let file = mesh.peers_file(|_| Vec::new());

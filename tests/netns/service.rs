@@ -106,7 +106,7 @@ fn name_servers_are_local() {
 }
 
 #[test]
-fn loss_at_one_node_is_seen_from_within_without_a_flag() {
+fn inbound_loss_at_a_node_is_visible_at_that_node_by_default() {
     name_servers_are_local();
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);

@@ -33,7 +33,7 @@ fn series_are(agents: &[Agent<'_>], protocols: &[&str]) {
 }
 
 #[test]
-fn all_is_well_by_ping_sockets_for_which_no_capability_is_needed() {
+fn ping_sockets_measure_a_healthy_mesh_without_capabilities() {
     let mesh = Mesh::new();
     let agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", SETTLED * 2.0);
@@ -41,7 +41,7 @@ fn all_is_well_by_ping_sockets_for_which_no_capability_is_needed() {
 }
 
 #[test]
-fn all_is_well_by_raw_sockets_where_the_sysctl_permits_nobody() {
+fn raw_sockets_measure_a_healthy_mesh_if_the_sysctl_permits_no_group() {
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
     let agents = mesh.agents(Socket::Raw, &peers, 9_877, &[]);
@@ -52,7 +52,7 @@ fn all_is_well_by_raw_sockets_where_the_sysctl_permits_nobody() {
 }
 
 #[test]
-fn two_agents_with_raw_sockets_on_one_host_do_not_hear_each_others_replies() {
+fn two_agents_with_raw_sockets_on_one_host_ignore_each_others_replies() {
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4(), node.ipv6()]);
     let node = mesh.node("a");
@@ -98,7 +98,7 @@ fn a_dual_stack_peer_has_series_of_both_families_and_only_the_broken_one_shows_l
 }
 
 #[test]
-fn without_permission_for_either_socket_it_ends_with_1_and_both_remedies() {
+fn without_permission_for_either_socket_the_exit_code_is_1_and_both_remedies_are_named() {
     let mesh = Mesh::new();
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
     let mut command = command(mesh.node("a"), Socket::None, &peers, 9_877, &[]);

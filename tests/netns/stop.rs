@@ -3,7 +3,7 @@
 use crate::mesh::{Mesh, Socket, all_clean};
 
 #[test]
-fn it_is_not_ready_from_the_first_moment_and_does_not_wait_for_the_dead() {
+fn readiness_waits_for_the_first_probes_and_not_for_dead_peers() {
     let mesh = Mesh::new();
     let mut agents = mesh.ipv4_agents(Socket::Ping);
     all_clean(&agents, "icmp", 25.0);

@@ -139,7 +139,7 @@ fn document(agent: &Agent<'_>, nodes: &[&str]) -> Value {
 }
 
 #[test]
-fn three_percent_of_all_requests_lost_everywhere_is_the_mesh_and_no_node() {
+fn loss_of_three_percent_everywhere_is_a_mesh_verdict_and_no_node_verdict() {
     const EVERY: usize = 33;
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
@@ -167,7 +167,7 @@ fn three_percent_of_all_requests_lost_everywhere_is_the_mesh_and_no_node() {
 }
 
 #[test]
-fn two_halves_that_do_not_reach_each_other_are_a_partition_on_either_side() {
+fn two_halves_without_contact_are_a_partition_for_both_sides() {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
     let (left, right) = NAMES.split_at(6);
@@ -309,12 +309,12 @@ fn a_dead_next_hop_is_paths(policy: &str) {
 }
 
 #[test]
-fn a_dead_next_hop_by_addresses_is_paths_and_no_node() {
+fn a_dead_next_hop_chosen_by_addresses_is_a_paths_verdict() {
     a_dead_next_hop_is_paths("0");
 }
 
 #[test]
-fn a_dead_next_hop_by_addresses_and_ports_is_paths_and_no_node() {
+fn a_dead_next_hop_chosen_by_addresses_and_ports_is_a_paths_verdict() {
     a_dead_next_hop_is_paths("1");
 }
 
@@ -409,7 +409,7 @@ fn blames_the_liar_alone(blamed: &[Blamed], lie: &str, judge: &str) {
 }
 
 #[test]
-fn a_liar_among_twelve_has_itself_named_or_its_own_links_and_nobody_else() {
+fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
     let peers = peers_file(&mesh);

@@ -31,7 +31,7 @@ use scrapes::begun_scrape;
 use shim::PLAIN;
 
 #[test]
-fn a_signal_ends_it_without_waiting_for_any_connection() {
+fn a_signal_ends_the_agent_without_waiting_for_connections() {
     scrapes::signals_end_it_within(REQUEST_HEAD_TIME);
 }
 
@@ -41,7 +41,7 @@ fn a_signal_ends_it_without_waiting_for_any_connection() {
 const LEFT_BYTES: usize = 180_000;
 
 #[test]
-fn a_scrape_in_progress_ends_whole_and_finds_every_probe_answered() {
+fn a_scrape_in_progress_is_completed_and_counts_every_answer() {
     let file = peers_file(200);
     let flags = ["--interval", "100ms", "--max-peers", "0", "--max-series", "10000000"];
     let mut agent = Agent::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));

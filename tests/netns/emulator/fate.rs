@@ -112,7 +112,7 @@ impl Link {
 }
 
 #[test]
-fn a_fate_is_the_same_from_the_same_seed_whatever_came_before() {
+fn an_outcome_depends_only_on_the_seed() {
     let way = Way { delay: Duration::from_millis(5), jitter: Duration::from_millis(5), lost: 20, ..Way::default() };
     let fates = |seed| {
         let link = Link { seed, request: way, reply: Way { doubled: 30, ..way } };
