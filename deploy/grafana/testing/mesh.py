@@ -1,8 +1,8 @@
 """Real agents and two real Prometheus, in namespaces of their own: no other ports, routes or packets are touched, and what is
-in them ends with this process, also when it is killed. One Prometheus has the canaries' classic histograms, one their native ones.
+in them ends with this process, also when it is killed. One Prometheus has the agents' classic histograms, one their native ones.
 
 Each binary runs twice, on what it takes for a small and a large machine (a file of its own over the kernel's list of processors),
-so that there is a slope over processors. One canary loses what it is sent in part (nftables); one peer never answers and leaves the
+so that there is a slope over processors. One agent loses what it is sent in part (nftables); one peer never answers and leaves the
 list; one cannot be sent to. So all that a dashboard asks for has happened.
 
 Every query is evaluated at one time, at which all of that is in Prometheus. So its result does not
@@ -62,16 +62,16 @@ class Mesh:
         self.directory = directory
         self.processes = []
         kinds = [(binary.resolve(), cpus) for binary in binaries for cpus in CPU_LISTS]
-        self.canaries = [(f"node-{n}", f"127.0.0.{10 + n}", f"zone-{n % 2}", *kind) for n, kind in enumerate(kinds, 1)]
-        targets = [f"{address}:{PORT}" for _, address, *_ in self.canaries]
+        self.agents = [(f"node-{n}", f"127.0.0.{10 + n}", f"zone-{n % 2}", *kind) for n, kind in enumerate(kinds, 1)]
+        targets = [f"{address}:{PORT}" for _, address, *_ in self.agents]
         self.servers = [Server(directory, name, targets, native) for name, native in (("classic", False), ("native", True))]
 
     def __enter__(self):
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             subprocess.run(["nft", "-f", "-"], input=DROPS, text=True, check=True)
-            for canary in self.canaries:
-                self.start_canary(*canary)
+            for agent in self.agents:
+                self.start_agent(*agent)
             for server in self.servers:
                 server.__enter__()
             self.pin()
@@ -97,7 +97,7 @@ class Mesh:
         self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
 
     def write_peers(self, node, silent):
-        peers = [f"{name}={address}@{zone}" for name, address, zone, *_ in self.canaries if name != node]
+        peers = [f"{name}={address}@{zone}" for name, address, zone, *_ in self.agents if name != node]
         # An address for documentation (RFC 5737), to which there is no route here.
         peers.append("unroutable=203.0.113.1@zone-0")
         if silent:
@@ -108,8 +108,8 @@ class Mesh:
         new.rename(file)
         return file
 
-    def start_canary(self, node, address, zone, binary, cpus):
-        peers = self.write_peers(node, silent=node == self.canaries[0][0])
+    def start_agent(self, node, address, zone, binary, cpus):
+        peers = self.write_peers(node, silent=node == self.agents[0][0])
         listed = self.directory / f"{node}.cpus"
         listed.write_text(cpus + "\n")
         run = [str(binary), "run", "--discovery", "static", "--node-name", node, "--zone", zone, "--peers-file", str(peers),
@@ -119,7 +119,7 @@ class Mesh:
 
     def serves_native(self):
         """Whether the agents have native histograms: older builds answer with text to any request."""
-        request = urllib.request.Request(f"http://{self.canaries[0][1]}:{PORT}/metrics", headers={"Accept": PROTOBUF})
+        request = urllib.request.Request(f"http://{self.agents[0][1]}:{PORT}/metrics", headers={"Accept": PROTOBUF})
         with urllib.request.urlopen(request) as answer:
             return answer.headers["Content-Type"].startswith("application/vnd.google.protobuf")
 
@@ -127,15 +127,15 @@ class Mesh:
         """What has to be in a Prometheus for every query to return data, in the order in which it
         comes.
         """
-        window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.canaries)
-        first, lossy = self.canaries[0][0], self.canaries[1][0]
+        window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.agents)
+        first, lossy = self.agents[0][0], self.agents[1][0]
         links = count * (count - 1)
         form = f"histogram_count(rate(kube_canary_probe_rtt_seconds[{window}]))" if server.has_native else \
             f"rate(kube_canary_probe_rtt_seconds_count[{window}])"
         return {
-            "every canary is scraped": f"count(kube_canary_build_info) == {count}",
-            "every canary probes every other one and is answered": f"count({form} > 0) == {links}",
-            "every other canary loses what it sends to the lossy one":
+            "every agent is scraped": f"count(kube_canary_build_info) == {count}",
+            "every agent probes every other one and is answered": f"count({form} > 0) == {links}",
+            "every other agent loses what it sends to the lossy one":
                 f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}"}}[{window}]) > 0) == {count - 1}',
             "a peer cannot be sent to":
                 f'rate(kube_canary_probe_send_errors_total{{source_node="{first}"}}[{window}]) > 0',
@@ -155,19 +155,19 @@ class Mesh:
                     if native is None:
                         native = self.serves_native()
                     server.has_native = native and server.native
-                    at = server.settled(len(self.canaries))
+                    at = server.settled(len(self.agents))
                     conditions = self.conditions(server).items()
                     lacks[server] = next((what for what, condition in conditions if not server.values("instant", condition, at)), None)
                     if lacks[server] is None:
                         server.at = at
                         del lacks[server]
                 except (OSError, Refused):
-                    pass  # Prometheus, or a canary, does not listen yet, or is not ready
+                    pass  # Prometheus, or an agent, does not listen yet, or is not ready
             if not lacks:
                 return
             if "a peer has left" in lacks.values() and time.monotonic() >= leaves:
                 silent = not silent
-                self.write_peers(self.canaries[0][0], silent)
+                self.write_peers(self.agents[0][0], silent)
                 leaves = time.monotonic() + LEAVING_SECONDS
             time.sleep(0.2)
         logs = "".join(f"\n{log.name}: {log.read_text(errors='replace')[-600:]}" for log in sorted(self.directory.glob("**/*log")))

@@ -60,8 +60,8 @@ MUST_FAIL = [
     (Query("", "label_values", "label_values(kube_canary_cpus, nowhere)"), "empty"),
     (Query("", "instant", "sum by (kube_canary_cpus"), "parse error"),
     (Query("", "instant", "kube_canary_cpus + on () kube_canary_cpus"), "many-to-many"),
-    (Query("", "instant", "kube_canary_cpus or kube_canary_nonsense_total"), "no canary exports kube_canary_nonsense_total"),
-    (Query("", "instant", 'kube_canary_cpus or node_load1{job="x"}'), "no canary exports node_load1"),
+    (Query("", "instant", "kube_canary_cpus or kube_canary_nonsense_total"), "no agent exports kube_canary_nonsense_total"),
+    (Query("", "instant", 'kube_canary_cpus or node_load1{job="x"}'), "no agent exports node_load1"),
     (Query("", "instant", "0 * kube_canary_cpus / 0"), "NaN"),
     (Query("", "instant", "kube_canary_cpus * $nobody"), "$nobody has no value"),
 ]
