@@ -51,17 +51,19 @@ RUN --mount=type=cache,id=kube-canary-target-${TARGETARCH},target=/build/target,
       printf '[source.crates-io]\nreplace-with = "vendored"\n[source.vendored]\ndirectory = "/build/vendor"\n[net]\noffline = true\n' \
         >"$CARGO_HOME/config.toml"; \
     fi; \
-    find src -name '*.rs' -exec touch {} +; \
+    find build.rs src c-shim -name '*.[chr]*' -exec touch {} +; \
     if [[ -z $KUBE_CANARY_NARENAS ]]; then unset KUBE_CANARY_NARENAS; else export KUBE_CANARY_NARENAS; fi; \
     case "$ALLOCATOR" in \
-      system) cargo build --release --locked --bin kube-canary --target "$triple" ;; \
-      jemalloc) cargo build --release --locked --bin kube-canary --target "$triple" --features jemalloc ;; \
-      c-shim) \
-        if [[ $SHIM_MALLOC != musl ]]; then c-shim/mallocs/source "$SHIM_MALLOC" /malloc; fi; \
-        make -C c-shim MALLOC="$SHIM_MALLOC" MIMALLOC_SRC=/malloc JEMALLOC_SRC=/malloc TARGET="$triple" OUT=/out/kube-canary ;; \
+      system | jemalloc | c-shim) ;; \
       *) echo "ALLOCATOR=$ALLOCATOR: one of system, jemalloc, c-shim" >&2; exit 1 ;; \
     esac; \
-    if [[ $ALLOCATOR != c-shim ]]; then cp "target/$triple/release/kube-canary" /out/; fi; \
+    if [[ $ALLOCATOR == c-shim && $SHIM_MALLOC != musl ]]; then \
+      c-shim/mallocs/source "$SHIM_MALLOC" /malloc; \
+      make -C c-shim MALLOC="$SHIM_MALLOC" MIMALLOC_SRC=/malloc JEMALLOC_SRC=/malloc TARGET="$triple" OUT=/out/kube-canary; \
+    else \
+      cargo build --release --locked --bin kube-canary --target "$triple" --features "${ALLOCATOR#system}"; \
+      cp "target/$triple/release/kube-canary" /out/; \
+    fi; \
     if readelf -l /out/kube-canary | grep -q INTERP; then echo "/out/kube-canary is not static" >&2; exit 1; fi; \
     if ! readelf -h /out/kube-canary | grep -q 'Type: *DYN'; then \
       echo "/out/kube-canary lies at a fixed address: see docs/adr/0010-position-independent.md" >&2; exit 1; \

@@ -1,5 +1,5 @@
 //! Passes the revision to the program, and the order of functions to the linker of release builds
-//! (layout/README.md).
+//! (layout/README.md). Compiles the `main` of the feature `c-shim`.
 
 use std::env;
 use std::path::Path;
@@ -30,6 +30,25 @@ fn main() {
     println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
     if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/layout/functions.ld", variable("CARGO_MANIFEST_DIR"));
+    }
+    #[cfg(feature = "c-shim")]
+    compile_main();
+}
+
+/// Compiles c-shim/main.c for the target, and passes it to the linker of the binary. The `cc` crate
+/// chooses the compiler as it does for the C code of the dependencies: `CC_TARGET`, `CC`, or the
+/// target's usual one.
+#[cfg(feature = "c-shim")]
+fn compile_main() {
+    for file in ["c-shim/main.c", "c-shim/kube_canary.h"] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let mut build = cc::Build::new();
+    build.file("c-shim/main.c").std("c11").extra_warnings(true);
+    // An object rather than an archive: the linker extracts no member of an archive that nothing
+    // has referenced when its turn comes, and it always takes an object.
+    for object in build.compile_intermediates() {
+        println!("cargo::rustc-link-arg-bin=kube-canary={}", object.display());
     }
 }
 

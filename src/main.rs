@@ -1,12 +1,21 @@
-//! The plain binary. The other `main` is c-shim/main.c.
+//! The plain binary. With the feature `c-shim`, `main` is that of c-shim/main.c.
+#![cfg_attr(feature = "c-shim", no_main)]
 
-use std::process::ExitCode;
+/// Only C calls this function. The linker would not extract it from the library without a reference.
+#[cfg(feature = "c-shim")]
+#[used]
+static CALLED_BY_C: unsafe extern "C" fn(
+    std::ffi::c_int,
+    *const *mut std::ffi::c_char,
+    *const kube_canary::shim::KubeCanaryLink,
+) -> std::ffi::c_int = kube_canary::shim::kube_canary_main;
 
-#[cfg(all(target_env = "musl", not(any(feature = "jemalloc", feature = "leak-finder"))))]
+#[cfg(all(target_env = "musl", not(any(feature = "c-shim", feature = "jemalloc", feature = "leak-finder"))))]
 #[global_allocator]
 static GLOBAL: kube_canary::allocator::large::LargeApart = kube_canary::allocator::large::LargeApart;
 
-fn main() -> ExitCode {
+#[cfg(not(feature = "c-shim"))]
+fn main() -> std::process::ExitCode {
     let code = kube_canary::main_from(std::env::args_os().collect());
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+    std::process::ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

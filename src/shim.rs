@@ -1,5 +1,6 @@
-//! The C boundary: a C `main` links the program as a static library, so that the final link by `cc`
-//! decides the malloc.
+//! The C boundary: the program starts with the `main` of C, so that the final link decides the
+//! malloc. The feature `c-shim` links it into the plain binary; c-shim/Makefile links this crate as
+//! a static library.
 //!
 //! Rust's runtime does not start, which has three consequences:
 //!

@@ -21,7 +21,8 @@ fn version_names_the_malloc_that_runs() {
     let jemalloc = cfg!(feature = "jemalloc");
     assert_eq!(version["allocator"], if jemalloc { "jemalloc" } else { LIBC }, "{version}");
     assert_eq!(version["libc"], LIBC, "{version}");
-    assert_eq!(version["linkage"], "rust", "{version}");
+    let linkage = if cfg!(feature = "c-shim") { "c-shim" } else { "rust" };
+    assert_eq!(version["linkage"], linkage, "{version}");
     assert_eq!(version["revision"], env!("KUBE_CANARY_REVISION"), "{version}");
     let number = version["allocator_version"].as_str().expect("a string");
     assert!(number.starts_with(|first: char| first.is_ascii_digit()), "{version}");

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `system` (default) | the libc: musl in the image ([`large`] blocks apart), glibc on a developer's machine |
 //! | feature `jemalloc` | `#[global_allocator]` here, configured in [`conf`] |
-//! | `c-shim` | the final link by `cc`; see [`crate::shim`] |
+//! | feature `c-shim` | the linker, which also takes `main` from C; see [`crate::shim`] |
+//! | `c-shim/Makefile` | the same with another malloc: mimalloc, or a library of yours |
 //! | feature `leak-finder` | an addition to any of these: follows live allocations, for tests |
 //!
 //! The report does not repeat the options of the build: with `LD_PRELOAD`, or behind the shim,
@@ -32,6 +33,12 @@ pub(crate) use conf::MALLOC_CONF;
 pub use profile::{HeapProfile, ProfileError};
 pub use stats::{Stat, Stats};
 pub(crate) use thp::EARLY;
+
+#[cfg(all(feature = "jemalloc", feature = "c-shim"))]
+compile_error!(
+    "the features `jemalloc` and `c-shim` exclude each other: the first one names the malloc, the second one leaves it \
+     to the linker (docs/reference/builds.md)"
+);
 
 #[cfg(all(feature = "jemalloc", not(feature = "leak-finder")))]
 #[global_allocator]

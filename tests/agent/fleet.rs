@@ -148,7 +148,8 @@ fn builds_stand_beside_each_other_with_the_verdict() {
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     let groups: Vec<&str> = text.lines().skip(1).take_while(|line| !line.is_empty()).collect();
     assert_eq!(groups.len(), 1, "{text}");
-    assert!(groups[0].contains("  rust ") && groups[0].contains(".."), "{text}");
+    let linkage = if cfg!(feature = "c-shim") { "  c-shim " } else { "  rust " };
+    assert!(groups[0].contains(linkage) && groups[0].contains(".."), "{text}");
     assert!(text.contains("with nothing to compare it to."), "{text}");
     let json = ["fleet", "--group-by", "allocator", "--json", "--url", &url(&one), "--url", &url(&two)];
     let groups: Value = serde_json::from_str(&Run::of(&json).1).expect("JSON");
