@@ -59,8 +59,8 @@ const FAILURE: i32 = 1;
 const USAGE: i32 = 2;
 
 /// Runs the whole program. `arguments` begin with the program's name. Returns the exit code.
-// The body of a running agent is inlined here, and the order of functions places it by this name. In
-// [`shim::kube_canary_main`], its only caller in some builds, it would lie among what never runs.
+// The body of a running agent is inlined here, and the order of functions places it by this name.
+// In `kube_canary_main`, the only caller in some builds, it would lie among what never runs.
 #[inline(never)]
 pub fn main_from(arguments: Vec<OsString>) -> i32 {
     relro::seal();

@@ -5,12 +5,12 @@ from typing import Iterable, NamedTuple
 
 COLUMNS = (
     "build,cores,thp,peers,phase,age_s,threads,rss_kb,pss_kb,private_dirty_kb,anon_huge_kb,vm_hwm_kb,"
-    "cgroup_kb,cgroup_kernel_kb,cgroup_sock_kb,scrape_bytes,scrape_ms"
+    "cgroup_kb,cgroup_working_set_kb,cgroup_anon_kb,cgroup_file_kb,cgroup_kernel_kb,cgroup_sock_kb,scrape_bytes,scrape_ms"
 ).split(",")
 
 
 class Point(NamedTuple):
-    """What one row is about; there is one of each after the scrapes, and one before."""
+    """What one row is about. There is one of each phase: idle, scraped, returned."""
 
     build: str
     cores: int

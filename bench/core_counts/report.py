@@ -17,16 +17,16 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def resident(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int) -> str:
-    """Builds as rows, numbers of CPUs as columns."""
+def by_cpus(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peers: int, key: str = "rss_kb") -> str:
+    """One figure, with builds as rows and numbers of CPUs as columns."""
     ratio = len(matrix.cores) > 1
     rows = []
     for build in matrix.builds:
         found = [figures.get(Point(build, cores, thp, peers)) for cores in matrix.cores]
-        cells = [f"{row['rss_kb']:,}" if row else "–" for row in found]
+        cells = [f"{row[key]:,}" if row else "–" for row in found]
         if ratio:
             ends = found[0], found[-1]
-            cells.append(f"{ends[1]['rss_kb'] / ends[0]['rss_kb']:.2f}" if all(ends) else "–")
+            cells.append(f"{ends[1][key] / ends[0][key]:.2f}" if all(ends) else "–")
         rows.append([build, *cells])
     return table(["build", *map(str, matrix.cores), *([f"{matrix.cores[-1]} : {matrix.cores[0]}"] if ratio else [])], rows)
 
@@ -39,8 +39,10 @@ def details(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peer
         "AnonHugePages": "anon_huge_kb",
         "VmHWM": "vm_hwm_kb",
         "threads": "threads",
-        "memory.current": "cgroup_kb",
-        "its kernel part": "cgroup_kernel_kb",
+        "of the cgroup: anon": "cgroup_anon_kb",
+        "file": "cgroup_file_kb",
+        "kernel": "cgroup_kernel_kb",
+        "sock": "cgroup_sock_kb",
     }
     rows = []
     for build in matrix.builds:
@@ -49,7 +51,28 @@ def details(figures: dict[Point, dict[str, int]], matrix: Matrix, thp: str, peer
     return table(["build", *names], rows)
 
 
-def summary(lines: list[str], figures: dict[Point, dict[str, int]], matrix: Matrix) -> str:
+def charged(phases: dict[str, dict[Point, dict[str, int]]], matrix: Matrix, thp: str, peers: int) -> list[str]:
+    """What the cgroup is charged, in each phase."""
+    named = {
+        "memory.current after the scrapes": ("scraped", "cgroup_kb"),
+        "Working set after the scrapes": ("scraped", "cgroup_working_set_kb"),
+        "Working set when the charges in advance are returned": ("returned", "cgroup_working_set_kb"),
+        "Working set before the scrapes": ("idle", "cgroup_working_set_kb"),
+    }
+    parts = [
+        f"## What the platform charges, {peers} peers, transparent_hugepage={thp}",
+        "KB of the agent's cgroup. The working set is memory.current less inactive_file: `kubectl top` shows it."
+        " The kernel charges 64 pages at once, and each CPU keeps what is not used yet. The third table is read after"
+        " another cgroup was charged on every CPU, which returns them. -cold: the page cache was empty at the start, so"
+        " this cgroup is charged for the program file. -pinned: the agent is kept on two CPUs.",
+    ]
+    for title, (phase, key) in named.items():
+        parts += [f"### {title}", by_cpus(phases[phase], matrix, thp, peers, key)]
+    return parts
+
+
+def summary(lines: list[str], phases: dict[str, dict[Point, dict[str, int]]], matrix: Matrix) -> str:
+    figures = phases["scraped"]
     provenance = [line[2:].rstrip() for line in lines if line.startswith("# ")]
     parts = [
         "# Resident memory by number of processors",
@@ -58,14 +81,15 @@ def summary(lines: list[str], figures: dict[Point, dict[str, int]], matrix: Matr
     ]
     for thp in matrix.thp:
         for peers in matrix.peers:
-            parts += [f"## {peers} peers, transparent_hugepage={thp}", resident(figures, matrix, thp, peers)]
+            parts += [f"## {peers} peers, transparent_hugepage={thp}", by_cpus(figures, matrix, thp, peers)]
     peers = DETAIL_PEERS if DETAIL_PEERS in matrix.peers else matrix.peers[0]
     thp = CHART_THP if CHART_THP in matrix.thp else matrix.thp[0]
     ends = f"{matrix.cores[0]} / {matrix.cores[-1]} processors"
     parts += [
         f"## The other figures, {peers} peers, transparent_hugepage={thp}, {ends}",
-        "KB. memory.current is the cgroup's; pages of the program file are charged to whoever read them first, not to it.",
+        "KB. Pages of a file are charged to the cgroup that read them first.",
         details(figures, matrix, thp, peers),
+        *charged(phases, matrix, thp, peers),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -80,12 +104,13 @@ def main() -> int:
     matrix = Matrix(arguments.builds, sorted(arguments.cores), sorted(arguments.peers), arguments.thp)
     lines = (arguments.directory / "raw.csv").read_text().splitlines()
     try:
-        figures = measured.read(lines, "scraped")
+        phases = {phase: measured.read(lines, phase) for phase in ("idle", "scraped", "returned")}
+        figures = phases["scraped"]
         limits = budget.parse(arguments.budget.read_text())
     except (measured.Malformed, budget.Malformed, ValueError) as error:
         print(f"bench/cores: {error}", file=sys.stderr)
         return 1
-    text = summary(lines, figures, matrix)
+    text = summary(lines, phases, matrix)
     (arguments.directory / "summary.md").write_text(text)
     print(text)
     if CHART_PEERS in matrix.peers and CHART_THP in matrix.thp and len(matrix.cores) > 1:

@@ -146,15 +146,15 @@ class Rows(unittest.TestCase):
         lines = [
             "# provenance",
             self.head,
-            "musl,8,always,200,idle,5.3,5,932,929,408,0,1604,1768,208,0,0,0",
-            "musl,8,always,200,scraped,9.1,5,1384,1381,496,0,1624,1712,288,0,836146,2762",
+            "musl,8,always,200,idle,5.3,5,932,929,408,0,1604,1768,1768,408,4,208,0,0,0",
+            "musl,8,always,200,scraped,9.1,5,1384,1381,496,0,1624,1712,1708,496,4,288,0,836146,2762",
         ]
         figures = measured.read(lines, "scraped")
         self.assertEqual(list(figures), [musl(8)])
         self.assertEqual(figures[musl(8)]["rss_kb"], 1384)
 
     def test_a_row_that_is_there_twice_or_cut_short_is_refused(self):
-        row = "musl,8,always,200,scraped,9.1,5,1384,1381,496,0,1624,1712,288,0,836146,2762"
+        row = "musl,8,always,200,scraped,9.1,5,1384,1381,496,0,1624,1712,1708,496,4,288,0,836146,2762"
         for lines in ([self.head, row, row], [self.head, row[:-5].rsplit(",", 1)[0]], ["build,cores"], []):
             with self.assertRaises(measured.Malformed, msg=lines):
                 measured.read(lines, "scraped")
