@@ -10,11 +10,14 @@ use std::process::Command;
 const VARIABLE: &str = "KUBE_CANARY_REVISION";
 /// The most characters of a revision: a full hash, and a word after it.
 const LENGTH_MAX: usize = 64;
+/// Names a file into which the linker of a release build writes its map, for layout/check.py.
+const LINK_MAP: &str = "KUBE_CANARY_LINK_MAP";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=layout/functions.ld");
     println!("cargo::rerun-if-env-changed={VARIABLE}");
+    println!("cargo::rerun-if-env-changed={LINK_MAP}");
     let variable = |name| env::var(name).unwrap_or_default();
     let is_release = variable("PROFILE") == "release";
     let given = Some(variable(VARIABLE)).filter(|revision| !revision.is_empty());
@@ -30,6 +33,9 @@ fn main() {
     println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
     if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/layout/functions.ld", variable("CARGO_MANIFEST_DIR"));
+        if let Ok(map) = env::var(LINK_MAP) {
+            println!("cargo::rustc-link-arg-bins=-Wl,-Map={map}");
+        }
     }
     #[cfg(feature = "c-shim")]
     compile_main();
