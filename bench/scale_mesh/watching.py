@@ -4,7 +4,8 @@
 
 - `Design(whole=True)`: one watch of whole slices. A loss counts at once, or after `hold` seconds unless the list says otherwise.
 - `Design(whole=False)`: a watch of metadata, and slices read one at a time by the plan of src/discovery/kubernetes/plan.rs.
-  With `doubts`, a loss waits until its slice is read, as src/prober/doubts.rs has it.
+  With `doubts`, a loss waits until its slice is read, as src/prober/doubts.rs has it. Until 2026-11-23 slices without peers waited
+  four times as long (`factor`), reads for doubts were spread (`spread`), and a silent peer was asked about once (`once`).
 
 Between the API server and an agent lies `latency` for events, and `answer` for a read. No packet is lost: whatever counts as lost is a
 pod that was replaced, and is counted falsely.
@@ -19,7 +20,7 @@ COALESCE, SPACING, MIDDLE, FACTOR = 0.1, 0.8, 40.0, 4  # seconds, src/discovery/
 QUESTION, DOUBT, DOUBT_SPACING, DOUBT_SPREAD = 0.05, 3.0, 0.004, 0.2
 IDLE = 5.0  # the second connection stays open unused
 
-Design = collections.namedtuple("Design", "whole doubts hold factor spread", defaults=(False, True, 0.0, 1, False))
+Design = collections.namedtuple("Design", "whole doubts hold factor spread once", defaults=(False, True, 0.0, 1, False, False))
 Change = collections.namedtuple("Change", "at name nodes addresses event metadata body")
 
 
@@ -79,7 +80,7 @@ class Agent:
         self.now, self.turns, self.due, self.reading, self.wake = 0.0, itertools.count(), [], None, 0
         self.content, self.slices_of, self.stale = {}, collections.Counter(), {}
         self.bytes, self.reads, self.lost, self.open_seconds, self.open_until = 0, [], 0, 0.0, 0.0
-        self.withheld, self.silent, self.seen = {}, set(), {}
+        self.withheld, self.settled, self.seen = {}, {}, {}
         for change in record.first:
             self.take(change)
         for change in record.rolled:
@@ -182,10 +183,11 @@ class Agent:
             return self.after(self.now + self.design.hold, self.held, address)
         if address in self.withheld:
             self.withheld[address] += 1
-        elif self.design.whole or not self.design.doubts or address in self.silent:
+        elif self.design.whole or not self.design.doubts or self.now < self.settled.get(address, 0.0):
             self.lost += 1
         else:
             self.withheld[address] = 1
+            self.settled[address] = self.now + DOUBT
             self.after(self.now + QUESTION, self.ask, address)
             self.after(self.now + DOUBT, self.give_up, address)
 
@@ -207,7 +209,8 @@ class Agent:
 
     def lose(self, address):
         self.lost += self.withheld.pop(address)
-        self.silent.add(address)
+        if self.design.once:
+            self.settled[address] = float("inf")
 
     def give_up(self, address):
         self.lost += self.withheld.pop(address, 0)
