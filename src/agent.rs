@@ -255,8 +255,7 @@ impl ProbeLoop {
             Update::Confirmed => return false,
             Update::Mesh(mesh) => self.mesh = mesh,
             Update::Roster(roster) => self.roster = Some(roster),
-            Update::Sure(address) => self.prober.sure(address),
-            Update::Unsure(address) => self.prober.unsure(address),
+            Update::Sure(address) | Update::Unsure(address) => self.prober.answered(address),
         }
         true
     }

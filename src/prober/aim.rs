@@ -21,7 +21,7 @@ pub struct Aim {
     answered: u16,
     /// Probes already counted in `sent` and then withdrawn. The next that many
     /// probes are not counted.
-    owed: u16,
+    withdrawn: u16,
     /// The doubt that withholds losses of this peer, if any.
     pub doubt: DoubtId,
 }
@@ -32,20 +32,20 @@ const REACH: u16 = 1 << 14;
 
 impl Aim {
     /// A slot that was never in use.
-    pub const NOBODY: Self = Self {
+    pub const UNUSED: Self = Self {
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         listed: false,
         terminating: false,
         stay: Stay::first(),
         sequence: 0,
         answered: 0,
-        owed: 0,
+        withdrawn: 0,
         doubt: DoubtId::NONE,
     };
 
     /// Gives the slot to another peer, which is not listed yet.
     pub const fn replace(&mut self) {
-        *self = Self { stay: self.stay.replaced(), ..Self::NOBODY };
+        *self = Self { stay: self.stay.replaced(), ..Self::UNUSED };
     }
 
     /// Notes that the list has the peer at this address. If that begins another stay, returns the
@@ -97,17 +97,17 @@ impl Aim {
         self.answered == self.sequence
     }
 
-    /// Notes that a probe that `sent` has counted was withdrawn.
-    pub const fn owe(&mut self) {
-        self.owed = self.owed.saturating_add(1);
+    /// Notes that so many probes that `sent` has counted were withdrawn.
+    pub const fn withdraw_sent(&mut self, probes: u16) {
+        self.withdrawn = self.withdrawn.saturating_add(probes);
     }
 
     /// Notes that a probe was sent. Returns whether it takes the place of a withdrawn one in
-    /// `sent`.
-    pub const fn repay(&mut self) -> bool {
-        let owed = self.owed > 0;
-        self.owed = self.owed.saturating_sub(1);
-        owed
+    /// `sent`, and so is not counted.
+    pub const fn skip_withdrawn(&mut self) -> bool {
+        let skipped = self.withdrawn > 0;
+        self.withdrawn = self.withdrawn.saturating_sub(1);
+        skipped
     }
 }
 

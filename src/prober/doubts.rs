@@ -20,10 +20,23 @@
 //! most once in that time, less the [`QUESTION_PAUSE`] by which its question was delayed.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use crate::limits::{DOUBT_TIME, DOUBTS_MAX, QUESTION_PAUSE, WITHHELD_MAX};
+use crate::limits::{DOUBT_TIME, DOUBTS_MAX};
 use crate::peers::SlotId;
 use crate::units::Nanos;
+
+/// How long a question is delayed. If a packet was lost but the peer is still there, the reply
+/// to a later probe arrives in this time and makes the question unnecessary. Longer than round
+/// trips in a cluster.
+pub const QUESTION_PAUSE: Duration = Duration::from_millis(50);
+/// Losses of one peer that are withheld. They cover a doubt at intervals of 15 ms and more.
+/// At shorter intervals, further losses are counted at once. Below 100 ms, that many losses
+/// counted at once may exceed what is left of the 255 that a recent half can count. That
+/// half then stops counting.
+pub const WITHHELD_MAX: u8 = 200;
+const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
+const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 
 /// The doubt about a peer. It is a part of every [`super::aim::Aim`], so it has only two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +45,6 @@ pub struct DoubtId(u16);
 impl DoubtId {
     /// No doubt: the next loss leads to a question.
     pub const NONE: Self = Self(u16::MAX);
-    /// No doubt: the list has confirmed the peer, and the peer has not answered since. Further
-    /// losses count as losses.
-    pub const SILENT: Self = Self(u16::MAX - 1);
 }
 
 /// State of a doubt.
@@ -42,10 +52,8 @@ impl DoubtId {
 pub enum Standing {
     /// Losses are withheld until the doubt ends.
     Open,
-    /// The peer is on the list: its losses count.
-    Sure,
-    /// No answer is possible, or the peer itself has answered. Losses count as for
-    /// [`Standing::Sure`], but a new question is allowed after the time of this doubt.
+    /// The question is answered, or cannot be, or the peer itself has answered. Losses count. After
+    /// the time of this doubt the next loss leads to a new question.
     Settled,
     /// The peer has gone: its losses do not count. Its aim no longer refers to this doubt.
     Withdrawn,
@@ -69,7 +77,7 @@ pub struct Doubt {
 }
 
 const _: () = assert!(size_of::<Doubt>() <= 48);
-const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0);
+const _: () = assert!(DOUBTS_MAX < DoubtId::NONE.0);
 
 impl Doubt {
     /// Whether the question was passed on.
@@ -129,7 +137,7 @@ impl Doubts {
         (0..self.len).map(move |nth| DoubtId((first + nth) % places))
     }
 
-    /// Returns the doubt in a place; `None` for [`DoubtId::NONE`] and [`DoubtId::SILENT`].
+    /// Returns the doubt in a place; `None` for [`DoubtId::NONE`].
     pub fn get(&mut self, id: DoubtId) -> Option<&mut Doubt> {
         self.ring.get_mut(usize::from(id.0))
     }
@@ -145,7 +153,7 @@ impl Doubts {
             doubt.probes.1 = number;
             return Some(id);
         }
-        if id == DoubtId::SILENT || self.len == self.places {
+        if self.len == self.places {
             return None;
         }
         let (standing, probes) = (Standing::Open, (number, number));
@@ -205,26 +213,25 @@ impl Doubts {
         if self.decided == 0 {
             return None;
         }
-        let is_told = |doubt: &Doubt| doubt.withheld > 0 && doubt.standing != Standing::Open;
-        let id = self.ids().zip(self.iter()).find(|(_, doubt)| is_told(doubt))?.0;
+        let is_decided = |doubt: &Doubt| doubt.withheld > 0 && doubt.standing != Standing::Open;
+        let id = self.ids().zip(self.iter()).find(|(_, doubt)| is_decided(doubt))?.0;
+        self.decided -= 1;
         let doubt = self.get(id)?;
         doubt.withheld -= 1;
-        let told = (doubt.slot, doubt.standing != Standing::Withdrawn);
-        self.decided -= 1;
-        Some(told)
+        Some((doubt.slot, doubt.standing != Standing::Withdrawn))
     }
 
     /// Returns the oldest doubt if its time is over. If no question was asked and no aim refers to
     /// it, its time is over at once.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
         let (id, doubt) = (self.ids().next()?, self.iter().next()?);
-        let unasked = doubt.asked.is_none() && matches!(doubt.standing, Standing::Settled | Standing::Withdrawn);
+        let unasked = doubt.asked.is_none() && doubt.standing != Standing::Open;
         (unasked || now.since(doubt.since) >= DOUBT_TIME.into()).then_some(id)
     }
 
     /// Removes the oldest doubt, which has nothing left to report.
     pub fn pop(&mut self) {
-        debug_assert!(self.iter().next().is_some_and(|doubt| doubt.withheld == 0), "all is told");
+        debug_assert!(self.iter().next().is_some_and(|doubt| doubt.withheld == 0), "all is reported");
         self.first = self.id(1).0;
         self.len -= 1;
         self.passed_on = self.passed_on.saturating_sub(1);

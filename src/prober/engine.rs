@@ -40,7 +40,7 @@ impl Engine {
     /// Makes room for `slots` peers. Apart from [`Engine::compact`], nothing else allocates.
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.aims.len() {
-            self.aims.resize(slots, Aim::NOBODY);
+            self.aims.resize(slots, Aim::UNUSED);
             self.flights.resize(slots * self.per_peer + 64);
         }
     }
@@ -58,7 +58,7 @@ impl Engine {
         for (from, to) in compaction.moves() {
             self.aims.swap(from.index(), to.index());
         }
-        self.aims.resize(slots, Aim::NOBODY);
+        self.aims.resize(slots, Aim::UNUSED);
         self.flights.resize(slots * self.per_peer + 64);
     }
 
@@ -116,7 +116,7 @@ impl Engine {
                 Some(Event::NotSent(reason))
             }
             Ok(()) if self.flights.get(label.number).terminating => None,
-            Ok(()) => (!self.aims[label.slot.index()].repay()).then_some(Event::Sent),
+            Ok(()) => (!self.aims[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
         }
     }
 
@@ -241,7 +241,7 @@ impl Engine {
         self.flights.set(number, State::GivenUp);
         if !flight.terminating {
             // `sent` has counted it; the next probe takes its place.
-            aim.owe();
+            aim.withdraw_sent(1);
         }
         Event::Terminating { answered: false }
     }

@@ -40,6 +40,7 @@ mod timer;
 mod turn;
 
 pub use clock::{Clock, Moment, MonotonicClock, RealTime};
+pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;

@@ -178,16 +178,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// Receives the answer that the applied list is right about this address, so that
-    /// silence there is loss.
-    pub fn sure(&mut self, address: IpAddr) {
-        self.engine.sure(address);
-    }
-
-    /// Receives the answer that this is unknown now. What was withheld is lost, and the next doubt
-    /// leads to a new question.
-    pub fn unsure(&mut self, address: IpAddr) {
-        self.engine.unsure(address);
+    /// Receives the answer to the question about this address, after the list that it is about.
+    /// What was withheld is lost, and a later doubt leads to a new question.
+    pub fn answered(&mut self, address: IpAddr) {
+        self.engine.answered(address);
     }
 
     fn attend(&mut self) {

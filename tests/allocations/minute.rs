@@ -93,7 +93,7 @@ impl Agent {
             {
                 self.answered += 1;
                 if self.answered.is_multiple_of(2) {
-                    self.prober.sure(address);
+                    self.prober.answered(address);
                 }
             }
             let arrival = self.prober.wire().next_arrival();

@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use kube_canary::limits::{DOUBT_TIME, QUESTION_PAUSE};
+use kube_canary::limits::DOUBT_TIME;
 use kube_canary::peers::{Change, SlotId};
+use kube_canary::prober::QUESTION_PAUSE;
 use kube_canary::statistics::PeerReading;
 use kube_canary::units::Nanos;
 
@@ -36,7 +37,6 @@ struct Flight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Open,
-    Sure,
     Settled,
 }
 
@@ -66,8 +66,8 @@ pub struct Ends {
     pub late: u64,
     /// The list showed that the peer has gone.
     pub withdrawn: u64,
-    /// Counted without a question: the peer had answered a later probe before, or was known to be
-    /// silent, or had a question open.
+    /// Counted without a question: the peer had answered a later probe before, or was asked about
+    /// not long before.
     pub booked: u64,
 }
 
@@ -81,7 +81,6 @@ pub struct Peer {
     terminating: bool,
     stay: u32,
     doubt: Option<Doubt>,
-    silent: bool,
     owed: u64,
     newest_answered: Option<usize>,
     asked_at: HashMap<IpAddr, Nanos>,
@@ -109,10 +108,8 @@ pub fn peer(slot: SlotId, mut log: Vec<(IpAddr, Probe)>, journal: &[(Nanos, Entr
                 peer.address = None;
                 peer.withdraw();
             }
-            Entry::Sure(address) if peer.address == Some(*address) && peer.is_open() => {
-                peer.ends.sure += peer.settle(State::Lost, Standing::Sure);
-            }
-            Entry::Unsure(address) if peer.address == Some(*address) => peer.unsure(*now),
+            Entry::Sure(address) if peer.address == Some(*address) => peer.ends.sure += peer.answered(*now),
+            Entry::Unsure(address) if peer.address == Some(*address) => peer.ends.unsure += peer.answered(*now),
             Entry::Question(address, taken) if peer.address == Some(*address) => peer.asked(*now, *address, *taken),
             _ => {}
         }
@@ -147,7 +144,7 @@ impl Peer {
         self.counts.terminating[1] += u32::try_from(withdrawn).unwrap();
         self.owed += withdrawn;
         self.ends.withdrawn += withdrawn;
-        (self.doubt, self.silent) = (None, false);
+        self.doubt = None;
     }
 
     fn asked(&mut self, now: Nanos, address: IpAddr, taken: bool) {
@@ -165,12 +162,13 @@ impl Peer {
         }
     }
 
-    /// The source does not know its address: that ends a doubt that was asked about.
-    fn unsure(&mut self, now: Nanos) {
+    /// An answer ends a doubt that was asked about. Returns how many losses it ends.
+    fn answered(&mut self, now: Nanos) -> u64 {
         self.was_asked_before(now);
         if self.is_open() && self.doubt.as_ref().is_some_and(|doubt| doubt.asked) {
-            self.ends.unsure += self.settle(State::Lost, Standing::Settled);
+            return self.settle(State::Lost, Standing::Settled);
         }
+        0
     }
 
     fn turn(&mut self, now: Nanos, timeout: Nanos) {
@@ -276,7 +274,6 @@ impl Peer {
     }
 
     fn vouch(&mut self, index: usize) {
-        self.silent = false;
         let Some(doubt) = &self.doubt else { return };
         assert!(index > doubt.last, "what was sent before has expired");
         let asked = doubt.asked;
@@ -292,7 +289,7 @@ impl Peer {
             if self.is_open() {
                 self.ends.unanswered += self.settle(State::Lost, Standing::Settled);
             }
-            self.silent = self.doubt.take().is_some_and(|doubt| doubt.standing == Standing::Sure);
+            self.doubt = None;
         }
     }
 
@@ -305,7 +302,7 @@ impl Peer {
             let flight = &self.flights[index];
             let counts = !flight.terminating && flight.stay == self.stay;
             let vouched = self.newest_answered == Some(self.flights.len() - 1);
-            if counts && !vouched && !self.silent && self.doubt.as_ref().is_none_or(|d| d.standing == Standing::Open) {
+            if counts && !vouched && self.doubt.as_ref().is_none_or(|d| d.standing == Standing::Open) {
                 self.flights[index].state = State::Withheld;
                 let fresh = Doubt { since: now, asked: false, standing: Standing::Open, last: index };
                 self.doubt.get_or_insert(fresh).last = index;

@@ -326,11 +326,11 @@ impl World {
                 }
                 Saying::Sure(address) => {
                     self.note(Entry::Sure(address));
-                    self.prober.sure(address);
+                    self.prober.answered(address);
                 }
                 Saying::Unsure(address) => {
                     self.note(Entry::Unsure(address));
-                    self.prober.unsure(address);
+                    self.prober.answered(address);
                 }
             }
         }

@@ -1,8 +1,9 @@
 //! Corner cases of doubts that the scripted tests rarely reach.
 
 use super::*;
-use crate::limits::{DOUBT_TIME, DOUBTS_MAX, QUESTION_PAUSE, WITHHELD_MAX};
+use crate::limits::{DOUBT_TIME, DOUBTS_MAX};
 use crate::peers::{Network, ZoneId};
+use crate::prober::{QUESTION_PAUSE, WITHHELD_MAX};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
 
@@ -38,7 +39,7 @@ fn send(engine: &mut Engine, slot: usize, ms: u64) -> Label {
     label
 }
 
-fn told(engine: &mut Engine, ms: u64) -> Vec<(SlotId, Event)> {
+fn reported(engine: &mut Engine, ms: u64) -> Vec<(SlotId, Event)> {
     std::iter::from_fn(|| engine.expire(at(ms))).collect()
 }
 
@@ -52,31 +53,32 @@ const LOST: (SlotId, Event) = (SlotId(0), Event::Lost);
 fn a_new_holder_of_a_slot_inherits_no_withheld_loss_decided_or_not() {
     for decided in [false, true] {
         let (mut e, labels) = silent(1);
-        assert_eq!(told(&mut e, 1_001), []);
+        assert_eq!(reported(&mut e, 1_001), []);
         assert!(e.awaits_any());
         if decided {
-            e.sure(address(0));
+            assert_eq!(questions(&mut e, 1_100), [address(0)]);
+            e.answered(address(0));
         }
         e.apply(Change::Join { slot: SlotId(0) });
         put(&mut e, 0, address(0), false);
-        assert_eq!(told(&mut e, 1_002), [], "{decided}");
+        assert_eq!(reported(&mut e, 1_002), [], "{decided}");
         assert!(!e.awaits_any());
-        e.sure(address(0));
-        assert_eq!(told(&mut e, 9_000), [], "{decided}");
+        e.answered(address(0));
+        assert_eq!(reported(&mut e, 9_000), [], "{decided}");
         assert_eq!(e.reply(labels[0], address(0), Moment::read(at(9_001))), None, "{decided}");
         let next = e.begin(SlotId(0), at(9_002)).unwrap();
-        assert_eq!(e.sent(next, Ok(())), Some(Event::Sent), "and owes nothing");
+        assert_eq!(e.sent(next, Ok(())), Some(Event::Sent), "it is counted");
     }
 }
 
 #[test]
-fn what_was_withdrawn_is_told_even_if_the_slot_is_stopped_at_once_and_is_stood_in_for() {
+fn a_withdrawn_probe_is_reported_even_if_the_slot_stops_at_once_and_the_next_takes_its_place() {
     let (mut e, labels) = silent(1);
-    assert_eq!(told(&mut e, 1_001), []);
+    assert_eq!(reported(&mut e, 1_001), []);
     put(&mut e, 0, address(0), true);
     e.apply(Change::Stop { slot: SlotId(0) });
-    assert_eq!(e.next_doubt(), Some(Nanos(0)), "there is something to tell");
-    assert_eq!(told(&mut e, 1_001), [(SlotId(0), Event::Terminating { answered: false })]);
+    assert_eq!(e.next_doubt(), Some(Nanos(0)), "there is something to report");
+    assert_eq!(reported(&mut e, 1_001), [(SlotId(0), Event::Terminating { answered: false })]);
     assert_eq!(e.reply(labels[0], address(0), Moment::read(at(1_500))), Some((SlotId(0), [None, None])));
     put(&mut e, 0, address(7), false);
     let next = e.begin(SlotId(0), at(2_000)).unwrap();
@@ -84,10 +86,13 @@ fn what_was_withdrawn_is_told_even_if_the_slot_is_stopped_at_once_and_is_stood_i
 }
 
 #[test]
-fn what_was_decided_is_lost_even_if_the_list_changes_before_it_is_told() {
+fn a_decided_loss_is_lost_even_if_the_list_changes_before_it_is_reported() {
     type Step = fn(&mut Engine);
     let decisions: [Step; 2] = [
-        |e| e.sure(address(0)),
+        |e| {
+            assert_eq!(questions(e, 1_100), [address(0)]);
+            e.answered(address(0));
+        },
         |e| {
             let (id, _) = e.question(at(1_100)).unwrap();
             e.unanswerable(id);
@@ -101,10 +106,10 @@ fn what_was_decided_is_lost_even_if_the_list_changes_before_it_is_told() {
     for decide in decisions {
         for change in changes {
             let (mut e, _) = silent(1);
-            assert_eq!(told(&mut e, 1_001), []);
+            assert_eq!(reported(&mut e, 1_001), []);
             decide(&mut e);
             change(&mut e);
-            assert_eq!(told(&mut e, 1_101), [LOST]);
+            assert_eq!(reported(&mut e, 1_101), [LOST]);
             assert!(!e.awaits_any());
             put(&mut e, 0, address(8), false);
             let next = e.begin(SlotId(0), at(2_000)).unwrap();
@@ -121,58 +126,59 @@ fn one_question_serves_all_slots_at_an_address() {
         send(&mut e, slot, 10);
     }
     // The probes sent before the move are withdrawn.
-    assert_eq!(told(&mut e, 1_011).len(), 2);
+    assert_eq!(reported(&mut e, 1_011).len(), 2);
     let due = 1_011 + u64::try_from(QUESTION_PAUSE.as_millis()).unwrap();
     assert_eq!(questions(&mut e, due - 1), [] as [IpAddr; 0]);
     assert_eq!(questions(&mut e, due), [address(9)]);
-    e.sure(address(8));
-    assert_eq!(told(&mut e, 1_100), []);
-    e.sure(address(9));
-    assert_eq!(told(&mut e, 1_100), [LOST, (SlotId(1), Event::Lost)]);
+    e.answered(address(8));
+    assert_eq!(reported(&mut e, 1_100), []);
+    e.answered(address(9));
+    assert_eq!(reported(&mut e, 1_100), [LOST, (SlotId(1), Event::Lost)]);
 }
 
 #[test]
-fn where_nobody_can_say_losses_are_booked_until_the_doubt_is_over_and_then_asked_about_again() {
+fn after_an_answer_losses_count_until_the_doubt_is_over_and_are_then_asked_about_again() {
     let (mut e, _) = silent(1);
-    assert_eq!(told(&mut e, 1_001), []);
-    e.unsure(address(0));
-    assert_eq!(told(&mut e, 1_002), [], "it was not asked yet");
+    assert_eq!(reported(&mut e, 1_001), []);
+    e.answered(address(0));
+    assert_eq!(reported(&mut e, 1_002), [], "it was not asked yet");
     assert_eq!(questions(&mut e, 1_100), [address(0)]);
-    e.unsure(address(9));
-    assert_eq!(told(&mut e, 1_101), [], "of another");
-    e.unsure(address(0));
-    assert_eq!(told(&mut e, 1_102), [LOST]);
+    e.answered(address(9));
+    assert_eq!(reported(&mut e, 1_101), [], "of another");
+    e.answered(address(0));
+    assert_eq!(reported(&mut e, 1_102), [LOST]);
     send(&mut e, 0, 1_200);
-    assert_eq!(told(&mut e, 2_201), [LOST]);
+    assert_eq!(reported(&mut e, 2_201), [LOST]);
     let over = 1_001 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
     send(&mut e, 0, over - 500);
-    assert_eq!(told(&mut e, over + 501), [], "it is withheld");
+    assert_eq!(reported(&mut e, over + 501), [], "it is withheld");
     assert_eq!(questions(&mut e, over + 600), [address(0)]);
 }
 
 #[test]
-fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_booked_at_once() {
+fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_counted_at_once() {
     let (mut e, _) = silent(usize::from(DOUBTS_MAX) + 3);
-    let lost = told(&mut e, 1_001);
+    let lost = reported(&mut e, 1_001);
     assert_eq!(lost.iter().map(|(slot, _)| slot.index()).collect::<Vec<_>>(), [128, 129, 130]);
     assert_eq!(questions(&mut e, 1_100).len(), usize::from(DOUBTS_MAX));
     // Their time is over: all are lost, and their places are free again.
     let over = 1_001 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
-    assert_eq!((told(&mut e, over - 1).len(), told(&mut e, over).len()), (0, DOUBTS_MAX.into()));
+    assert_eq!((reported(&mut e, over - 1).len(), reported(&mut e, over).len()), (0, DOUBTS_MAX.into()));
     assert_eq!((e.awaits_any(), e.next_doubt()), (false, None));
 
     let (mut e, _) = silent(1);
     e.reserve(64);
     (0..WITHHELD_MAX + 4).for_each(|_| _ = send(&mut e, 0, 1));
-    assert_eq!(told(&mut e, 1_002), [LOST; 5]);
-    e.sure(address(0));
-    assert_eq!(told(&mut e, 1_003), [LOST; WITHHELD_MAX as usize]);
+    assert_eq!(reported(&mut e, 1_002), [LOST; 5]);
+    assert_eq!(questions(&mut e, 1_100), [address(0)]);
+    e.answered(address(0));
+    assert_eq!(reported(&mut e, 1_101), [LOST; WITHHELD_MAX as usize]);
 }
 
 #[test]
 fn a_late_reply_to_a_withheld_probe_that_the_ring_has_forgotten_comes_after_its_loss() {
     let (mut e, labels) = silent(2);
-    assert_eq!(told(&mut e, 1_001), []);
+    assert_eq!(reported(&mut e, 1_001), []);
     for ms in 0..e.flight_capacity() as u64 {
         let label = send(&mut e, 1, 1_002 + ms);
         e.reply(label, address(1), Moment::read(at(1_003 + ms)));
@@ -180,16 +186,15 @@ fn a_late_reply_to_a_withheld_probe_that_the_ring_has_forgotten_comes_after_its_
     let late = e.reply(labels[0], address(0), Moment::read(at(1_400)));
     assert_eq!(late, Some((SlotId(0), [Some(Event::Lost), Some(Event::Late)])));
     assert_eq!(e.reply(labels[0], address(0), Moment::read(at(1_401))), Some((SlotId(0), [Some(Event::Late), None])));
-    e.sure(address(0));
-    assert_eq!(told(&mut e, 1_402), [(SlotId(1), Event::Lost)], "of the other, which has answered since");
+    assert_eq!(reported(&mut e, 1_402), [(SlotId(1), Event::Lost)], "of the other, which has answered since");
 }
 
 #[test]
-fn without_a_source_that_answers_losses_are_booked_at_once() {
+fn without_a_source_that_answers_losses_are_counted_at_once() {
     let mut e = Engine::new(SECOND, SECOND, false);
     e.reserve(1);
     e.apply(Change::Join { slot: SlotId(0) });
     put(&mut e, 0, address(0), false);
     send(&mut e, 0, 0);
-    assert_eq!((told(&mut e, 1_001), e.next_doubt()), (vec![LOST], None));
+    assert_eq!((reported(&mut e, 1_001), e.next_doubt()), (vec![LOST], None));
 }

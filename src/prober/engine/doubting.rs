@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Returns the question to pass on at `now`, if any: is the peer at this address still there?
-    /// The answer is [`Engine::sure`], [`Engine::unsure`] or a change. An address is asked about at
+    /// The answer is [`Engine::answered`] or a change. An address is asked about at
     /// most once in [`crate::limits::DOUBT_TIME`].
     pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
         let aims = &self.aims;
@@ -39,25 +39,15 @@ impl Engine {
         self.decide(id, Standing::Settled);
     }
 
-    /// Notes that the list is right about this address: what was withheld is lost.
-    pub fn sure(&mut self, address: IpAddr) {
-        self.answered(address, Standing::Sure);
-    }
-
-    /// Notes that it is unknown now whether the list is right about this address. What was withheld
-    /// is lost, and a new question is allowed after the time of this doubt.
-    pub fn unsure(&mut self, address: IpAddr) {
-        self.answered(address, Standing::Settled);
-    }
-
-    fn answered(&mut self, address: IpAddr, standing: Standing) {
+    /// Notes the answer to the question about this address: the list is as right as can be known
+    /// now. What was withheld is lost, and a new question is allowed after the time of this doubt.
+    pub fn answered(&mut self, address: IpAddr) {
         for id in self.doubts.ids() {
             let Some(doubt) = self.doubts.get(id) else { continue };
-            // "Unknown" ends only doubts whose question was asked. "The list is
-            // right" ends all doubts.
-            let open = doubt.standing == Standing::Open && (standing == Standing::Sure || doubt.is_asked());
+            // The answer is to an earlier question if this doubt was not asked about.
+            let open = doubt.standing == Standing::Open && doubt.is_asked();
             if open && self.aims.get(doubt.slot.index()).is_some_and(|aim| aim.address() == Some(address)) {
-                self.decide(id, standing);
+                self.decide(id, Standing::Settled);
             }
         }
     }
@@ -72,7 +62,7 @@ impl Engine {
         if doubt.standing == Standing::Open {
             // `sent` has counted them; the next probes take their places.
             let aim = &mut self.aims[doubt.slot.index()];
-            (0..doubt.withheld).for_each(|_| aim.owe());
+            aim.withdraw_sent(doubt.withheld.into());
         }
     }
 
@@ -138,7 +128,7 @@ impl Engine {
                 continue;
             }
             if let Some(aim) = self.aims.get_mut(doubt.slot.index()).filter(|aim| aim.doubt == id) {
-                aim.doubt = if doubt.standing == Standing::Sure { DoubtId::SILENT } else { DoubtId::NONE };
+                aim.doubt = DoubtId::NONE;
             }
             self.doubts.pop();
         }
