@@ -216,8 +216,6 @@ pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 
 /// Bytes of one EndpointSlice, or of one watch event. A slice of 1,000 endpoints has about 170 KB.
 pub const API_BODY_BYTES_MAX: usize = 4 << 20;
-/// Bytes of an error body that are read so that its connection can be reused.
-pub const API_ERROR_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a whole list. A slice has 1 to 2 KB of metadata, mostly `managedFields`: allow 4 KB for
 /// as many slices as are kept. The first list also has their endpoints, 170 to 400 bytes each:
 /// allow 1 KB for each slot.
@@ -237,83 +235,6 @@ pub const CLIENT_BUFFER_BYTES: usize = 8_192;
 /// with it, and as much again for 1xx. Heads of our own answers have 150 bytes, those of API
 /// servers less than 2 KB.
 pub const CLIENT_OVERHEAD_BYTES_MAX: usize = 4 * CLIENT_BUFFER_BYTES;
-/// Bytes of a service account file (token, CA bundle, namespace). A bundle of a dozen
-/// roots is 20 KB.
-pub const CREDENTIAL_BYTES_MAX: u64 = 256 << 10;
-/// Timeout of TCP and TLS set-up with the API server.
-pub const API_CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Timeout of the head of any answer, of a whole slice, and of each pause within a list. API
-/// Priority and Fairness may queue a request for a minute.
-pub const API_REQUEST_TIME: Duration = Duration::from_secs(75);
-/// Duration that we request for a watch, ± 20 % of jitter so that agents do not reconnect together.
-/// client-go takes 5 to 10 min.
-pub const WATCH_TIME: Duration = Duration::from_mins(5);
-/// A watch that ends at most this long before its duration counts as complete. Servers take whole
-/// seconds and start to count later than we do.
-pub const WATCH_END_SLACK: Duration = Duration::from_secs(1);
-/// How long a watch may exceed the requested duration before we treat its connection as dead.
-pub const WATCH_GRACE: Duration = Duration::from_secs(30);
-/// Ceiling of the back-off after the first failure. The wait is a random part of it.
-pub const API_BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Largest ceiling of the back-off. The wait is a random part of it.
-pub const API_BACKOFF_MAX: Duration = Duration::from_mins(1);
-/// A watch that has lasted this long has worked, however it ended. Something between us and the
-/// server may cut idle connections, as some proxies do after 50 s. Suppose a server ends watches
-/// after this time and accepts them again. It gets at most one request per agent every 20 s. A
-/// server that fails at once gets one every 30 s on average, so the difference is small.
-pub const WATCH_STOOD: Duration = Duration::from_secs(20);
-/// Longest `Retry-After` that is honoured.
-pub const API_RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
-/// A slice is read at the earliest this long after it changes. Changes within that time need one
-/// reading. A rollout touches a slice several times a second.
-pub const EVENTS_COALESCE: Duration = Duration::from_millis(100);
-/// Delay of reading a changed slice that holds our peers, ± 50 %, for each further slice of the
-/// Service. Together with the next two limits, 5,000 agents read 4,600 slices per second during
-/// their own rollout. That count assumes 50 slices that change all the time, and includes doubted
-/// slices (docs/adr/0013).
-pub const READ_SPACING: Duration = Duration::from_millis(800);
-/// Upper bound of the middle of the delay by [`READ_SPACING`], so that the longest delay is a
-/// minute. An undoubted list may be behind by that much.
-pub const READ_PAUSE_MIDDLE_MAX: Duration = Duration::from_secs(40);
-/// Factor by which a slice with none of our peers is read later. It only matters for nodes that
-/// join or leave the mesh.
-pub const READ_OTHERS_FACTOR: u32 = 4;
-/// An agent that is not in its own first list does not know its zone. For this long after that
-/// list, it reads all slices as soon as those with its peers. This is twice the longest delay,
-/// because its own slice may have been read just before. An agent that is no endpoint of the
-/// Service stops searching then.
-pub const OWN_SEARCH_TIME: Duration = Duration::from_mins(2);
-/// A slice that is still unread this long after it was due leaves the list unconfirmed, so that the
-/// list's age rises.
-pub const READ_OVERDUE: Duration = Duration::from_secs(30);
-/// How long the connection for reading slices stays open unused. A rollout needs it every second, a
-/// quiet cluster never. It costs 35 to 50 KB.
-pub const READ_LINK_IDLE: Duration = Duration::from_secs(5);
-/// A host that has acknowledged nothing of a request for this long is dead. The next reading opens
-/// a new connection, perhaps to another host. A live host acknowledges in milliseconds, however
-/// slow its server is, so about five consecutive packets must be lost. A longer time would mean
-/// more losses of peers that are rolled in it.
-pub const READ_LINK_DEAD: Duration = Duration::from_secs(5);
-/// Readings of doubted slices are spread over this much for each further slice.
-pub const DOUBT_SPACING: Duration = Duration::from_millis(4);
-/// Upper bound of the spread by [`DOUBT_SPACING`]. It is short compared with the time that
-/// a question may wait.
-pub const DOUBT_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// After a failure, an agent waits for its back-off and a random part of this for each further
-/// slice. 5,000 agents that an API server has turned away return over 10 s, not over one.
-pub const RETURN_SPACING: Duration = Duration::from_millis(200);
-/// Upper bound of the wait by [`RETURN_SPACING`]. The second look at an empty list is
-/// spread over as much.
-pub const RETURN_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A watch that delivers nothing for this long is ended, and the state is compared with a new list.
-/// A bookmark comes about once a minute if anything changes in the cluster. After etcd is restored
-/// to an older version, a watch from a newer version delivers nothing for ever.
-pub const WATCH_SILENCE: Duration = Duration::from_mins(3);
-/// Minimum time between two confirmations of the list by events. In a rollout, events
-/// come by the dozen.
-pub const LIST_CONFIRM_TIME: Duration = Duration::from_secs(1);
-/// Minimum time between the first look at an empty list and the second, which confirms it.
-pub const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// Shortest time between two look-ups of a DNS name, whatever its TTL. CoreDNS answers with 5 s,
 /// and every node asks.
 pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
@@ -544,7 +465,6 @@ const _: () = assert!(ROWS_NODES_MAX < u16::MAX as usize, "a node has a number o
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + ROW_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
-const _: () = assert!(OWN_SEARCH_TIME.as_millis() >= 3 * READ_PAUSE_MIDDLE_MAX.as_millis());
 const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);

@@ -194,13 +194,7 @@ impl Members {
 
     /// Returns whether any member is absent, and so may be removed without a new list.
     pub fn any_absent(&self) -> bool {
-        self.any_absent_of(|_| true)
-    }
-
-    /// Returns whether any of those members is absent.
-    pub fn any_absent_of(&self, those: impl Fn(MemberId) -> bool) -> bool {
-        let is_absent = |entry: &Entry| entry.length > 0 && entry.absent_since != PRESENT;
-        (0..).zip(&*self.entries).any(|(id, entry)| is_absent(entry) && those(MemberId(id)))
+        self.entries.iter().any(|entry| entry.length > 0 && entry.absent_since != PRESENT)
     }
 
     /// Returns a number that changes whenever a selection may change: a member is added, is

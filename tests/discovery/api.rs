@@ -38,10 +38,9 @@ pub fn timing() -> Timing {
         coalesce: Duration::from_millis(2),
         read_spacing: Duration::ZERO,
         return_spacing: Duration::ZERO,
+        return_pause: Duration::ZERO,
         second_look: Duration::from_millis(2),
-        second_look_spread: Duration::ZERO,
         confirm: Duration::from_hours(1),
-        doubt: Duration::from_hours(1),
         ..Timing::default()
     }
 }

@@ -218,7 +218,7 @@ fn no_failure_of_a_reading_ends_the_watch_or_empties_the_peers() {
 }
 
 #[test]
-fn a_whole_list_that_breaks_off_tells_nobody_and_is_completed_slice_by_slice() {
+fn a_whole_list_that_breaks_off_is_not_reported_and_is_completed_slice_by_slice() {
     leaks::run(async {
         let mut api = Api::start().await;
         let slices = [s1("90"), slice("s2", "91", "IPv4", &[("n2", "10.0.0.2")])];
@@ -315,19 +315,19 @@ fn retry_after_is_waited_for() {
         let mut api = Api::start().await;
         for status in [429, 503] {
             let busy = api.request().await;
-            let told = Instant::now();
+            let answered = Instant::now();
             busy.answer(status, "Retry-After: 1\r\n", b"");
             let again = api.request().await;
-            assert!(told.elapsed() >= Duration::from_secs(1), "{:?}", told.elapsed());
+            assert!(answered.elapsed() >= Duration::from_secs(1), "{:?}", answered.elapsed());
             again.cut();
         }
         let watch = api.synced().await;
         watch.changed(&s1("101"));
         let busy = api.request().await;
-        let told = Instant::now();
+        let answered = Instant::now();
         busy.answer(429, "Retry-After: 1\r\n", b"");
         api.request().await.slice(&s1("101"));
-        assert!(told.elapsed() >= Duration::from_secs(1), "{:?}", told.elapsed());
+        assert!(answered.elapsed() >= Duration::from_secs(1), "{:?}", answered.elapsed());
     });
 }
 

@@ -10,10 +10,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
-use crate::limits;
 
 /// The directory where Kubernetes mounts the service account.
 pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Bytes of a file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.
+const FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// A directory with `token`, `ca.crt` and `namespace`.
 #[derive(Clone, Debug)]
@@ -67,12 +69,12 @@ impl Account {
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(path)
-        .and_then(|file| file.take(limits::CREDENTIAL_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|e| credentials(path, &e))?;
     // A truncated bundle would lack authorities. A truncated token would be refused without a
     // reason.
-    if read as u64 > limits::CREDENTIAL_BYTES_MAX {
-        return Err(credentials(path, &format_args!("longer than {} bytes", limits::CREDENTIAL_BYTES_MAX)));
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(credentials(path, &format_args!("longer than {} bytes", FILE_BYTES_MAX)));
     }
     Ok(bytes)
 }

@@ -5,7 +5,11 @@
 
 use std::time::Duration;
 
-use crate::limits;
+/// A watch that has lasted this long has worked, however it ended. Something between us and the
+/// server may cut idle connections, as some proxies do after 50 s. Suppose a server ends watches
+/// after this time and accepts them again. It gets at most one request per agent every 20 s. A
+/// server that fails at once gets one every 30 s on average, so the difference is small.
+pub const WATCH_WORKED: Duration = Duration::from_secs(20);
 
 /// The number of consecutive failures, and the bounds of the ceiling.
 #[derive(Clone, Debug)]
@@ -30,8 +34,8 @@ impl Backoff {
 
     /// Records how long the last attempt has lasted. If it was long enough, the number of
     /// failures is zero again.
-    pub fn stood(&mut self, long: Duration) {
-        if long >= self.max.min(limits::WATCH_STOOD) {
+    pub fn lasted(&mut self, long: Duration) {
+        if long >= self.max.min(WATCH_WORKED) {
             self.reset();
         }
     }
@@ -46,13 +50,15 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Returns the longest first and 30th wait after attempts that last for `stood`, after
+    const MAX: Duration = Duration::from_mins(1);
+
+    /// Returns the longest first and 30th wait after attempts that last for `lasted`, after
     /// `failures` that did not last.
-    fn waits(failures: u32, stood: Duration) -> (Duration, Duration) {
-        let mut backoff = Backoff::new(limits::API_BACKOFF_MIN, limits::API_BACKOFF_MAX);
+    fn waits(failures: u32, lasted: Duration) -> (Duration, Duration) {
+        let mut backoff = Backoff::new(Duration::from_secs(1), MAX);
         (0..failures).for_each(|_| _ = backoff.next(1.0));
         let waits = (0..30).map(|_| {
-            backoff.stood(stood);
+            backoff.lasted(lasted);
             backoff.next(1.0)
         });
         let waits: Vec<_> = waits.collect();
@@ -60,25 +66,25 @@ mod tests {
     }
 
     #[test]
-    fn who_cuts_after_a_while_is_not_backed_off_from_not_even_after_an_outage() {
+    fn a_watch_that_lasted_starts_the_backoff_again_even_after_an_outage() {
         let second = Duration::from_secs(1);
-        for stood in [20, 45, 50, 59] {
-            assert_eq!(waits(0, stood * second), (second, second), "{stood} s");
-            assert_eq!(waits(10, stood * second), (second, second), "{stood} s, after an outage");
+        for lasted in [20, 45, 50, 59] {
+            assert_eq!(waits(0, lasted * second), (second, second), "{lasted} s");
+            assert_eq!(waits(10, lasted * second), (second, second), "{lasted} s, after an outage");
         }
     }
 
     #[test]
-    fn who_cuts_soon_is_backed_off_from_more_and_more() {
+    fn watches_that_end_soon_are_backed_off_from_more_and_more() {
         for (failures, ms) in [(0, 0), (0, 900), (0, 5_000), (0, 19_900), (10, 19_900)] {
             let (_, last) = waits(failures, Duration::from_millis(ms));
-            assert_eq!(last, limits::API_BACKOFF_MAX, "{ms} ms, after {failures} failures");
+            assert_eq!(last, MAX, "{ms} ms, after {failures} failures");
         }
     }
 
     #[test]
     fn ceilings_double_up_to_the_longest_and_start_again_after_success() {
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+        let mut backoff = Backoff::new(Duration::from_secs(1), MAX);
         let waits: Vec<u64> = (0..8).map(|_| backoff.next(1.0).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         for _ in 0..100 {

@@ -20,7 +20,11 @@ use super::failure::Failure;
 use super::traffic::Counted;
 use crate::discovery::dns;
 use crate::http::client::{Link, chain};
-use crate::limits;
+/// A host that has acknowledged nothing of a request for this long is dead. The next reading opens
+/// a new connection, perhaps to another host. A live host acknowledges in milliseconds, however
+/// slow its server is, so about five consecutive packets must be lost. A longer time would mean
+/// more losses of peers that are rolled in it.
+const READ_LINK_DEAD: Duration = Duration::from_secs(5);
 
 /// The address of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +93,7 @@ fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
             // Three keepalive probes come before the end, so one lost packet does not end the
             // connection.
             socket.set_tcp_keepalive(&keepalive.with_time(second(2)).with_interval(second(1)))?;
-            socket.set_tcp_user_timeout(Some(limits::READ_LINK_DEAD))
+            socket.set_tcp_user_timeout(Some(READ_LINK_DEAD))
         }
     }
 }
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_host_is_found_out_soon_where_somebody_waits_and_an_idle_watch_outlives_a_short_break() {
+    fn a_dead_host_is_detected_soon_during_a_read_and_an_idle_watch_outlives_a_short_break() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -132,7 +136,7 @@ mod tests {
                 (socket.tcp_user_timeout().unwrap(), times.0.as_secs(), times.1.as_secs())
             };
             assert_eq!(seconds(Use::Watch), (None, 30, 10));
-            assert_eq!(seconds(Use::Read), (Some(limits::READ_LINK_DEAD), 2, 1));
+            assert_eq!(seconds(Use::Read), (Some(READ_LINK_DEAD), 2, 1));
         });
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::inbox::Unreadable;
 use crate::http::client::{GetError, chain};
-use crate::limits;
+
+/// Longest `Retry-After` that is honoured.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 
 /// A failed request, list or watch.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +109,7 @@ impl Failure {
     /// agents that were turned away together do not return together.
     pub fn retry_after(&self) -> Duration {
         match self {
-            Self::Busy { retry_after: Some(after), .. } => (*after).min(limits::API_RETRY_AFTER_MAX),
+            Self::Busy { retry_after: Some(after), .. } => (*after).min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,
         }
     }

@@ -36,7 +36,7 @@ pub fn list(data: &[u8]) {
     }
     if items.finish().is_ok() {
         let _ = machine.list_ends(Instant::now());
-        let _ = machine.news();
+        let _ = machine.changes();
     }
 }
 
@@ -63,5 +63,5 @@ pub fn watch(data: &[u8]) {
             }
         }
     }
-    let _ = machine.news();
+    let _ = machine.changes();
 }

@@ -27,7 +27,7 @@ use super::backoff::Backoff;
 use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
-use super::slices::{By, Known, Listed, Search, Store};
+use super::slices::{By, Listed, Store};
 use crate::discovery::{
     MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Roster, Selection, select,
 };
@@ -53,7 +53,7 @@ pub enum Ask {
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing more is needed. [`Machine::news`] may have updates.
+    /// Nothing more is needed. [`Machine::changes`] may have updates.
     Settled,
     /// All peers seem to be gone. Ask again before this is believed.
     LookAgain,
@@ -61,7 +61,7 @@ pub enum Outcome {
 
 /// Updates for the probe loop.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Changes {
     /// Facts about the mesh, to be sent before the list.
     pub mesh: Option<MeshFacts>,
     /// The roster, if it has changed.
@@ -94,7 +94,7 @@ pub struct Machine {
     /// The version of the members from which the selection was made.
     selected_at: u64,
     /// What was reported last: the mesh, and a hash of the list.
-    told: Option<(MeshFacts, u64)>,
+    reported: Option<(MeshFacts, u64)>,
     /// The change count of the endpoints in the last roster.
     roster_of: Option<u64>,
     /// The newest version of any answer. It is lowered only if a complete list shows that the
@@ -104,8 +104,6 @@ pub struct Machine {
     empty_once: bool,
     /// An empty list was confirmed and is in force.
     empty_in_force: bool,
-    /// The first list sets it.
-    own_search_until: Option<Instant>,
     /// Everything has been read once since the start or the last empty result.
     synced: bool,
     /// Doubted addresses that wait for a reading.
@@ -123,12 +121,11 @@ impl Machine {
             ourselves,
             selection: None,
             selected_at: 0,
-            told: None,
+            reported: None,
             roster_of: None,
             newest: 0,
             empty_once: false,
             empty_in_force: false,
-            own_search_until: None,
             synced: false,
             doubts: Vec::new(),
             backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
@@ -138,7 +135,7 @@ impl Machine {
     /// Returns the next request.
     pub fn ask(&self) -> Ask {
         match self.phase {
-            Phase::List { .. } => Ask::List { whole: self.store.knows_none(), consistent: self.empty_once },
+            Phase::List { .. } => Ask::List { whole: self.store.is_unlisted(), consistent: self.empty_once },
             Phase::Watch { version } => Ask::Watch { version },
         }
     }
@@ -175,7 +172,7 @@ impl Machine {
         let taken = if whole {
             Slice::read(item).and_then(|slice| self.store.put(&slice, false))
         } else {
-            Metadata::of_item(item).and_then(|metadata| self.store.heard(&metadata, by, now, random))
+            Metadata::of_item(item).and_then(|metadata| self.store.announce(&metadata, by, now, random))
         };
         taken.map_err(Failure::Malformed)
     }
@@ -190,7 +187,6 @@ impl Machine {
         };
         self.store.list_ends(now);
         self.newest = version;
-        self.own_search_until.get_or_insert(now + limits::OWN_SEARCH_TIME);
         self.phase = Phase::Watch { version };
         Ok(self.settle(now))
     }
@@ -218,7 +214,7 @@ impl Machine {
         self.newest = self.newest.max(version);
         match event {
             Event::Changed(metadata) => {
-                self.store.heard(metadata, By::Event, now, random).map_err(Failure::Malformed)?;
+                self.store.announce(metadata, By::Event, now, random).map_err(Failure::Malformed)?;
                 Ok(Outcome::Settled)
             }
             Event::Deleted(metadata) => {
@@ -231,16 +227,7 @@ impl Machine {
 
     /// Returns the slice to read next, the minimum version that it must have, and when.
     pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
-        let search = Search { all_unread: self.told.is_none(), own_until: self.own_search_until() };
-        self.store.next(|id| self.is_ours(id), search, &self.timing)
-    }
-
-    /// Returns until when we search for our own endpoint, which gives our zone. An agent that has
-    /// just been replaced lists before its endpoint exists. The endpoint may then appear in a slice
-    /// without a peer of ours.
-    fn own_search_until(&self) -> Option<Instant> {
-        let Ourselves { node, zone, .. } = &self.ourselves;
-        self.own_search_until.filter(|_| zone.is_none() && self.store.members().find(node).is_none())
+        self.store.next(&self.timing)
     }
 
     /// Takes the result of reading a slice that should have at least version `asked`. A body of
@@ -251,9 +238,11 @@ impl Machine {
     pub fn read(&mut self, name: &str, asked: u64, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
         // The slice was deleted since, or it has a lower version because the asked one belongs to a
         // history that is over.
-        let Some(heard) = self.store.awaits(name).filter(|heard| *heard >= asked) else { return Ok(Outcome::Settled) };
+        let Some(newest) = self.store.awaits(name).filter(|newest| *newest >= asked) else {
+            return Ok(Outcome::Settled);
+        };
         let Some(body) = body else {
-            if heard > asked {
+            if newest > asked {
                 // The slice may have been created again since.
                 self.store.read_too_early(name, now);
             } else {
@@ -272,7 +261,7 @@ impl Machine {
         }
         self.newest = self.newest.max(version);
         self.store.put(&slice, true).map_err(Failure::Malformed)?;
-        if version < heard {
+        if version < newest {
             self.store.read_too_early(name, now);
         }
         Ok(self.settle(now))
@@ -307,16 +296,16 @@ impl Machine {
 
     /// Returns what has changed since the last call. Nothing before everything has been read, or
     /// while an empty list is not confirmed.
-    pub fn news(&mut self) -> News {
-        if !self.is_to_be_told() {
-            return News::default();
+    pub fn changes(&mut self) -> Changes {
+        if !self.is_reportable() {
+            return Changes::default();
         }
         let members = self.store.members();
         if self.selection.is_none() || self.selected_at != members.version() {
             self.selected_at = members.version();
             let Ourselves { node, zone, max_peers, .. } = &self.ourselves;
-            let told = members.find(node).and_then(|own| members.zone(own));
-            self.selection = Some(select(members, node, zone.as_deref().or(told), *max_peers));
+            let listed = members.find(node).and_then(|own| members.zone(own));
+            self.selection = Some(select(members, node, zone.as_deref().or(listed), *max_peers));
         }
         // Our own entry is included, because it gives our zone.
         let own = members.find(&self.ourselves.node);
@@ -324,18 +313,18 @@ impl Machine {
         let facts = self.selection.as_ref().map(Selection::facts).unwrap_or_default();
         let hash = self.hash(&endpoints);
         let roster = self.new_roster();
-        if self.told == Some((facts, hash)) {
-            return News { roster, ..News::default() };
+        if self.reported == Some((facts, hash)) {
+            return Changes { roster, ..Changes::default() };
         }
-        let mesh = self.told.is_none_or(|(before, _)| before != facts).then_some(facts);
-        self.told = Some((facts, hash));
-        News { mesh, roster, list: Some(self.list(&endpoints)) }
+        let mesh = self.reported.is_none_or(|(before, _)| before != facts).then_some(facts);
+        self.reported = Some((facts, hash));
+        Changes { mesh, roster, list: Some(self.list(&endpoints)) }
     }
 
     /// Returns the roster if it has changed. A mesh whose members are all in the list needs none.
     fn new_roster(&mut self) -> Option<Arc<Roster>> {
         let is_partial = self.selection.as_ref().is_some_and(Selection::is_partial);
-        let wanted = is_partial.then(|| self.store.changes());
+        let wanted = is_partial.then(|| self.store.revision());
         if std::mem::replace(&mut self.roster_of, wanted) == wanted {
             return None;
         }
@@ -367,7 +356,7 @@ impl Machine {
     }
 
     /// Returns whether the known state is complete and confirmed.
-    fn is_to_be_told(&self) -> bool {
+    fn is_reportable(&self) -> bool {
         self.synced && (!self.store.is_empty() || self.empty_in_force)
     }
 
@@ -375,9 +364,9 @@ impl Machine {
         self.selection.as_ref().is_some_and(|selection| selection.contains(id))
     }
 
-    /// Returns whether the reported list is still right: no slice that we need is overdue.
+    /// Returns whether the reported list is still right: no slice is overdue.
     pub fn is_sure(&self, now: Instant) -> bool {
-        self.told.is_some() && self.is_to_be_told() && !self.store.is_overdue(|id| self.is_ours(id), &self.timing, now)
+        self.reported.is_some() && self.is_reportable() && !self.store.is_overdue(&self.timing, now)
     }
 
     /// Returns whether time alone may change the state.
@@ -386,7 +375,7 @@ impl Machine {
     }
 
     /// Records a doubt about an address. If its slice is stale, it is due at once.
-    /// [`Machine::answer`] tells when the doubt is settled. Returns false if there
+    /// [`Machine::answer`] returns it once the doubt is settled. Returns false if there
     /// are too many doubts.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
@@ -402,10 +391,10 @@ impl Machine {
     /// Returns the next doubted address for which the reported list is as new as possible. None
     /// while the known state is not reported.
     pub fn answer(&mut self) -> Option<IpAddr> {
-        if !self.is_to_be_told() {
+        if !self.is_reportable() {
             return None;
         }
-        let at = self.doubts.iter().position(|address| self.store.known(*address) == Known::Fresh)?;
+        let at = self.doubts.iter().position(|address| self.store.is_fresh(*address))?;
         Some(self.doubts.swap_remove(at))
     }
 
@@ -415,8 +404,8 @@ impl Machine {
     }
 
     /// Records how long a watch has lasted. If it was long enough, it has worked, however it ended.
-    pub fn watched(&mut self, stood: Duration) {
-        self.backoff.stood(stood);
+    pub fn watched(&mut self, lasted: Duration) {
+        self.backoff.lasted(lasted);
     }
 
     /// Records a failure. Returns the wait before the next request. Both random numbers must be in

@@ -1,15 +1,15 @@
-//! Peers from Kubernetes: the EndpointSlices of one Service, each read only when it matters.
+//! Peers from Kubernetes: the EndpointSlices of one Service, each read some time after it changes.
 //!
 //! `machine` decides, with `slices` and `endpoints` (the stored state), `plan` (when to read which
 //! slice) and `backoff`. `protobuf`, `api`, `inbox` and `failure` parse. `watcher`, `requests` and
 //! `connect` do the I/O, and `traffic` counts it. docs/adr/0002 explains why not kube-rs.
-//! docs/adr/0013 explains why a watch of metadata and a GET per slice.
+//! docs/adr/0013 and 0023 explain why a watch of metadata and a GET per slice.
 //!
 //! The traps:
 //! * An error is never an empty list.
 //! * A watch can hang for ever on a dead connection, or on a version from before a restore.
 //! * A token is rotated while we hold it.
-//! * Agents that hear of a change together must not read it together.
+//! * Agents that see a change together must not read it together.
 
 mod account;
 mod api;

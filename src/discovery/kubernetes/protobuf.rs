@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_every_width_are_told_apart() {
+    fn fields_of_every_width_are_distinguished() {
         let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 0];
         let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
         let expected = [
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error_at_every_byte_but_between_fields() {
+    fn a_cut_message_is_an_error_at_every_byte_but_between_fields() {
         let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4];
         for length in 0..=message.len() {
             let whole = Fields::of(&message[..length]).all(|field| field.is_ok());

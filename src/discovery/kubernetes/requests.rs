@@ -17,6 +17,8 @@ use super::traffic::Verb;
 use crate::http::client::Link;
 use crate::limits;
 
+/// Bytes of an error body that are read so that its connection can be reused.
+const ERROR_BYTES_MAX: usize = 16 << 10;
 /// Asks for whole objects.
 const WHOLE: &str = "application/vnd.kubernetes.protobuf";
 /// Asks for the metadata of each object of a list.
@@ -132,7 +134,7 @@ impl Connection {
         let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok());
         let failure = Failure::of_status(response.status().as_u16(), retry_after);
         let Some(link) = &mut self.link else { return (failure, Vec::new()) };
-        let collecting = link.collect(response.into_body(), limits::API_ERROR_BYTES_MAX);
+        let collecting = link.collect(response.into_body(), ERROR_BYTES_MAX);
         if let Ok(Ok(body)) = timeout(self.config.timing.connect, collecting).await {
             return (failure, body);
         }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::api;
 use super::config::Timing;
 use super::endpoints::Endpoints;
-use super::plan::{Need, Stale};
+use super::plan::Stale;
 use crate::discovery::Readiness;
 use crate::discovery::members::{MemberId, Members};
 use crate::limits;
@@ -43,8 +43,8 @@ pub struct Listed {
 struct Slice {
     /// The version of the stored content; 0 if it was never read.
     version: u64,
-    /// The newest version seen in the present history.
-    heard: u64,
+    /// The newest version that was announced in the present history.
+    announced: u64,
     /// Creation time, in seconds since the epoch.
     created: u64,
     port: Option<u16>,
@@ -59,14 +59,10 @@ struct Slice {
 }
 
 impl Slice {
-    fn new(heard: u64, stale: Option<Stale>) -> Self {
+    fn new(announced: u64, stale: Option<Stale>) -> Self {
         let endpoints = Endpoints::none();
         let (version, created, port, gone) = (0, 0, None, None);
-        Self { version, heard, created, port, gone, in_list: true, refused: 0, stale, endpoints }
-    }
-
-    fn need(&self, is_ours: &impl Fn(MemberId) -> bool) -> Need {
-        if self.version == 0 || self.endpoints.members().any(is_ours) { Need::Ours } else { Need::Others }
+        Self { version, announced, created, port, gone, in_list: true, refused: 0, stale, endpoints }
     }
 }
 
@@ -84,40 +80,19 @@ pub enum By {
     OtherHistory,
 }
 
-/// How current our knowledge of an address is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// We have the newest content.
-    Fresh,
-    /// The address is in a slice that has changed since it was read.
-    Stale,
-    /// The address is in a deleted slice. Its content is kept until the other slices are read.
-    Gone,
-}
-
-/// Slices to search besides the changed ones that hold our peers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Search {
-    /// Slices that were never read. Nothing can be reported before they are read.
-    pub all_unread: bool,
-    /// The search for our own endpoint: any slice that can be due by this time like one of ours
-    /// is read that soon.
-    pub own_until: Option<Instant>,
-}
-
 /// The slices of one Service.
 pub struct Store {
     members: Members,
     slices: BTreeMap<Box<str>, Slice>,
     next_number: u32,
     /// Number of changes of endpoints.
-    changes: u64,
+    revision: u64,
 }
 
 impl Store {
     /// Makes a store without slices.
     pub const fn new(members: Members) -> Self {
-        Self { members, slices: BTreeMap::new(), next_number: 1, changes: 0 }
+        Self { members, slices: BTreeMap::new(), next_number: 1, revision: 0 }
     }
 
     /// Returns all members that have been in the slices.
@@ -126,8 +101,8 @@ impl Store {
     }
 
     /// Returns a number that changes with every change of an endpoint.
-    pub const fn changes(&self) -> u64 {
-        self.changes
+    pub const fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Returns name and address of every endpoint that is not terminating.
@@ -143,7 +118,7 @@ impl Store {
     }
 
     /// Returns whether no slice is known.
-    pub fn knows_none(&self) -> bool {
+    pub fn is_unlisted(&self) -> bool {
         self.slices.is_empty()
     }
 
@@ -156,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// There are too many slices.
-    pub fn heard(&mut self, metadata: &api::Metadata, by: By, now: Instant, random: f64) -> Result<(), String> {
+    pub fn announce(&mut self, metadata: &api::Metadata, by: By, now: Instant, random: f64) -> Result<(), String> {
         let stale = || Some(Stale::new(now, random));
         let Some(slice) = self.slices.get_mut(metadata.name) else {
             return self.add(metadata.name, Slice::new(metadata.version, stale())).map(drop);
@@ -164,12 +139,12 @@ impl Store {
         slice.in_list = true;
         slice.gone = None;
         let changed = match by {
-            By::Event => metadata.version > slice.heard,
-            By::List => metadata.version != slice.heard,
+            By::Event => metadata.version > slice.announced,
+            By::List => metadata.version != slice.announced,
             By::OtherHistory => true,
         };
         if changed {
-            slice.heard = metadata.version;
+            slice.announced = metadata.version;
             if slice.stale.is_none() {
                 slice.stale = stale();
             }
@@ -207,11 +182,11 @@ impl Store {
         let (fresh, refused) = Endpoints::of(given, &mut self.members);
         let Some(slice) = self.slices.get_mut(metadata.name) else { return Ok(()) };
         let before = std::mem::replace(&mut slice.endpoints, fresh);
-        self.changes += 1;
+        self.revision += 1;
         (slice.created, slice.port, slice.gone, slice.in_list) = (metadata.created, given.port, None, true);
         slice.version = metadata.version;
-        if metadata.version >= slice.heard {
-            (slice.heard, slice.stale) = (metadata.version, None);
+        if metadata.version >= slice.announced {
+            (slice.announced, slice.stale) = (metadata.version, None);
         }
         if refused > std::mem::replace(&mut slice.refused, refused) {
             log::warn!(
@@ -278,7 +253,7 @@ impl Store {
         let oldest = self.slices.values().filter_map(|slice| slice.stale.as_ref().map(Stale::since)).min();
         let count = self.slices.len();
         self.slices.retain(|_, slice| slice.gone.is_none_or(|gone| oldest.is_some_and(|stale| stale <= gone)));
-        self.changes += u64::from(self.slices.len() != count);
+        self.revision += u64::from(self.slices.len() != count);
         let present = self.slices.values().flat_map(|slice| slice.endpoints.members());
         self.members.listed(present, now);
     }
@@ -286,7 +261,7 @@ impl Store {
     /// Returns the newest known version of a slice whose content is wanted: it is
     /// known and not deleted.
     pub fn awaits(&self, name: &str) -> Option<u64> {
-        self.slices.get(name).filter(|slice| slice.gone.is_none()).map(|slice| slice.heard)
+        self.slices.get(name).filter(|slice| slice.gone.is_none()).map(|slice| slice.announced)
     }
 
     /// Returns whether any slice has changed since it was read.
@@ -305,55 +280,27 @@ impl Store {
     }
 
     /// Returns the slice to read next, the minimum version that it must have, and when.
-    pub fn next(
-        &self,
-        is_ours: impl Fn(MemberId) -> bool,
-        search: Search,
-        timing: &Timing,
-    ) -> Option<(&str, u64, Instant)> {
-        let count = self.len();
-        // The endpoint of a rolled pod returns to any slice with room. Any slice that has changed
-        // may hold it.
-        let missing = self.members.any_absent_of(&is_ours);
-        let due = |slice: &Slice, stale: &Stale| {
-            if search.all_unread && slice.version == 0 {
-                return stale.due(Need::Start, count, timing);
-            }
-            let soon = stale.due(Need::Ours, count, timing);
-            let searched = missing || search.own_until.is_some_and(|end| soon <= end);
-            if searched { soon } else { stale.due(slice.need(&is_ours), count, timing) }
-        };
+    pub fn next(&self, timing: &Timing) -> Option<(&str, u64, Instant)> {
         // A doubt does not wait for long, so doubted slices come before all others, however late
         // those are.
-        let order = |slice: &Slice| {
+        let stale = self.slices.iter().filter_map(|(name, slice)| {
             let stale = slice.stale?;
-            Some((!stale.is_doubted(), due(slice, &stale)))
-        };
-        let all = self.slices.iter().filter_map(|(name, slice)| Some((order(slice)?, name, slice.heard)));
-        let ((_, due), name, heard) = all.min_by_key(|(order, ..)| *order)?;
-        Some((name, heard, due))
+            Some((!stale.is_doubted(), stale.due(self.len(), timing), name, slice.announced))
+        });
+        let (_, due, name, version) = stale.min_by_key(|(later, due, ..)| (*later, *due))?;
+        Some((name, version, due))
     }
 
-    /// Returns whether a slice that we need should have been read long ago.
-    pub fn is_overdue(&self, is_ours: impl Fn(MemberId) -> bool, timing: &Timing, now: Instant) -> bool {
-        let count = self.len();
-        self.slices
-            .values()
-            .any(|slice| slice.stale.is_some_and(|stale| stale.is_overdue(slice.need(&is_ours), count, timing, now)))
+    /// Returns whether a slice should have been read long ago.
+    pub fn is_overdue(&self, timing: &Timing, now: Instant) -> bool {
+        self.slices.values().filter_map(|slice| slice.stale).any(|stale| stale.is_overdue(self.len(), timing, now))
     }
 
-    /// Returns the worst state of the address over all slices that contain it.
-    /// `Fresh` if none does.
-    pub fn known(&self, address: IpAddr) -> Known {
-        let mut known = Known::Fresh;
-        for slice in self.slices.values().filter(|slice| has(slice, address)) {
-            match (slice.gone, &slice.stale) {
-                (Some(_), _) => return Known::Gone,
-                (None, Some(_)) => known = Known::Stale,
-                (None, None) => {}
-            }
-        }
-        known
+    /// Returns whether no slice that contains the address has changed since it was read, or was
+    /// deleted and is kept.
+    pub fn is_fresh(&self, address: IpAddr) -> bool {
+        let mut holders = self.slices.values().filter(|slice| has(slice, address));
+        holders.all(|slice| slice.gone.is_none() && slice.stale.is_none())
     }
 
     /// Records a doubt about an address. Its slices are read at once. Deleted slices lose that
@@ -366,7 +313,7 @@ impl Store {
             removed = true;
         }
         if removed {
-            self.changes += 1;
+            self.revision += 1;
             self.settle(now);
         }
         for slice in self.slices.values_mut() {

@@ -189,7 +189,7 @@ impl Watcher {
         let outcome = self.machine.list_ends(Instant::now())?;
         self.reporter.recovered();
         if outcome == Outcome::Settled {
-            self.tell().await;
+            self.report().await;
         } else {
             // The next list is seconds away, and may come from another server.
             main.close();
@@ -208,9 +208,13 @@ impl Watcher {
         let lasting = Duration::from_secs(random::spread(timing.watch, 0.2, random::unit()).as_secs().max(1));
         let started = Instant::now();
         let ask = Ask::watch(&self.config, version, lasting.as_secs());
-        let Some(mut body) = self.open(main, &ask, questions).await? else {
-            return Ok(Outcome::LookAgain);
+        let opened = if self.in_touch {
+            self.open(main, &ask).await?
+        } else {
+            let updates = self.updates.clone();
+            meanwhile(questions, &updates, self.open(main, &ask)).await?
         };
+        let Some(mut body) = opened else { return Ok(Outcome::LookAgain) };
         let opened = Instant::now();
         self.in_touch = true;
         self.confirm().await;
@@ -227,18 +231,11 @@ impl Watcher {
     }
 
     /// Asks for a watch. One watch usually follows the other within milliseconds, but the server
-    /// may queue us for a minute. Readings continue during that time. Questions stay queued for the
-    /// watch as long as their deadline allows. Returns None if all peers are gone, so that a new
-    /// list must be requested.
-    async fn open(
-        &mut self,
-        main: &mut Connection,
-        ask: &Ask,
-        questions: &mut Questions,
-    ) -> Result<Option<Incoming>, Failure> {
+    /// may queue us for a minute. Readings continue during that time, and questions wait for the
+    /// watch: the probe loop withholds a loss for some seconds at most. Returns None if all peers
+    /// are gone, so that a new list must be requested.
+    async fn open(&mut self, main: &mut Connection, ask: &Ask) -> Result<Option<Incoming>, Failure> {
         let mut head = pin!(main.get(ask));
-        let patience = Instant::now() + self.config.timing.doubt;
-        let mut asked = true;
         loop {
             let due = if self.in_touch { self.reading_due() } else { None };
             tokio::select! {
@@ -250,11 +247,6 @@ impl Watcher {
                     }
                 }
                 () = until(due) => self.begin_reading(),
-                () = sleep_until(patience), if self.in_touch => self.in_touch = false,
-                question = questions.recv(), if asked && !self.in_touch => match question {
-                    Some(address) => self.send(Update::Unsure(address)).await,
-                    None => asked = false,
-                },
             }
         }
     }
@@ -317,7 +309,7 @@ impl Watcher {
                 () = sleep_until(tick), if self.machine.has_absent() => {
                     tick = Instant::now() + TICK;
                     let outcome = self.machine.settle(Instant::now());
-                    self.tell_news().await;
+                    self.report_changes().await;
                     outcome
                 }
             };
@@ -340,7 +332,7 @@ impl Watcher {
             any = true;
             self.reporter.recovered();
         }
-        if !self.tell_news().await
+        if !self.report_changes().await
             && any
             && (bookmark || self.confirmed.is_none_or(|at| at.elapsed() >= self.config.timing.confirm))
         {
@@ -361,10 +353,10 @@ impl Watcher {
                 self.reader.backoff.reset();
                 self.read_reporter.recovered();
                 if self.in_touch {
-                    self.tell().await;
+                    self.report().await;
                 } else {
                     // One slice is read, but the state of the others is not known.
-                    self.tell_news().await;
+                    self.report_changes().await;
                 }
                 outcome
             }
@@ -373,7 +365,6 @@ impl Watcher {
                 self.read_reporter.failed(failure.kind(), &format_args!("EndpointSlice {name}: {failure}"));
                 self.machine.reading_failed(&name, now);
                 self.reader.not_before = now + self.reader.backoff.next(random::unit()) + failure.retry_after();
-                self.give_up_late_doubts(now).await;
                 Outcome::Settled
             }
         }
@@ -381,21 +372,12 @@ impl Watcher {
 
     /// Takes a doubt about an address, if it can be resolved now.
     async fn doubt(&mut self, address: IpAddr) {
-        let now = Instant::now();
-        if !self.machine.doubt(address, now) {
+        if !self.machine.doubt(address, Instant::now()) {
             return self.send(Update::Unsure(address)).await;
         }
         // Our known state answers the question if it can. That is not from the server, so it does
         // not confirm the list.
-        self.tell_news().await;
-        self.give_up_late_doubts(now).await;
-    }
-
-    /// Gives up the doubts if the next reading would come too late for the present one.
-    async fn give_up_late_doubts(&mut self, now: Instant) {
-        if now + self.config.timing.doubt <= self.reader.not_before {
-            self.give_up_doubts().await;
-        }
+        self.report_changes().await;
     }
 
     /// Answers all doubts as unsure, because nothing can be read now.
@@ -407,29 +389,30 @@ impl Watcher {
 
     /// Sends what has changed, or else confirms the list. Then sends the answers to questions,
     /// which may depend on it.
-    async fn tell(&mut self) {
-        if !self.tell_news().await {
+    async fn report(&mut self) {
+        if !self.report_changes().await {
             self.confirm().await;
         }
     }
 
-    async fn tell_news(&mut self) -> bool {
-        let news = self.machine.news();
-        let told = news.list.is_some();
-        if let Some(mesh) = news.mesh {
+    /// Sends what has changed, and then the answers to questions. Returns whether there was a list.
+    async fn report_changes(&mut self) -> bool {
+        let changes = self.machine.changes();
+        let has_list = changes.list.is_some();
+        if let Some(mesh) = changes.mesh {
             self.send(Update::Mesh(mesh)).await;
         }
-        if let Some(roster) = news.roster {
+        if let Some(roster) = changes.roster {
             self.send(Update::Roster(roster)).await;
         }
-        if let Some(list) = news.list {
+        if let Some(list) = changes.list {
             self.confirmed = Some(Instant::now());
             self.send(Update::List(list)).await;
         }
         while let Some(address) = self.machine.answer() {
             self.send(Update::Sure(address)).await;
         }
-        told
+        has_list
     }
 
     /// Says that the list is still right, if it is.

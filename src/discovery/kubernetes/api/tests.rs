@@ -93,7 +93,7 @@ fn an_empty_list_of_a_real_api_server_has_a_version_and_no_items() {
 }
 
 #[test]
-fn what_is_no_slice_is_none() {
+fn a_message_that_is_not_a_slice_is_refused() {
     let slice = encode::slice("s1", "7", "IPv4", &[("n1", "10.0.0.1")]);
     let message = slice.message();
     assert_eq!(read_slice(&slice.body()).unwrap().metadata.version, 7);
@@ -136,7 +136,7 @@ fn a_list_must_have_a_version_and_no_further_pages() {
 }
 
 #[test]
-fn the_five_kinds_of_event_are_told_apart() {
+fn the_five_kinds_of_event_are_distinguished() {
     let slice = encode::slice("s1", "9", "IPv4", &[]);
     let read = |frame: Vec<u8>| match Event::read(&frame[4..]) {
         Ok(Event::Changed(m)) => format!("changed {} {}", m.name, m.version),

@@ -52,7 +52,7 @@ fn a_list_that_breaks_off_is_none_wherever_it_does() {
 }
 
 #[test]
-fn what_is_no_such_list_is_refused() {
+fn a_body_that_is_not_such_a_list_is_refused() {
     let list = [field(1, &field(2, b"7")), field(2, b"")].concat();
     for body in [
         b"{\"kind\":\"EndpointSliceList\"}".to_vec(),

@@ -29,8 +29,8 @@ fn listed(slices: &[Given]) -> Store {
     store
 }
 
-fn heard(store: &mut Store, name: &str, version: u64, now: Instant) {
-    store.heard(&api::Metadata { name, version, created: 0 }, By::Event, now, 0.5).unwrap();
+fn announce(store: &mut Store, name: &str, version: u64, now: Instant) {
+    store.announce(&api::Metadata { name, version, created: 0 }, By::Event, now, 0.5).unwrap();
 }
 
 /// Returns node and address of all endpoints, the newest last.
@@ -150,32 +150,32 @@ fn a_deleted_slice_takes_its_endpoints_along_and_no_others() {
 }
 
 #[test]
-fn what_a_deleted_slice_held_stays_until_the_slices_are_read_that_had_changed_before() {
+fn endpoints_of_a_deleted_slice_stay_until_the_slices_are_read_that_had_changed_before() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
     let mut store = a_and_b();
-    heard(&mut store, "b", 2, now);
+    announce(&mut store, "b", 2, now);
     store.deleted("a", now + second);
     store.settle(now + second);
     assert_eq!(
-        (addresses(&store), store.known("10.0.0.1".parse().unwrap())),
-        (vec!["10.0.0.1".into(), "10.0.0.2".into()], Known::Gone)
+        (addresses(&store), store.is_fresh("10.0.0.1".parse().unwrap())),
+        (vec!["10.0.0.1".into(), "10.0.0.2".into()], false)
     );
     put(&mut store, &slice("b", "2", "IPv4", &[("n2", "10.0.0.2"), ("n1", "10.0.0.1")]), true).unwrap();
     // A slice that changes later cannot have taken the endpoint over.
-    heard(&mut store, "b", 3, now + 2 * second);
+    announce(&mut store, "b", 3, now + 2 * second);
     store.settle(now + 2 * second);
     assert_eq!(store.len(), 1);
     assert_eq!(addresses(&store), ["10.0.0.1", "10.0.0.2"]);
 }
 
 #[test]
-fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
+fn a_reading_that_fails_does_not_remove_the_endpoints_of_a_deleted_slice() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
     let mut store = a_and_b();
     // This slice takes over what the other one held.
-    heard(&mut store, "b", 2, now);
+    announce(&mut store, "b", 2, now);
     store.deleted("a", now + second);
     store.failed("b", now + 2 * second);
     store.settle(now + 2 * second);
@@ -186,25 +186,23 @@ fn a_reading_that_fails_is_no_reason_to_let_go_of_what_a_deleted_slice_held() {
 }
 
 #[test]
-fn a_slice_is_stale_until_what_was_heard_of_is_read() {
+fn a_slice_is_stale_until_the_announced_version_is_read() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
-    let next = |store: &Store| {
-        store.next(|_| true, Search::default(), &timing).map(|(name, version, _)| (name.to_owned(), version))
-    };
+    let next = |store: &Store| store.next(&timing).map(|(name, version, _)| (name.to_owned(), version));
     assert_eq!(next(&store), None);
     for old in [4, 5] {
-        heard(&mut store, "s", old, now);
+        announce(&mut store, "s", old, now);
         assert_eq!(next(&store), None, "{old}");
     }
-    heard(&mut store, "s", 6, now);
-    heard(&mut store, "s", 8, now);
+    announce(&mut store, "s", 6, now);
+    announce(&mut store, "s", 8, now);
     assert_eq!(next(&store), Some(("s".into(), 8)));
     put(&mut store, &slice("s", "7", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(next(&store), Some(("s".into(), 8)), "not new enough");
     put(&mut store, &slice("s", "9", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
     assert_eq!(next(&store), None);
-    heard(&mut store, "new", 10, now);
+    announce(&mut store, "new", 10, now);
     assert!(store.has_unread() && next(&store) == Some(("new".into(), 10)));
 }
 
@@ -213,7 +211,7 @@ fn another_history_makes_everything_stale() {
     let now = Instant::now();
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
     for version in [5, 3] {
-        store.heard(&api::Metadata { name: "s", version, created: 0 }, By::OtherHistory, now, 0.5).unwrap();
+        store.announce(&api::Metadata { name: "s", version, created: 0 }, By::OtherHistory, now, 0.5).unwrap();
         assert!(store.has_stale() && !store.has_unread());
         put(&mut store, &slice("s", &version.to_string(), "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
         assert!(!store.has_stale(), "{version}");
@@ -221,50 +219,15 @@ fn another_history_makes_everything_stale() {
 }
 
 #[test]
-fn slices_of_ours_are_due_before_those_of_others() {
-    let (now, timing) = (Instant::now(), Timing::default());
-    let slices: Vec<_> = (0..20)
-        .map(|n| slice(&format!("s{n:02}"), "1", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]))
-        .collect();
-    let mut store = listed(&slices);
-    for n in 0..20 {
-        heard(&mut store, &format!("s{n:02}"), 2, now);
-    }
-    let ours = store.members().find("n13").unwrap();
-    let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
-    assert_eq!((name, due - now), ("s13", Duration::from_millis(15_200)));
-    // One of the other addresses is doubted.
-    store.doubt("10.0.0.4".parse().unwrap(), now);
-    let (name, _, due) = store.next(|id| id == ours, Search::default(), &timing).unwrap();
-    assert_eq!(name, "s04");
-    assert!(due - now <= Duration::from_millis(100), "{:?}", due - now);
-}
-
-#[test]
-fn a_slice_that_somebody_waits_for_is_read_before_all_that_are_overdue() {
+fn a_doubted_slice_is_read_before_all_that_are_overdue() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = a_and_b();
-    heard(&mut store, "a", 2, now);
+    announce(&mut store, "a", 2, now);
     let later = now + Duration::from_mins(1);
-    heard(&mut store, "b", 3, later);
-    assert_eq!(store.next(|_| true, Search::default(), &timing).unwrap().0, "a");
+    announce(&mut store, "b", 3, later);
+    assert_eq!(store.next(&timing).unwrap().0, "a");
     store.doubt("10.0.0.2".parse().unwrap(), later);
-    assert_eq!(store.next(|_| true, Search::default(), &timing).unwrap().0, "b");
-}
-
-#[test]
-fn while_a_peer_of_ours_is_missing_it_may_be_in_any_slice_that_has_changed() {
-    let (now, timing) = (Instant::now(), Timing::default());
-    let slices: Vec<_> = (0..20)
-        .map(|n| slice(&format!("s{n:02}"), "1", "IPv4", &[(&format!("n{n}"), &format!("10.0.0.{n}"))]))
-        .collect();
-    let mut store = listed(&slices);
-    let (ours, others) = (store.members().find("n13").unwrap(), store.members().find("n14").unwrap());
-    put(&mut store, &slice("s13", "2", "IPv4", &[]), true).unwrap();
-    store.settle(now);
-    heard(&mut store, "s05", 3, now);
-    let due = |wanted| store.next(|id| id == wanted, Search::default(), &timing).unwrap().2 - now;
-    assert_eq!([ours, others].map(due), [15_200, 60_800].map(Duration::from_millis));
+    assert_eq!(store.next(&timing).unwrap().0, "b");
 }
 
 #[test]
@@ -274,7 +237,7 @@ fn more_slices_than_allowed_are_refused_and_the_known_ones_still_change() {
     assert!(put(&mut store, &slice("one-more", "1", "IPv4", &[]), true).is_err());
     assert!(
         store
-            .heard(&api::Metadata { name: "one-more", version: 1, created: 0 }, By::Event, Instant::now(), 0.5)
+            .announce(&api::Metadata { name: "one-more", version: 1, created: 0 }, By::Event, Instant::now(), 0.5)
             .is_err()
     );
     put(&mut store, &slice("s0", "2", "IPv4", &[("n1", "10.0.0.1")]), true).unwrap();
