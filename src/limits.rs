@@ -103,20 +103,6 @@ pub const HOUR_STEPS: usize = 60;
 /// every pair is smaller, and a larger mesh has a database.
 pub const HOUR_PEERS_MAX: usize = 512;
 
-/// Packets that a raw socket may have received before its filter was attached, and that are
-/// discarded. This is what its first queue holds.
-pub const UNHEARD_PACKETS_MAX: usize = 4_096;
-/// Bytes that the kernel counts for one small packet in a receive queue and for its departure on
-/// the error queue, which share one limit. Each is 768 bytes on x86-64 with Linux 6, rounded up.
-pub const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
-/// Smallest receive buffer that is requested: what most kernels grant (`net.core.rmem_max`).
-/// Replies wait for up to a quarter of a second, together with unrelated packets. The kernel grants
-/// double this value. 550 small packets of 768 bytes each fit into that.
-pub const RECEIVE_BYTES_MIN: usize = 208 * 1_024;
-/// Largest receive buffer that is requested: 4,096 peers, all within one timeout. It costs memory
-/// only while packets wait.
-pub const RECEIVE_BYTES_MAX: usize = 8 << 20;
-
 // ---- series ------------------------------------------------------------------------------------
 
 /// Default limit on the series of a scrape: about 400 links with histograms.
@@ -266,14 +252,6 @@ pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
 pub const NODE_DOUBTS_MAX: usize = 64;
 /// How long the probe loop may stand still before `/healthz` fails.
 pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
-
-// ---- the kernel's files ------------------------------------------------------------------------
-
-/// Bytes of a line of /proc or of a cgroup file that are used. The longest one that matters
-/// (`Icmp:` of /proc/net/snmp) has 400. The buffer is on the stack, once per reading thread.
-pub const PROC_LINE_BYTES_MAX: usize = 1_024;
-/// Bytes of a file of /proc or of a cgroup. Mountinfo of a node with a thousand pods has 2 MB.
-pub const PROC_FILE_BYTES_MAX: u64 = 8 << 20;
 
 // ---- footprint ---------------------------------------------------------------------------------
 
@@ -431,34 +409,11 @@ pub const PING_TARGETS_MAX: usize = 5_000;
 pub const PING_COUNT_MAX: u64 = 1_000_000_000;
 /// Exact round-trip times kept per target, 8 bytes each. Further ones are counted in cells.
 pub const PING_EXACT_RTTS: usize = 1_024;
-/// Bytes of output that wait for a slow reader. Beyond that, no further probe is sent.
-pub const PING_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes written at a time: PIPE_BUF, which a pipe that is ready for writing accepts without
 /// blocking (pipe(7)).
 pub const PING_WRITE_BYTES: usize = 4_096;
 /// Delay until output that did not fit is written again.
 pub const PING_OUTPUT_RETRY: Duration = Duration::from_millis(10);
-/// How long the end of a ping waits for a reader that accepts nothing.
-pub const PING_OUTPUT_TIME: Duration = Duration::from_millis(800);
-
-// ---- allocators --------------------------------------------------------------------------------
-
-/// Largest number of jemalloc arenas at build time: its own default, four per CPU, on 256 CPUs.
-pub const NARENAS_MAX: u32 = 1_024;
-/// How often glibc's counts are compared before the allocator is taken not to be ours. The counts
-/// cover the whole process, and other threads free memory at the same time.
-pub const MALLOC_TRIALS_MAX: u32 = 64;
-/// Heap profiles that one run writes besides its last. Each is a file.
-pub const HEAP_PROFILES_MAX: u32 = 1_000;
-/// Allocations that the leak finder follows at once, at 40 bytes each, and 400 more with a
-/// call stack. An agent has a thousand, a test's wire half a million. Further allocations
-/// are reported as such.
-pub const LEAK_LIVE_MAX: usize = 1 << 20;
-/// Frames that the leak finder keeps of a call stack. A debug build has about 20 of the finder and
-/// of the standard library before ours.
-pub const LEAK_STACK_FRAMES: usize = 48;
-/// Call sites that the leak finder names, largest first.
-pub const LEAK_LINES_MAX: usize = 40;
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(ROWS_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");

@@ -42,9 +42,9 @@ pub struct KubeCanaryLink {
         ) -> c_int,
     >,
     /// mimalloc's `mi_version`.
-    pub mi_version: Option<unsafe extern "C" fn() -> c_int>,
+    pub mi_version: Option<extern "C" fn() -> c_int>,
     /// mimalloc's `mi_is_in_heap_region`.
-    pub mi_is_in_heap_region: Option<unsafe extern "C" fn(p: *const c_void) -> bool>,
+    pub mi_is_in_heap_region: Option<extern "C" fn(p: *const c_void) -> bool>,
 }
 
 /// Runs kube-canary's command line. Returns its exit code, which `main` should return. Call it

@@ -15,8 +15,14 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
 
+#[cfg(target_env = "gnu")]
+use super::glibc::{allocated_and_mapped, gnu_get_libc_version};
 use super::mallctl::{Mallctl, read, read_text};
 
+/// How often glibc's counts are compared before the allocator is taken not to be ours. The counts
+/// cover the whole process, and other threads free memory at the same time.
+#[cfg(target_env = "gnu")]
+const MALLOC_TRIALS_MAX: u32 = 64;
 /// The libc of this build.
 pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "glibc" };
 
@@ -25,9 +31,9 @@ pub(super) const LIBC: &str = if cfg!(target_env = "musl") { "musl" } else { "gl
 const TRIAL_BYTES: usize = 64 * 1_024;
 
 /// mimalloc's `mi_version`.
-pub(crate) type MiVersion = unsafe extern "C" fn() -> c_int;
-/// mimalloc's `mi_is_in_heap_region`.
-pub(crate) type MiIsInHeapRegion = unsafe extern "C" fn(*const c_void) -> bool;
+pub(crate) type MiVersion = extern "C" fn() -> c_int;
+/// mimalloc's `mi_is_in_heap_region`. It looks the address up and does not read through it.
+pub(crate) type MiIsInHeapRegion = extern "C" fn(*const c_void) -> bool;
 
 /// The function of the feature's jemalloc. Its names have a prefix, so no linker resolves
 /// other references to them.
@@ -49,12 +55,12 @@ pub(super) struct Answer {
     pub(super) allocator: &'static str,
     pub(super) version: String,
     pub(super) narenas: Option<u32>,
-    pub(super) books: Books,
+    pub(super) figures: Figures,
 }
 
 /// The source of the running malloc's memory statistics.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Books {
+pub(super) enum Figures {
     Jemalloc(Mallctl),
     #[cfg(target_env = "gnu")]
     Glibc,
@@ -73,7 +79,12 @@ pub(super) fn ask(linked: Malloc) -> Answer {
         .or_else(|| mimalloc(loaded))
         .or_else(|| mimalloc(linked))
         .or_else(system)
-        .unwrap_or(Answer { allocator: "unknown", version: "unknown".to_owned(), narenas: None, books: Books::None })
+        .unwrap_or(Answer {
+            allocator: "unknown",
+            version: "unknown".to_owned(),
+            narenas: None,
+            figures: Figures::None,
+        })
 }
 
 /// Makes an allocation by the global allocator, as all of ours are.
@@ -95,18 +106,16 @@ fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
     // "arenas.narenas" is unsuitable: it also counts the arena for huge allocations. "opt.narenas"
     // is fixed at the start.
     let narenas = read(mallctl, c"opt.narenas");
-    Some(Answer { allocator: "jemalloc", version, narenas, books: Books::Jemalloc(mallctl) })
+    Some(Answer { allocator: "jemalloc", version, narenas, figures: Figures::Jemalloc(mallctl) })
 }
 
-#[expect(unsafe_code, reason = "mimalloc answers by C functions")]
 fn mimalloc(functions: Malloc) -> Option<Answer> {
     let (mi_version, is_ours) = (functions.mi_version?, functions.mi_is_in_heap_region?);
     let allocation = trial();
-    // SAFETY: mimalloc looks the address up and does not read through it.
-    let version = unsafe { is_ours(allocation.as_ptr().cast()).then(|| mi_version()) }?;
+    let version = is_ours(allocation.as_ptr().cast()).then(|| mi_version())?;
     // mimalloc counts committed memory and the resident memory of the process. Neither is what
     // jemalloc's names mean.
-    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None, books: Books::None })
+    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None, figures: Figures::None })
 }
 
 /// Formats mimalloc's version number: `209` is 2.0.9. Later releases have five digits: one for the
@@ -123,20 +132,20 @@ fn mimalloc_version(number: c_int) -> String {
 #[cfg(not(target_feature = "crt-static"))]
 #[expect(unsafe_code, reason = "dlsym gives untyped addresses")]
 fn loaded() -> Malloc {
-    let find = |name: &CStr| {
-        // SAFETY: `name` is a C string, and any program may search the global scope.
-        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        (!address.is_null()).then_some(address)
-    };
-    // SAFETY: the names are those of jemalloc's and mimalloc's documented functions, whose types
-    // have been the same in all their releases.
-    unsafe {
-        Malloc {
-            mallctl: find(c"mallctl").map(|address| std::mem::transmute::<*mut c_void, Mallctl>(address)),
-            mi_version: find(c"mi_version").map(|address| std::mem::transmute::<*mut c_void, MiVersion>(address)),
-            mi_is_in_heap_region: find(c"mi_is_in_heap_region")
-                .map(|address| std::mem::transmute::<*mut c_void, MiIsInHeapRegion>(address)),
+    fn find<F: Copy>(name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: `name` is a C string, and any program may search the global scope. The names
+        // below are those of functions that jemalloc and mimalloc document, whose types have been
+        // the same in all their releases.
+        unsafe {
+            let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            (!address.is_null()).then(|| std::mem::transmute_copy(&address))
         }
+    }
+    Malloc {
+        mallctl: find(c"mallctl"),
+        mi_version: find(c"mi_version"),
+        mi_is_in_heap_region: find(c"mi_is_in_heap_region"),
     }
 }
 
@@ -147,27 +156,19 @@ fn loaded() -> Malloc {
 }
 
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "glibc answers by C functions")]
 fn system() -> Option<Answer> {
-    // `mallinfo2` would need glibc 2.33. The counters of the older function wrap, which does not
-    // affect a difference of 64 KiB.
-    let in_use = || {
-        // SAFETY: takes nothing, returns integers by value.
-        let books = unsafe { libc::mallinfo() };
-        books.uordblks.wrapping_add(books.hblkhd)
-    };
-    let moves = |_| {
-        let before = in_use();
+    let is_counted = |_| {
+        let (before, _) = allocated_and_mapped();
         let allocation = trial();
-        let grown = in_use().wrapping_sub(before);
+        let grown = allocated_and_mapped().0.checked_sub(before);
         drop(allocation);
-        usize::try_from(grown).is_ok_and(|bytes| bytes >= TRIAL_BYTES)
+        grown.is_some_and(|bytes| bytes >= TRIAL_BYTES as u64)
     };
-    (0..crate::limits::MALLOC_TRIALS_MAX).any(moves).then(|| {
-        // SAFETY: glibc's constant version string.
-        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-        let version = version.to_string_lossy().into_owned();
-        Answer { allocator: "glibc", version, narenas: None, books: Books::Glibc }
+    (0..MALLOC_TRIALS_MAX).any(is_counted).then(|| Answer {
+        allocator: "glibc",
+        version: libc_version(),
+        narenas: None,
+        figures: Figures::Glibc,
     })
 }
 
@@ -179,24 +180,26 @@ fn system() -> Option<Answer> {
     // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every
     // replacement of malloc that is in use replaces this function along with it.
     let usable = unsafe { libc::malloc_usable_size(allocation.as_ptr().cast_mut().cast()) };
-    let (allocator, books) = ("musl", Books::None);
-    (usable == ODD_BYTES).then(|| Answer { allocator, version: musl_version(), narenas: None, books })
+    let (allocator, figures) = ("musl", Figures::None);
+    (usable == ODD_BYTES).then(|| Answer { allocator, version: libc_version(), narenas: None, figures })
 }
 
-/// musl has no function for its version, but its static library contains the string.
-#[cfg(all(target_env = "musl", target_feature = "crt-static"))]
-#[expect(unsafe_code, reason = "a symbol of the libc")]
-fn musl_version() -> String {
-    unsafe extern "C" {
-        static __libc_version: std::ffi::c_char;
-    }
-    // SAFETY: musl declares `const char __libc_version[]`, NUL-terminated.
-    unsafe { CStr::from_ptr(&raw const __libc_version) }.to_string_lossy().into_owned()
-}
-
-#[cfg(all(target_env = "musl", not(target_feature = "crt-static")))]
-fn musl_version() -> String {
-    "unknown".to_owned()
+#[expect(unsafe_code, reason = "a string of the libc")]
+fn libc_version() -> String {
+    #[cfg(target_env = "gnu")]
+    let version = gnu_get_libc_version();
+    // musl has no function for its version, but its static library contains the string.
+    #[cfg(all(target_env = "musl", target_feature = "crt-static"))]
+    let version = {
+        unsafe extern "C" {
+            static __libc_version: std::ffi::c_char;
+        }
+        &raw const __libc_version
+    };
+    #[cfg(all(target_env = "musl", not(target_feature = "crt-static")))]
+    let version = c"unknown".as_ptr();
+    // SAFETY: all of these are constant and NUL-terminated.
+    unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -214,16 +217,13 @@ mod tests {
 
     #[test]
     fn a_malloc_that_does_not_own_our_allocations_is_not_named() {
-        #[expect(unsafe_code, reason = "the type of mallctl")]
-        unsafe extern "C" fn idle_jemalloc(
+        extern "C" fn idle_jemalloc(
             _name: *const c_char,
-            to: *mut c_void,
-            bytes: *mut usize,
+            _to: *mut c_void,
+            _bytes: *mut usize,
             _from: *mut c_void,
             _length: usize,
         ) -> c_int {
-            // SAFETY: the caller gives a value of that many bytes.
-            unsafe { std::ptr::write_bytes(to.cast::<u8>(), 0, *bytes) };
             0
         }
         extern "C" fn version() -> c_int {

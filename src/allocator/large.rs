@@ -62,35 +62,38 @@ unsafe impl GlobalAlloc for LargeApart {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if is_large(layout) {
-            // SAFETY: a mapping of this size, and nobody's any more.
-            return unsafe { region::unmap(block, layout.size()) };
+        // SAFETY: the caller gives up the block, which came from where its layout says. A mapping
+        // has this size.
+        unsafe {
+            if is_large(layout) {
+                region::unmap(block.cast(), layout.size());
+            } else {
+                System.dealloc(block, layout);
+            }
         }
-        // SAFETY: as above.
-        unsafe { System.dealloc(block, layout) };
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that so many bytes of this alignment are a layout.
-        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        match (is_large(layout), is_large(new)) {
-            // SAFETY: as above.
-            (false, false) => unsafe { System.realloc(block, layout, size) },
-            // SAFETY: a mapping of this size, which the caller gives up for the one that is
-            // returned.
-            (true, true) => unsafe { region::resize(block, layout.size(), size) },
-            _ => {
-                // SAFETY: `new` has a size, as the caller promises.
-                let moved = unsafe { self.alloc(new) };
-                if !moved.is_null() {
-                    // SAFETY: both have so many bytes, and a new block lies nowhere in an old one,
-                    // which is the caller's to give up.
-                    unsafe {
+        let Ok(new) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
+        // SAFETY: the caller gives up the block, which came from where its layout says, for the one
+        // that is returned. `new` has a size, as the caller promises. A copy is as long as the
+        // shorter block, and a new block lies nowhere in an old one.
+        unsafe {
+            match (is_large(layout), is_large(new)) {
+                (false, false) => System.realloc(block, layout, size),
+                // The kernel moves the pages of a mapping that has no room to grow, and copies none.
+                (true, true) => match libc::mremap(block.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) {
+                    libc::MAP_FAILED => null_mut(),
+                    moved => moved.cast(),
+                },
+                _ => {
+                    let moved = self.alloc(new);
+                    if !moved.is_null() {
                         copy_nonoverlapping(block, moved, layout.size().min(size));
                         self.dealloc(block, layout);
                     }
+                    moved
                 }
-                moved
             }
         }
     }
@@ -107,58 +110,34 @@ mod tests {
     }
 
     #[test]
-    fn from_two_pages_on_a_block_is_a_mapping() {
+    fn a_block_of_two_pages_or_more_is_a_mapping() {
         let two = 2 * region::page_bytes();
         assert_eq!([two - 1, two, 1 << 30].map(|bytes| is_large(layout(bytes))), [false, true, true]);
         assert!(!is_large(Layout::from_size_align(1 << 30, 1 << 20).unwrap()), "a mapping is not so aligned");
     }
 
     #[test]
-    fn a_block_keeps_its_bytes_wherever_it_moves() {
-        for sizes in [[100, LARGE], [LARGE, 100], [LARGE, 3 * LARGE + 5], [3 * LARGE, LARGE + 1], [100, 200]] {
-            let [from, to] = sizes;
-            // SAFETY: each block is written and read within its size, and given back once.
-            unsafe {
-                let block = LargeApart.alloc(layout(from));
-                (0..from).for_each(|at| block.add(at).write(at.to_le_bytes()[0] ^ at.to_le_bytes()[1]));
-                let moved = LargeApart.realloc(block, layout(from), to);
-                let kept =
-                    (0..from.min(to)).all(|at| moved.add(at).read() == at.to_le_bytes()[0] ^ at.to_le_bytes()[1]);
-                moved.add(to - 1).write(1);
-                LargeApart.dealloc(moved, layout(to));
-                assert!(kept, "{sizes:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn zeroes_are_zeroes_also_where_a_block_was_before() {
-        for bytes in [100, LARGE] {
-            for _ in 0..3 {
-                // SAFETY: as above.
-                unsafe {
-                    let block = LargeApart.alloc_zeroed(layout(bytes));
-                    let is_zero = (0..bytes).all(|at| block.add(at).read() == 0);
-                    block.write_bytes(0xff, bytes);
-                    LargeApart.dealloc(block, layout(bytes));
-                    assert!(is_zero, "{bytes}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_no_address_space_holds_is_refused_and_the_block_stays() {
+    fn a_block_keeps_its_bytes_when_it_is_resized_and_when_that_fails() {
         let huge = isize::MAX.cast_unsigned() & !0xffff;
-        // SAFETY: as above.
-        unsafe {
-            assert!(LargeApart.alloc(layout(huge)).is_null());
-            for bytes in [100, LARGE] {
-                let block = LargeApart.alloc(layout(bytes));
-                block.write(7);
-                assert!(LargeApart.realloc(block, layout(bytes), huge).is_null());
-                assert_eq!(block.read(), 7);
-                LargeApart.dealloc(block, layout(bytes));
+        let pattern = |at: usize| at.to_le_bytes()[0] ^ at.to_le_bytes()[1];
+        let sizes = [[100, LARGE], [LARGE, 100], [LARGE, 3 * LARGE + 5], [3 * LARGE, LARGE + 1], [100, 200]];
+        for [from, to] in sizes.into_iter().chain([[100, huge], [LARGE, huge]]) {
+            for zeroed in [true, false, true] {
+                // SAFETY: each block is written and read within its size, and given back once.
+                // Bytes are read after they were written or zeroed.
+                unsafe {
+                    let allocate = if zeroed { GlobalAlloc::alloc_zeroed } else { GlobalAlloc::alloc };
+                    let block = allocate(&LargeApart, layout(from));
+                    assert!(!zeroed || (0..from).all(|at| block.add(at).read() == 0), "{from}");
+                    (0..from).for_each(|at| block.add(at).write(pattern(at)));
+                    let moved = LargeApart.realloc(block, layout(from), to);
+                    assert_eq!(moved.is_null(), to == huge);
+                    let (block, size) = if moved.is_null() { (block, from) } else { (moved, to) };
+                    assert!((0..from.min(size)).all(|at| block.add(at).read() == pattern(at)), "{from} {to}");
+                    block.write_bytes(0xff, size);
+                    LargeApart.dealloc(block, layout(size));
+                    assert!(LargeApart.alloc(layout(huge)).is_null());
+                }
             }
         }
     }

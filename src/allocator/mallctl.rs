@@ -26,12 +26,7 @@ unsafe impl Plain for usize {}
 /// it in another size.
 pub(super) fn read<T: Plain>(mallctl: Mallctl, name: &CStr) -> Option<T> {
     let mut value = T::default();
-    let mut bytes = size_of::<T>();
-    let to = (&raw mut value).cast();
-    // SAFETY: `name` is a C string; `to` and `bytes` are a live value, of which any bytes are one,
-    // and its size; nothing is written.
-    let error = unsafe { mallctl(name.as_ptr(), to, &raw mut bytes, ptr::null_mut(), 0) };
-    (error == 0 && bytes == size_of::<T>()).then_some(value)
+    (call(mallctl, name, Some(&mut value), None) == Ok(size_of::<T>())).then_some(value)
 }
 
 /// Reads a constant string.
@@ -47,11 +42,19 @@ pub(super) fn read_text(mallctl: Mallctl, name: &'static CStr) -> Option<String>
 ///
 /// # Errors
 /// The error number that jemalloc returns.
-pub(super) fn write<T: Copy>(mallctl: Mallctl, name: &CStr, value: T) -> Result<(), c_int> {
-    let mut value = value;
-    // SAFETY: `name` is a C string; jemalloc copies the value, and compares its size with what it
-    // expects; nothing is read.
-    let error =
-        unsafe { mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), (&raw mut value).cast(), size_of::<T>()) };
-    if error == 0 { Ok(()) } else { Err(error) }
+pub(super) fn write<T: Copy>(mallctl: Mallctl, name: &CStr, mut value: T) -> Result<(), c_int> {
+    call(mallctl, name, None, Some(&mut value)).map(drop)
+}
+
+/// Reads into `old` and sets to `new`. Returns the size of the old value.
+fn call<T: Copy>(mallctl: Mallctl, name: &CStr, old: Option<&mut T>, new: Option<&mut T>) -> Result<usize, c_int> {
+    let mut bytes = size_of::<T>();
+    let new_bytes = if new.is_some() { bytes } else { 0 };
+    // An option that can only be set accepts no pointer to a size.
+    let old_bytes = if old.is_some() { &raw mut bytes } else { ptr::null_mut() };
+    let [old, new] = [old, new].map(|value| value.map_or(ptr::null_mut(), ptr::from_mut).cast());
+    // SAFETY: `name` is a C string. Each value is null or has the stated size, with which jemalloc
+    // compares what it expects. It writes only to `old`, a [`Plain`] value, and to `bytes`.
+    let error = unsafe { mallctl(name.as_ptr(), old, old_bytes, new, new_bytes) };
+    if error == 0 { Ok(bytes) } else { Err(error) }
 }

@@ -21,6 +21,8 @@ mod glibc;
 pub mod large;
 mod mallctl;
 mod profile;
+#[cfg(any(feature = "jemalloc-profiling", feature = "leak-finder"))]
+mod stack;
 mod stats;
 mod thp;
 
@@ -79,9 +81,9 @@ pub fn info() -> AllocatorInfo {
 /// Returns the same as [`info`], and the reader of the allocator's figures. Both come
 /// from a single query.
 pub fn info_and_stats() -> (AllocatorInfo, Stats) {
-    let ask::Answer { allocator, version, narenas, books } = ask::ask(linked());
+    let ask::Answer { allocator, version, narenas, figures } = ask::ask(linked());
     let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
-    (AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }, Stats(books))
+    (AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }, Stats(figures))
 }
 
 /// Configures glibc's malloc for small size rather than speed. Its defaults grow with the machine.
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_does_not_depend_on_what_other_threads_allocate() {
+    fn the_answer_does_not_depend_on_other_threads() {
         let expected = info();
         std::thread::scope(|scope| {
             let mut churn = Vec::new();

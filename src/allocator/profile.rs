@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 use super::ask::FEATURE;
 use super::mallctl;
-use crate::limits::HEAP_PROFILES_MAX;
+
+/// Heap profiles that one run writes besides its last. Each is a file.
+const HEAP_PROFILES_MAX: u32 = 1_000;
 
 /// A heap profile in progress.
 #[derive(Debug)]
@@ -95,6 +97,9 @@ mod unwind {
     #![expect(unsafe_code, reason = "called by C")]
 
     use std::ffi::{c_uint, c_void};
+    use std::slice;
+
+    use crate::allocator::stack::walk;
 
     /// jemalloc's `prof_backtrace_hook_t`: the array of addresses, their number as output, and the
     /// size of the array.
@@ -102,19 +107,16 @@ mod unwind {
 
     /// This must not allocate: jemalloc calls it during an allocation.
     unsafe extern "C" fn call_stack(addresses: *mut *mut c_void, count: *mut c_uint, max: c_uint) {
-        let mut noted: c_uint = 0;
-        let note = |frame: &backtrace::Frame| {
-            if noted < max {
-                // SAFETY: jemalloc gives room for `max`, and `noted` is below that.
-                unsafe { addresses.add(noted as usize).write(frame.ip()) };
-                noted += 1;
-            }
-            noted < max
-        };
-        // SAFETY: the lock that it goes without is for Windows' debug library.
-        unsafe { backtrace::trace_unsynchronized(note) };
-        // SAFETY: jemalloc's own variable.
-        unsafe { count.write(noted) };
+        // SAFETY: jemalloc lends an array of `max` pointers, which it has initialized, and a number.
+        let (addresses, count) = unsafe { (slice::from_raw_parts_mut(addresses, max as usize), &mut *count) };
+        *count = 0;
+        let mut places = addresses.iter_mut();
+        walk(|address| {
+            let Some(place) = places.next() else { return false };
+            *place = address;
+            *count += 1;
+            true
+        });
     }
 }
 
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jemalloc_is_ready_to_note_call_stacks_and_notes_none_unasked() {
+    fn jemalloc_is_ready_to_record_call_stacks_and_records_none_unasked() {
         let mallctl = FEATURE.expect("the feature's jemalloc");
         let read = |name| mallctl::read::<u8>(mallctl, name).map(|byte| byte != 0);
         assert_eq!((read(c"opt.prof"), read(c"prof.active")), (Some(true), Some(false)));

@@ -4,8 +4,10 @@
 //! glibc has two of these figures. musl keeps none, and those of mimalloc have other meanings. A
 //! figure that a malloc does not report is absent, not 0.
 
-use super::ask::Books;
-use super::mallctl::{self, Mallctl};
+use std::ffi::CStr;
+
+use super::ask::Figures;
+use super::mallctl;
 
 /// One of jemalloc's figures, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,37 +33,24 @@ impl Stat {
 
     /// The value of the label `stat` in metrics.
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Active => "active",
-            Self::Metadata => "metadata",
-            Self::Resident => "resident",
-            Self::Mapped => "mapped",
-            Self::Retained => "retained",
-        }
+        ["allocated", "active", "metadata", "resident", "mapped", "retained"][self as usize]
     }
 
-    const fn of_jemalloc(self) -> &'static std::ffi::CStr {
-        match self {
-            Self::Allocated => c"stats.allocated",
-            Self::Active => c"stats.active",
-            Self::Metadata => c"stats.metadata",
-            Self::Resident => c"stats.resident",
-            Self::Mapped => c"stats.mapped",
-            Self::Retained => c"stats.retained",
-        }
+    const fn of_jemalloc(self) -> &'static CStr {
+        [c"stats.allocated", c"stats.active", c"stats.metadata", c"stats.resident", c"stats.mapped", c"stats.retained"]
+            [self as usize]
     }
 }
 
 /// Reads the figures of the running malloc. [`super::info_and_stats`] creates it.
 #[derive(Clone, Copy, Debug)]
-pub struct Stats(pub(super) Books);
+pub struct Stats(pub(super) Figures);
 
 impl Stats {
     /// Makes jemalloc update its figures. Without this call they stay as they were at the last one.
     /// Takes the lock of each arena.
     pub fn refresh(self) {
-        if let Books::Jemalloc(mallctl) = self.0 {
+        if let Figures::Jemalloc(mallctl) = self.0 {
             // The result is ignored: if jemalloc has no statistics, `read` returns none.
             let _ = mallctl::write(mallctl, c"epoch", 1_u64);
         }
@@ -71,32 +60,21 @@ impl Stats {
     /// does not keep it.
     pub fn read(self, stat: Stat) -> Option<u64> {
         match self.0 {
-            Books::Jemalloc(mallctl) => jemalloc(mallctl, stat),
+            Figures::Jemalloc(mallctl) => mallctl::read::<usize>(mallctl, stat.of_jemalloc()).map(|bytes| bytes as u64),
             #[cfg(target_env = "gnu")]
-            Books::Glibc => glibc(stat),
-            Books::None => None,
+            Figures::Glibc => glibc(stat),
+            Figures::None => None,
         }
     }
 }
 
-fn jemalloc(mallctl: Mallctl, stat: Stat) -> Option<u64> {
-    mallctl::read::<usize>(mallctl, stat.of_jemalloc()).map(|bytes| bytes as u64)
-}
-
-/// `mallinfo2` would need glibc 2.33. The figures of the older function wrap at 4 GiB, far more
-/// than this program uses.
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "glibc answers by a C function")]
 fn glibc(stat: Stat) -> Option<u64> {
-    // SAFETY: takes nothing, returns integers by value.
-    let books = unsafe { libc::mallinfo() };
-    let sum = |of_heaps: i32, mapped_alone: i32| {
-        Some(u64::from(of_heaps.cast_unsigned()) + u64::from(mapped_alone.cast_unsigned()))
-    };
+    let (allocated, mapped) = super::glibc::allocated_and_mapped();
     match stat {
         // Memory in glibc's thread caches counts as allocated, as it does in jemalloc.
-        Stat::Allocated => sum(books.uordblks, books.hblkhd),
-        Stat::Mapped => sum(books.arena, books.hblkhd),
+        Stat::Allocated => Some(allocated),
+        Stat::Mapped => Some(mapped),
         _ => None,
     }
 }
@@ -106,7 +84,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_shows_in_the_figures_once_they_are_refreshed() {
+    fn labels_are_those_of_the_figures_and_of_jemalloc() {
+        for stat in Stat::ALL {
+            assert_eq!(stat.label(), format!("{stat:?}").to_lowercase());
+            assert_eq!(stat.of_jemalloc().to_str(), Ok(&*format!("stats.{}", stat.label())));
+        }
+    }
+
+    #[test]
+    fn allocated_bytes_are_in_the_refreshed_figures() {
         const BYTES: u64 = 64 << 20;
         let (_, stats) = super::super::info_and_stats();
         let read = || {

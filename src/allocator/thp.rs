@@ -17,6 +17,10 @@
 use std::ffi::{c_char, c_int};
 
 #[cfg(target_env = "gnu")]
+use rustix::fs::{self, Mode, OFlags};
+use rustix::thread;
+
+#[cfg(target_env = "gnu")]
 type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_char);
 #[cfg(not(target_env = "gnu"))]
 type Constructor = extern "C" fn();
@@ -46,33 +50,20 @@ extern "C" fn early() {
 /// Sets the flag. Returns whether this call changed it. The program also runs if the
 /// kernel refuses (a seccomp filter, a kernel before 3.15). It then uses more memory,
 /// which the memory metrics show.
-#[expect(unsafe_code, reason = "prctl has no safe form")]
 fn disable() -> bool {
-    // SAFETY: both operations take and return plain integers; unused arguments must be 0.
-    unsafe {
-        libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0 && libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
-    }
+    thread::transparent_huge_pages_are_disabled() == Ok(false) && thread::disable_transparent_huge_pages(true).is_ok()
 }
 
-/// Reads `AnonHugePages` of `smaps_rollup` without allocating. If there is no such file (before
-/// Linux 4.14, or no /proc), the answer is that there are none.
+/// Reads `AnonHugePages` of `smaps_rollup` without allocating, and without std, which may not be
+/// relied on before `main`. If there is no such file (before Linux 4.14, or no /proc), the answer
+/// is that there are none.
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "std's File may not be relied on before main")]
 fn huge_pages_back_us() -> bool {
     // The file is about 800 bytes long.
     let mut buffer = [0_u8; 2_048];
-    // SAFETY: the path is NUL-terminated; `read` writes at most the buffer's length into it; the
-    // descriptor is ours.
-    let read = unsafe {
-        let file = libc::open(c"/proc/self/smaps_rollup".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return false;
-        }
-        let read = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
-        libc::close(file);
-        read
-    };
-    usize::try_from(read).is_ok_and(|length| anon_huge_kb(&buffer[..length]) > 0)
+    let file = fs::open(c"/proc/self/smaps_rollup", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let read = file.and_then(|file| rustix::io::read(file, &mut buffer));
+    read.is_ok_and(|length| anon_huge_kb(&buffer[..length]) > 0)
 }
 
 /// Returns the figure of the line `AnonHugePages:      2048 kB`, or 0 if there is no such line.
@@ -109,7 +100,7 @@ mod tests {
     use super::anon_huge_kb;
 
     #[test]
-    fn the_rollup_says_how_much_is_in_huge_pages() {
+    fn the_figure_of_huge_pages_is_read_from_the_rollup() {
         assert_eq!(
             anon_huge_kb(b"5cb0-7ffd ---p 0 00:00 0 [rollup]\nRss: 884 kB\nAnonHugePages:      6144 kB\n"),
             6_144

@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator;
@@ -199,7 +200,8 @@ impl Mesh {
 impl Drop for Mesh {
     fn drop(&mut self) {
         for agent in &self.0 {
-            end(&agent.process);
+            // It may have ended already.
+            let _ = kill_process(Pid::from_child(&agent.process), Signal::TERM);
         }
         let deadline = Instant::now() + PATIENCE;
         for agent in &mut self.0 {
@@ -215,15 +217,6 @@ impl Drop for Mesh {
 
 fn zone(index: usize) -> &'static str {
     if index.is_multiple_of(2) { "zone-a" } else { "zone-b" }
-}
-
-#[expect(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
-fn end(process: &Child) {
-    if let Ok(id) = libc::pid_t::try_from(process.id()) {
-        // SAFETY: the process is our child and has not been waited for, so that the id is still its
-        // own.
-        unsafe { libc::kill(id, libc::SIGTERM) };
-    }
 }
 
 /// Makes the kernel end the child when this process ends for any reason.

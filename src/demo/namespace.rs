@@ -1,10 +1,11 @@
 //! A new user and network namespace, in which this process may use ICMP.
-#![expect(unsafe_code, reason = "unshare(2) and the interface ioctl have no safe wrapper in std or socket2")]
+#![expect(unsafe_code, reason = "unshare(2) has no safe form")]
 
 use std::fs;
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, Read as _};
 
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Whether an ICMP socket of either kind can be opened here.
@@ -19,13 +20,10 @@ pub fn can_ping() -> bool {
 /// # Errors
 /// The kernel's error: user namespaces may be disabled, or the process may have several threads.
 pub fn enter() -> io::Result<()> {
-    // SAFETY: no pointer is passed; both calls only read the process's identity.
-    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    // SAFETY: flags only. It affects this process alone, which the caller promises to be
-    // single-threaded.
-    if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    // SAFETY: the flags concern neither descriptors nor directories. The caller promises that there
+    // is no other thread, which would stay in the old namespaces.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }?;
     // user_namespaces(7): without privilege, the group map may be written only after setgroups is
     // denied.
     fs::write("/proc/self/setgroups", "deny")?;
@@ -34,18 +32,23 @@ pub fn enter() -> io::Result<()> {
     loopback_up()
 }
 
+/// Sends a message of rtnetlink(7), and reads the acknowledgement.
 fn loopback_up() -> io::Result<()> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-    // SAFETY: an all-zero ifreq is valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo\0") {
-        *to = libc::c_char::from_ne_bytes([*from]);
+    const TYPE: u32 = libc::RTM_NEWLINK as u32;
+    const FLAGS: u32 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK).cast_unsigned();
+    const UP: u32 = libc::IFF_UP.cast_unsigned();
+    /// The index of the loopback interface in every network namespace.
+    const LOOPBACK: u32 = 1;
+    // `struct nlmsghdr`: length, type and flags, sequence, port. `struct ifinfomsg`: family, index,
+    // flags, and which flags to change. Two halves of a word are in the order of little endian.
+    let message = [32, TYPE | FLAGS << 16, 0, 0, 0, LOOPBACK, UP, UP].map(u32::to_ne_bytes);
+    let mut socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, None)?;
+    socket.send(message.as_flattened())?;
+    // The acknowledgement has the negative error number after its header.
+    let mut answer = [[0; 4]; 5];
+    socket.read_exact(answer.as_flattened_mut())?;
+    match i32::from_ne_bytes(answer[4]) {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(-error)),
     }
-    #[expect(clippy::cast_possible_truncation, reason = "IFF_UP is 1")]
-    {
-        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-    }
-    // SAFETY: `request` is a valid ifreq with a terminated name, and outlives the call.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -3,14 +3,20 @@
 //!
 //! Rejected: O_NONBLOCK, because it would also apply to every other process at the terminal.
 //! Rejected: a thread for writing, because it needs a bounded queue too.
-#![expect(unsafe_code, reason = "poll(2) has no safe wrapper in std")]
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use crate::limits::{PING_OUTPUT_BYTES_MAX, PING_OUTPUT_TIME, PING_WRITE_BYTES};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::limits::PING_WRITE_BYTES;
+
+/// Bytes of output that wait for a slow reader. Beyond that, no further probe is sent.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// How long the end of a ping waits for a reader that accepts nothing.
+const FINISH_TIME: Duration = Duration::from_millis(800);
 
 /// Text to be written. There is one buffer, owned here and reused in every turn. Callers borrow
 /// `text` and only append. It is emptied when all of it is written.
@@ -38,7 +44,7 @@ impl Outbox {
 
     /// Whether so much text waits that none may be added.
     pub const fn is_full(&self) -> bool {
-        self.text.len() - self.written > PING_OUTPUT_BYTES_MAX
+        self.text.len() - self.written > WAITING_BYTES_MAX
     }
 
     /// Writes as much as is accepted at once. Returns whether that is everything.
@@ -49,18 +55,18 @@ impl Outbox {
         self.pass_on_within(Duration::ZERO)
     }
 
-    /// Writes everything. Stops if nothing is accepted for [`PING_OUTPUT_TIME`].
+    /// Writes everything. Stops if nothing is accepted for [`FINISH_TIME`].
     ///
     /// # Errors
     /// The errors of [`Outbox::pass_on`], and `TimedOut`.
     pub fn finish(&mut self) -> io::Result<()> {
-        let done = self.pass_on_within(PING_OUTPUT_TIME)?;
+        let done = self.pass_on_within(FINISH_TIME)?;
         if done { Ok(()) } else { Err(io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing")) }
     }
 
     fn pass_on_within(&mut self, time: Duration) -> io::Result<bool> {
         while self.written < self.text.len() {
-            if !self.takes_some(time)? {
+            if !self.accepts(time)? {
                 return Ok(false);
             }
             let rest = &self.text.as_bytes()[self.written..];
@@ -78,18 +84,13 @@ impl Outbox {
         Ok(true)
     }
 
-    fn takes_some(&self, time: Duration) -> io::Result<bool> {
-        let mut asked = libc::pollfd { fd: self.to.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        let time = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one entry, which outlives the call.
-        match unsafe { libc::poll(&raw mut asked, 1, time) } {
-            0 => Ok(false),
-            // This includes the case that the reader is gone: the write then returns the error.
-            1.. => Ok(true),
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(error),
-            },
+    /// Whether the reader accepts something. A reader that is gone counts as one: the write then
+    /// returns the error.
+    fn accepts(&self, time: Duration) -> io::Result<bool> {
+        let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], Some(&time)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            ready => Ok(ready? > 0),
         }
     }
 }
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_takes_nothing_holds_nobody_up_and_misses_nothing() {
+    fn a_reader_that_takes_nothing_delays_no_turn_and_loses_no_text() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
         assert!(outbox.pass_on().unwrap(), "nothing to write");

@@ -1,106 +1,129 @@
 //! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are allocated once.
 //!
 //! This module and [`super::options`] are the only parts of the probe path that call the kernel
-//! without a library. Neither std nor socket2 has the batched calls or the kernel's timestamps.
-#![expect(unsafe_code, reason = "system calls without a safe wrapper; each block says why it is sound")]
+//! without a library. Neither std, socket2 nor rustix has both batched calls with the kernel's
+//! timestamps.
+//!
+//! The structures are the kernel's own of a 64-bit system, because the libcs disagree on them.
+//! musl's `sendmmsg` is a loop of `sendmsg`, so the system calls are made directly.
+#![expect(unsafe_code, reason = "system calls without a safe wrapper")]
 
-use std::io;
-use std::mem::{self, MaybeUninit};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::array::from_fn;
+use std::ffi::{c_int, c_long};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use super::Outgoing;
 use crate::units::Nanos;
 
 /// Largest number of packets sent or read by one call.
 pub const BATCH: usize = 32;
-/// Bytes for one control message with three timespecs (`SCM_TIMESTAMPING`) on a 64-bit kernel. What
-/// follows it on the error queue is cut off: the queue has departures and no errors.
-const CONTROL_BYTES: usize = 64;
 
-/// A socket address of either family.
-#[derive(Clone, Copy)]
+/// `struct sockaddr_in6`. In a `struct sockaddr_in`, the address is in the place of the flow.
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-union Name {
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
+struct Name {
+    family: u16,
+    port: u16,
+    v4: [u8; 4],
+    v6: [u8; 16],
+    scope: u32,
 }
 
 impl Name {
-    const fn zeroed() -> Self {
-        // SAFETY: all-zero is a valid address of family 0.
-        unsafe { MaybeUninit::zeroed().assume_init() }
+    const V4_BYTES: u32 = 16;
+    const V6_BYTES: u32 = 28;
+
+    /// Returns the address without a port, and its length.
+    fn of(address: IpAddr) -> (Self, u32) {
+        match address {
+            IpAddr::V4(v4) => (Self { family: V4, v4: v4.octets(), ..Self::default() }, Self::V4_BYTES),
+            IpAddr::V6(v6) => (Self { family: V6, v6: v6.octets(), ..Self::default() }, Self::V6_BYTES),
+        }
     }
 
-    fn of(address: IpAddr) -> (Self, libc::socklen_t) {
-        let mut name = Self::zeroed();
-        let length = match address {
-            IpAddr::V4(v4) => {
-                #[expect(clippy::cast_possible_truncation, reason = "2")]
-                let family = libc::AF_INET as libc::sa_family_t;
-                let sin_addr = libc::in_addr { s_addr: u32::from(v4).to_be() };
-                name.v4 = libc::sockaddr_in { sin_family: family, sin_port: 0, sin_addr, sin_zero: [0; 8] };
-                size_of::<libc::sockaddr_in>()
-            }
-            IpAddr::V6(v6) => {
-                #[expect(clippy::cast_possible_truncation, reason = "10")]
-                let family = libc::AF_INET6 as libc::sa_family_t;
-                let sin6_addr = libc::in6_addr { s6_addr: v6.octets() };
-                name.v6 = libc::sockaddr_in6 {
-                    sin6_family: family,
-                    sin6_port: 0,
-                    sin6_flowinfo: 0,
-                    sin6_addr,
-                    sin6_scope_id: 0,
-                };
-                size_of::<libc::sockaddr_in6>()
-            }
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "28 at most")]
-        let length = length as libc::socklen_t;
-        (name, length)
-    }
-
-    fn read(&self, length: libc::socklen_t) -> Option<SocketAddr> {
-        let length = usize::try_from(length).ok()?;
-        // SAFETY: both members begin with the family, and every bit pattern is a valid address of
-        // either.
-        let family = i32::from(unsafe { self.v4.sin_family });
-        match family {
-            libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
-                // SAFETY: as above.
-                let v4 = unsafe { self.v4 };
-                Some(SocketAddrV4::new(u32::from_be(v4.sin_addr.s_addr).into(), 0).into())
-            }
-            libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
-                // SAFETY: as above.
-                let v6 = unsafe { self.v6 };
-                Some(SocketAddrV6::new(v6.sin6_addr.s6_addr.into(), 0, 0, v6.sin6_scope_id).into())
-            }
+    fn read(&self, length: u32) -> Option<SocketAddr> {
+        match self.family {
+            V4 if length >= Self::V4_BYTES => Some((self.v4, 0).into()),
+            V6 if length >= Self::V6_BYTES => Some(SocketAddrV6::new(self.v6.into(), 0, 0, self.scope).into()),
             _ => None,
         }
     }
 }
 
+/// `AF_INET`, as an address has it.
+const V4: u16 = 2;
+/// `AF_INET6`, as an address has it.
+const V6: u16 = 10;
+const _: () = assert!(V4 as c_int == libc::AF_INET && V6 as c_int == libc::AF_INET6);
+
+/// Room for one control message with three timespecs (`SCM_TIMESTAMPING`). What follows it on the
+/// error queue is cut off: the queue has departures and no errors.
+type Control = [u64; 8];
+
+/// `struct mmsghdr`. It borrows all memory that the kernel reads or writes.
+#[repr(C)]
+struct Header<'a, P> {
+    name: Option<&'a mut Name>,
+    name_bytes: u32,
+    part: Option<&'a mut P>,
+    parts: usize,
+    control: Option<&'a mut Control>,
+    control_bytes: usize,
+    flags: u64,
+    /// The length of the packet, which the kernel returns.
+    bytes: u32,
+}
+
+const _: () = assert!(size_of::<Name>() == 28 && size_of::<Header<'_, IoSlice<'_>>>() == 64);
+
+impl<P> Header<'_, P> {
+    const fn empty() -> Self {
+        Self { name: None, name_bytes: 0, part: None, parts: 0, control: None, control_bytes: 0, flags: 0, bytes: 0 }
+    }
+}
+
+/// `struct iovec`. Its type decides the call, so that only writable memory is written.
+trait Part {
+    const CALL: c_long;
+}
+
+impl Part for IoSlice<'_> {
+    const CALL: c_long = libc::SYS_sendmmsg;
+}
+
+impl Part for IoSliceMut<'_> {
+    const CALL: c_long = libc::SYS_recvmmsg;
+}
+
+/// Passes on as many packets as is possible without waiting. Returns their number.
+fn transfer<P: Part>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P>], flags: c_int) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    let no_timeout = ptr::null::<libc::timespec>();
+    // SAFETY: the headers borrow for the call whatever they point to, and say its size. The kernel
+    // writes to the headers, and to names, control blocks and parts that it received into. These
+    // are borrowed mutably, and any bytes are a value of each.
+    let done =
+        unsafe { libc::syscall(P::CALL, fd.as_raw_fd(), headers.as_mut_ptr(), headers.len(), flags, no_timeout) };
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
 /// Sends every packet in order, and reports the result of each by its index. If the kernel refuses
 /// one, the others are still sent.
 pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, io::Result<()>)) {
-    for (chunk_index, chunk) in packets.chunks(BATCH).enumerate() {
-        let mut at = 0;
-        while at < chunk.len() {
-            let result = send_batch(fd, &chunk[at..]);
-            // An error is about the first packet of the call: report it and continue after it. No
-            // progress counts as an error too.
-            let (ok, error) = match result {
-                Ok(0) => (0, Some(io::ErrorKind::WouldBlock.into())),
-                Ok(count) => (count, None),
-                Err(error) => (0, Some(error)),
-            };
-            let base = chunk_index * BATCH + at;
-            (0..ok).for_each(|i| sent(base + i, Ok(())));
-            at += ok;
-            if let Some(error) = error {
-                sent(base + ok, Err(error));
+    let mut at = 0;
+    while at < packets.len() {
+        // An error is about the first packet of the call: report it and continue after it. No
+        // progress counts as an error too.
+        match send_batch(fd, &packets[at..]) {
+            Ok(count @ 1..) => {
+                (at..at + count).for_each(|index| sent(index, Ok(())));
+                at += count;
+            }
+            other => {
+                sent(at, Err(other.err().unwrap_or_else(|| io::ErrorKind::WouldBlock.into())));
                 at += 1;
             }
         }
@@ -108,31 +131,15 @@ pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnM
 }
 
 fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
-    let mut names = [Name::zeroed(); BATCH];
-    // SAFETY: all-zero is valid for both: null pointers with zero lengths.
-    let (mut parts, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { mem::zeroed() };
+    let (mut names, mut parts) = ([Name::default(); BATCH], [IoSlice::new(&[]); BATCH]);
+    let mut headers = [const { Header::empty() }; BATCH];
     for (((packet, header), name), part) in packets.iter().zip(&mut headers).zip(&mut names).zip(&mut parts) {
-        *part = libc::iovec { iov_base: packet.bytes.as_ptr().cast_mut().cast(), iov_len: packet.bytes.len() };
-        let length;
-        (*name, length) = Name::of(packet.to);
-        header.msg_hdr.msg_name = (&raw mut *name).cast();
-        header.msg_hdr.msg_namelen = length;
-        header.msg_hdr.msg_iov = part;
-        header.msg_hdr.msg_iovlen = 1;
+        *part = IoSlice::new(packet.bytes);
+        (*name, header.name_bytes) = Name::of(packet.to);
+        (header.name, header.part, header.parts) = (Some(name), Some(part), 1);
     }
-    let count = libc::c_uint::try_from(packets.len().min(BATCH)).unwrap_or(0);
-    // This is the system call itself. musl's sendmmsg is a loop of sendmsg: its lengths are
-    // narrower than the kernel's, and it does not rely on the padding. Our padding is zero.
-    // SAFETY: the first `count` headers point to names, parts and packet bytes that outlive the
-    // call, and the kernel only reads them (it writes msg_len inside `headers`).
-    let sent =
-        unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    transfer(fd, &mut headers[..packets.len().min(BATCH)], 0)
 }
-
-/// The kernel's lengths are as wide as a pointer. If those of the libc are narrower, the zeroed
-/// padding after them fills the rest.
-const _: () = assert!(cfg!(target_endian = "little") || size_of::<libc::c_int>() == size_of::<usize>());
 
 /// The queue of a socket to read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,43 +161,38 @@ pub struct Received<'a> {
     pub stamp: Option<Nanos>,
 }
 
-/// Data of one packet in a batch, besides its bytes.
-#[derive(Clone, Copy)]
+/// Room for what the kernel says of one packet, besides its bytes.
+#[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    control: [u64; CONTROL_BYTES / 8],
+    control: Control,
     name: Name,
-    bytes: usize,
-    name_bytes: libc::socklen_t,
-    control_bytes: usize,
+}
+
+/// How much the kernel has written for one packet, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    packet: u32,
+    name: u32,
+    control: usize,
 }
 
 /// Buffers for one `recvmmsg` call, allocated once. [`super::socket::Sockets`] owns one for
 /// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
 /// and overwritten by the next call.
+#[derive(Debug)]
 pub struct Batch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
     slots: Box<[Slot; BATCH]>,
+    written: [Written; BATCH],
     count: usize,
-}
-
-impl std::fmt::Debug for Batch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("buffer_bytes", &self.buffer_bytes).finish_non_exhaustive()
-    }
 }
 
 impl Batch {
     /// Makes a batch with buffers of `buffer_bytes` each.
     pub fn new(buffer_bytes: usize) -> Self {
-        let slot =
-            Slot { control: [0; CONTROL_BYTES / 8], name: Name::zeroed(), bytes: 0, name_bytes: 0, control_bytes: 0 };
-        Self {
-            buffers: vec![0; buffer_bytes * BATCH].into_boxed_slice(),
-            buffer_bytes,
-            slots: Box::new([slot; BATCH]),
-            count: 0,
-        }
+        let (buffers, slots) = (vec![0; buffer_bytes * BATCH].into_boxed_slice(), Box::default());
+        Self { buffers, buffer_bytes, slots, written: [Written::default(); BATCH], count: 0 }
     }
 
     /// Reads up to [`BATCH`] packets without waiting, and returns their number. They replace the
@@ -201,52 +203,34 @@ impl Batch {
     /// The error of `recvmmsg`. An empty queue is no error and returns 0.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, queue: Queue) -> io::Result<usize> {
         self.count = 0;
-        // SAFETY: all-zero is valid for both: null pointers with zero lengths.
-        let (mut parts, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { mem::zeroed() };
-        let buffers = self.buffers.chunks_exact_mut(self.buffer_bytes);
-        for (((header, part), slot), buffer) in
-            headers.iter_mut().zip(&mut parts).zip(self.slots.iter_mut()).zip(buffers)
-        {
-            *part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            header.msg_hdr.msg_iov = part;
-            header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = slot.control.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+        let mut buffers = self.buffers.chunks_exact_mut(self.buffer_bytes);
+        let mut parts: [_; BATCH] = from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+        let mut headers = [const { Header::empty() }; BATCH];
+        for ((header, part), slot) in headers.iter_mut().zip(&mut parts).zip(self.slots.iter_mut()) {
+            (header.part, header.parts) = (Some(part), 1);
+            (header.control, header.control_bytes) = (Some(&mut slot.control), size_of::<Control>());
             if queue == Queue::Arrivals {
-                header.msg_hdr.msg_name = (&raw mut slot.name).cast();
-                #[expect(clippy::cast_possible_truncation, reason = "28")]
-                let length = size_of::<Name>() as libc::socklen_t;
-                header.msg_hdr.msg_namelen = length;
+                (header.name, header.name_bytes) = (Some(&mut slot.name), Name::V6_BYTES);
             }
         }
-        let flags = libc::MSG_DONTWAIT | if queue == Queue::Departures { libc::MSG_ERRQUEUE } else { 0 };
-        #[expect(clippy::cast_possible_truncation, reason = "32")]
-        let most = BATCH as libc::c_uint;
-        // SAFETY: every header points to its own part, buffer, name and control block of the stated
-        // sizes, all of which outlive the call; no timeout is given.
-        let read =
-            unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), most, flags as _, std::ptr::null_mut()) };
-        let Ok(read) = usize::try_from(read) else {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
+        let flags = if queue == Queue::Departures { libc::MSG_ERRQUEUE } else { 0 };
+        self.count = match transfer(fd, &mut headers, flags) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            result => result?.min(BATCH),
         };
-        for (slot, header) in self.slots.iter_mut().zip(&headers).take(read) {
-            #[expect(clippy::unnecessary_cast, reason = "msg_controllen is 32 bits wide on musl")]
-            let control = header.msg_hdr.msg_controllen as usize;
-            (slot.bytes, slot.name_bytes, slot.control_bytes) =
-                (header.msg_len as usize, header.msg_hdr.msg_namelen, control);
+        for (written, header) in self.written.iter_mut().zip(&headers) {
+            *written = Written { packet: header.bytes, name: header.name_bytes, control: header.control_bytes };
         }
-        self.count = read.min(BATCH);
         Ok(self.count)
     }
 
     /// Returns the packets of the last read.
     pub fn packets(&self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
-        self.slots[..self.count].iter().zip(buffers).map(|(slot, buffer)| Received {
-            from: slot.name.read(slot.name_bytes),
-            bytes: &buffer[..slot.bytes.min(buffer.len())],
-            stamp: timestamp(&slot.control, slot.control_bytes),
+        self.slots[..self.count].iter().zip(&self.written).zip(buffers).map(|((slot, written), buffer)| Received {
+            from: slot.name.read(written.name),
+            bytes: &buffer[..buffer.len().min(written.packet as usize)],
+            stamp: timestamp(&slot.control, written.control),
         })
     }
 }
@@ -254,21 +238,14 @@ impl Batch {
 /// Returns the software timestamp in a control block of which the kernel filled `length` bytes. No
 /// other option is enabled, so it is at the front, also on the error queue. In any other layout
 /// there is no timestamp, and the agent's own time is used.
-fn timestamp(control: &[u64; CONTROL_BYTES / 8], length: usize) -> Option<Nanos> {
-    const HEADER: usize = size_of::<libc::cmsghdr>();
-    if length < HEADER + size_of::<libc::timespec>() || length > CONTROL_BYTES {
+fn timestamp(control: &Control, length: usize) -> Option<Nanos> {
+    // `struct cmsghdr` is a length, and these two. The software timestamp is the first of three.
+    const LEVEL_AND_TYPE: [c_int; 2] = [libc::SOL_SOCKET, libc::SCM_TIMESTAMPING];
+    let [_, kind, seconds, nanos, ..] = *control;
+    let is_stamp = kind.to_ne_bytes() == *LEVEL_AND_TYPE.map(c_int::to_ne_bytes).as_flattened();
+    if !is_stamp || !(size_of_val(&[kind; 4])..=size_of::<Control>()).contains(&length) {
         return None;
     }
-    // SAFETY: the block is larger than, and as aligned as, a cmsghdr; any bit pattern is a valid
-    // one.
-    let header = unsafe { &*control.as_ptr().cast::<libc::cmsghdr>() };
-    if header.cmsg_level != libc::SOL_SOCKET || header.cmsg_type != libc::SCM_TIMESTAMPING {
-        return None;
-    }
-    // SAFETY: the length was checked to hold a timespec behind the header, whose size keeps it
-    // aligned. The software stamp is the first of three.
-    let time = unsafe { control.as_ptr().byte_add(HEADER).cast::<libc::timespec>().read_unaligned() };
-    let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
     // All zero: the kernel has no timestamp.
     Some(Nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?)).filter(|stamp| *stamp > Nanos(0))
 }
@@ -276,7 +253,7 @@ fn timestamp(control: &[u64; CONTROL_BYTES / 8], length: usize) -> Option<Nanos>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::options::{duplicate, enable_timestamps};
+    use crate::prober::options::enable_timestamps;
     use std::net::UdpSocket;
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -309,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_carries_bytes_sender_and_the_kernels_stamp_at_both_ends() {
+    fn a_batch_carries_bytes_source_and_the_kernels_timestamp_at_both_ends() {
         let (a, b) = pair();
-        let [here, there] = [&a, &b].map(|socket| duplicate(socket.as_raw_fd()).unwrap());
+        let [here, there] = [&a, &b].map(|socket| socket.as_fd().try_clone_to_owned().unwrap());
         for socket in [&here, &there] {
             enable_timestamps(socket).unwrap();
         }
@@ -331,15 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn each_of_many_refused_packets_is_told_of_by_its_index() {
+    fn each_refused_packet_is_reported_by_its_index() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         // No port is given, and UDP refuses port 0 with EINVAL: every send of
         // this test fails separately.
         let bytes = [0u8; 4];
         let packets: Vec<Outgoing<'_>> =
             (0..11).map(|i| Outgoing { to: [127, 0, 0, i].into(), bytes: &bytes }).collect();
-        let mut told = Vec::new();
-        send_all(socket.as_fd(), &packets, &mut |i, result| told.push((i, result.is_err())));
-        assert_eq!(told, (0..11).map(|i| (i, true)).collect::<Vec<_>>());
+        let mut reported = Vec::new();
+        send_all(socket.as_fd(), &packets, &mut |i, result| reported.push((i, result.is_err())));
+        assert_eq!(reported, (0..11).map(|i| (i, true)).collect::<Vec<_>>());
     }
 }

@@ -10,8 +10,21 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::SocketKind;
-use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_MIN, RECEIVE_BYTES_PER_PEER, UNHEARD_PACKETS_MAX};
 use crate::peers::Protocol;
+
+/// Packets that a raw socket may have received before its filter was attached, and that are
+/// discarded. This is what its first queue holds.
+const UNHEARD_PACKETS_MAX: usize = 4_096;
+/// Bytes that the kernel counts for one small packet in a receive queue and for its departure on
+/// the error queue, which share one limit. Each is 768 bytes on x86-64 with Linux 6, rounded up.
+const RECEIVE_BYTES_PER_PEER: usize = 2 * 1_024;
+/// Smallest receive buffer that is requested: what most kernels grant (`net.core.rmem_max`).
+/// Replies wait for up to a quarter of a second, together with unrelated packets. The kernel grants
+/// double this value. 550 small packets of 768 bytes each fit into that.
+const RECEIVE_BYTES_MIN: usize = 208 * 1_024;
+/// Largest receive buffer that is requested: 4,096 peers, all within one timeout. It costs memory
+/// only while packets wait.
+const RECEIVE_BYTES_MAX: usize = 8 << 20;
 
 /// Returns a duplicate of `fd` that is closed on exec.
 ///

@@ -3,22 +3,24 @@
 //! `std::time::Instant` is not used: the pacing timer needs the value of `CLOCK_MONOTONIC`, which
 //! `Instant` hides.
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::units::Nanos;
 
 /// Reads `CLOCK_MONOTONIC`, which never steps.
 pub fn monotonic() -> Nanos {
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
 /// Reads `CLOCK_REALTIME`, the time since the epoch. It may step in either direction at any time.
 pub fn realtime() -> Nanos {
-    read(libc::CLOCK_REALTIME)
+    read(ClockId::Realtime)
 }
 
 /// Reads `CLOCK_BOOTTIME`: the time since the start of the machine, including the time
 /// when it was suspended.
 pub fn boottime() -> Nanos {
-    read(libc::CLOCK_BOOTTIME)
+    read(ClockId::Boottime)
 }
 
 /// Converts a time of `CLOCK_MONOTONIC` to `CLOCK_REALTIME` as it is set now. A time in the future
@@ -29,15 +31,11 @@ pub fn realtime_of(moment: Nanos) -> Nanos {
 
 /// The CPU time of the whole process, user and system.
 pub fn process_cpu() -> Nanos {
-    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+    read(ClockId::ProcessCPUTime)
 }
 
-#[expect(unsafe_code, reason = "clock_gettime has no safe wrapper in std")]
-fn read(clock: libc::clockid_t) -> Nanos {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid timespec to write to, and all these clocks exist on every Linux: the
-    // call cannot fail.
-    unsafe { libc::clock_gettime(clock, &raw mut t) };
+fn read(clock: ClockId) -> Nanos {
+    let t = clock_gettime(clock);
     Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
 }
 
@@ -46,14 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clocks_run() {
+    fn the_clocks_are_in_their_order() {
         let (a, b, since_boot) = (monotonic(), monotonic(), boottime());
         assert!(a <= b && b <= since_boot && a.0 > 0 && process_cpu().0 > 0);
         assert!(realtime().0 > 1_600_000_000_000_000_000);
     }
 
     #[test]
-    fn a_moment_has_its_time_of_day() {
+    fn a_monotonic_time_is_converted_to_a_time_of_day() {
         // The conversion reads two clocks one after the other. If this thread is delayed between
         // the two, the result is wrong by that delay. The same clocks measure the delay around the
         // conversion.

@@ -3,16 +3,18 @@
 //!
 //! This needs no privilege: a thread may always request shorter slices, and less than its share. If
 //! the kernel refuses (a seccomp profile, a sandbox), only this advantage is lost.
-#![expect(unsafe_code, reason = "sched_setattr(2) and getpriority(2) have no safe wrapper in std")]
+#![expect(unsafe_code, reason = "sched_setattr(2) has no safe wrapper")]
+
+use rustix::process::getpriority_process;
 
 /// The shortest slice that the kernel grants. The kernel considers it when a thread wakes: a thread
 /// that requests little CPU time gets it soon.
 const PROBE_SLICE_NS: u64 = 100_000;
 /// The nice value of HTTP threads. It gives a third of the weight of the probe thread, and of any
 /// other process at its default.
-const HTTP_NICE: libc::c_int = 5;
+const HTTP_NICE: i32 = 5;
 /// The highest nice value, which gives the least weight.
-const NICE_MAX: libc::c_int = 19;
+const NICE_MAX: i32 = 19;
 
 /// `struct sched_attr` of linux/sched/types.h, first version. The libc crate lacks it for musl.
 #[repr(C)]
@@ -31,7 +33,7 @@ struct Attributes {
 /// Marks the calling thread as the probe thread. It requests short slices, which Linux considers
 /// from 6.12 on (EEVDF).
 pub fn of_probes() {
-    ask(nice(), PROBE_SLICE_NS);
+    request(nice(), PROBE_SLICE_NS);
 }
 
 /// Marks the calling thread as one that serves HTTP. A scrape of thousands of peers
@@ -39,17 +41,16 @@ pub fn of_probes() {
 /// from the creating thread.
 pub fn of_http() {
     const DEFAULT_SLICE: u64 = 0;
-    ask((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
+    request((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
 }
 
 /// The nice value of the calling thread: on Linux these calls concern threads (setpriority(2), C
 /// library/kernel differences).
-fn nice() -> libc::c_int {
-    // SAFETY: takes no pointer; an error gives -1, a valid answer too.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+fn nice() -> i32 {
+    getpriority_process(None).unwrap_or(0)
 }
 
-fn ask(nice: i32, runtime: u64) {
+fn request(nice: i32, runtime: u64) {
     #[expect(clippy::cast_possible_truncation, reason = "48")]
     let size = size_of::<Attributes>() as u32;
     // Policy 0 is SCHED_OTHER.
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_gets_less_and_the_probes_no_less_than_before() {
+    fn http_threads_get_less_weight_and_the_probe_thread_no_less() {
         let before = nice();
         of_probes();
         assert_eq!(nice(), before);

@@ -12,14 +12,18 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::limits::{PROC_FILE_BYTES_MAX, PROC_LINE_BYTES_MAX};
+/// Bytes of a line of /proc or of a cgroup file that are used. The longest one that matters
+/// (`Icmp:` of /proc/net/snmp) has 400. The buffer is on the stack, once per reading thread.
+pub const LINE_BYTES_MAX: usize = 1_024;
+/// Bytes of a file of /proc or of a cgroup. Mountinfo of a node with a thousand pods has 2 MB.
+const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Calls `line` with each line of the file at `path`, without its newline, until it breaks.
 ///
 /// # Errors
 /// The system's error from opening or reading the file.
 pub fn each_line(path: impl AsRef<Path>, mut line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
-    lines_of(&mut File::open(path)?.take(PROC_FILE_BYTES_MAX), &mut line)
+    lines_of(&mut File::open(path)?.take(FILE_BYTES_MAX), &mut line)
 }
 
 /// Returns the first result of `find` over the lines of the file.
@@ -39,7 +43,7 @@ pub fn number<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
 }
 
 pub(crate) fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
-    let mut buffer = [0; PROC_LINE_BYTES_MAX];
+    let mut buffer = [0; LINE_BYTES_MAX];
     let mut lines = Lines::new(file, &mut buffer, end_of_line);
     while let Some(bytes) = lines.next_line()? {
         if line(text(bytes)).is_break() {
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_however_they_are_read() {
+    fn lines_are_complete_for_every_size_of_reads() {
         for step in [1, 2, 3, 7, 100_000] {
             assert_eq!(lines(b"a\n\nbc\nd", step), ["a", "", "bc", "d"], "{step}");
             assert_eq!(lines(b"a\n", step), ["a"]);
@@ -153,18 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_buffer_is_cut_and_the_next_is_whole() {
-        let long = "x".repeat(PROC_LINE_BYTES_MAX * 5 / 2);
+    fn a_line_longer_than_the_buffer_is_cut_and_the_next_is_complete() {
+        let long = "x".repeat(LINE_BYTES_MAX * 5 / 2);
         for step in [1, 1_000, 100_000] {
             let found = lines(format!("first\n{long}\nlast\n").as_bytes(), step);
             assert_eq!(found.len(), 3, "{step}");
             assert_eq!((found[0].as_str(), found[2].as_str()), ("first", "last"));
-            assert!(long.starts_with(&found[1]) && found[1].len() > PROC_LINE_BYTES_MAX / 2);
+            assert!(long.starts_with(&found[1]) && found[1].len() > LINE_BYTES_MAX / 2);
         }
     }
 
     #[test]
-    fn the_first_line_that_fits_is_found() {
+    fn the_first_result_over_the_lines_is_returned() {
         assert_eq!(find("/proc/self/status", |line| number::<u32>(line, "Threads:")).map(|n| n >= 1), Some(true));
         assert_eq!(find("/proc/self/status", |line| number::<u32>(line, "None:")), None);
         assert_eq!(find("/nowhere", |line| number::<u32>(line, "Threads:")), None);

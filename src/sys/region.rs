@@ -10,12 +10,22 @@
 //! The price is half a page per table on average, which a heap would use for other data.
 //!
 //! Both types are the only owner of their mapping, and unmap it on drop.
-#![expect(unsafe_code, reason = "mmap(2), madvise(2) and memory that they hand out have no safe wrapper in std")]
+#![expect(unsafe_code, reason = "mmap(2), madvise(2) and memory that they hand out have no safe form")]
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
+use std::mem::needs_drop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+/// Releases a mapping: munmap(2).
+///
+/// # Safety
+/// It is a complete mapping from [`map`], perhaps resized, and has this many bytes. It is not used
+/// afterwards.
+pub(crate) use libc::munmap as unmap;
+pub(crate) use rustix::param::page_size as page_bytes;
 
 /// Types for which zero bytes are a valid value.
 ///
@@ -29,31 +39,47 @@ pub unsafe trait Zero {}
 /// The type consists only of atomic integers.
 pub unsafe trait Atomic: Zero + Sync {}
 
-/// Room for a number of `T`, as a mapping.
-struct Mapping<T> {
-    start: NonNull<T>,
-    capacity: usize,
+/// Creates a private mapping of this many bytes, all zero. Returns none if the system has no room.
+pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping anywhere; nothing else is touched.
+    let start = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
+    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
 
-// SAFETY: a mapping is owned memory like a `Box`'s; what is done with it is up to the types below.
-unsafe impl<T: Send> Send for Mapping<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Mapping<T> {}
+/// A list that never moves and has a maximum length.
+pub struct List<T> {
+    start: NonNull<T>,
+    capacity: usize,
+    /// The first elements, which are values. Those after them are zero bytes.
+    len: usize,
+}
 
-impl<T> Mapping<T> {
-    /// Creates room for `capacity` elements, at least one, all zero bytes. If the system has no
-    /// memory, the process ends, as for any other allocation.
+// SAFETY: a list owns its elements like a `Vec`.
+unsafe impl<T: Send> Send for List<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for List<T> {}
+
+impl<T> List<T> {
+    /// Creates an empty list for at most `capacity` elements, which is at least one. If the system
+    /// has no memory, the process ends, as for any other allocation.
     ///
     /// # Panics
     /// If so many elements have more than `isize::MAX` bytes, as `Vec` does.
-    fn new(capacity: usize) -> Self {
-        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096 && !std::mem::needs_drop::<T>()) };
+    pub fn new(capacity: usize) -> Self {
+        Self::try_new(capacity).unwrap_or_else(|layout| handle_alloc_error(layout))
+    }
+
+    /// As [`List::new`], but if the system has no memory, returns the layout of the elements.
+    fn try_new(capacity: usize) -> Result<Self, Layout> {
+        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096 && !needs_drop::<T>()) };
         let capacity = capacity.max(1);
         // A smaller mapping would be written beyond its end, because all bounds are checked against
         // the capacity.
         let Ok(layout) = Layout::array::<T>(capacity) else { panic!("capacity overflow: {capacity} elements") };
-        let start = map(layout.size()).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { start: start.cast(), capacity }
+        let start = map(layout.size()).ok_or(layout)?.cast();
+        Ok(Self { start, capacity, len: 0 })
     }
 
     const fn bytes(&self) -> usize {
@@ -62,7 +88,7 @@ impl<T> Mapping<T> {
 
     /// Bytes that are resident, in whole pages. These are pages that were written, and those that
     /// were never written but read.
-    fn resident_bytes(&self) -> usize {
+    pub fn resident_bytes(&self) -> usize {
         const PAGES: usize = 256;
         let (page, mut pages) = (page_bytes(), [0_u8; PAGES]);
         let chunks = (0..self.bytes()).step_by(PAGES * page);
@@ -92,55 +118,89 @@ impl<T> Mapping<T> {
     }
 }
 
-/// Creates a private mapping of this many bytes, all zero. Returns none if the system has no room.
-pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
-    let (access, kind) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: a new mapping anywhere; nothing else is touched.
-    let start = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
-    if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+impl<T: Copy> List<T> {
+    /// Adds an element. Returns whether there was room.
+    #[must_use]
+    pub fn push(&mut self, value: T) -> bool {
+        if self.len == self.capacity {
+            return false;
+        }
+        // SAFETY: inside the mapping, and aligned as its start is.
+        unsafe { self.start.as_ptr().add(self.len).write(value) };
+        self.len += 1;
+        true
+    }
+
+    /// Adds all elements, or none if there is no room. Returns whether there was room.
+    #[must_use]
+    pub fn extend(&mut self, values: &[T]) -> bool {
+        values.len() <= self.capacity - self.len && values.iter().all(|value| self.push(*value))
+    }
+
+    /// Sets the length to `len`, or to the capacity if that is less. New elements are copies of
+    /// `value`. The memory of removed elements is released.
+    pub fn resize(&mut self, len: usize, value: T) {
+        while self.len < len && self.push(value) {}
+        if len < self.len {
+            self.len = len;
+            self.give_back(len);
+        }
+    }
 }
 
-/// Releases a mapping to the system.
-///
-/// # Safety
-/// It is a complete mapping from [`map`] or [`resize`] and has this many bytes. It
-/// is not used afterwards.
-pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::munmap(start.cast(), bytes) };
-}
-
-/// Makes a mapping longer or shorter. If there is no room for it, it moves to another address: its
-/// pages are moved, not copied. If the system has no room, returns null and changes nothing.
-///
-/// # Safety
-/// As for [`unmap`]. Afterwards only the returned address may be used.
-pub(crate) unsafe fn resize(start: *mut u8, from: usize, to: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    let moved = unsafe { libc::mremap(start.cast(), from, to, libc::MREMAP_MAYMOVE) };
-    if moved == libc::MAP_FAILED { null_mut() } else { moved.cast() }
-}
-
-pub(crate) fn page_bytes() -> usize {
-    // SAFETY: asks for a constant of the system.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096)
-}
-
-impl<T> Drop for Mapping<T> {
+impl<T> Drop for List<T> {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of this size; no reference outlives its owner.
         unsafe { unmap(self.start.as_ptr().cast(), self.bytes()) };
     }
 }
 
-/// A table of fixed length. Elements are zero until they are written.
-pub struct Table<T>(Mapping<T>);
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `len` elements were written, or are zero bytes of a `T: Zero`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for List<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; `&mut self` makes it the only reference.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for List<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&**self).finish()
+    }
+}
+
+/// A table of fixed length: a full list. Elements are zero until they are written.
+pub struct Table<T>(List<T>);
 
 impl<T: Zero> Table<T> {
     /// Creates a table of `len` zero elements, at least one.
     pub fn new(len: usize) -> Self {
-        Self(Mapping::new(len))
+        Self::full(List::new(len))
+    }
+
+    /// As [`Table::new`], but returns none if the system has no memory.
+    pub fn try_new(len: usize) -> Option<Self> {
+        List::try_new(len).ok().map(Self::full)
+    }
+
+    /// Zero bytes are values, so all elements exist from the start.
+    fn full(mut list: List<T>) -> Self {
+        list.len = list.capacity;
+        Self(list)
+    }
+
+    /// The address of the first element. C code may keep addresses that are derived from it while
+    /// the table is used.
+    pub fn start(&self) -> *mut T {
+        self.0.start.as_ptr()
     }
 
     /// Bytes of the table that are resident, in whole pages.
@@ -161,90 +221,19 @@ impl<T> Deref for Table<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements are mapped, each zero bytes, which `T: Zero` makes a value, or
-        // written since.
-        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.capacity) }
+        &self.0
     }
 }
 
 impl<T> DerefMut for Table<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; `&mut self` makes it the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.capacity) }
+        &mut self.0
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Table<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").field("capacity", &self.0.capacity).finish_non_exhaustive()
-    }
-}
-
-/// A list that never moves and has a maximum length.
-pub struct List<T> {
-    mapping: Mapping<T>,
-    len: usize,
-}
-
-impl<T: Copy> List<T> {
-    /// Creates an empty list for at most `capacity` elements.
-    pub fn new(capacity: usize) -> Self {
-        Self { mapping: Mapping::new(capacity), len: 0 }
-    }
-
-    /// Bytes of the list that are resident, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.mapping.resident_bytes()
-    }
-
-    /// Adds an element. Returns whether there was room.
-    #[must_use]
-    pub fn push(&mut self, value: T) -> bool {
-        if self.len == self.mapping.capacity {
-            return false;
-        }
-        // SAFETY: inside the mapping, and aligned as its start is.
-        unsafe { self.mapping.start.as_ptr().add(self.len).write(value) };
-        self.len += 1;
-        true
-    }
-
-    /// Adds all elements, or none if there is no room. Returns whether there was room.
-    #[must_use]
-    pub fn extend(&mut self, values: &[T]) -> bool {
-        values.len() <= self.mapping.capacity - self.len && values.iter().all(|value| self.push(*value))
-    }
-
-    /// Sets the length to `len`, or to the capacity if that is less. New elements are copies of
-    /// `value`. The memory of removed elements is released.
-    pub fn resize(&mut self, len: usize, value: T) {
-        while self.len < len && self.push(value) {}
-        if len < self.len {
-            self.len = len;
-            self.mapping.give_back(len);
-        }
-    }
-}
-
-impl<T> Deref for List<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` elements have been written.
-        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr(), self.len) }
-    }
-}
-
-impl<T> DerefMut for List<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; `&mut self` makes it the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr(), self.len) }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for List<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&**self).finish()
     }
 }
 
@@ -260,7 +249,7 @@ mod tests {
     unsafe impl Atomic for Cell {}
 
     #[test]
-    fn a_table_is_resident_where_it_was_written_and_comes_back_as_zeroes() {
+    fn a_table_is_resident_where_it_was_written_and_is_zero_after_its_release() {
         let table = Table::<Cell>::new(512 * 100);
         let pages = || table.resident_bytes() / 4_096;
         assert_eq!(pages(), 0);
@@ -275,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_grows_to_its_limit_and_gives_back_what_is_behind_its_end() {
+    fn a_list_grows_to_its_limit_and_releases_the_pages_after_its_end() {
         let mut list = List::<u32>::new(3 * 1_024);
         assert!(list.is_empty() && list.push(5) && list.extend(&[6, 7]));
         list.resize(3 * 1_024, 9);
@@ -296,19 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_unmapped() {
+    fn a_dropped_list_is_unmapped() {
         // The address range is so large that no other thread maps anything into its middle once it
         // is free.
         let list = List::<u8>::new(1 << 34);
-        let middle = list.as_ptr().wrapping_add(1 << 33);
-        let mut answer = [0_u8; 64];
-        let mut ask = || {
-            // SAFETY: only asks; where nothing is mapped the kernel says so.
-            unsafe { libc::mincore(middle.cast_mut().cast(), 64 * 4_096, answer.as_mut_ptr()) }
+        let middle = list.as_ptr().wrapping_add(1 << 33).addr();
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| {
+                let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+                let [start, end] = [start, end].map(|bound| usize::from_str_radix(bound, 16).unwrap());
+                (start..end).contains(&middle)
+            })
         };
-        assert_eq!(ask(), 0);
+        assert!(is_mapped());
         drop(list);
-        let error = ask();
-        assert_eq!((error, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOMEM)));
+        assert!(!is_mapped());
     }
 }

@@ -5,10 +5,25 @@
 //! be made unwritable. glibc's loader does that, in a static program too. musl's does it only for
 //! dynamic programs, and ours is static. Otherwise an attacker with write access to any address
 //! could choose which function is called next.
-#![expect(unsafe_code, reason = "the C library finds the program's header, and mprotect(2) has no safe wrapper")]
+#![expect(unsafe_code, reason = "the C library finds the program's header, and mprotect(2) has no safe form")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ops::Range;
+use std::slice;
+
+use super::region::page_bytes;
+
+/// The first and last address of a range, or zeros for none.
+type Found = [usize; 2];
+
+unsafe extern "C" {
+    // SAFETY: the type is that of link.h. The function calls back before it returns, with valid
+    // descriptions and with the reference that it was given.
+    safe fn dl_iterate_phdr(
+        look: extern "C" fn(&libc::dl_phdr_info, usize, &mut Found) -> c_int,
+        found: &mut Found,
+    ) -> c_int;
+}
 
 /// Makes the relocated constants of this program unwritable. The program also runs if the kernel
 /// refuses (a seccomp filter).
@@ -21,29 +36,23 @@ pub fn seal() {
 fn protect(range: &Range<usize>, protection: c_int) {
     // SAFETY: the range is page-aligned and the linker's: nothing in it is written once relocations
     // are done, which they are before `main`, and all of it stays readable.
-    unsafe { libc::mprotect(range.start as *mut c_void, range.len(), protection) };
+    unsafe { libc::mprotect(range.start as *mut _, range.len(), protection) };
 }
 
 /// The range of the program's relocated constants. None if they do not fill a page.
 fn relocated() -> Option<Range<usize>> {
-    let mut found: Option<Range<usize>> = None;
-    // SAFETY: the callback has the signature that is asked for, and `data` is the `found` that it
-    // writes to.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    found
+    let mut found = [0; 2];
+    dl_iterate_phdr(look, &mut found);
+    (found != [0; 2]).then_some(found[0]..found[1])
 }
 
 /// The first call is for the program itself. It ends the walk there, because the
 /// loader handles the libraries.
-unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the C library passes a valid description, whose headers stay mapped as long as the
-    // program; `sysconf` takes and returns plain integers; `data` is what `relocated` passes.
-    unsafe {
-        let info = &*info;
-        let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-        let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(usize::MAX);
-        *data.cast() = headers.iter().find_map(|header| pages(info.dlpi_addr, header, page));
-    }
+extern "C" fn look(program: &libc::dl_phdr_info, _: usize, found: &mut Found) -> c_int {
+    // SAFETY: the C library describes the program's headers, which stay mapped as long as it runs.
+    let headers = unsafe { slice::from_raw_parts(program.dlpi_phdr, program.dlpi_phnum.into()) };
+    let range = headers.iter().find_map(|header| pages(program.dlpi_addr, header, page_bytes()));
+    *found = range.map_or([0; 2], |range| [range.start, range.end]);
     1
 }
 
@@ -64,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_pages_alone_are_sealed() {
+    fn only_whole_pages_are_sealed() {
         let header = |p_type, p_vaddr, p_memsz| libc::Elf64_Phdr {
             p_type,
             p_flags: 4,
@@ -94,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_writable_after_the_start_is_not_after_sealing() {
+    fn relocated_constants_are_unwritable_after_sealing() {
         let range = relocated().expect("a program with tables of functions has relocated constants");
         // glibc's loader has already protected it; musl's has not.
         protect(&range, libc::PROT_READ | libc::PROT_WRITE);

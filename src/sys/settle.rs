@@ -12,7 +12,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use crate::footprint::smaps::{self, Mapping};
-use crate::limits::PROC_LINE_BYTES_MAX;
+use crate::sys::proc::LINE_BYTES_MAX;
 
 /// Unmaps the pages of every part of a mapped file that this process has never changed. If /proc is
 /// not available, it does nothing.
@@ -45,7 +45,7 @@ fn unchanged(smaps: &mut dyn Read) -> Vec<Range<usize>> {
         }
     };
     // The mappings that were read before a failure are still valid, because each was complete.
-    let _ = smaps::each(smaps, &mut [0; PROC_LINE_BYTES_MAX], &mut [], &mut look);
+    let _ = smaps::each(smaps, &mut [0; LINE_BYTES_MAX], &mut [], &mut look);
     ranges
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_unchanged_parts_of_files_are_given_back() {
+    fn only_unchanged_parts_of_files_are_released() {
         let smaps = "\
             1000-2000 r--p 00000000 fe:00 9 /kube-canary\nRss: 4 kB\nAnonymous:             0 kB\nSwap:   0 kB\n\
             2000-9000 r-xp 00001000 fe:00 9 /kube-canary\nRss: 4 kB\nAnonymous:             0 kB\nSwap:   0 kB\n\
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_goes_on_running() {
+    fn the_program_runs_after_its_pages_are_released() {
         let before = unchanged(&mut File::open("/proc/self/smaps").unwrap());
         assert!(!before.is_empty());
         give_back_files();

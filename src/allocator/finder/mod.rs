@@ -18,7 +18,7 @@
 //! https://github.com/kube-canary/kube-canary/blob/main/docs/adr/0009-leak-finder.md
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
-mod book;
+mod live;
 mod site;
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use book::{Live, book};
+use live::{Live, live_allocations};
 pub use site::Leak;
 use site::Stack;
 
@@ -139,7 +139,7 @@ pub struct ScopeNumber(u32);
 impl Drop for Scope {
     fn drop(&mut self) {
         SCOPE.set(self.outer);
-        unfollowed(|| book().forget_scope(self.number));
+        unfollowed(|| live_allocations().remove_scope(self.number));
         FOLLOWING.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -160,7 +160,7 @@ fn next() -> u32 {
 
 fn leaks(scope: u32) -> Vec<Leak> {
     unfollowed(|| {
-        let (live, missed) = book().of_scope(scope);
+        let (live, missed) = live_allocations().of_scope(scope);
         site::by_call_site(&live, missed)
     })
 }
@@ -188,16 +188,23 @@ fn follow(block: *mut u8, bytes: usize, scope: u32) {
     if !block.is_null() {
         unfollowed(|| {
             let stack = (scope & WITHOUT_STACKS == 0).then(|| Box::new(Stack::here()));
-            book().note(block.addr(), Live { bytes, scope, stack });
+            live_allocations().insert(block.addr(), Live { bytes, scope, stack });
         });
     }
 }
 
-fn forget(block: *mut u8) -> Option<Live> {
+fn followed(block: *mut u8, layout: Layout) -> *mut u8 {
+    if let Some(scope) = scope() {
+        follow(block, layout.size(), scope);
+    }
+    block
+}
+
+fn unfollow(block: *mut u8) -> Option<Live> {
     if FOLLOWING.load(Ordering::Relaxed) == 0 || BUSY.get() {
         return None;
     }
-    unfollowed(|| book().forget(block.addr()))
+    unfollowed(|| live_allocations().remove(block.addr()))
 }
 
 fn observed(request: Request) {
@@ -209,35 +216,27 @@ fn observed(request: Request) {
 }
 
 // SAFETY: every block is the malloc's own, asked for and given back with the caller's own layout;
-// the notes are kept beside.
+// what is known of them is kept in a table.
 unsafe impl GlobalAlloc for Finder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         observed(Request::Allocate(layout.size()));
         // SAFETY: the caller's promises are those that the malloc wants.
-        let block = unsafe { MALLOC.alloc(layout) };
-        if let Some(scope) = scope() {
-            follow(block, layout.size(), scope);
-        }
-        block
+        followed(unsafe { MALLOC.alloc(layout) }, layout)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         observed(Request::Allocate(layout.size()));
         // SAFETY: as above.
-        let block = unsafe { MALLOC.alloc_zeroed(layout) };
-        if let Some(scope) = scope() {
-            follow(block, layout.size(), scope);
-        }
-        block
+        followed(unsafe { MALLOC.alloc_zeroed(layout) }, layout)
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         observed(Request::Resize { from: layout.size(), to: size });
-        let before = forget(block);
+        let before = unfollow(block);
         // SAFETY: as above.
         let moved = unsafe { MALLOC.realloc(block, layout, size) };
         match (moved.is_null(), before) {
-            (true, Some(before)) => unfollowed(|| book().note(block.addr(), before)),
+            (true, Some(before)) => unfollowed(|| live_allocations().insert(block.addr(), before)),
             (true, None) => {}
             (false, before) => {
                 if let Some(scope) = scope().or(before.map(|before| before.scope)) {
@@ -250,7 +249,7 @@ unsafe impl GlobalAlloc for Finder {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         observed(Request::Free(layout.size()));
-        forget(block);
+        unfollow(block);
         // SAFETY: as above.
         unsafe { MALLOC.dealloc(block, layout) }
     }

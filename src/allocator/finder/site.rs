@@ -9,8 +9,14 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 
-use super::book::Live;
-use crate::limits::{LEAK_LINES_MAX, LEAK_STACK_FRAMES};
+use super::live::Live;
+use crate::allocator::stack::walk;
+
+/// Frames that the leak finder keeps of a call stack. A debug build has about 20 of the finder and
+/// of the standard library before ours.
+const LEAK_STACK_FRAMES: usize = 48;
+/// Call sites that the leak finder names, largest first.
+const LEAK_LINES_MAX: usize = 40;
 
 const NO_STACK: &str = "an unknown function: no call stacks were kept";
 
@@ -19,18 +25,10 @@ const NO_STACK: &str = "an unknown function: no call stacks were kept";
 pub(super) struct Stack([usize; LEAK_STACK_FRAMES]);
 
 impl Stack {
-    #[expect(unsafe_code, reason = "without the lock of the library, which not every platform needs")]
     pub(super) fn here() -> Self {
         let mut frames = [0; LEAK_STACK_FRAMES];
-        let mut next = 0;
-        let note = |frame: &backtrace::Frame| {
-            frames[next] = frame.ip().addr();
-            next += 1;
-            next < LEAK_STACK_FRAMES
-        };
-        // SAFETY: the lock is there for Windows' debug library; the unwinder of ELF platforms takes
-        // what it needs itself.
-        unsafe { backtrace::trace_unsynchronized(note) };
+        let mut places = frames.iter_mut();
+        walk(|address| places.next().map(|place| *place = address.addr()).is_some());
         Self(frames)
     }
 }
@@ -73,7 +71,7 @@ pub(super) fn by_call_site(live: &[Live], missed: u64) -> Vec<Leak> {
         leaks.push(Leak { bytes, allocations, site: format!("{} further call sites", rest.len()) });
     }
     if missed > 0 {
-        let site = "call sites unknown: the finder's book was full, see LEAK_LIVE_MAX".to_owned();
+        let site = "call sites unknown: the table of live allocations was full, see LEAK_LIVE_MAX".to_owned();
         leaks.push(Leak { bytes: 0, allocations: missed, site });
     }
     leaks
@@ -97,7 +95,8 @@ impl Frame {
     fn is_hidden(&self) -> bool {
         const NAMES: [&str; 7] = ["std::", "core::", "alloc::", "hashbrown::", "backtrace::", "__rust", "_R"];
         let name = self.function.trim_start_matches(['<', '&', '[', '(', '*']);
-        let finder = name.contains("allocator::finder::") && !name.contains("finder::tests");
+        let finder = ["allocator::finder::", "allocator::stack::"].iter().any(|part| name.contains(part))
+            && !name.contains("finder::tests");
         finder
             || NAMES.iter().any(|start| name.starts_with(start))
             || ["/library/alloc/src/", "/library/core/src/", "/library/std/src/", "/rust/deps/"]

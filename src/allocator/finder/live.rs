@@ -5,7 +5,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::site::Stack;
-use crate::limits::LEAK_LIVE_MAX;
+
+/// Allocations that the leak finder follows at once, at 40 bytes each, and 400 more with a
+/// call stack. An agent has a thousand, a test's wire half a million. Further allocations
+/// are reported as such.
+const LEAK_LIVE_MAX: usize = 1 << 20;
 
 /// One allocation that is followed and live.
 #[derive(Clone, Debug)]
@@ -45,7 +49,7 @@ impl Hasher for Spread {
 
 /// Live allocations by address.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct LiveAllocations {
     live: HashMap<usize, Live, BuildHasherDefault<Spread>>,
     /// Number of live allocations of each scope that has any. With thousands of short scopes, most
     /// need not search the blocks of the others.
@@ -54,19 +58,19 @@ pub(super) struct Book {
     missed: u64,
 }
 
-static BOOK: Mutex<Book> = Mutex::new(Book {
+static LIVE_ALLOCATIONS: Mutex<LiveAllocations> = Mutex::new(LiveAllocations {
     live: HashMap::with_hasher(BuildHasherDefault::new()),
     counts: HashMap::with_hasher(BuildHasherDefault::new()),
     missed: 0,
 });
 
 /// Locks the table. Call this only while this thread is not followed, because it allocates.
-pub(super) fn book() -> MutexGuard<'static, Book> {
-    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn live_allocations() -> MutexGuard<'static, LiveAllocations> {
+    LIVE_ALLOCATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Book {
-    pub(super) fn note(&mut self, address: usize, live: Live) {
+impl LiveAllocations {
+    pub(super) fn insert(&mut self, address: usize, live: Live) {
         if self.live.len() < LEAK_LIVE_MAX {
             *self.counts.entry(live.scope).or_default() += 1;
             if let Some(stale) = self.live.insert(address, live) {
@@ -77,7 +81,7 @@ impl Book {
         }
     }
 
-    pub(super) fn forget(&mut self, address: usize) -> Option<Live> {
+    pub(super) fn remove(&mut self, address: usize) -> Option<Live> {
         let live = self.live.remove(&address)?;
         self.count_down(live.scope);
         Some(live)
@@ -92,7 +96,7 @@ impl Book {
         }
     }
 
-    pub(super) fn forget_scope(&mut self, scope: u32) {
+    pub(super) fn remove_scope(&mut self, scope: u32) {
         if self.counts.remove(&scope).is_some() {
             self.live.retain(|_, live| live.scope != scope);
         }
