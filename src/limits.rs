@@ -257,26 +257,6 @@ pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
 /// Largest process id: PID_MAX_LIMIT of a 64-bit kernel.
 pub const PID_MAX: u64 = 4_194_304;
-/// Program headers of a file that are read. Linkers write 8 to 14.
-pub const FOOTPRINT_HEADERS_MAX: usize = 64;
-/// Loaded segments of a file that are distinguished. A linker writes 4 or 5 by itself, and 10 with
-/// our own script. If a file has more, its mappings are classified by permissions.
-pub const FOOTPRINT_SEGMENTS_MAX: usize = 16;
-/// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a
-/// mapping's head.
-pub const FOOTPRINT_READ_BYTES: usize = 16 * 1_024;
-/// Bytes that the agent reads at a time. The buffer is on a worker's stack, and the agent's
-/// own paths are short.
-pub const FOOTPRINT_OWN_READ_BYTES: usize = 3 * 1_024;
-/// Bytes of a path that are kept in the agent.
-pub const FOOTPRINT_OWN_PATH_BYTES: usize = 512;
-/// Threads that share the work when thousands of processes are read. Most of the time is the
-/// kernel's walk of their page tables, which runs in parallel.
-pub const FOOTPRINT_THREADS_MAX: usize = 8;
-/// Processes that justify one more thread.
-pub const FOOTPRINT_PROCESSES_PER_THREAD: usize = 64;
-/// Unreadable processes that are listed by name. The rest is counted.
-pub const FOOTPRINT_UNREADABLE_NAMED_MAX: usize = 8;
 /// How long a value of the agent's resident memory is reused before `smaps_rollup` is read again. A
 /// reading costs 0.1 ms of kernel time.
 pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);

@@ -27,33 +27,14 @@ pub enum Category {
 
 impl Category {
     /// All categories, in the order of output.
-    pub const ALL: [Self; 10] = [
-        Self::Text,
-        Self::Rodata,
-        Self::Relro,
-        Self::Data,
-        Self::Heap,
-        Self::Anon,
-        Self::Stacks,
-        Self::Kernel,
-        Self::File,
-        Self::Shared,
-    ];
+    pub const ALL: [Self; 10] = {
+        use Category::{Anon, Data, File, Heap, Kernel, Relro, Rodata, Shared, Stacks, Text};
+        [Text, Rodata, Relro, Data, Heap, Anon, Stacks, Kernel, File, Shared]
+    };
 
     /// The name in JSON, in tables and in metrics.
     pub const fn label(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Rodata => "rodata",
-            Self::Relro => "relro",
-            Self::Data => "data",
-            Self::Heap => "heap",
-            Self::Anon => "anon",
-            Self::Stacks => "stacks",
-            Self::Kernel => "kernel",
-            Self::File => "file",
-            Self::Shared => "shared",
-        }
+        ["text", "rodata", "relro", "data", "heap", "anon", "stacks", "kernel", "file", "shared"][self as usize]
     }
 }
 
@@ -116,9 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn categories_are_in_the_order_of_their_numbers() {
+    fn categories_and_labels_are_in_the_order_of_their_numbers() {
         for (index, category) in Category::ALL.into_iter().enumerate() {
             assert_eq!(category as usize, index);
+            assert_eq!(category.label(), format!("{category:?}").to_lowercase());
         }
     }
 }

@@ -64,7 +64,7 @@ fn hold(total: &Footprint, expected: &[(Category, u64, u64, u64)]) {
 use Category::{Anon, Data, File, Heap, Kernel, Relro, Rodata, Shared, Stacks, Text};
 
 #[test]
-fn a_static_program_at_fixed_addresses_is_told_apart_by_its_segments() {
+fn a_static_program_at_fixed_addresses_is_classified_by_its_segments() {
     let headers = [
         (LOAD, 4, 0, 0x40_0000, 0x28_000, 0x28_000),
         (LOAD, 5, 0x2_8000, 0x42_8000, 0x80_000, 0x80_000),
@@ -129,14 +129,14 @@ fn a_mapping_of_two_kinds_is_counted_page_by_page() {
 }
 
 #[test]
-fn without_a_page_map_the_larger_part_has_it_all() {
+fn without_a_page_map_the_larger_part_gets_all_memory() {
     let (mut sources, text) = unprotected();
     sources.no_page_map = true;
     hold(&classified(&sources, &[], &text), &[(Text, 40, 0, 0), (Rodata, 60, 0, 0), (Data, 8, 20, 4)]);
 }
 
 #[test]
-fn pages_that_came_or_went_since_change_no_sum() {
+fn pages_that_change_during_the_reading_change_no_sum() {
     let (mut sources, text) = unprotected();
     // All of relro is touched in the meantime, and dirty: no more is taken than the mapping has.
     sources.pages.extend((0x3_a000..0x3_d000).step_by(0x1000).map(|at| (0x7f11_2200_0000 + at, 'd')));
@@ -164,7 +164,7 @@ fn a_heap_that_grew_out_of_bss_is_split_at_its_end() {
 }
 
 #[test]
-fn the_libraries_of_a_dynamic_program_are_told_apart_each_by_its_own_headers() {
+fn each_library_of_a_dynamic_program_is_classified_by_its_own_headers() {
     let library = [
         (LOAD, 4, 0, 0, 0x1_000, 0x1_000),
         (LOAD, 5, 0x1_000, 0x1_000, 0x4_000, 0x4_000),
@@ -244,7 +244,7 @@ fn a_stack_that_runs_into_other_memory_is_split_at_its_end() {
 }
 
 #[test]
-fn names_in_brackets_say_what_they_are() {
+fn a_name_in_brackets_decides_the_category() {
     for (name, category) in [
         ("[heap]", Heap),
         ("[anon: glibc: malloc arena]", Heap),
@@ -265,7 +265,7 @@ fn names_in_brackets_say_what_they_are() {
 }
 
 #[test]
-fn numbers_beyond_all_bounds_end_at_the_largest() {
+fn a_sum_that_would_overflow_stays_at_the_largest_number() {
     let text = "00001000-00002000 rw-p 00000000 00:00 0\nRss: 18446744073709551615 kB\nPrivate_Dirty: 99999999999999999999 kB\n";
     let sources = Scripted::default();
     let mut classifier = Classifier::new(&sources, &[]);

@@ -9,12 +9,17 @@
 //! and the first zeros of bss is data in both cases.
 
 use super::Category;
-use crate::limits::{FOOTPRINT_HEADERS_MAX, FOOTPRINT_SEGMENTS_MAX};
 
-const PT_LOAD: u32 = 1;
-const PT_GNU_RELRO: u32 = 0x6474_e552;
-const PF_X: u32 = 1;
-const PF_W: u32 = 2;
+/// Program headers of a file that are read. Linkers write 8 to 14.
+const HEADERS_MAX: usize = 64;
+/// Loaded segments of a file that are distinguished. A linker writes 4 or 5 by itself, and 10 with
+/// our own script. If a file has more, its mappings are classified by permissions.
+const SEGMENTS_MAX: usize = 16;
+
+const PT_LOAD: u64 = 1;
+const PT_GNU_RELRO: u64 = 0x6474_e552;
+const PF_X: u64 = 1;
+const PF_W: u64 = 2;
 const HEADERS_AT_A_TIME: usize = 8;
 /// The size of a program header in a 64-bit file.
 const HEADER_BYTES_MAX: usize = 56;
@@ -27,7 +32,7 @@ struct Segment {
     file_end: u64,
     end: u64,
     offset: u64,
-    flags: u32,
+    flags: u64,
 }
 
 impl Segment {
@@ -45,7 +50,7 @@ impl Segment {
 /// The segments of a program or a library.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Elf {
-    segments: [Segment; FOOTPRINT_SEGMENTS_MAX],
+    segments: [Segment; SEGMENTS_MAX],
     count: usize,
     relro: (u64, u64),
 }
@@ -60,27 +65,25 @@ const fn ceil(address: u64, page: u64) -> u64 {
 
 impl Elf {
     /// Reads the headers with `read_at`, which fills a buffer from an offset. Returns none if the
-    /// file is no program or library of this machine's byte order, or if its headers are invalid.
+    /// file is no program or library in little endian, or if its headers are invalid.
     pub fn read(read_at: impl Fn(&mut [u8], u64) -> std::io::Result<()>) -> Option<Self> {
         // The first 52 bytes are the header of a 32-bit file. A 64-bit file has 64.
         let mut head = [0; 64];
         read_at(&mut head[..52], 0).ok()?;
-        let order = if cfg!(target_endian = "little") { 1 } else { 2 };
-        let (wide, plausible) = (head[4] == 2, matches!(head[4], 1 | 2) && head[5] == order);
+        let (wide, little_endian) = (head[4] == 2, head[5] == 1);
         // ET_EXEC or ET_DYN: files that are mapped to be executed.
-        if !head.starts_with(b"\x7fELF") || !plausible || !matches!(half(&head, 16), 2 | 3) {
+        let mapped = matches!(number(&head, 16, 2), 2 | 3);
+        if !head.starts_with(b"\x7fELF") || !matches!(head[4], 1 | 2) || !little_endian || !mapped {
             return None;
         }
-        if wide {
-            read_at(&mut head[52..], 52).ok()?;
-        }
         let (at, size, count) = if wide {
-            (word(&head, 32, true), half(&head, 54), half(&head, 56))
+            read_at(&mut head[52..], 52).ok()?;
+            (number(&head, 32, 8), number(&head, 54, 2), number(&head, 56, 2))
         } else {
-            (word(&head, 28, false), half(&head, 42), half(&head, 44))
+            (number(&head, 28, 4), number(&head, 42, 2), number(&head, 44, 2))
         };
-        let (size, count) = (usize::from(size), usize::from(count));
-        if size != if wide { HEADER_BYTES_MAX } else { 32 } || count > FOOTPRINT_HEADERS_MAX {
+        let (size, count) = (usize::try_from(size).ok()?, usize::try_from(count).ok()?);
+        if size != if wide { HEADER_BYTES_MAX } else { 32 } || count > HEADERS_MAX {
             return None;
         }
         let mut this = Self::default();
@@ -96,15 +99,15 @@ impl Elf {
     }
 
     fn take(&mut self, header: &[u8], wide: bool) -> Option<()> {
-        let kind = double(header, 0);
+        let kind = number(header, 0, 4);
         if kind != PT_LOAD && kind != PT_GNU_RELRO {
             return Some(());
         }
-        let step = if wide { 8 } else { 4 };
         // The fields begin after the type, or after the flags if these come second.
-        let field = |index: usize| word(header, if wide { 8 } else { 4 } + index * step, wide);
+        let width = if wide { 8 } else { 4 };
+        let field = |index: usize| number(header, width + index * width, width);
         let (offset, start, file_bytes, bytes) = (field(0), field(1), field(3), field(4));
-        let flags = double(header, if wide { 4 } else { 24 });
+        let flags = number(header, if wide { 4 } else { 24 }, 4);
         let end = start.checked_add(bytes)?;
         if kind == PT_GNU_RELRO {
             self.relro = (start, end);
@@ -172,21 +175,10 @@ impl Elf {
     }
 }
 
-fn half(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
-}
-
-fn double(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
-}
-
-/// An address or a size: 8 bytes in a 64-bit file, otherwise 4.
-fn word(bytes: &[u8], at: usize, wide: bool) -> u64 {
-    if wide {
-        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-    } else {
-        double(bytes, at).into()
-    }
+/// Returns the number of `length` bytes at `at`, in little endian. Returns 0 if they are not there.
+fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
+    let bytes = bytes.get(at..at + length).unwrap_or_default();
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]

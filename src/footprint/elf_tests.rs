@@ -1,48 +1,42 @@
 use super::*;
 
 /// A program header: type, flags, offset, address, bytes in the file, bytes in memory.
-pub type Header = (u32, u32, u64, u64, u64, u64);
+pub type Header = (u64, u64, u64, u64, u64, u64);
 
-pub const LOAD: u32 = PT_LOAD;
-pub const RELRO: u32 = PT_GNU_RELRO;
-const R: u32 = 4;
-const RX: u32 = 5;
-const RW: u32 = 6;
+pub const LOAD: u64 = PT_LOAD;
+pub const RELRO: u64 = PT_GNU_RELRO;
+const R: u64 = 4;
+const RX: u64 = 5;
+const RW: u64 = 6;
 
 /// A file with nothing but headers.
 pub fn file(wide: bool, headers: &[Header]) -> Vec<u8> {
     let mut bytes = vec![0; if wide { 64 } else { 52 }];
-    bytes[..6].copy_from_slice(&[
-        0x7f,
-        b'E',
-        b'L',
-        b'F',
-        1 + u8::from(wide),
-        1 + u8::from(cfg!(target_endian = "big")),
-    ]);
-    bytes[16..18].copy_from_slice(&3_u16.to_ne_bytes());
+    bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 1 + u8::from(wide), 1]);
+    bytes[16..18].copy_from_slice(&3_u16.to_le_bytes());
     let (size, count) = (if wide { 56_u16 } else { 32 }, u16::try_from(headers.len()).unwrap());
-    let mut put = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    let mut put = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
     put(if wide { 54 } else { 42 }, size);
     put(if wide { 56 } else { 44 }, count);
     put(if wide { 32 } else { 28 }, if wide { 64 } else { 52 });
+    let half = |number: u64| u32::try_from(number).unwrap().to_le_bytes();
     for &(kind, flags, offset, address, file_bytes, memory_bytes) in headers {
-        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(half(kind));
         if wide {
-            bytes.extend(flags.to_ne_bytes());
+            bytes.extend(half(flags));
         }
         for number in [offset, address, address, file_bytes, memory_bytes] {
             if wide {
-                bytes.extend(number.to_ne_bytes());
+                bytes.extend(number.to_le_bytes());
             } else {
-                bytes.extend(u32::try_from(number).unwrap().to_ne_bytes());
+                bytes.extend(half(number));
             }
         }
         if wide {
-            bytes.extend(0x1000_u64.to_ne_bytes());
+            bytes.extend(0x1000_u64.to_le_bytes());
         } else {
-            bytes.extend(flags.to_ne_bytes());
-            bytes.extend(0x1000_u32.to_ne_bytes());
+            bytes.extend(half(flags));
+            bytes.extend(half(0x1000));
         }
     }
     bytes
@@ -71,7 +65,7 @@ pub const STATIC_PIE: [Header; 5] = [
 const PAGE: u64 = 0x1000;
 
 #[test]
-fn the_pages_of_a_file_are_what_its_segments_say() {
+fn the_pages_of_a_file_have_the_categories_of_its_segments() {
     for wide in [true, false] {
         let elf = read(&file(wide, &STATIC_PIE)).unwrap();
         let of = |address| elf.category(address, PAGE, false);
@@ -87,7 +81,7 @@ fn the_pages_of_a_file_are_what_its_segments_say() {
 }
 
 #[test]
-fn memory_that_is_not_the_file_s_is_bss_only_behind_the_file_s_last_page() {
+fn anonymous_memory_is_bss_only_after_the_last_page_of_the_file() {
     let elf = read(&file(true, &STATIC_PIE)).unwrap();
     assert_eq!(elf.category(0x4_c000, PAGE, true), (None, 0x4_e000));
     assert_eq!(elf.category(0x4_e000, PAGE, true), (Some(Category::Data), 0x5_2000));
@@ -112,7 +106,7 @@ fn relro_ends_with_the_last_whole_page_and_larger_pages_are_rounded_as_well() {
 }
 
 #[test]
-fn where_a_file_is_loaded_follows_from_a_segment_that_is_mapped_as_one() {
+fn the_load_address_follows_from_a_segment_that_is_mapped_as_a_whole() {
     let elf = read(&file(true, &STATIC_PIE)).unwrap();
     let base = 0x7f00_0000_0000;
     assert_eq!(elf.bias(base, 0x2_9000, 0, PAGE, (false, false)), Some(base));
@@ -128,7 +122,7 @@ fn where_a_file_is_loaded_follows_from_a_segment_that_is_mapped_as_one() {
 }
 
 #[test]
-fn what_is_no_program_is_none() {
+fn a_file_that_is_no_program_is_none() {
     let good = file(true, &STATIC_PIE);
     let damaged = |at: usize, value: u8| {
         let mut bytes = good.clone();
@@ -140,7 +134,7 @@ fn what_is_no_program_is_none() {
         assert!(!damaged(at, value), "byte {at} = {value}");
     }
     assert!(read(b"#!/bin/sh\n").is_none() && read(&good[..80]).is_none() && read(&[]).is_none());
-    let many: Vec<Header> = (0..=FOOTPRINT_SEGMENTS_MAX as u64).map(|i| (LOAD, R, i << 12, i << 12, 9, 9)).collect();
+    let many: Vec<Header> = (0..=SEGMENTS_MAX as u64).map(|i| (LOAD, R, i << 12, i << 12, 9, 9)).collect();
     assert!(read(&file(true, &many)).is_none() && read(&file(true, &many[1..])).is_some());
     assert!(read(&file(true, &[STATIC_PIE[1], STATIC_PIE[0]])).is_none(), "not ascending");
     assert!(read(&file(true, &[(LOAD, R, 0, u64::MAX - 1, 9, 9)])).is_none(), "beyond the last address");

@@ -33,12 +33,10 @@ use std::fs;
 use std::io;
 
 use crate::config::{FootprintSettings, FootprintSubject};
-use crate::limits::FOOTPRINT_READ_BYTES;
 use crate::sys::console;
 use crate::sys::proc;
-use name::Program;
 use output::Process;
-use place::Whose;
+use place::ProcDir;
 use programs::Programs;
 
 /// The program that is shown by default.
@@ -118,7 +116,7 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
     let mut found = Vec::new();
     let mut failed = None;
     for id in ids()? {
-        let (Ok(program) | Err((program, _))) = Program::of(id);
+        let (Ok(program) | Err((program, _))) = name::of_program(id);
         if !program.starts_with(CANARY) {
             continue;
         }
@@ -142,19 +140,19 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
 
 /// Reads one process by category.
 fn process(id: u32) -> Result<Process, FootprintError> {
-    let whose = Whose::Process(id);
+    let directory = ProcDir::Of(id);
     let refused = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => FootprintError::NoPermission(id),
-        io::ErrorKind::NotFound if whose.open("stat").is_ok() => FootprintError::NoMemory(id),
+        io::ErrorKind::NotFound if directory.open("stat").is_ok() => FootprintError::NoMemory(id),
         _ if is_gone(&error) => FootprintError::Gone(id),
         _ => system(format!("read the memory of process {id}"))(error),
     };
-    let footprint = process::read(whose).map_err(refused)?;
-    let (Ok(name) | Err((name, _))) = Program::of(id);
+    let footprint = process::read(directory).map_err(refused)?;
+    let (Ok(name) | Err((name, _))) = name::of_program(id);
     // This figure is exact. The sum of the parts is rounded down for each.
-    let pss = process::sum(whose, &mut [0; FOOTPRINT_READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
-    let page_tables = proc::find(whose.path(format_args!("status")), |line| proc::number(line, "VmPTE:"));
-    Ok(Process { id, name, footprint, pss, like_us: whose.is_like_us(), page_tables })
+    let pss = process::sum(directory, &mut [0; process::READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
+    let page_tables = proc::find(directory.path("status"), |line| proc::number(line, "VmPTE:"));
+    Ok(Process { id, name, footprint, pss, like_us: directory.is_like_us(), page_tables })
 }
 
 /// Whether an error means that the process has ended.
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_stands_still_is_what_the_kernel_s_own_sums_say() {
+    fn a_stopped_process_has_the_sums_that_the_kernel_reports() {
         let mut child = Command::new("sh").args(["-c", "kill -STOP $$"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_mins(1);
         let stopped = |id| fs::read_to_string(format!("/proc/{id}/stat")).unwrap().contains(") T ");
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_in_one_line() {
+    fn a_process_without_memory_and_one_that_does_not_exist_have_errors_of_their_own() {
         let zombie = Command::new("true").spawn().unwrap();
         let id = zombie.id();
         let end = Instant::now() + Duration::from_mins(1);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_a_row_each_and_a_total() {
+    fn each_program_is_a_row_and_the_last_row_is_the_total() {
         let row = |name: &str, private| Row { name: name.into(), count: 1, private, shared: 5, swap: 1 };
         let found = Programs { rows: vec![row("a", 10), row("b\nc", 20)], ids: vec![42], unreadable: (Vec::new(), 3) };
         let mut out = Vec::new();

@@ -1,63 +1,35 @@
-//! The files of a process: paths of /proc without an allocation, and the sources of a
-//! classification.
+//! The files of a process, and the sources of a classification.
 
-use std::ffi::OsStr;
-use std::fmt::{self, Write as _};
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::classify::{Content, Sources};
 use super::smaps::Mapping;
 use super::{Amounts, Elf};
 
-/// Room for `/proc/4194304/task/4194304/syscall`, and for a file in map_files.
-const PROC_PATH_BYTES: usize = 80;
 /// Entries of a page map that are read at a time.
 const ENTRIES: usize = 128;
 
-/// The process whose memory is read.
+/// The directory of a process in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ProcDir {
     /// The process that reads.
     Own,
     /// The process with this id.
-    Process(u32),
+    Of(u32),
 }
 
-/// A path below a process's directory, stored on the stack.
-#[derive(Clone, Copy)]
-pub struct ProcPath {
-    bytes: [u8; PROC_PATH_BYTES],
-    length: usize,
-}
-
-impl fmt::Write for ProcPath {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let place = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(fmt::Error)?;
-        place.copy_from_slice(text.as_bytes());
-        self.length += text.len();
-        Ok(())
-    }
-}
-
-impl AsRef<Path> for ProcPath {
-    fn as_ref(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.bytes[..self.length]))
-    }
-}
-
-impl Whose {
-    /// Returns `/proc/PID/` followed by `name`. Names are short; a longer path is cut.
-    pub fn path(self, name: fmt::Arguments<'_>) -> ProcPath {
-        let mut path = ProcPath { bytes: [0; PROC_PATH_BYTES], length: 0 };
-        let _ = match self {
-            Self::Own => write!(path, "/proc/self/{name}"),
-            Self::Process(id) => write!(path, "/proc/{id}/{name}"),
-        };
-        path
+impl ProcDir {
+    /// Returns `/proc/PID/` followed by `name`.
+    pub fn path(self, name: &str) -> String {
+        match self {
+            Self::Own => format!("/proc/self/{name}"),
+            Self::Of(id) => format!("/proc/{id}/{name}"),
+        }
     }
 
     /// Opens one of the process's files.
@@ -65,12 +37,19 @@ impl Whose {
     /// # Errors
     /// The kernel's error.
     pub fn open(self, name: &str) -> io::Result<File> {
-        File::open(self.path(format_args!("{name}")))
+        File::open(self.path(name))
+    }
+
+    /// Returns the path by which this process reaches a file that the process knows as `path`.
+    pub fn as_seen(self, path: &[u8]) -> PathBuf {
+        let mut root = if self == Self::Own { String::new() } else { self.path("root") }.into_bytes();
+        root.extend_from_slice(path);
+        OsString::from_vec(root).into()
     }
 
     /// Whether it runs the same file as this process.
     pub fn is_like_us(self) -> bool {
-        let file = |whose: Self| fs::metadata(whose.path(format_args!("exe"))).map(|file| (file.dev(), file.ino()));
+        let file = |directory: Self| fs::metadata(directory.path("exe")).map(|file| (file.dev(), file.ino()));
         matches!((file(self), file(Self::Own)), (Ok(theirs), Ok(ours)) if theirs == ours)
     }
 
@@ -79,50 +58,43 @@ impl Whose {
     /// # Errors
     /// The kernel's error: not found for a kernel thread or a zombie.
     pub fn program(self) -> io::Result<Vec<u8>> {
-        fs::read_link(self.path(format_args!("exe"))).map(|path| path.into_os_string().into_vec())
+        fs::read_link(self.path("exe")).map(|path| path.into_os_string().into_vec())
     }
 }
 
 /// The files of one process.
 pub struct Place {
-    whose: Whose,
+    directory: ProcDir,
     program: Option<Vec<u8>>,
     /// Opened when it is first needed. Keeps the result of that.
     page_map: Option<io::Result<File>>,
-    /// A path below the process's root.
-    scratch: Vec<u8>,
 }
 
 impl Place {
     /// Creates the sources of a process. No file is opened yet.
-    pub fn new(whose: Whose) -> Self {
-        Self { whose, program: whose.program().ok(), page_map: None, scratch: Vec::new() }
+    pub fn new(directory: ProcDir) -> Self {
+        Self { directory, program: directory.program().ok(), page_map: None }
     }
 
     /// Opens the file of a mapping. For the program itself, this also works if it was deleted.
     /// Otherwise the file is found by its name as seen by the process, or, with
     /// CAP_CHECKPOINT_RESTORE, through map_files.
-    fn file(&mut self, mapping: &Mapping, path: &[u8]) -> Option<File> {
+    fn file(&self, mapping: &Mapping, path: &[u8]) -> Option<File> {
         if self.program.as_deref() == Some(path)
-            && let Ok(file) = self.whose.open("exe")
+            && let Ok(file) = self.directory.open("exe")
         {
             return Some(file);
         }
         if !path.ends_with(b" (deleted)") {
-            self.scratch.clear();
-            if self.whose != Whose::Own {
-                self.scratch.extend_from_slice(self.whose.path(format_args!("root")).as_ref().as_os_str().as_bytes());
-            }
-            self.scratch.extend_from_slice(path);
             // FIFOs and devices are never opened: opening one may block or have effects.
-            let path = Path::new(OsStr::from_bytes(&self.scratch));
-            if fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+            let path = self.directory.as_seen(path);
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file())
                 && let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
             {
                 return Some(file);
             }
         }
-        File::open(self.whose.path(format_args!("map_files/{:x}-{:x}", mapping.start, mapping.end))).ok()
+        self.directory.open(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end)).ok()
     }
 }
 
@@ -141,8 +113,8 @@ impl Sources for Place {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
         const OF_A_FILE: u64 = 1 << 61;
-        let whose = self.whose;
-        let map = self.page_map.get_or_insert_with(|| whose.open("pagemap")).as_ref().ok()?;
+        let directory = self.directory;
+        let map = self.page_map.get_or_insert_with(|| directory.open("pagemap")).as_ref().ok()?;
         let mut amounts = Amounts::default();
         let mut entries = [0; ENTRIES * 8];
         let mut at = start / page;

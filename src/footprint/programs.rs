@@ -10,17 +10,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::is_gone;
-use super::name::Program;
-use super::place::Whose;
-use super::process::{self, Sum};
-use crate::limits::{
-    FOOTPRINT_PROCESSES_PER_THREAD, FOOTPRINT_READ_BYTES, FOOTPRINT_THREADS_MAX, FOOTPRINT_UNREADABLE_NAMED_MAX,
-};
+use super::name;
+use super::place::ProcDir;
+use super::process::{self, READ_BYTES};
+use super::smaps::Mapping;
 
+/// Threads that share the work when thousands of processes are read. Most of the time is the
+/// kernel's walk of their page tables, which runs in parallel.
+const THREADS_MAX: usize = 8;
+/// Processes that justify one more thread.
+const PROCESSES_PER_THREAD: usize = 64;
+/// Unreadable processes that are listed by name. The rest is counted.
+const UNREADABLE_NAMED_MAX: usize = 8;
 /// Processes that a thread takes at a time.
 const BLOCK: usize = 8;
 /// The stack size of a thread: its buffer, and room for the few functions that it calls.
-const STACK_BYTES: usize = FOOTPRINT_READ_BYTES + 128 * 1_024;
+const STACK_BYTES: usize = READ_BYTES + 128 * 1_024;
 /// Bytes of a process's own name, which the kernel cuts.
 const COMM_BYTES_MAX: usize = 15;
 
@@ -45,6 +50,14 @@ impl Row {
     pub const fn ram(&self) -> u64 {
         self.private.saturating_add(self.shared)
     }
+
+    /// Adds amounts. A sum that would overflow stays at the largest number.
+    fn add(&mut self, count: u64, private: u64, shared: u64, swap: u64) {
+        self.count += count;
+        self.private = self.private.saturating_add(private);
+        self.shared = self.shared.saturating_add(shared);
+        self.swap = self.swap.saturating_add(swap);
+    }
 }
 
 /// The result of a search for programs.
@@ -60,7 +73,7 @@ pub struct Programs {
 
 #[derive(Default)]
 struct Found {
-    read: Vec<(u32, String, Sum)>,
+    read: Vec<(u32, String, Mapping)>,
     unreadable: Vec<String>,
 }
 
@@ -68,11 +81,11 @@ impl Programs {
     /// Reads the processes `ids` whose program's name contains `filter`. An empty
     /// filter matches every name.
     pub fn read(ids: &[u32], filter: &str) -> Self {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(FOOTPRINT_THREADS_MAX);
-        let threads = threads.min(ids.len() / FOOTPRINT_PROCESSES_PER_THREAD);
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let threads = threads.min(ids.len() / PROCESSES_PER_THREAD);
         let next = AtomicUsize::new(0);
         let work = || {
-            let (mut found, mut buffer) = (Found::default(), [0; FOOTPRINT_READ_BYTES]);
+            let (mut found, mut buffer) = (Found::default(), [0; READ_BYTES]);
             while let Some(block) = ids.chunks(BLOCK).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 for id in block {
                     found.take(*id, filter, &mut buffer);
@@ -100,35 +113,31 @@ impl Programs {
             for (id, name, sum) in read {
                 this.ids.push(id);
                 let (row, huge) = rows.entry(name).or_default();
-                row.count += 1;
-                row.private = row.private.saturating_add(sum.private).saturating_add(sum.private_hugetlb);
+                let private = sum.private().saturating_add(sum.private_hugetlb);
                 // The share is rounded down, so it can be less than the private part if all memory
                 // is private.
-                row.shared = row.shared.saturating_add(sum.pss.saturating_sub(sum.private));
-                row.swap = row.swap.saturating_add(if sum.swap_pss > 0 { sum.swap_pss } else { sum.swap });
+                let shared = sum.pss.saturating_sub(sum.private());
+                row.add(1, private, shared, if sum.swap_pss > 0 { sum.swap_pss } else { sum.swap });
                 // The share of these pages is unknown. The processes of a program are assumed to
                 // share the same pages.
                 *huge = sum.shared_hugetlb.max(*huge);
             }
         }
-        this.rows = (rows.into_iter())
-            .map(|(name, (row, huge))| Row { name, shared: row.shared.saturating_add(huge), ..row })
-            .collect();
+        let row =
+            |(name, (row, huge)): (String, (Row, u64))| Row { name, shared: row.shared.saturating_add(huge), ..row };
+        this.rows = rows.into_iter().map(row).collect();
         this.rows.sort_by_key(Row::ram);
         this.ids.sort_unstable();
         this.unreadable.0.sort_unstable();
         this.unreadable.0.dedup();
-        this.unreadable.0.truncate(FOOTPRINT_UNREADABLE_NAMED_MAX);
+        this.unreadable.0.truncate(UNREADABLE_NAMED_MAX);
         this
     }
 
     /// The sum of all rows.
     pub fn total(&self) -> Row {
         self.rows.iter().fold(Row::default(), |mut total, row| {
-            total.count += row.count;
-            total.private = total.private.saturating_add(row.private);
-            total.shared = total.shared.saturating_add(row.shared);
-            total.swap = total.swap.saturating_add(row.swap);
+            total.add(row.count, row.private, row.shared, row.swap);
             total
         })
     }
@@ -145,12 +154,12 @@ impl Programs {
 
 impl Found {
     fn take(&mut self, id: u32, filter: &str, buffer: &mut [u8]) {
-        let name = match Program::of(id) {
+        let name = match name::of_program(id) {
             Ok(name) if name.contains(filter) => name,
             Ok(_) => return,
             Err((name, error)) => return self.refuse(id, name, filter, &error),
         };
-        match process::sum(Whose::Process(id), buffer) {
+        match process::sum(ProcDir::Of(id), buffer) {
             Ok(sum) => self.read.push((id, name, sum)),
             Err(error) => self.refuse(id, name, filter, &error),
         }
@@ -168,16 +177,15 @@ impl Found {
 
 /// Whether a process has memory. Any user may read that: a kernel thread and a zombie have size 0.
 fn has_memory(id: u32) -> bool {
-    crate::sys::proc::find(Whose::Process(id).path(format_args!("statm")), |line| Some(!line.starts_with("0 ")))
-        == Some(true)
+    crate::sys::proc::find(ProcDir::Of(id).path("statm"), |line| Some(!line.starts_with("0 "))) == Some(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sum(private: u64, pss: u64, swap: u64) -> Sum {
-        Sum { rss: pss, pss, private, swap, swap_pss: swap / 2, ..Sum::default() }
+    fn sum(private: u64, pss: u64, swap: u64) -> Mapping {
+        Mapping { rss: pss, pss, private_dirty: private, swap, swap_pss: swap / 2, ..Mapping::default() }
     }
 
     #[test]
@@ -197,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_count_and_shared_ones_once_per_program() {
-        let huge = Sum { private_hugetlb: 2_048, shared_hugetlb: 4_096, ..sum(8, 10, 0) };
+    fn huge_pages_are_counted_and_shared_ones_once_per_program() {
+        let huge = Mapping { private_hugetlb: 2_048, shared_hugetlb: 4_096, ..sum(8, 10, 0) };
         let found = Found { read: vec![(1, "a".into(), huge), (2, "a".into(), huge)], ..Found::default() };
         let rows = Programs::group(vec![found]).rows;
         assert_eq!((rows[0].private, rows[0].shared), (2 * (8 + 2_048), 2 * 2 + 4_096));
@@ -207,7 +215,7 @@ mod tests {
     #[test]
     fn names_are_matched_by_any_part_of_them() {
         let own = vec![std::process::id(), u32::MAX];
-        let name = Program::of(own[0]).map_err(|(name, _)| name).unwrap();
+        let name = name::of_program(own[0]).map_err(|(name, _)| name).unwrap();
         for (filter, count) in [(name.as_str(), 1), (&name[3..12], 1), ("", 1), ("no such program", 0)] {
             let programs = Programs::read(&own, filter);
             assert_eq!((programs.rows.len(), programs.ids.len(), programs.unreadable.1), (count, count, 0), "{filter}");

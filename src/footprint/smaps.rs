@@ -68,6 +68,22 @@ impl Mapping {
         self.private_clean.saturating_add(self.private_dirty)
     }
 
+    /// Adds the amounts of another mapping. A sum that would overflow stays at the largest number.
+    pub fn add(&mut self, more: &Self) {
+        for (sum, more) in [
+            (&mut self.rss, more.rss),
+            (&mut self.pss, more.pss),
+            (&mut self.private_clean, more.private_clean),
+            (&mut self.private_dirty, more.private_dirty),
+            (&mut self.swap, more.swap),
+            (&mut self.swap_pss, more.swap_pss),
+            (&mut self.shared_hugetlb, more.shared_hugetlb),
+            (&mut self.private_hugetlb, more.private_hugetlb),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
     fn set(&mut self, field: &[u8]) {
         let Some(colon) = field.iter().position(|&byte| byte == b':') else { return };
         let place = match &field[..colon] {
@@ -158,8 +174,8 @@ pub fn each(
 /// Parses any text as smaps, through buffers of the same sizes as the agent's.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_smaps(text: &[u8]) {
-    use crate::limits::{FOOTPRINT_OWN_PATH_BYTES, FOOTPRINT_OWN_READ_BYTES};
-    let (buffer, path) = (&mut [0; FOOTPRINT_OWN_READ_BYTES], &mut [0; FOOTPRINT_OWN_PATH_BYTES]);
+    use super::process::{OWN_PATH_BYTES, OWN_READ_BYTES};
+    let (buffer, path) = (&mut [0; OWN_READ_BYTES], &mut [0; OWN_PATH_BYTES]);
     let _ = each(&mut &*text, buffer, path, &mut |mapping, path| {
         let _ = (mapping.dirty(), mapping.private(), mapping.may(b'w'), path.len());
     });

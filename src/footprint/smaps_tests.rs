@@ -43,7 +43,7 @@ Private_Hugetlb:    2048 kB
 ";
 
 #[test]
-fn mappings_are_whole_however_they_are_read() {
+fn mappings_are_complete_for_every_size_of_reads() {
     let whole = parsed(TWO, 100_000, 16_384).unwrap();
     assert_eq!(whole.len(), 2);
     let (first, path) = &whole[0];
@@ -62,21 +62,21 @@ fn mappings_are_whole_however_they_are_read() {
 }
 
 #[test]
-fn what_old_kernels_do_not_tell_is_zero() {
+fn fields_that_a_kernel_does_not_report_are_zero() {
     let text = "1000-2000 r-xp 00000000 08:01 7 /a\nSize: 4 kB\nRss: 4 kB\nShared_Clean: 4 kB\nReferenced: 4 kB\n";
     let (mapping, _) = parsed(text, 9, 128).unwrap()[0];
     assert_eq!((mapping.rss, mapping.pss, mapping.swap, mapping.page, mapping.private()), (4, 0, 0, 0, 0));
 }
 
 #[test]
-fn numbers_beyond_all_bounds_stay_at_the_largest() {
+fn a_number_that_is_too_large_becomes_the_largest() {
     let text = format!("1000-2000 rw-p 00000000 00:00 0\nRss: 4 kB\nPrivate_Dirty: {}9 kB\nSwap: -1 kB\n", u64::MAX);
     let (mapping, _) = parsed(&text, 100, 128).unwrap()[0];
     assert_eq!((mapping.private_dirty, mapping.dirty(), mapping.swap), (u64::MAX, 4, 0));
 }
 
 #[test]
-fn a_long_path_is_cut_and_the_next_mapping_is_whole() {
+fn a_long_path_is_cut_and_the_next_mapping_is_complete() {
     let long = "/x".repeat(3_000);
     let text = format!(
         "1000-2000 r--p 00000000 08:01 7 {long}\nRss: 4 kB\n2000-3000 rw-p 00000000 00:00 0 [heap]\nRss: 8 kB\n"
@@ -89,7 +89,7 @@ fn a_long_path_is_cut_and_the_next_mapping_is_whole() {
 }
 
 #[test]
-fn the_sum_of_all_is_read_as_a_mapping() {
+fn the_rollup_is_read_as_a_mapping() {
     let text = "55894ffd3000-7fff7aaf0000 ---p 00000000 00:00 0                          [rollup]\n\
         Rss:                1764 kB\nPss:                 231 kB\nPss_Anon:            116 kB\nSwapPss:               5 kB\n";
     let found = parsed(text, 4_096, 4_096).unwrap();
@@ -97,7 +97,7 @@ fn the_sum_of_all_is_read_as_a_mapping() {
 }
 
 #[test]
-fn what_is_not_smaps_is_an_error_that_shows_it() {
+fn another_text_is_an_error_that_shows_its_line() {
     for text in
         ["cafe\n", "2000-1000 r--p 00000000 00:00 0\n", "1000-2000 r--p\n", "1000-2000 r--p 0 0:0 0\nnonsense\n"]
     {

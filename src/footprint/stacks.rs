@@ -8,10 +8,10 @@
 //! lower end. Each such stack is taken to be as large as the smallest, because most programs give
 //! all threads the same size.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 
-use super::place::Whose;
+use super::place::ProcDir;
 use super::smaps;
 
 /// The stack of a thread.
@@ -33,12 +33,12 @@ impl Stack {
 }
 
 /// Calls `take` with the stack pointer of each thread that may be read and is not running.
-pub fn each_pointer(whose: Whose, mut take: impl FnMut(u64)) {
-    let Ok(threads) = fs::read_dir(whose.path(format_args!("task"))) else { return };
+pub fn each_pointer(directory: ProcDir, mut take: impl FnMut(u64)) {
+    let Ok(threads) = fs::read_dir(directory.path("task")) else { return };
     for thread in threads.map_while(Result::ok) {
-        let path = whose.path(format_args!("task/{}/syscall", thread.file_name().to_string_lossy()));
+        let path = format!("task/{}/syscall", thread.file_name().to_string_lossy());
         let mut text = [0; 256];
-        let Ok(length) = File::open(path).and_then(|mut file| file.read(&mut text)) else { continue };
+        let Ok(length) = directory.open(&path).and_then(|mut file| file.read(&mut text)) else { continue };
         // The line has the number, the arguments, the stack pointer and the program counter. It is
         // only `running` while the thread runs.
         let mut fields = std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace().rev();
@@ -90,19 +90,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_ends_where_the_smallest_would_and_a_larger_one_where_its_mapping_does() {
+    fn a_stack_that_joins_its_mapping_is_as_large_as_the_smallest() {
         let stacks = found(&[0x3_2000, 0x6_4000, 0x30_0000]);
         assert_eq!(stacks, [(0x3000, 0x3_3000), (0x3_5000, 0x6_5000), (0x20_1000, 0x30_1000)]);
-        assert_eq!(found(&[0x6_4000]), [(0x3_5000, 0x20_0000)], "nothing to compare it with");
+        assert_eq!(found(&[0x6_4000]), [(0x3_5000, 0x20_0000)], "there is no other stack");
     }
 
     #[test]
-    fn what_has_no_guard_or_a_name_is_no_stack() {
+    fn a_mapping_with_a_name_or_without_a_guard_is_no_stack() {
         assert_eq!(found(&[0x40_f000, 0x60_1800, 0x60_3800, 0x1800, 0x99_9000]), [(0, 0); 5]);
     }
 
     #[test]
-    fn our_own_threads_have_stacks_and_each_its_own() {
+    fn each_of_our_own_threads_has_a_stack_pointer() {
         let (ready, wait) = (std::sync::Barrier::new(4), std::sync::Barrier::new(4));
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -113,7 +113,7 @@ mod tests {
             }
             ready.wait();
             let mut pointers = Vec::new();
-            each_pointer(Whose::Own, |pointer| pointers.push(pointer));
+            each_pointer(ProcDir::Own, |pointer| pointers.push(pointer));
             wait.wait();
             pointers.sort_unstable();
             pointers.dedup();
