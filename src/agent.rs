@@ -16,7 +16,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, LIST_RETRY, PROBES_FINISH_TIME};
+use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Own};
@@ -36,6 +36,10 @@ const HOUSEKEEPING: Nanos = Nanos::from_millis(1_000);
 /// turns are this close together on average, so replies do not wake the thread. The kernel takes
 /// the times of replies, and the next scrape is the first to read them.
 const REPLIES_WAIT: Nanos = Nanos::from_millis(250);
+/// Delay before a list is applied again after it found the directory locked. A worker holds the
+/// lock for a frame, about 50 µs. If the worker has lost its CPU, 200 attempts a second cost
+/// nothing, and lists arrive at least 100 ms apart.
+const LIST_RETRY: Nanos = Nanos::from_millis(5);
 /// The time after which the start is complete: there is a first list, and every peer was probed.
 /// The same time applies after each later list.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
@@ -357,7 +361,7 @@ fn hosts(settings: &RunSettings) -> Hosts {
 fn idle_time(drained: bool, list_waits: bool) -> Nanos {
     match (drained, list_waits) {
         (false, _) => Nanos(0),
-        (true, true) => LIST_RETRY.into(),
+        (true, true) => LIST_RETRY,
         (true, false) => HOUSEKEEPING,
     }
 }

@@ -19,9 +19,6 @@ pub const MAX_PEERS_DEFAULT: usize = 24;
 /// (docs/adr/0012).
 pub const MAX_PEERS_MAX: usize = 256;
 const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
-/// Free slots between used ones before the table is compacted. Below a page of every
-/// table, compaction frees nothing.
-pub const HOLES_MIN: usize = 128;
 /// Zones that an agent distinguishes. A peer in a further zone is shown as `unknown`. Regions
 /// have 3 to 6.
 pub const ZONES_MAX: usize = 64;
@@ -42,13 +39,6 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
-/// If the prober has not run for longer than this, it reads replies before it sends. Its
-/// send times wrap around after some minutes. Recording the next probe would move the
-/// earlier ones into the future.
-pub const STANDSTILL: Duration = Duration::from_secs(5);
-/// How often the prober reads after a standstill, as long as packets are left. Each read takes
-/// 4,096 packets. Together they exceed what the queues of all peers can hold.
-pub const STANDSTILL_READS_MAX: usize = 16;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// Longest time that a loss is withheld while the source is asked whether the list is right. No
@@ -69,10 +59,6 @@ pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
 /// A slot is kept at least for the timeout plus this, until no probe to its peer is in flight. A
 /// loss is decided at most an eighth of this after the timeout.
 pub const SLOT_KEPT_SLACK: Duration = Duration::from_secs(1);
-/// Delay before a list is applied again after it found the directory locked. A worker holds the
-/// lock for a frame, about 50 µs. If the worker has lost its CPU, 200 attempts a second cost
-/// nothing, and lists come at least 100 ms apart.
-pub const LIST_RETRY: Duration = Duration::from_millis(5);
 /// How long a stop waits for probes in flight, while HTTP still answers. Round trips in a cluster
 /// are shorter. Dead peers are not waited for.
 pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
@@ -82,23 +68,9 @@ pub const PAYLOAD_BYTES_MIN: usize = 24;
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
-/// Native histogram buckets per octave, of all links together. 128 links have eight each, the
-/// finest resolution, and 512 have two. With 21 octaves, at six bytes a bucket, that is 126 KB.
-pub const LINK_BINS_MAX: usize = 1_024;
-/// Half of the recent window. The window covers one to two halves: the last minute.
-pub const RECENT_HALF_MAX: Duration = Duration::from_secs(30);
-/// Probes that a peer may be sent in half of the recent window. Its counters have 8 bits. None may
-/// exceed 255, even with replies to probes that were in flight when the half began.
-pub const RECENT_HALF_PROBES: u32 = 180;
-/// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
-/// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
-/// over the next end as well.
-pub const RECENT_READS_MAX: usize = 3;
 
 /// One step of the hour of history that is kept of every peer.
 pub const HOUR_STEP: Duration = Duration::from_mins(1);
-/// Number of such steps that are kept of every peer.
-pub const HOUR_STEPS: usize = 60;
 /// Slots whose hour is kept, 128 bytes each. All of it may cost 64 KiB. A mesh whose page shows
 /// every pair is smaller, and a larger mesh has a database.
 pub const HOUR_PEERS_MAX: usize = 512;
@@ -169,9 +141,6 @@ pub const COMPRESSED_BODY_BYTES_MIN: usize = 1_024;
 /// Frame buffers that a worker keeps for the next scrape. A frame is rendered only if its socket
 /// has room for it, so more than one is rarely alive.
 pub const SPARE_FRAMES_PER_WORKER: usize = 1;
-/// How long overlapping scrapes share one encoding of the agent's own metrics. Consecutive
-/// scrapes never share it.
-pub const HEAD_SHARED_TIME: Duration = Duration::from_secs(1);
 /// Connections that wait in the kernel to be accepted.
 pub const LISTEN_BACKLOG: i32 = 128;
 /// Bytes that the kernel may hold for a client that does not read. For its own bookkeeping the
@@ -250,19 +219,11 @@ pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
 /// Questions about node addresses that wait for the answer on their pods. A new question replaces
 /// the oldest. This is two families of the peers that are probed by default, and some more.
 pub const NODE_DOUBTS_MAX: usize = 64;
-/// How long the probe loop may stand still before `/healthz` fails.
-pub const PROBE_LOOP_STALL: Duration = Duration::from_secs(30);
 
 // ---- footprint ---------------------------------------------------------------------------------
 
 /// Largest process id: PID_MAX_LIMIT of a 64-bit kernel.
 pub const PID_MAX: u64 = 4_194_304;
-/// How long a value of the agent's resident memory is reused before `smaps_rollup` is read again. A
-/// reading costs 0.1 ms of kernel time.
-pub const MEMORY_RESIDENT_TIME: Duration = Duration::from_secs(5);
-/// How long the agent's memory by category is reused. A reading parses 30 KB of text, and makes
-/// code resident that nothing else runs.
-pub const MEMORY_CATEGORIES_TIME: Duration = Duration::from_mins(1);
 
 // ---- fleet and doctor --------------------------------------------------------------------------
 
@@ -405,10 +366,7 @@ const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
 const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(GZIP_BYTES.is_multiple_of(4_096) && FRAME_BYTES < GZIP_BYTES);
-const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
-const _: () =
-    assert!(RECENT_HALF_MAX.as_nanos() * 2 == HOUR_STEP.as_nanos(), "two halves, the recent window, are a minute");
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () =
     assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");

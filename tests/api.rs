@@ -88,7 +88,7 @@ impl Agent {
                 }
                 (200, bytes)
             }
-            Reply::Live { .. } | Reply::Later(_) => panic!("{path}: the agent's own answers wait for nobody"),
+            Reply::Live { .. } | Reply::Later(_) => panic!("{path}: the agent's own answers do not wait"),
         };
         (status, String::from_utf8(bytes).expect("UTF-8"))
     }
@@ -143,7 +143,7 @@ fn an_hour_has_a_series_for_each_protocol_and_null_where_nothing_was_measured() 
 }
 
 #[test]
-fn who_is_unknown_and_who_has_no_hour_is_404_and_a_line() {
+fn an_unknown_peer_and_a_peer_without_an_hour_are_404_with_one_line() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(600);
     agent.json("/api/v1/hour/node-511");
@@ -163,7 +163,7 @@ fn who_is_unknown_and_who_has_no_hour_is_404_and_a_line() {
 }
 
 #[test]
-fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
+fn a_report_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
     let _no_leaks = NoLeaks::here();
     for (peers, kept) in [(512, true), (513, false)] {
         let agent = Agent::many(peers);
@@ -206,7 +206,7 @@ fn a_row_says_since_when_a_peer_loses_and_whether_every_hour_is_kept() {
 }
 
 #[test]
-fn a_row_and_the_metrics_tell_what_is_known_of_the_whole_mesh() {
+fn a_report_and_the_metrics_have_the_facts_about_the_whole_mesh() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(2);
     let fields = ["members", "watchers", "watchers_missing", "peer_list_age_seconds"];
@@ -239,7 +239,7 @@ fn a_row_and_the_metrics_tell_what_is_known_of_the_whole_mesh() {
 }
 
 #[test]
-fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
+fn a_report_has_the_recent_lag_of_the_agent() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(1);
     let mut statistics = agent.statistics();
@@ -270,7 +270,7 @@ fn a_row_tells_what_of_the_agents_own_lag_is_recent() {
 }
 
 #[test]
-fn a_row_is_as_short_as_its_numbers_are_exact() {
+fn a_report_is_as_short_as_its_numbers_are_exact() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(300);
     agent.statistics().tick(Nanos(1));
@@ -284,8 +284,8 @@ fn a_row_is_as_short_as_its_numbers_are_exact() {
         let read = agent.statistics().slot(SlotId(slot)).expect("a slot");
         for (name, q) in [("rtt_p50_seconds", 0.5), ("rtt_p99_seconds", 0.99)] {
             let exact = read.rtt_quantile(q).expect("answers");
-            let told = peer[name].as_f64().expect("a time");
-            assert!((told - exact).abs() <= exact * 0.000_501, "{told} {exact}");
+            let reported = peer[name].as_f64().expect("a time");
+            assert!((reported - exact).abs() <= exact * 0.000_501, "{reported} {exact}");
             assert!(peer[name].to_string().len() <= 10, "{}", peer[name]);
         }
     }

@@ -2,7 +2,7 @@
 //! resident pages, as the kernel counts them, not computed by hand.
 
 #[path = "scenario/clock.rs"]
-#[expect(dead_code, reason = "nobody steps the clock here")]
+#[expect(dead_code, reason = "this test never steps the clock")]
 mod clock;
 #[path = "common/leaks.rs"]
 mod leaks;
@@ -14,7 +14,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
 use kube_canary::peers::{Directory, Own};
-use kube_canary::prober::{Clock, Heard, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
+use kube_canary::prober::{Clock, Delivery, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
@@ -40,7 +40,7 @@ impl Wire for Void {
         (0..packets.len()).for_each(|index| sent(index, Ok(())));
     }
 
-    fn receive(&mut self, _clock: &dyn Clock, _deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+    fn receive(&mut self, _clock: &dyn Clock, _deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         true
     }
 }
@@ -166,20 +166,20 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
     let _no_leaks = NoLeaks::here();
     let mut fresh = Agent::new();
     // The remaining peers are neither the first, nor the last, nor side by side.
-    let stays = || (0..10).map(|number| number * 487 + 300);
-    fresh.live_with(stays());
+    let remaining = || (0..10).map(|number| number * 487 + 300);
+    fresh.live_with(remaining());
     let (mut agent, mut waves) = (Agent::new(), Vec::new());
     for wave in 1..=10 {
-        agent.live_with(stays().chain((1..PEERS).map(|of| wave * PEERS + of)));
+        agent.live_with(remaining().chain((1..PEERS).map(|of| wave * PEERS + of)));
         let full: usize = agent.resident().iter().sum();
         assert!(full > PEERS as usize * 200, "{full}");
-        agent.live_with(stays());
+        agent.live_with(remaining());
         agent.stop();
-        agent.live_with(stays());
+        agent.live_with(remaining());
         agent.end_minute();
         agent.compact();
         agent.end_minute();
-        agent.live_with(stays());
+        agent.live_with(remaining());
         waves.push(agent.resident());
     }
     unfollowed(|| {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_canary_is_refused() {
+    fn a_url_that_no_agent_can_have_is_refused() {
         for text in [
             "",
             "10.0.0.1:9877",

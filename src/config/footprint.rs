@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_programs_or_the_canaries_are_shown() {
+    fn a_process_programs_or_all_agents_are_shown() {
         for (line, subject, json) in [
             (&[][..], FootprintSubject::Agents, false),
             (&["--pid", "4194304", "--json"], FootprintSubject::Process(4_194_304), true),

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_kept_while_probes_to_its_last_holder_may_be_under_way() {
+    fn a_slot_is_kept_while_probes_to_its_last_holder_may_be_in_flight() {
         for (line, seconds) in [
             ("", 300),
             ("--forget-after 0s", 2),

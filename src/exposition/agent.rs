@@ -3,8 +3,8 @@
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use super::allocator::AllocatorMetrics;
 use super::api_server::ApiServerCollector;
-use super::books::AllocatorMetrics;
 use super::head::Head;
 use super::memory::{self, Memory};
 use super::process::{ProcessCollector, ProcessReading, cpus};
@@ -14,12 +14,15 @@ use super::{Format, REVISION, View, mesh, totals};
 use crate::allocator::{AllocatorInfo, Stats};
 use crate::footprint::Footprint;
 use crate::http::ServerStats;
-use crate::limits::HEAD_SHARED_TIME;
 use crate::peers::{Directory, Presence};
 use crate::prober::Stamp;
 use crate::statistics::{EchoCounters, Scale, probe_thread_run_delay};
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How long overlapping scrapes share one encoding of the agent's own metrics. Consecutive scrapes
+/// never share it.
+const HEAD_SHARED_TIME: Nanos = Nanos::from_millis(1_000);
 
 /// The metrics in the registry. Each scrape brings them up to date.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl Encoded {
     /// `HEAD_SHARED_TIME`.
     fn shared(&mut self, now: Nanos, format: Format) -> Option<(Arc<Vec<u8>>, Shown)> {
         let head = &mut self.0[format as usize];
-        let is_shared = Arc::get_mut(&mut head.bytes).is_none() && now.since(head.at) < HEAD_SHARED_TIME.into();
+        let is_shared = Arc::get_mut(&mut head.bytes).is_none() && now.since(head.at) < HEAD_SHARED_TIME;
         is_shared.then(|| (Arc::clone(&head.bytes), head.shown))
     }
 }
@@ -479,6 +482,6 @@ mod tests {
         drop((first, second, later, mine));
         let text = at(3).to_vec();
         view.health.list_confirmed(Nanos::from_millis(3_000));
-        assert_ne!(at(3).to_vec(), text, "nobody sends the text any more");
+        assert_ne!(at(3).to_vec(), text, "no scrape sends the text any longer");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use serde::{Serialize, Serializer};
 
 use super::View;
-use super::short::Short;
+use super::rounded::Rounded;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
 use crate::statistics::{HourReading, HourStep};
 use crate::sys::clock;
@@ -49,7 +49,7 @@ struct Column(HourReading, fn(HourStep) -> Option<f64>);
 
 impl Serialize for Column {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.steps().map(|step| (self.1)(step).map(Short)))
+        serializer.collect_seq(self.0.steps().map(|step| (self.1)(step).map(Rounded)))
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_decoded_and_broken_ones_are_nobodys() {
+    fn names_are_decoded_and_broken_ones_match_no_peer() {
         for (text, name) in [
             ("node-7", Some("node-7")),
             ("n%6fde%2D7", Some("node-7")),

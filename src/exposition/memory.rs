@@ -2,27 +2,29 @@
 //!
 //! The family is written after the registry's families. In the registry, its thirty gauges would
 //! cost more than the whole reading. The worker that serves the scrape reads the memory, never the
-//! probe thread. It reads rarely ([`MEMORY_CATEGORIES_TIME`]) and uses the last reading in between.
+//! probe thread. It reads rarely (`MEMORY_CATEGORIES_TIME`) and uses the last reading in between.
 
+use super::cached::Cached;
 use super::head::Head;
-use super::kept::Kept;
 use crate::footprint::{self, Category, Footprint};
-use crate::limits::MEMORY_CATEGORIES_TIME;
 use crate::units::Nanos;
 
 const NAME: &str = "kube_canary_memory_bytes";
 const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by what it is for; read once a minute.";
 
+/// How long the agent's memory by category is reused. A reading parses 30 KB of text, and makes
+/// code resident that nothing else runs.
+const MEMORY_CATEGORIES_TIME: Nanos = Nanos::from_millis(60_000);
 /// Number of series, once there is a reading: each category has three states.
 pub const SERIES: usize = 3 * Category::ALL.len();
 
 /// The last reading of the memory by category.
 #[derive(Debug, Default)]
-pub struct Memory(Kept<Footprint>);
+pub struct Memory(Cached<Footprint>);
 
 impl Memory {
-    /// Returns the memory by category. The reading is at most [`MEMORY_CATEGORIES_TIME`] old,
-    /// unless another thread is reading now. Returns none if /proc does not provide it.
+    /// Returns the memory by category. The reading is at most a minute old, unless
+    /// another thread is reading now. Returns none if /proc does not provide it.
     pub fn read(&self, now: Nanos) -> Option<Footprint> {
         self.0.get(now, MEMORY_CATEGORIES_TIME, || match footprint::read_own() {
             Ok(footprint) => Some(footprint),

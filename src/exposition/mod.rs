@@ -8,13 +8,13 @@
 mod about;
 mod accept;
 mod agent;
+mod allocator;
 mod api;
 mod api_server;
-mod books;
+mod cached;
 mod families;
 mod head;
 mod hour;
-mod kept;
 mod lines;
 mod memory;
 mod mesh;
@@ -22,10 +22,10 @@ mod messages;
 mod metrics;
 mod process;
 mod protobuf;
+mod rounded;
 mod routes;
 mod row;
 mod series;
-mod short;
 mod subjects;
 mod text;
 mod throttle;
@@ -46,11 +46,13 @@ pub use series::{LinkSeries, SeriesSettings};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
-use crate::limits::PROBE_LOOP_STALL;
 use crate::peers::Directory;
 use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::units::Nanos;
+
+/// How long the probe loop may stand still before `/healthz` fails.
+const PROBE_LOOP_STALL: Nanos = Nanos::from_millis(30_000);
 
 /// The state that the probe loop and the HTTP workers share.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl Health {
     /// One line that says what is wrong.
     pub fn live(&self, now: Nanos) -> Result<(), String> {
         let still = now.since(Nanos(self.heartbeat.load(Ordering::Relaxed)));
-        if still > PROBE_LOOP_STALL.into() {
+        if still > PROBE_LOOP_STALL {
             return Err(format!("the probe loop has stood still for {:.0} s\n", still.as_secs_f64()));
         }
         Ok(())

@@ -11,12 +11,15 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge};
 
-use super::kept::Kept;
-use crate::limits::MEMORY_RESIDENT_TIME;
+use super::cached::Cached;
 use crate::sys::clock;
 use crate::sys::descriptors;
 use crate::sys::proc;
 use crate::units::Nanos;
+
+/// How long a value of the agent's resident memory is reused before `smaps_rollup` is read again. A
+/// reading costs 0.1 ms of kernel time.
+const MEMORY_RESIDENT_TIME: Nanos = Nanos::from_millis(5_000);
 
 /// Collects `process_*` for this process, as of the last [`ProcessCollector::update`].
 /// Clones share the values.
@@ -100,10 +103,9 @@ impl ProcessReading {
     }
 }
 
-/// Resident memory, shared by all callers: one reading of `smaps_rollup` is valid for
-/// [`MEMORY_RESIDENT_TIME`].
+/// Resident memory, shared by all callers: one reading of `smaps_rollup` is valid for 5 seconds.
 #[derive(Debug, Default)]
-pub struct Resident(Kept<u64>);
+pub struct Resident(Cached<u64>);
 
 impl Resident {
     /// Returns the resident memory in bytes. Returns none if /proc does not provide it.
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_lists_are_counted() {
+    fn cpu_lists_are_counted() {
         for (list, count) in [("0", Some(1)), ("0-3", Some(4)), ("0-1,4,6-7", Some(5)), ("x", None), ("3-1", None)] {
             assert_eq!(count_cpu_list(list), count, "{list}");
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::short::Short;
+use super::rounded::Rounded;
 use super::{View, now};
 use crate::limits::{HOUR_PEERS_MAX, NAME_BYTES_MAX};
 use crate::peers::{Directory, Peer, SlotId};
@@ -29,7 +29,7 @@ pub struct Source<'a> {
     /// Resident memory in bytes. It is 0 if /proc does not provide it.
     rss_bytes: u64,
     cpus: usize,
-    interval_seconds: Short,
+    interval_seconds: Rounded,
     /// Whether the hour of every peer is kept.
     hour_kept: bool,
     /// Number of nodes in the mesh, this one included. It is 0 before the first list.
@@ -39,7 +39,7 @@ pub struct Source<'a> {
     /// Number of watchers that this node should have in addition.
     watchers_missing: u32,
     /// None before the first peer list.
-    peer_list_age_seconds: Option<Short>,
+    peer_list_age_seconds: Option<Rounded>,
     echo_requests_received: u64,
     echo_replies_sent: u64,
     recent: RecentSource,
@@ -47,14 +47,14 @@ pub struct Source<'a> {
 
 #[derive(Debug, Serialize)]
 struct RecentSource {
-    seconds: Short,
+    seconds: Rounded,
     echo_requests_received: u64,
     echo_replies_sent: u64,
-    send_lag_p99_seconds: Option<Short>,
-    read_delay_p99_seconds: Option<Short>,
+    send_lag_p99_seconds: Option<Rounded>,
+    read_delay_p99_seconds: Option<Rounded>,
     probes_skipped: u64,
     receive_queue_drops: u64,
-    run_delay_seconds: Short,
+    run_delay_seconds: Rounded,
 }
 
 /// What the row takes from the agent's counters and the kernel. It is read before the
@@ -83,7 +83,7 @@ impl<'a> Source<'a> {
         let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
         let RecentOwn { seconds, counters: recent } = &measured.recent;
         let mesh = directory.mesh();
-        let p99 = |lag: &LagCounts| lag.quantile(lag_quantile(lag.count()), statistics.send_lag()).map(Short);
+        let p99 = |lag: &LagCounts| lag.quantile(lag_quantile(lag.count()), statistics.send_lag()).map(Rounded);
         Self {
             node: &view.node,
             zone: directory.own_zone(),
@@ -93,23 +93,23 @@ impl<'a> Source<'a> {
             linkage: about.linkage,
             rss_bytes: measured.resident_bytes,
             cpus: about.cpus,
-            interval_seconds: Short(statistics.interval().as_secs_f64()),
+            interval_seconds: Rounded(statistics.interval().as_secs_f64()),
             hour_kept: is_every_hour_kept(directory),
             members: mesh.members,
             watchers: mesh.watchers_in_zone.saturating_add(mesh.watchers_elsewhere),
             watchers_missing: mesh.watchers_missing,
-            peer_list_age_seconds: measured.list_age.map(|age| Short(age.as_secs_f64())),
+            peer_list_age_seconds: measured.list_age.map(|age| Rounded(age.as_secs_f64())),
             echo_requests_received: own.echoes.requests_received,
             echo_replies_sent: own.echoes.replies_sent,
             recent: RecentSource {
-                seconds: Short(*seconds),
+                seconds: Rounded(*seconds),
                 echo_requests_received: recent.echoes.requests_received,
                 echo_replies_sent: recent.echoes.replies_sent,
                 send_lag_p99_seconds: p99(&recent.send_lag),
                 read_delay_p99_seconds: p99(&recent.read_delay),
                 probes_skipped: recent.skipped,
                 receive_queue_drops: recent.receive_queue_drops,
-                run_delay_seconds: Short(recent.run_delay.as_secs_f64()),
+                run_delay_seconds: Rounded(recent.run_delay.as_secs_f64()),
             },
         }
     }
@@ -140,12 +140,12 @@ pub struct PeerRow<'a> {
     received: u64,
     lost: u64,
     late: u32,
-    rtt_p50_seconds: Option<Short>,
-    rtt_p99_seconds: Option<Short>,
+    rtt_p50_seconds: Option<Rounded>,
+    rtt_p99_seconds: Option<Rounded>,
     since_unix_seconds: Option<u64>,
     /// The median of the quickest minute of the last hour. None if fewer than five minutes had an
     /// answer, or if the hour is not kept.
-    usual_rtt_p50_seconds: Option<Short>,
+    usual_rtt_p50_seconds: Option<Rounded>,
     recent: RecentRow,
     /// None if no whole minute is measured yet, or if the hour is not kept.
     ten_minutes: Option<TenMinutesRow>,
@@ -153,12 +153,12 @@ pub struct PeerRow<'a> {
 
 #[derive(Debug, Serialize)]
 struct RecentRow {
-    seconds: Short,
+    seconds: Rounded,
     sent: u32,
     received: u32,
     lost: u32,
-    rtt_p50_seconds: Option<Short>,
-    rtt_p99_seconds: Option<Short>,
+    rtt_p50_seconds: Option<Rounded>,
+    rtt_p99_seconds: Option<Rounded>,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,17 +185,17 @@ impl<'a> PeerRow<'a> {
             received: total.received,
             lost: total.lost,
             late: total.late,
-            rtt_p50_seconds: in_slot.rtt_quantile(0.5).map(Short),
-            rtt_p99_seconds: in_slot.rtt_quantile(0.99).map(Short),
+            rtt_p50_seconds: in_slot.rtt_quantile(0.5).map(Rounded),
+            rtt_p99_seconds: in_slot.rtt_quantile(0.99).map(Rounded),
             since_unix_seconds: statistics.losing_since(slot, &recent).map(clock::realtime_of).map(Nanos::as_secs),
-            usual_rtt_p50_seconds: hour.and_then(|it| it.usual_rtt_p50_seconds()).map(Short),
+            usual_rtt_p50_seconds: hour.and_then(|it| it.usual_rtt_p50_seconds()).map(Rounded),
             recent: RecentRow {
-                seconds: Short(recent.seconds),
+                seconds: Rounded(recent.seconds),
                 sent: recent.sent,
                 received: recent.received,
                 lost: recent.lost,
-                rtt_p50_seconds: recent.rtt_p50_seconds.map(Short),
-                rtt_p99_seconds: recent.rtt_p99_seconds.map(Short),
+                rtt_p50_seconds: recent.rtt_p50_seconds.map(Rounded),
+                rtt_p99_seconds: recent.rtt_p99_seconds.map(Rounded),
             },
             ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutesRow {
                 seconds: it.seconds,
@@ -216,7 +216,7 @@ mod tests {
         "\u{1}".repeat(NAME_BYTES_MAX)
     }
 
-    const LONGEST: Option<Short> = Some(Short(0.000_012_34));
+    const LONGEST: Option<Rounded> = Some(Rounded(0.000_012_34));
 
     #[test]
     fn a_lag_is_that_of_three_probes_at_least_and_of_many_the_99th_percentile() {
@@ -251,7 +251,7 @@ mod tests {
             since_unix_seconds: Some(u64::MAX),
             usual_rtt_p50_seconds: LONGEST,
             recent: RecentRow {
-                seconds: Short(0.000_012_34),
+                seconds: Rounded(0.000_012_34),
                 sent: u32::MAX,
                 received: u32::MAX,
                 lost: u32::MAX,
@@ -269,7 +269,7 @@ mod tests {
             linkage: "c-shim",
             rss_bytes: u64::MAX,
             cpus: usize::MAX,
-            interval_seconds: Short(0.000_012_34),
+            interval_seconds: Rounded(0.000_012_34),
             hour_kept: false,
             members: u32::MAX,
             watchers: u32::MAX,
@@ -278,14 +278,14 @@ mod tests {
             echo_requests_received: u64::MAX,
             echo_replies_sent: u64::MAX,
             recent: RecentSource {
-                seconds: Short(0.000_012_34),
+                seconds: Rounded(0.000_012_34),
                 echo_requests_received: u64::MAX,
                 echo_replies_sent: u64::MAX,
                 send_lag_p99_seconds: LONGEST,
                 read_delay_p99_seconds: LONGEST,
                 probes_skipped: u64::MAX,
                 receive_queue_drops: u64::MAX,
-                run_delay_seconds: Short(0.000_012_34),
+                run_delay_seconds: Rounded(0.000_012_34),
             },
         };
         for length in [serde_json::to_vec(&peer).unwrap().len(), serde_json::to_vec(&source).unwrap().len()] {

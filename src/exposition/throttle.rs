@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_cpu_stat_are_read_and_one_without_a_controller_tells_nothing() {
+    fn both_versions_of_cpu_stat_are_read_and_one_without_a_controller_has_no_figures() {
         let v2 = "usage_usec 8500\nuser_usec 5000\nsystem_usec 3500\nnr_periods 120\nnr_throttled 7\nthrottled_usec 41250\n\
                   nr_bursts 0\nburst_usec 0\n";
         assert_eq!(read(v2), Some(Throttled { periods: 7, time: Nanos(41_250_000) }));

@@ -1,7 +1,10 @@
 //! Closes the holes that forgotten peers leave, so that per-slot data fits on few pages again.
 
 use super::SlotId;
-use crate::limits::HOLES_MIN;
+
+/// Number of free slots between used ones from which the table is compacted. With fewer, compaction
+/// frees no page of any table.
+const HOLES_MIN: usize = 128;
 
 /// Which peer moved from which slot to which, and the number of slots left. All of these are taken.
 ///
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_go_to_the_first_holes_and_nobody_else_moves() {
+    fn the_last_peers_move_to_the_first_holes_and_no_other_peer_moves() {
         let mut taken = vec![false; 200];
         for index in [0, 2, 150, 160, 199] {
             taken[index] = true;
@@ -79,7 +82,7 @@ mod tests {
         assert_eq!((moves, compaction.slots()), (vec![(150, 1), (160, 3), (199, 4)], 5));
         let now = |slot| compaction.now(SlotId(slot)).map(|slot| slot.0);
         assert_eq!([0, 2, 150, 160, 199].map(now), [Some(0), Some(2), Some(1), Some(3), Some(4)]);
-        assert_eq!([1, 3, 4, 5, 151, 198, 200].map(now), [None; 7], "nobody was there");
+        assert_eq!([1, 3, 4, 5, 151, 198, 200].map(now), [None; 7], "those slots were empty");
     }
 
     #[test]
@@ -91,6 +94,6 @@ mod tests {
         taken[..2].fill(true);
         assert_eq!(plan(&taken), None, "198 of 802");
         assert_eq!(plan(&[false; HOLES_MIN - 1]), None);
-        assert_eq!(plan(&[false; HOLES_MIN]), Some(Compaction { moves: vec![], slots: 0 }), "nobody is left");
+        assert_eq!(plan(&[false; HOLES_MIN]), Some(Compaction { moves: vec![], slots: 0 }), "no peer is left");
     }
 }

@@ -124,17 +124,17 @@ impl Directory {
     /// `now`.
     pub fn apply(&mut self, list: PeerList, own: &Own, now: Nanos) -> Applied {
         let mut applied = Applied::default();
-        let told = || list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone());
-        if let Some(zone) = own.zone.clone().or_else(told) {
+        let listed_zone = || list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone());
+        if let Some(zone) = own.zone.clone().or_else(listed_zone) {
             self.own_zone = Some(zone.into());
         }
         let listed = select::probed(list, own);
         self.nodes = select::nodes(&listed);
         let known = self.find(&listed);
-        let mut stays = vec![false; self.slots.len()];
-        known.iter().flatten().for_each(|slot| stays[slot.index()] = true);
-        for (index, stays) in (0u32..).zip(stays) {
-            if !stays {
+        let mut is_listed = vec![false; self.slots.len()];
+        known.iter().flatten().for_each(|slot| is_listed[slot.index()] = true);
+        for (index, is_listed) in (0u32..).zip(is_listed) {
+            if !is_listed {
                 self.leave(SlotId(index), now, &mut applied.changes);
             }
         }
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_returns_elsewhere_keeps_its_slot_and_one_that_stays_away_loses_it() {
+    fn a_peer_that_returns_at_another_address_keeps_its_slot_and_an_absent_one_loses_it() {
         let second = |n: u64| Nanos::from_millis(n * 1_000);
         let mut d = Directory::default();
         d.apply(list(&["a=10.0.0.2", "b=10.0.0.3"]), &own(), second(0));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_terminating_leaves_without_a_change_and_who_was_stopped_comes_back_with_one() {
+    fn a_terminating_peer_leaves_without_a_change_and_a_stopped_one_returns_with_one() {
         let mut d = Directory::default();
         let mut on_its_way_out = list(&["a=10.0.0.2"]);
         on_its_way_out.peers[0].readiness = Readiness::Terminating;
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn oneself_is_skipped_by_name_and_by_address_and_tells_the_own_zone() {
+    fn our_own_entry_is_skipped_by_name_and_by_address_and_gives_our_zone() {
         let mut d = Directory::default();
         assert_eq!(d.own_zone(), "unknown");
         d.apply(list(&["self=10.9.9.9@z7", "other=10.0.0.1", "a=10.0.0.2"]), &own(), Nanos(0));

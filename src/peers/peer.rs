@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_read_again() {
+    fn a_listed_entry_is_read_back_unchanged() {
         let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_left_and_is_probed_no_more_is_forgotten_and_at_most_a_second_early() {
+    fn only_a_stopped_peer_is_forgotten_and_at_most_a_second_early() {
         let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(0));
         let (grace, after, ms) = (Nanos::from_millis(3_000), Nanos::from_millis(5_000), Nanos::from_millis);
         let ever = Nanos(u64::MAX);

@@ -17,9 +17,9 @@ pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
 /// terminating, then the newest.
 fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     let key = |index: usize| (peers[index].node.as_str(), Via::to(peers[index].address, peers[index].network));
-    let stays = |index: usize| peers[index].readiness != Readiness::Terminating;
+    let is_active = |index: usize| peers[index].readiness != Readiness::Terminating;
     let mut order: Vec<usize> = (0..peers.len()).collect();
-    order.sort_unstable_by_key(|&index| (key(index), stays(index), index));
+    order.sort_unstable_by_key(|&index| (key(index), is_active(index), index));
     let mut kept = vec![false; peers.len()];
     for same in order.chunk_by(|&a, &b| key(a) == key(b)) {
         same.last().into_iter().for_each(|&index| kept[index] = true);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_on_one_node_the_one_that_stays_then_the_newest_is_probed() {
+    fn of_two_entries_of_a_node_the_one_not_terminating_then_the_newest_is_probed() {
         use Readiness::{Ready, Terminating, Unready};
         for (first, second, expected) in [
             (Ready, Ready, 2),

@@ -241,8 +241,8 @@ mod tests {
             clock.real.set(shown(50).0);
             let now = real_time.check(&clock);
             let (left, stamped) = real_time.moment(Some(shown(20)), now).departure(Nanos(8 * MS)).unwrap();
-            let (came, _) = real_time.moment(Some(shown(40)), now).arrival(left, !stamped);
-            let off = (20 * MS).checked_sub(came.since(left).0).expect("never too long");
+            let (arrived, _) = real_time.moment(Some(shown(40)), now).arrival(left, !stamped);
+            let off = (20 * MS).checked_sub(arrived.since(left).0).expect("never too long");
             assert!(off == 0 || off == step.unsigned_abs(), "{step} at {when}: {off}");
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(
             Moment::read(Nanos(7)).arrival(Nanos(9), false),
             (Nanos(9), false),
-            "and never a time before what came first"
+            "and never a time before what happened first"
         );
         let impossible = Moment { at: Some(Nanos(HOUR)), or: None, read: Nanos(7) };
         assert_eq!(impossible.arrival(Nanos(3), false), (Nanos(7), false));
@@ -269,7 +269,7 @@ mod tests {
         let mut real_time = RealTime::new(&MonotonicClock);
         for _ in 0..1_000 {
             real_time.check(&MonotonicClock);
-            assert!(real_time.before.is_none(), "a step that nobody made");
+            assert!(real_time.before.is_none(), "a step that did not happen");
         }
     }
 }

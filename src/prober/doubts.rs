@@ -38,7 +38,7 @@ pub const WITHHELD_MAX: u8 = 200;
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
 const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 
-/// The doubt about a peer. It is a part of every [`super::aim::Aim`], so it has only two bytes.
+/// The doubt about a peer. It is a part of every [`super::destination::Destination`], so it has only two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoubtId(u16);
 
@@ -55,7 +55,7 @@ pub enum Standing {
     /// The question is answered, or cannot be, or the peer itself has answered. Losses count. After
     /// the time of this doubt the next loss leads to a new question.
     Settled,
-    /// The peer has gone: its losses do not count. Its aim no longer refers to this doubt.
+    /// The peer has gone: its losses do not count. Its destination no longer refers to this doubt.
     Withdrawn,
 }
 
@@ -221,8 +221,8 @@ impl Doubts {
         Some((doubt.slot, doubt.standing != Standing::Withdrawn))
     }
 
-    /// Returns the oldest doubt if its time is over. If no question was asked and no aim refers to
-    /// it, its time is over at once.
+    /// Returns the oldest doubt if its time is over. If no question was asked and no destination
+    /// refers to it, its time is over at once.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
         let (id, doubt) = (self.ids().next()?, self.iter().next()?);
         let unasked = doubt.asked.is_none() && doubt.standing != Standing::Open;

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::aim::Aim;
 use super::clock::Moment;
+use super::destination::Destination;
 use super::doubts::{DoubtId, Doubts};
 use super::event::{Event, Events, SendError, Stamp};
 use super::flights::{Flight, Flights, State};
@@ -19,7 +19,7 @@ use crate::units::Nanos;
 pub struct Engine {
     timeout: Nanos,
     per_peer: usize,
-    aims: List<Aim>,
+    destinations: List<Destination>,
     flights: Flights,
     doubts: Doubts,
 }
@@ -33,14 +33,14 @@ impl Engine {
         // and duplicates; they also serve if a late tick sends probes closer together.
         let in_flight = timeout.0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
-        let (aims, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64));
-        Self { timeout, per_peer, aims, flights, doubts: Doubts::new(doubts) }
+        let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64));
+        Self { timeout, per_peer, destinations, flights, doubts: Doubts::new(doubts) }
     }
 
     /// Makes room for `slots` peers. Apart from [`Engine::compact`], nothing else allocates.
     pub fn reserve(&mut self, slots: usize) {
-        if slots > self.aims.len() {
-            self.aims.resize(slots, Aim::UNUSED);
+        if slots > self.destinations.len() {
+            self.destinations.resize(slots, Destination::UNUSED);
             self.flights.resize(slots * self.per_peer + 64);
         }
     }
@@ -48,29 +48,31 @@ impl Engine {
     /// Moves peers as `compaction` says, with room for `slots` peers. Probes in
     /// flight follow their peers.
     pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
-        let aims = &self.aims;
+        let destinations = &self.destinations;
         self.flights.relabel(|flight| {
-            let stays = aims.get(flight.slot.index()).is_some_and(|aim| flight.stay.same_holder(aim.stay));
+            let same_holder = destinations
+                .get(flight.slot.index())
+                .is_some_and(|peer| flight.generation.same_holder(peer.generation));
             // A flight of an earlier holder of the slot is dropped: no peer waits for it.
-            compaction.now(flight.slot).filter(|_| stays)
+            compaction.now(flight.slot).filter(|_| same_holder)
         });
         self.doubts.relabel(|slot| compaction.now(slot));
         for (from, to) in compaction.moves() {
-            self.aims.swap(from.index(), to.index());
+            self.destinations.swap(from.index(), to.index());
         }
-        self.aims.resize(slots, Aim::UNUSED);
+        self.destinations.resize(slots, Destination::UNUSED);
         self.flights.resize(slots * self.per_peer + 64);
     }
 
     /// Applies a change of the list, for a slot that has room.
     pub fn apply(&mut self, change: Change) {
-        let aims = &mut self.aims;
+        let destinations = &mut self.destinations;
         let in_doubt = match change {
-            Change::Join { slot } if slot.index() < aims.len() => return self.replace(slot),
+            Change::Join { slot } if slot.index() < destinations.len() => return self.replace(slot),
             Change::Probe { slot, address, terminating, .. } => {
-                aims.get_mut(slot.index()).map(|aim| aim.list(address, terminating))
+                destinations.get_mut(slot.index()).map(|peer| peer.list(address, terminating))
             }
-            Change::Stop { slot } => aims.get_mut(slot.index()).map(Aim::stop),
+            Change::Stop { slot } => destinations.get_mut(slot.index()).map(Destination::stop),
             Change::Join { .. } | Change::Zone { .. } => None,
         };
         if let Some(in_doubt) = in_doubt {
@@ -80,7 +82,7 @@ impl Engine {
 
     /// Returns the address of a slot's peer; `None` while it is off the list.
     pub fn address(&self, slot: SlotId) -> Option<IpAddr> {
-        self.aims.get(slot.index())?.address()
+        self.destinations.get(slot.index())?.address()
     }
 
     /// Records a probe to `slot` at `now`, before it is sent: its reply may arrive before
@@ -90,17 +92,17 @@ impl Engine {
     /// [`SendError::TableFull`] if the oldest probe of the table is still in flight. The probe must
     /// then not be sent.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
-        let aim = self.aims.get_mut(slot.index()).ok_or(SendError::Address)?;
+        let peer = self.destinations.get_mut(slot.index()).ok_or(SendError::Address)?;
         let flight = Flight {
             slot,
-            stay: aim.stay,
+            generation: peer.generation,
             state: State::Waiting,
-            terminating: aim.terminating,
+            terminating: peer.terminating,
             stamped: false,
             doubtful: false,
         };
-        let number = self.flights.book(flight, now).ok_or(SendError::TableFull)?;
-        Ok(Label { number, slot, sequence: aim.next_sequence() })
+        let number = self.flights.record(flight, now).ok_or(SendError::TableFull)?;
+        Ok(Label { number, slot, sequence: peer.next_sequence() })
     }
 
     /// Sets the time of sending, after the packet was written and before it is sent.
@@ -116,7 +118,7 @@ impl Engine {
                 Some(Event::NotSent(reason))
             }
             Ok(()) if self.flights.get(label.number).terminating => None,
-            Ok(()) => (!self.aims[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
+            Ok(()) => (!self.destinations[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
         }
     }
 
@@ -146,18 +148,18 @@ impl Engine {
     }
 
     fn reply_to(&mut self, slot: SlotId, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
-        let aim = *self.aims.get(slot.index())?;
+        let peer = *self.destinations.get(slot.index())?;
         // The reply is from another address than the peer's. If the probe is from before a move, it
         // is left to expire. Otherwise the reply answers no probe of this process.
-        if label.number >= self.flights.next() || aim.address().is_some_and(|address| address != from) {
+        if label.number >= self.flights.next() || peer.address().is_some_and(|address| address != from) {
             return None;
         }
         if label.number < self.flights.oldest() {
             // The probe is no longer remembered, so it is unknown whether it was lost. If the peer
             // is leaving or has left the address, it was not.
-            return (aim.address() == Some(from) && !aim.terminating).then(|| self.late(aim.doubt, label.number));
+            return (peer.address() == Some(from) && !peer.terminating).then(|| self.late(peer.doubt, label.number));
         }
-        let flight = self.flight(label).filter(|flight| flight.stay.same_holder(aim.stay))?;
+        let flight = self.flight(label).filter(|flight| flight.generation.same_holder(peer.generation))?;
         let sent_at = self.flights.sent_at(label.number);
         let (at, stamped) = moment.arrival(sent_at, flight.doubtful);
         let rtt = at.since(sent_at);
@@ -171,7 +173,7 @@ impl Engine {
             }
             State::Withheld => {
                 self.flights.set(label.number, State::Answered);
-                Some(self.late(aim.doubt, label.number))
+                Some(self.late(peer.doubt, label.number))
             }
             // The reply arrived after the timeout, but the loss is not counted yet: report both.
             State::Waiting if rtt > self.timeout => {
@@ -183,9 +185,9 @@ impl Engine {
             }
             State::Waiting => {
                 self.flights.set(label.number, State::Answered);
-                let reordered = self.aims[slot.index()].answer(label.sequence);
-                if aim.doubt != DoubtId::NONE {
-                    self.vouch(slot);
+                let reordered = self.destinations[slot.index()].answer(label.sequence);
+                if peer.doubt != DoubtId::NONE {
+                    self.answer_in_doubt(slot);
                 }
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);
@@ -199,7 +201,7 @@ impl Engine {
     /// Returns the slot of a damaged reply from `from`: the first peer at that address. Walks over
     /// all peers, because damage is rare.
     pub fn corrupt(&self, from: IpAddr) -> Option<SlotId> {
-        self.aims.iter().position(|aim| aim.address() == Some(from)).map(SlotId::at)
+        self.destinations.iter().position(|peer| peer.address() == Some(from)).map(SlotId::at)
     }
 
     /// Returns the next probe whose timeout has passed at `now`, if any. The caller repeats the
@@ -216,7 +218,7 @@ impl Engine {
                 return None;
             }
             let flight = self.flights.get(number);
-            if !flight.stay.same_holder(self.aims[flight.slot.index()].stay) {
+            if !flight.generation.same_holder(self.destinations[flight.slot.index()].generation) {
                 self.flights.set(number, State::GivenUp);
             } else if !self.withholds(number, flight, now) {
                 return Some((flight.slot, self.unanswered(number, flight)));
@@ -233,15 +235,15 @@ impl Engine {
 
     /// Records a probe that was not answered in time.
     fn unanswered(&mut self, number: u64, flight: Flight) -> Event {
-        let aim = &mut self.aims[flight.slot.index()];
-        if !flight.terminating && flight.stay == aim.stay {
+        let peer = &mut self.destinations[flight.slot.index()];
+        if !flight.terminating && flight.generation == peer.generation {
             self.flights.set(number, State::Lost);
             return Event::Lost;
         }
         self.flights.set(number, State::GivenUp);
         if !flight.terminating {
             // `sent` has counted it; the next probe takes its place.
-            aim.withdraw_sent(1);
+            peer.withdraw_sent(1);
         }
         Event::Terminating { answered: false }
     }
@@ -253,7 +255,7 @@ impl Engine {
 
     /// Returns the resident memory of addresses and probes, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.aims.resident_bytes() + self.flights.resident_bytes()
+        self.destinations.resident_bytes() + self.flights.resident_bytes()
     }
 
     /// Returns the number of probes that can be in flight or remembered: `slots × (⌈timeout ÷

@@ -2,10 +2,10 @@
 
 use crate::units::Nanos;
 
-/// What happened to a probe. For every slot, `sent = received + lost + in flight + owed` at any
-/// moment. A probe that is in flight while its peer moves or leaves, and is not answered, is
-/// withdrawn ([`Event::Terminating`]). It is owed until the next probe to that peer takes its place
-/// in `sent`. If a peer never returns, a few probes stay owed: those in flight when it left.
+/// What happened to a probe. For every slot, `sent = received + lost + in flight + withdrawn` at
+/// any moment. A probe that is in flight while its peer moves or leaves, and is not answered, is
+/// withdrawn ([`Event::Terminating`]). The next probe to that peer takes its place in `sent`. If a
+/// peer never returns, a few probes remain withdrawn: those in flight when it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The probe was sent.

@@ -4,7 +4,8 @@
 //! order of sending, and one ring with one cursor decides every loss in O(1). What the ring
 //! remembers after that separates a late reply from a duplicate.
 
-use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX, STANDSTILL};
+use super::turn::STANDSTILL;
+use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX};
 use crate::peers::SlotId;
 use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
@@ -27,36 +28,36 @@ pub enum State {
     Withheld,
 }
 
-/// Number of a peer's stay at one address, in which a probe was sent. One bit is for the slot's
-/// holder; the other bits count moves.
+/// Which peer held a slot when a probe was sent, and how often that peer had moved. One bit
+/// identifies the slot's holder; the other bits count moves.
 ///
 /// The number repeats after 16 moves or two holders. No probe is in flight for so long. Lists
 /// arrive at least 100 ms apart. A slot gets another peer only after its holder is forgotten, which
 /// is at the earliest a timeout and some slack after it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay(u8);
+pub struct Generation(u8);
 
-impl Stay {
+impl Generation {
     const HOLDER: u8 = 1 << 4;
 
-    /// Returns the number of the first stay.
+    /// Returns the first generation of a slot.
     pub const fn first() -> Self {
         Self(0)
     }
 
-    /// Returns the next stay: the peer moved, left, or began to terminate.
+    /// Returns the next generation: the peer moved, left, or began to terminate.
     #[must_use]
     pub const fn moved(self) -> Self {
         Self(self.0 & Self::HOLDER | (self.0 + 1) & (Self::HOLDER - 1))
     }
 
-    /// Returns the stay after another peer got the slot.
+    /// Returns the generation after another peer got the slot.
     #[must_use]
     pub const fn replaced(self) -> Self {
         Self(self.0 ^ Self::HOLDER)
     }
 
-    /// Whether both stays are of the same holder of the slot.
+    /// Whether both generations are of the same holder of the slot.
     pub const fn same_holder(self, other: Self) -> bool {
         (self.0 ^ other.0) & Self::HOLDER == 0
     }
@@ -67,8 +68,8 @@ impl Stay {
 pub struct Flight {
     /// Slot of the probe's peer.
     pub slot: SlotId,
-    /// Stay of the peer when the probe was sent.
-    pub stay: Stay,
+    /// Generation of the peer when the probe was sent.
+    pub generation: Generation,
     /// State of the probe.
     pub state: State,
     /// Whether the peer was terminating when the probe was sent. Such a probe is never in `sent`.
@@ -79,8 +80,8 @@ pub struct Flight {
     pub doubtful: bool,
 }
 
-/// A flight in 64 bits, from the lowest: 39 bits time of sending, 14 slot, 5 stay, 3 state, and one
-/// each for terminating, stamped and doubtful.
+/// A flight in 64 bits, from the lowest: 39 bits time of sending, 14 slot, 5 generation, 3 state,
+/// and one each for terminating, stamped and doubtful.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed(u64);
 
@@ -96,15 +97,15 @@ const _: () = assert!(PEER_SLOTS_MAX as u64 <= SLOT_MASK + 1);
 /// is later than ours.
 const AHEAD: u64 = 1 << 37;
 const _: () = assert!(
-    INTERVAL_MAX.as_nanos() + STANDSTILL.as_nanos() < (TIME_MASK - AHEAD) as u128,
+    INTERVAL_MAX.as_nanos() + (STANDSTILL.0 as u128) < (TIME_MASK - AHEAD) as u128,
     "a probe is remembered for its timeout, and until it is looked at"
 );
 
 impl Packed {
     fn new(flight: Flight, sent_at: Nanos) -> Self {
-        let Flight { slot, stay, state, terminating, stamped, doubtful } = flight;
+        let Flight { slot, generation, state, terminating, stamped, doubtful } = flight;
         let fields = u64::from(slot.0) & SLOT_MASK
-            | u64::from(stay.0) << 14
+            | u64::from(generation.0) << 14
             | (state as u64) << 19
             | u64::from(terminating) << 22
             | u64::from(stamped) << 23
@@ -122,9 +123,9 @@ impl Packed {
             5 => State::Withheld,
             _ => State::Void,
         };
-        let (slot, stay) = (SlotId((fields & SLOT_MASK) as u32), Stay((fields >> 14 & 0x1f) as u8));
+        let (slot, generation) = (SlotId((fields & SLOT_MASK) as u32), Generation((fields >> 14 & 0x1f) as u8));
         let flag = |bit: u32| fields >> bit & 1 == 1;
-        Flight { slot, stay, state, terminating: flag(22), stamped: flag(23), doubtful: flag(24) }
+        Flight { slot, generation, state, terminating: flag(22), stamped: flag(23), doubtful: flag(24) }
     }
 }
 
@@ -170,8 +171,8 @@ impl Flights {
     /// Resizes the ring to `capacity` probes, or to more if more are in flight: none
     /// of these is dropped.
     pub fn resize(&mut self, capacity: usize) {
-        let under_way = self.oldest_waiting().map_or(0, |oldest| self.next - oldest);
-        let capacity = capacity.max(usize::try_from(under_way).unwrap_or(usize::MAX));
+        let in_flight = self.oldest_waiting().map_or(0, |oldest| self.next - oldest);
+        let capacity = capacity.max(usize::try_from(in_flight).unwrap_or(usize::MAX));
         if capacity == self.ring.len() {
             return;
         }
@@ -215,7 +216,7 @@ impl Flights {
     }
 
     /// Records the next probe. `None` if its place is taken by a probe in flight.
-    pub fn book(&mut self, flight: Flight, now: Nanos) -> Option<u64> {
+    pub fn record(&mut self, flight: Flight, now: Nanos) -> Option<u64> {
         let number = self.next;
         let index = self.index(number);
         if self.ring[index].flight().state == State::Waiting {
@@ -277,7 +278,7 @@ mod tests {
 
     const FLIGHT: Flight = Flight {
         slot: SlotId(16_383),
-        stay: Stay(0x1f),
+        generation: Generation(0x1f),
         state: State::Waiting,
         terminating: true,
         stamped: false,
@@ -302,26 +303,26 @@ mod tests {
         let mut flights = Flights::new(4);
         for start in [0, TIME_MASK - 5, TIME_MASK, 3 * TIME_MASK + 17, 1 << 60] {
             let sent = Nanos(start + 1_000);
-            let number = flights.book(FLIGHT, sent).unwrap();
+            let number = flights.record(FLIGHT, sent).unwrap();
             assert_eq!(flights.sent_at(number), sent);
             flights.departed(number, sent.plus(Nanos(123_456_789)), false);
             assert!(flights.get(number).stamped && flights.get(number).slot == FLIGHT.slot);
             // As long after as a probe can be in flight.
             let later = sent.plus(INTERVAL_MAX.into());
-            flights.book(Flight { state: State::Void, ..FLIGHT }, later).unwrap();
+            flights.record(Flight { state: State::Void, ..FLIGHT }, later).unwrap();
             assert_eq!(flights.sent_at(number), sent.plus(Nanos(123_456_789)));
             flights.set(number, State::Answered);
         }
     }
 
     #[test]
-    fn a_stay_is_told_from_the_ones_before() {
-        let first = Stay::first();
-        let mut stay = first;
+    fn a_generation_differs_from_the_ones_before() {
+        let first = Generation::first();
+        let mut generation = first;
         for _ in 0..15 {
-            stay = stay.moved();
-            assert!(stay != first && stay.same_holder(first));
+            generation = generation.moved();
+            assert!(generation != first && generation.same_holder(first));
         }
-        assert!(!stay.replaced().same_holder(first) && stay.replaced().replaced() == stay);
+        assert!(!generation.replaced().same_holder(first) && generation.replaced().replaced() == generation);
     }
 }

@@ -23,8 +23,8 @@
 //!   only after the source has looked again ([`doubts`]). If the peer itself has answered a later
 //!   probe, no question is needed.
 
-mod aim;
 mod clock;
+mod destination;
 mod doubts;
 mod engine;
 mod event;
@@ -83,7 +83,7 @@ pub struct Datagram<'a> {
 
 /// What a wire delivers.
 #[derive(Clone, Copy, Debug)]
-pub enum Heard<'a> {
+pub enum Delivery<'a> {
     /// A packet of this process has left: its bytes, perhaps after headers and cut at the
     /// end, and the time.
     Departure(&'a [u8], Moment),
@@ -107,7 +107,7 @@ pub trait Wire {
     /// Delivers what has left and what has arrived, up to a bound. A reply is never
     /// delivered before the departure of its request, if the kernel reports departures.
     /// Returns whether everything was read.
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool;
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool;
 }
 
 /// The receiver of the prober's results.

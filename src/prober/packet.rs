@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_does_not_tell_the_check_of_another_probe() {
+    fn the_bytes_of_a_probe_do_not_reveal_the_check_of_another() {
         // A change of one bit in any part of the input changes about half of the check.
         // Two processes never agree.
         let (codec, other) = (Codec::new(56), Codec::new(56));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_replies_requests_errors_and_rubbish_are_told_apart() {
+    fn foreign_replies_requests_errors_and_garbage_are_distinguished() {
         let (ours, other) = (Codec::new(56), Codec::new(56));
         let mut foreign = vec![0x45, 0, 0, 84, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1];
         let mut echo = reply(&ours);

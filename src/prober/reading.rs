@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_unread_is_not_meant_to_wait_for_another_turn() {
+    fn packets_left_unread_do_not_wait_for_another_turn() {
         let mut reading = Reading::new(Nanos(250));
         reading.pace(Some(Nanos(250)));
         for (drained, next, due) in

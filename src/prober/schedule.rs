@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_after_a_standstill_was_not_left_out() {
+    fn a_peer_that_joins_after_a_standstill_does_not_count_as_skipped() {
         let mut s = wheel(0);
         let mut now = s.start;
         for (joins, expected) in [(24, 0), (0, 9 * 24), (6, 9 * 24)] {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_taken_out_the_others_of_the_cell_stay() {
+    fn removing_a_peer_keeps_the_others_of_its_cell() {
         for gone in [3, 15, 23] {
             let mut s = wheel(24);
             let sent = sends(&mut s, SECOND.plus(SECOND), 1_000_000);

@@ -12,7 +12,7 @@ use super::clock::RealTime;
 use super::mmsg::{self, BATCH, Batch, Queue};
 use super::packet::ECHO_HEADER_BYTES;
 use super::timer::StepAlarm;
-use super::{Clock, Datagram, Heard, Outgoing, SendError, SocketKind, Wire, options};
+use super::{Clock, Datagram, Delivery, Outgoing, SendError, SocketKind, Wire, options};
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Protocol;
 
@@ -71,14 +71,14 @@ struct Socket {
     /// Whether the kernel stamps what arrives, so that it need not be read at once.
     stamped: bool,
     /// Errors that were already logged: the operation is retried at every turn.
-    complained: Complaints,
+    logged: Logged,
     real_time: RealTime,
 }
 
 #[derive(Debug, Default)]
-struct Complaints {
-    of_watching: bool,
-    of_reading: bool,
+struct Logged {
+    watching: bool,
+    reading: bool,
 }
 
 /// The sockets of both families. If the host lacks a family, sending to it returns
@@ -195,8 +195,8 @@ impl Socket {
             ICMP::V4 => Protocol::Icmp,
             ICMP::V6 => Protocol::Icmpv6,
         };
-        let complained = Complaints::default();
-        Ok(Self { fd, protocol, kind, used: false, stamped: false, complained, real_time: RealTime::new(clock) })
+        let logged = Logged::default();
+        Ok(Self { fd, protocol, kind, used: false, stamped: false, logged, real_time: RealTime::new(clock) })
     }
 
     #[expect(clippy::expect_used, reason = "there before and after every call")]
@@ -216,7 +216,7 @@ impl Socket {
             Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(options::watch) {
                 Ok(watched) => Descriptor::Watched(watched),
                 Err(error) => {
-                    if !std::mem::replace(&mut self.complained.of_watching, true) {
+                    if !std::mem::replace(&mut self.logged.watching, true) {
                         log::warn!("cannot wait for an ICMP socket, which is read from time to time: {error}");
                     }
                     Descriptor::Unwatched(fd)
@@ -231,32 +231,32 @@ impl Socket {
         &mut self,
         [arrivals, departures]: [&mut Batch; 2],
         clock: &dyn Clock,
-        deliver: &mut dyn FnMut(Heard<'_>),
+        deliver: &mut dyn FnMut(Delivery<'_>),
     ) -> bool {
-        let (mut heard, mut failed) = (false, None);
+        let (mut any_arrived, mut failed) = (false, None);
         for _ in 0..READS_MAX {
             // Arrivals are read first and departures second, but departures are delivered
             // first: a request that was answered has left, so its timestamp is there. The call
             // consumes an ICMP error that the kernel reports on the socket. Other packets are
             // then read by the next call.
             let steps = self.real_time.steps();
-            let came = arrivals.receive(self.fd(), Queue::Arrivals);
-            let mut gone = BATCH;
-            while gone == BATCH {
-                gone = departures.receive(self.fd(), Queue::Departures).unwrap_or(0);
+            let arrived = arrivals.receive(self.fd(), Queue::Arrivals);
+            let mut departed = BATCH;
+            while departed == BATCH {
+                departed = departures.receive(self.fd(), Queue::Departures).unwrap_or(0);
                 let now = self.real_time.check(clock);
                 for packet in departures.packets() {
-                    deliver(Heard::Departure(packet.bytes, self.real_time.moment(packet.stamp, now)));
+                    deliver(Delivery::Departure(packet.bytes, self.real_time.moment(packet.stamp, now)));
                 }
             }
-            let came = match came {
-                Ok(came) => came,
+            let arrived = match arrived {
+                Ok(arrived) => arrived,
                 Err(error) => {
                     failed = Some(error);
                     continue;
                 }
             };
-            heard |= came > 0;
+            any_arrived |= arrived > 0;
             let now = self.real_time.check(clock);
             for packet in arrivals.packets() {
                 self.stamped = packet.stamp.is_some();
@@ -266,20 +266,20 @@ impl Socket {
                     None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 };
                 let moment = self.real_time.moment(packet.stamp, now);
-                deliver(Heard::Arrival(Datagram { from, bytes: packet.bytes, moment }));
+                deliver(Delivery::Arrival(Datagram { from, bytes: packet.bytes, moment }));
             }
             // If a step was noticed, packets stamped before it may arrive after this
             // read, so reading continues.
-            if came < BATCH && steps == self.real_time.steps() {
+            if arrived < BATCH && steps == self.real_time.steps() {
                 self.real_time.emptied();
                 return true;
             }
         }
         // A lasting error is not caused by a packet. It is handled as if nothing had arrived,
         // because losses must still be decided.
-        let is_lasting = failed.is_some() && !heard;
-        if let (true, Some(error)) = (is_lasting && !self.complained.of_reading, failed) {
-            self.complained.of_reading = true;
+        let is_lasting = failed.is_some() && !any_arrived;
+        if let (true, Some(error)) = (is_lasting && !self.logged.reading, failed) {
+            self.logged.reading = true;
             log::warn!("an ICMP socket cannot be read, and its probes count as lost: {error}");
         }
         is_lasting
@@ -335,7 +335,7 @@ impl Wire for Sockets {
         }
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         let Self { v4, v6, arrivals, departures, turns_are_frequent, .. } = self;
         let mut drained = true;
         for socket in [v4, v6].into_iter().flatten().filter(|socket| socket.used) {
@@ -363,7 +363,7 @@ mod tests {
     use crate::prober::MonotonicClock;
 
     #[test]
-    fn a_socket_that_can_never_be_read_holds_nobody_up() {
+    fn a_socket_that_can_never_be_read_delays_no_other_socket() {
         // This is not a socket, so every read of it fails.
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let mut socket = Socket {
@@ -372,12 +372,12 @@ mod tests {
             kind: SocketKind::Datagram,
             used: true,
             stamped: false,
-            complained: Complaints::default(),
+            logged: Logged::default(),
             real_time: RealTime::new(&MonotonicClock),
         };
         let mut batches = [Batch::new(100), Batch::new(100)];
         let [arrivals, departures] = &mut batches;
         let drained = socket.receive([arrivals, departures], &MonotonicClock, &mut |_| panic!("nothing is heard"));
-        assert!(drained && socket.complained.of_reading);
+        assert!(drained && socket.logged.reading);
     }
 }

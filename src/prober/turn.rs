@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use super::mmsg::BATCH;
 use super::packet::{Codec, Decoded, Label};
 use super::reading::Reading;
-use super::{Clock, Datagram, Engine, Event, Heard, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
-use crate::limits::{PEER_SLOTS_MAX, STANDSTILL, STANDSTILL_READS_MAX};
+use super::{Clock, Datagram, Delivery, Engine, Event, Outgoing, Schedule, SendError, Sink, SocketKind, Wire};
+use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, SlotId};
 use crate::units::Nanos;
 
@@ -17,6 +17,13 @@ const BATCH_UNSTAMPED: usize = 8;
 /// Longest delay of a loss decision after the timeout. Probes that time out soon after each other
 /// are decided by the same turn. If turns are frequent, there is one within that time anyway.
 const LOSS_SLACK: Nanos = Nanos::from_millis(125);
+/// If the prober has not run for longer than this, it reads replies before it sends. Its send times
+/// wrap around after some minutes. Recording the next probe would move the earlier ones into the
+/// future.
+pub(super) const STANDSTILL: Nanos = Nanos::from_millis(5_000);
+/// How often the prober reads after a standstill, as long as packets are left. Each read takes
+/// 4,096 packets. Together they exceed what the queues of all peers can hold.
+const STANDSTILL_READS_MAX: usize = 16;
 /// Room for slots is added in steps of this many: a join must not copy all tables.
 const ROOM: usize = 64;
 
@@ -198,7 +205,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         // once the sockets are empty, however long the thread is delayed before losses are decided.
         let start = self.clock.now();
         let mut read = None;
-        if start.since(std::mem::replace(&mut self.turned, start)) > STANDSTILL.into()
+        if start.since(std::mem::replace(&mut self.turned, start)) > STANDSTILL
             && (0..STANDSTILL_READS_MAX).any(|_| self.receive(sink))
         {
             self.expire(start, sink);
@@ -249,14 +256,14 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     fn receive(&mut self, sink: &mut impl Sink) -> bool {
         let Self { wire, clock, codec, engine, departures, reading, .. } = self;
         let kinds = [wire.kind([0, 0, 0, 0].into()), wire.kind([0u16; 8].into())];
-        wire.receive(clock, &mut |heard| match heard {
-            Heard::Departure(bytes, moment) => {
+        wire.receive(clock, &mut |delivery| match delivery {
+            Delivery::Departure(bytes, moment) => {
                 if let Some(label) = codec.departed(bytes) {
                     *departures = true;
                     engine.departed(label, moment);
                 }
             }
-            Heard::Arrival(datagram) => {
+            Delivery::Arrival(datagram) => {
                 if let Some(delay) = datagram.moment.read_delay(reading.due()) {
                     sink.read_delay(delay);
                 }

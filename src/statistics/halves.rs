@@ -7,8 +7,16 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::limits::{HOUR_STEP, RECENT_HALF_MAX, RECENT_HALF_PROBES};
+use crate::limits::{HOUR_STEP, IN_FLIGHT_PER_PEER_MAX};
 use crate::units::Nanos;
+
+/// Longest half of the recent window. The window covers one to two halves: the last minute.
+const RECENT_HALF_MAX: Nanos = Nanos::from_millis(30_000);
+const _: () = assert!(RECENT_HALF_MAX.0 as u128 * 2 == HOUR_STEP.as_nanos(), "the recent window is a minute");
+/// Probes that a peer may be sent in half of the recent window. Its counters have 8 bits. None may
+/// exceed 255, even with replies to probes that were in flight when the half began.
+pub(super) const RECENT_HALF_PROBES: u32 = 180;
+const _: () = assert!(RECENT_HALF_PROBES as u64 + IN_FLIGHT_PER_PEER_MAX + 2 < u8::MAX as u64);
 
 /// The grid of halves. Only the probe thread advances it.
 #[derive(Debug)]
@@ -34,8 +42,8 @@ pub(super) struct Turn {
 impl Halves {
     /// Makes the grid for probes that are `interval` apart.
     pub(super) fn new(interval: Nanos) -> Self {
-        let (minute, most) = (Nanos::from(HOUR_STEP).0, Nanos::from(RECENT_HALF_MAX).0);
-        let longest = interval.0.saturating_mul(RECENT_HALF_PROBES.into()).clamp(1, most);
+        let minute = Nanos::from(HOUR_STEP).0;
+        let longest = interval.0.saturating_mul(RECENT_HALF_PROBES.into()).clamp(1, RECENT_HALF_MAX.0);
         let per_minute = minute.div_ceil(longest);
         Self {
             half: Nanos(minute / per_minute),

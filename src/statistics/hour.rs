@@ -26,10 +26,13 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use super::minute::{self, Minute};
 use super::slots::Outcomes;
 use super::turns::Turns;
-use crate::limits::{HOUR_PEERS_MAX, HOUR_STEPS};
+use crate::limits::HOUR_PEERS_MAX;
 use crate::peers::{Compaction, SlotId};
 use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
+
+/// Number of steps of [`crate::limits::HOUR_STEP`] that are kept of every peer.
+const HOUR_STEPS: usize = 60;
 
 /// A peer's hour: 128 bytes.
 #[derive(Debug)]

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pairs_of_octaves_are_told_apart_beside_any_loss() {
+    fn all_pairs_of_octaves_differ_beside_any_loss() {
         for p50 in 0..OCTAVES {
             for p99 in 0..OCTAVES {
                 for lost in [0, 1, 59] {
@@ -159,6 +159,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Minute::new(0, 60, None).times(), None, "nobody answered");
+        assert_eq!(Minute::new(0, 60, None).times(), None, "no probe was answered");
     }
 }

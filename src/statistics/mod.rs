@@ -36,7 +36,7 @@ pub use zones::{ZoneReading, ZoneStatistics};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, RECENT_READS_MAX, ZONES_MAX};
+use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, ZONES_MAX};
 use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
 use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::sys::clock;
@@ -46,6 +46,11 @@ use hour::Hours;
 use own::Marks;
 use scale::SCHEMA_MAX;
 use slots::{Outcomes, Slots};
+
+/// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
+/// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
+/// over the next end as well.
+const RECENT_READS_MAX: usize = 3;
 
 /// All statistics of an agent. The tables are allocated once, for the largest possible number of
 /// slots, and are shared without locks. Only the probe thread writes, through [`Sink`], and through
@@ -399,8 +404,9 @@ impl Sink for &Statistics {
 
 #[cfg(test)]
 mod tests {
+    use super::halves::RECENT_HALF_PROBES;
     use super::*;
-    use crate::limits::{IN_FLIGHT_PER_PEER_MAX, RECENT_HALF_PROBES};
+    use crate::limits::IN_FLIGHT_PER_PEER_MAX;
     use crate::peers::Network;
     use std::net::IpAddr;
 
@@ -545,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recent_window_is_told_apart_from_one_of_a_minute_ago_after_any_number_of_them() {
+    fn a_recent_window_differs_from_that_of_a_minute_ago_after_any_number_of_windows() {
         let s = statistics();
         // No tick comes between the first half and half 65,534.
         s.tick(Nanos(30_000_000_000));

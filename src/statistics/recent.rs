@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_writer_overwrites_meanwhile_is_not_read() {
+    fn data_that_the_writer_overwrites_during_a_read_is_dropped() {
         assert_eq!(seen(9, true, 9), Some((30, 30)), "of the same window, as a number of more or less");
         assert_eq!(seen(9, true, 10), None, "the older half is the next window's");
         assert_eq!(seen(9, false, 10), Some((20, 20)));

@@ -12,13 +12,16 @@
 use std::time::Duration;
 
 use super::bounds::Bounds;
-use crate::limits::{LINK_BINS_MAX, RTT_BUCKETS_MAX};
+use crate::limits::RTT_BUCKETS_MAX;
 use crate::units::Nanos;
 
 /// Largest number of cells of a scale: a cell's number fits a byte.
 pub const CELLS_MAX: usize = 256;
 /// Largest number of native buckets of a scale, including the zero bucket.
 pub const BINS_MAX: usize = CELLS_MAX - RTT_BUCKETS_MAX;
+/// Largest number of native buckets per octave, of all links together. 128 links have eight each,
+/// the finest resolution, and 512 have two. With 21 octaves, at six bytes a bucket, that is 126 KB.
+const LINK_BINS_MAX: usize = 1_024;
 /// Largest number of doublings that a scale covers. At the finest schema each
 /// doubling has eight buckets.
 const OCTAVES_MAX: i32 = 28;
@@ -86,7 +89,7 @@ impl Scale {
         Self::new(self.bounds.clone(), schema, self.longest)
     }
 
-    /// Returns the finest schema at which so many links have at most [`LINK_BINS_MAX`] buckets per
+    /// Returns the finest schema at which so many links have at most `LINK_BINS_MAX` buckets per
     /// octave. Returns 0, the coarsest, if none fits or if the number of links is unknown.
     pub fn schema_of(links: Option<usize>) -> u8 {
         let fits = |schema: &u8| links.is_some_and(|links| links << *schema <= LINK_BINS_MAX);

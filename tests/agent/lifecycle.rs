@@ -19,12 +19,12 @@ use crate::shim::PLAIN;
 /// On any machine, the agent does not wait until the stuck scrape reaches its own timeout.
 /// `tests/timing` tests a shorter limit.
 #[test]
-fn sigterm_and_sigint_end_it_with_0_whoever_is_connected() {
+fn sigterm_and_sigint_end_the_agent_with_0_despite_open_connections() {
     signals_end_it_within(RESPONSE_TIME);
 }
 
 #[test]
-fn it_is_alive_but_not_ready_before_its_first_list_and_ready_after() {
+fn the_agent_is_live_before_its_first_list_and_ready_after() {
     let mut run = Command::new(PLAIN);
     // RFC 6761: no server knows this name.
     run.args(["run", "--discovery", "dns", "--dns", "canary.invalid.", "--listen", "127.0.0.1:0"]);

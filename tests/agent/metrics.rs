@@ -145,7 +145,7 @@ fn names_and_labels_are_those_of_the_contract() {
 }
 
 #[test]
-fn the_agent_s_memory_is_told_by_what_it_is_for() {
+fn the_agents_memory_is_exported_by_category() {
     // The first scrape reads both figures. In later ones, either may be a minute old, from before a
     // change.
     let metrics = Agent::start(&PEERS).metrics();

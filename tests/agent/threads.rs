@@ -44,14 +44,14 @@ fn there_is_one_thread_more_than_workers() {
 }
 
 #[test]
-fn one_processor_changes_nothing() {
+fn one_cpu_changes_nothing() {
     let mut command = command(PLAIN, &PEERS);
     // SAFETY: the calls are async-signal-safe, and the closure touches no memory of the parent.
-    unsafe { command.pre_exec(use_one_processor) };
+    unsafe { command.pre_exec(use_one_cpu) };
     let agent = Agent::of(&mut command);
     let status = fs::read_to_string(format!("/proc/{}/status", agent.process.id())).expect("procfs");
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list").trim();
-    assert!(allowed.parse::<u32>().is_ok(), "more than one processor is allowed: {allowed}");
+    assert!(allowed.parse::<u32>().is_ok(), "more than one CPU is allowed: {allowed}");
     has_threads(&agent, 5);
 }
 
@@ -81,7 +81,7 @@ fn no_thread_has_an_arena_of_its_own() {
 }
 
 /// Binds this process to the first of its CPUs.
-fn use_one_processor() -> io::Result<()> {
+fn use_one_cpu() -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let (mut set, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::cpu_set_t>();
@@ -101,7 +101,7 @@ fn use_one_processor() -> io::Result<()> {
     }
 }
 
-/// A library that replaces all functions that return the number of CPUs. They return `PROCESSORS`.
+/// A library that replaces all functions that return the number of CPUs. They return `CPUS`.
 const FAKE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -109,12 +109,12 @@ const FAKE: &str = r#"
 #include <string.h>
 #include <unistd.h>
 
-int get_nprocs(void) { return PROCESSORS; }
-int get_nprocs_conf(void) { return PROCESSORS; }
+int get_nprocs(void) { return CPUS; }
+int get_nprocs_conf(void) { return CPUS; }
 
 long sysconf(int name) {
-    if (name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF) {
-        return PROCESSORS;
+    if (name == _SC_NCPUS_ONLN || name == _SC_NCPUS_CONF) {
+        return CPUS;
     }
     long (*real)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
     return real(name);
@@ -123,7 +123,7 @@ long sysconf(int name) {
 int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
     (void)pid;
     memset(set, 0, size);
-    for (size_t cpu = 0; cpu < PROCESSORS; cpu++) {
+    for (size_t cpu = 0; cpu < CPUS; cpu++) {
         CPU_SET_S(cpu, size, set);
     }
     return 0;
@@ -143,7 +143,7 @@ int main(void) {
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
         return 1;
     }
-    printf("%d %d %ld %ld", CPU_COUNT(&set), get_nprocs(), sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_NPROCESSORS_CONF));
+    printf("%d %d %ld %ld", CPU_COUNT(&set), get_nprocs(), sysconf(_SC_NCPUS_ONLN), sysconf(_SC_NCPUS_CONF));
     return 0;
 }
 "#;
@@ -160,13 +160,13 @@ fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
 /// builds such a program.
 #[cfg(not(target_feature = "crt-static"))]
 #[test]
-fn the_number_of_processors_that_the_system_reports_changes_nothing() {
-    let ask = compile("ask-processors", ASK, &[]);
-    for processors in ["1", "64"] {
-        let define = format!("-DPROCESSORS={processors}");
-        let fake = compile(&format!("fake-processors-{processors}"), FAKE, &["-shared", "-fPIC", &define]);
+fn the_number_of_cpus_that_the_system_reports_changes_nothing() {
+    let ask = compile("ask-cpus", ASK, &[]);
+    for cpus in ["1", "64"] {
+        let define = format!("-DCPUS={cpus}");
+        let fake = compile(&format!("fake-cpus-{cpus}"), FAKE, &["-shared", "-fPIC", &define]);
         let said = Command::new(&ask).env("LD_PRELOAD", &fake).output().expect("it starts");
-        assert_eq!(String::from_utf8_lossy(&said.stdout), [processors; 4].join(" "), "the fake works");
+        assert_eq!(String::from_utf8_lossy(&said.stdout), [cpus; 4].join(" "), "the fake works");
         let agent = Agent::of(command(PLAIN, &PEERS).env("LD_PRELOAD", &fake));
         let maps = fs::read_to_string(format!("/proc/{}/maps", agent.process.id())).expect("procfs");
         assert!(maps.contains(fake.to_str().expect("a path in UTF-8")), "the agent runs with the fake");

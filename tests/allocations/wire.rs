@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use kube_canary::peers::Protocol;
-use kube_canary::prober::{Clock, Datagram, Heard, Outgoing, RealTime, SendError, SocketKind, Wire};
+use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -177,11 +177,11 @@ impl Wire for MixedWire {
         }
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         let now = self.real_time.check(clock);
         let stamp = |at| Nanos(clock.realtime().0 - now.since(at).0);
         while let Some(Packet { at, length, bytes, .. }) = self.left.pop() {
-            deliver(Heard::Departure(&bytes[..length], self.real_time.moment(Some(stamp(at)), now)));
+            deliver(Delivery::Departure(&bytes[..length], self.real_time.moment(Some(stamp(at)), now)));
         }
         let mut index = 0;
         while index < self.air.len() {
@@ -192,7 +192,7 @@ impl Wire for MixedWire {
             let Packet { at, from, length, bytes } = self.air.swap_remove(index);
             // Every fourth packet has no kernel stamp.
             let moment = self.real_time.moment((bytes[7] % 4 > 0).then(|| stamp(at)), now);
-            deliver(Heard::Arrival(Datagram { from, bytes: &bytes[..length], moment }));
+            deliver(Delivery::Arrival(Datagram { from, bytes: &bytes[..length], moment }));
         }
         true
     }

@@ -75,7 +75,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn labels_values_and_comments_are_told_apart() {
+    fn labels_values_and_comments_are_distinguished() {
         let text =
             "# HELP a b\n# TYPE a counter\na_total{x=\"1\",y=\"q\\\"\\\\\\n}, \"} 4.5 1700000000000\nb 1e3\nc{} +Inf\n";
         let samples = parse(text).unwrap();

@@ -372,7 +372,7 @@ fn probes_to_a_terminating_peer_are_counted_apart_whatever_becomes_of_them() {
 }
 
 #[test]
-fn a_new_holder_of_a_slot_has_nothing_to_do_with_probes_that_are_still_under_way() {
+fn a_new_holder_of_a_slot_ignores_probes_that_are_still_in_flight() {
     let plan = Plan { forget_after: Nanos(1), ..Plan::default() };
     let mut world = World::new(plan, &[("a", "10.0.0.2")]);
     world.steady = false;

@@ -42,7 +42,7 @@ fn losses_are_counted_right_across_the_wrap_of_the_sequence_number() {
 
 /// Steps the real-time clock with each of twenty probes in flight: 5 ms after the probe left, 15 ms
 /// before its reply arrives.
-fn step_under_way(world: &mut World, step: i64) {
+fn step_in_flight(world: &mut World, step: i64) {
     world.wire().script(ip(A), |_| Fate::reply(20_000));
     for n in 1..=20 {
         world.run_until_tried(ip(A), n);
@@ -55,10 +55,10 @@ fn step_under_way(world: &mut World, step: i64) {
 }
 
 #[test]
-fn a_step_of_the_real_time_clock_with_a_probe_under_way_changes_no_round_trip_time() {
+fn a_step_of_the_real_time_clock_with_a_probe_in_flight_changes_no_round_trip_time() {
     for step in [HOUR, -HOUR, 400_000, -400_000, 100, -100] {
         let mut world = World::new(Plan::default(), &[("a", A)]);
-        step_under_way(&mut world, step);
+        step_in_flight(&mut world, step);
         world.expect("a", PeerReading { sent: 20, received: 20, ..PeerReading::default() });
         // Below 10 µs, a step cannot be distinguished from the time that reading two clocks takes.
         // So steps add up until the sum is larger.
@@ -99,7 +99,7 @@ fn a_small_step_back_while_a_reply_waits_never_makes_its_time_longer() {
 }
 
 #[test]
-fn an_agent_held_up_between_booking_and_sending_reports_neither_loss_nor_a_long_time() {
+fn an_agent_delayed_between_recording_and_sending_reports_neither_loss_nor_a_long_time() {
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |_| Fate::reply(500));
     world.steady = false;
@@ -121,13 +121,13 @@ fn a_step_between_departure_and_reply_changes_no_round_trip_time() {
     for step in [HOUR, -HOUR, 7_000_000, -7_000_000] {
         let mut world = World::new(Plan::default(), &[("a", A)]);
         (world.wire().leaves_after, world.wire().send_takes) = (Some(Nanos(30_000)), Nanos(30_000));
-        step_under_way(&mut world, step);
+        step_in_flight(&mut world, step);
         assert_eq!(world.rtt("a").sum, Nanos(20 * 20 * MS), "step {step}");
     }
 }
 
 #[test]
-fn an_agent_that_gets_no_processor_for_five_seconds_reports_lag_and_no_loss() {
+fn an_agent_without_cpu_for_five_seconds_reports_lag_and_no_loss() {
     for timeout in [Nanos(200 * MS), SECOND, Nanos(3 * SECOND.0)] {
         let mut world = World::new(Plan { timeout, ..Plan::default() }, &[("a", A), ("b", B)]);
         world.wire().script(ip(A), |_| Fate::reply(150_000));
@@ -153,7 +153,7 @@ fn an_agent_that_gets_no_processor_for_five_seconds_reports_lag_and_no_loss() {
 }
 
 #[test]
-fn a_real_loss_is_still_a_loss_after_a_stand_still() {
+fn a_real_loss_is_still_a_loss_after_a_standstill() {
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |n| match n {
         9 => Fate::lost(),
@@ -201,7 +201,7 @@ fn probes_from_before_a_standstill_of_minutes_are_judged_by_when_they_left() {
 }
 
 #[test]
-fn an_agent_held_up_between_reading_and_deciding_reports_no_loss() {
+fn an_agent_delayed_between_reading_and_deciding_reports_no_loss() {
     let mut world = World::new(Plan::default(), &[("a", A)]);
     world.wire().script(ip(A), |_| Fate::reply(50_000));
     world.steady = false;
@@ -232,7 +232,7 @@ fn a_machine_that_was_suspended_sends_each_peer_one_probe_and_no_burst() {
         world.turn();
         world.run(Nanos(10 * SECOND.0));
     }
-    assert_eq!(world.statistics.skipped(), 200 * 3_599, "an hour of turns but the last, and told");
+    assert_eq!(world.statistics.skipped(), 200 * 3_599, "an hour of turns but the last, reported");
     for ((name, address), before) in peers.iter().zip(before) {
         let sent = world.wire().sent(*address);
         assert!((20..=22).contains(&(sent - before)), "{name}: {}", sent - before);

@@ -66,7 +66,7 @@ fn all_numbers_of_a_peer_move_with_it() {
 }
 
 #[test]
-fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
+fn probes_in_flight_are_answered_late_or_lost_for_the_peer_they_were_sent_to() {
     let plan = Plan { timeout: Nanos(900 * MS), forget_after: Nanos(1), ..Plan::default() };
     let mut world = World::new(plan, &[]);
     let all: Vec<PeerSpec> = (0..1_000).map(peer).collect();
@@ -123,7 +123,7 @@ fn probes_under_way_are_answered_late_and_lost_for_whom_they_were_sent() {
 }
 
 #[test]
-fn a_peer_in_doubt_moves_with_its_withheld_loss_and_one_that_leaves_tells_of_none() {
+fn a_peer_in_doubt_moves_with_its_withheld_loss_and_a_leaving_peer_has_none() {
     let plan = Plan { forget_after: Nanos(1), doubts: true, ..Plan::default() };
     let mut world = World::new(plan, &[]);
     world.steady = false;

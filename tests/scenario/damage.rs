@@ -133,7 +133,7 @@ fn a_peer_cannot_answer_for_a_dead_one_from_what_it_is_sent_itself() {
 }
 
 #[test]
-fn a_flood_of_other_packets_is_counted_holds_nobody_up_and_loses_nothing() {
+fn a_flood_of_other_packets_is_counted_and_delays_and_loses_no_probe() {
     let mut world = World::new(Plan { kinds: [Raw, Raw], ..Plan::default() }, &[("a", A), ("six", SIX)]);
     // Each read gets few packets, so that one turn is not enough.
     world.wire().reads_max = 64;
@@ -166,5 +166,5 @@ fn a_flood_of_other_packets_is_counted_holds_nobody_up_and_loses_nothing() {
     world.expect("a", PeerReading { sent: a, received: a, ..PeerReading::default() });
     world.expect("six", PeerReading { sent: six, received: six, ..PeerReading::default() });
     assert_eq!(world.statistics.unrelated(), 2_000 * 6 + 600, "echo replies only");
-    assert_eq!((world.buckets("a").len(), world.buckets("six").len()), (1, 1), "nobody was held up");
+    assert_eq!((world.buckets("a").len(), world.buckets("six").len()), (1, 1), "no peer was delayed");
 }

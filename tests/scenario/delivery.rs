@@ -142,7 +142,7 @@ fn the_families_of_one_node_are_counted_apart() {
 }
 
 #[test]
-fn a_paused_peer_gets_no_more_probes_and_those_under_way_are_answered_or_lost() {
+fn a_paused_peer_gets_no_further_probes_and_those_in_flight_are_answered_or_lost() {
     let mut world = World::new(Plan { timeout: SECOND, ..Plan::default() }, &[("a", A)]);
     world.wire().script(ip(A), |n| if n == 4 { Fate::lost() } else { Fate::reply(700_000) });
     world.run_until_tried(ip(A), 5);
@@ -154,7 +154,7 @@ fn a_paused_peer_gets_no_more_probes_and_those_under_way_are_answered_or_lost() 
 }
 
 #[test]
-fn a_stop_is_woken_for_the_replies_under_way_even_if_a_list_comes_meanwhile() {
+fn a_stop_is_woken_for_replies_in_flight_even_if_a_list_arrives_in_between() {
     let (mut world, peers) = World::of_many(Plan::default(), 8);
     world.run(SECOND);
     assert!(world.wire().turns_are_frequent, "the next turn reads them");

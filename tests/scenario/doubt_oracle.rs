@@ -30,7 +30,7 @@ struct Flight {
     to: IpAddr,
     replies: Vec<Nanos>,
     terminating: bool,
-    stay: u32,
+    generation: u32,
     state: State,
 }
 
@@ -68,7 +68,7 @@ pub struct Ends {
     pub withdrawn: u64,
     /// Counted without a question: the peer had answered a later probe before, or was asked about
     /// not long before.
-    pub booked: u64,
+    pub counted: u64,
 }
 
 /// A peer's probes and counters.
@@ -79,9 +79,9 @@ pub struct Peer {
     log: Vec<(IpAddr, Probe)>,
     address: Option<IpAddr>,
     terminating: bool,
-    stay: u32,
+    generation: u32,
     doubt: Option<Doubt>,
-    owed: u64,
+    withdrawn: u64,
     newest_answered: Option<usize>,
     asked_at: HashMap<IpAddr, Nanos>,
     /// The expected values of all counters.
@@ -139,10 +139,10 @@ impl Peer {
     }
 
     fn withdraw(&mut self) {
-        self.stay += 1;
+        self.generation += 1;
         let withdrawn = self.settle(State::Withdrawn, Standing::Settled);
         self.counts.terminating[1] += u32::try_from(withdrawn).unwrap();
-        self.owed += withdrawn;
+        self.withdrawn += withdrawn;
         self.ends.withdrawn += withdrawn;
         self.doubt = None;
     }
@@ -207,8 +207,8 @@ impl Peer {
                     self.counts.send_errors[reason as usize] += 1;
                     State::Refused
                 }
-                None if !terminating && self.owed > 0 => {
-                    self.owed -= 1;
+                None if !terminating && self.withdrawn > 0 => {
+                    self.withdrawn -= 1;
                     State::Waiting
                 }
                 None => {
@@ -217,7 +217,14 @@ impl Peer {
                 }
             };
             let replies = probe.replies.iter().map(|reply| reply.at).collect();
-            self.flights.push(Flight { sent_at: now, to: *to, replies, terminating, stay: self.stay, state });
+            self.flights.push(Flight {
+                sent_at: now,
+                to: *to,
+                replies,
+                terminating,
+                generation: self.generation,
+                state,
+            });
         }
     }
 
@@ -261,14 +268,14 @@ impl Peer {
     /// A probe without an answer and without a doubt. Returns whether it is lost.
     fn unanswered(&mut self, index: usize) -> bool {
         let flight = &mut self.flights[index];
-        let lost = !flight.terminating && flight.stay == self.stay;
+        let lost = !flight.terminating && flight.generation == self.generation;
         if lost {
             flight.state = State::Lost;
             self.counts.lost += 1;
         } else {
             flight.state = State::Withdrawn;
             self.counts.terminating[1] += 1;
-            self.owed += u64::from(!flight.terminating);
+            self.withdrawn += u64::from(!flight.terminating);
         }
         lost
     }
@@ -300,14 +307,14 @@ impl Peer {
                 continue;
             }
             let flight = &self.flights[index];
-            let counts = !flight.terminating && flight.stay == self.stay;
+            let counts = !flight.terminating && flight.generation == self.generation;
             let vouched = self.newest_answered == Some(self.flights.len() - 1);
             if counts && !vouched && self.doubt.as_ref().is_none_or(|d| d.standing == Standing::Open) {
                 self.flights[index].state = State::Withheld;
                 let fresh = Doubt { since: now, asked: false, standing: Standing::Open, last: index };
                 self.doubt.get_or_insert(fresh).last = index;
             } else {
-                self.ends.booked += u64::from(self.unanswered(index));
+                self.ends.counted += u64::from(self.unanswered(index));
             }
         }
     }

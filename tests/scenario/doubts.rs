@@ -432,7 +432,7 @@ fn differences(seed: u64) -> Result<[Ends; PEERS.len()], String> {
 fn for_every_source_and_timing_the_counters_are_those_of_the_oracle() {
     let mut all = Ends::default();
     for seed in 0..SCRIPTS {
-        for Ends { sure, unsure, refused, unanswered, vouched, late, withdrawn, booked } in
+        for Ends { sure, unsure, refused, unanswered, vouched, late, withdrawn, counted } in
             differences(seed).unwrap_or_else(|difference| panic!("{difference}"))
         {
             all.sure += sure;
@@ -442,13 +442,13 @@ fn for_every_source_and_timing_the_counters_are_those_of_the_oracle() {
             all.vouched += vouched;
             all.late += late;
             all.withdrawn += withdrawn;
-            all.booked += booked;
+            all.counted += counted;
         }
     }
     println!("{all:?}");
-    let Ends { sure, unsure, refused, unanswered, vouched, late, withdrawn, booked } = all;
+    let Ends { sure, unsure, refused, unanswered, vouched, late, withdrawn, counted } = all;
     assert!(
-        [sure, unsure, refused, unanswered, vouched, late, withdrawn, booked].into_iter().all(|n| n > 300),
+        [sure, unsure, refused, unanswered, vouched, late, withdrawn, counted].into_iter().all(|n| n > 300),
         "{all:?}"
     );
 }

@@ -59,7 +59,7 @@ fn expect(steps: &[HourStep], minutes: &[[u32; 2]], ended: usize) {
 }
 
 #[test]
-fn an_hour_is_what_the_wire_knows_of_it() {
+fn an_hour_has_the_losses_that_the_wire_has_caused() {
     let plan = Plan::default();
     // Each minute has another rate: none, one in 60, and so on up to all.
     let mut random = Random(7);
@@ -175,7 +175,7 @@ fn a_run_of_losses_has_the_begin_of_its_first_minute() {
 }
 
 #[test]
-fn minutes_that_nobody_saw_are_not_measured() {
+fn minutes_without_a_running_agent_are_not_measured() {
     let (mut world, begun) = world(Plan::default(), |_| Fate::reply(400));
     world.run(Nanos(150 * SECOND.0));
     world.stand_still(Nanos(10 * MINUTE.0));
@@ -187,7 +187,7 @@ fn minutes_that_nobody_saw_are_not_measured() {
 }
 
 #[test]
-fn a_minute_that_ends_while_nobody_looks_has_its_own_times_alone() {
+fn a_minute_that_ends_between_two_ticks_has_its_own_times_alone() {
     let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 60 { 30_000 } else { 400 }));
     // This is twenty seconds into the second minute: the other half of the recent window is the
     // first minute's.

@@ -94,12 +94,12 @@ pub fn expected(places: &[Place], probes: &[(IpAddr, &Probe)], timeout: Nanos) -
         newest = newest.max(number);
     }
     steps.sort_unstable_by_key(|(at, step)| (*at, -step));
-    let mut owed = 0u64;
+    let mut withdrawn = 0u64;
     for (_, step) in steps {
-        match (step, owed) {
+        match (step, withdrawn) {
             (1, 0) => counts.sent += 1,
-            (1, _) => owed -= 1,
-            _ => owed += 1,
+            (1, _) => withdrawn -= 1,
+            _ => withdrawn += 1,
         }
     }
     counts

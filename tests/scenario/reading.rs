@@ -75,7 +75,7 @@ fn a_turn_that_comes_late_has_read_late_what_was_there_when_it_was_due() {
 }
 
 #[test]
-fn what_a_turn_leaves_unread_stays_late() {
+fn packets_that_a_turn_leaves_unread_are_read_late() {
     let mut world = resting(24);
     let waiting = go_to_reading(&mut world);
     world.wire().reads_max = 1;
@@ -108,7 +108,7 @@ fn with_few_peers_a_reply_is_read_late_from_its_arrival_on() {
 }
 
 #[test]
-fn an_agent_that_ends_is_woken_for_what_is_under_way() {
+fn an_ending_agent_is_woken_for_replies_in_flight() {
     let mut world = resting(24);
     world.prober.finish();
     world.turn();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use kube_canary::peers::Protocol;
-use kube_canary::prober::{Clock, Datagram, Heard, Outgoing, RealTime, SendError, SocketKind, Wire};
+use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -172,15 +172,15 @@ impl LossyWire {
 
     /// Requests to `address` that were sent no longer than `timeout` ago and of which no
     /// intact reply was read.
-    pub fn under_way(&self, address: IpAddr, timeout: Nanos) -> u64 {
+    pub fn in_flight(&self, address: IpAddr, timeout: Nanos) -> u64 {
         let now = self.clock.now();
         let Some(link) = self.links.get(&address) else { return 0 };
         link.open.iter().rev().take_while(|i| now.since(link.log[**i].sent_at) <= timeout).count() as u64
     }
 
     /// Requests to all addresses that are in flight.
-    pub fn all_under_way(&self, timeout: Nanos) -> u64 {
-        self.links.keys().map(|address| self.under_way(*address, timeout)).sum()
+    pub fn all_in_flight(&self, timeout: Nanos) -> u64 {
+        self.links.keys().map(|address| self.in_flight(*address, timeout)).sum()
     }
 
     /// Packets that have not been read, in flight or waiting.
@@ -315,11 +315,11 @@ impl Wire for LossyWire {
         self.clock.advance(self.send_takes);
     }
 
-    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Heard<'_>)) -> bool {
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         self.land();
         let now = self.real_time.check(clock);
         for (bytes, stamp) in std::mem::take(&mut self.departures) {
-            deliver(Heard::Departure(&bytes, self.real_time.moment(Some(stamp), now)));
+            deliver(Delivery::Departure(&bytes, self.real_time.moment(Some(stamp), now)));
         }
         for _ in 0..self.reads_max {
             let Some((packet, stamp)) = self.queue.pop_front() else {
@@ -331,7 +331,7 @@ impl Wire for LossyWire {
                 link.open.retain(|index| *index != answered);
             }
             let moment = self.real_time.moment(Some(stamp), now);
-            deliver(Heard::Arrival(Datagram { from: packet.from, bytes: &packet.bytes, moment }));
+            deliver(Delivery::Arrival(Datagram { from: packet.from, bytes: &packet.bytes, moment }));
         }
         false
     }

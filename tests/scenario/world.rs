@@ -373,14 +373,14 @@ impl World {
         if drained && self.steady {
             let address = self.directory.peer(slot).expect("a peer").address();
             let timeout = self.plan.timeout;
-            let under_way = self.wire().under_way(address, timeout);
+            let in_flight = self.wire().in_flight(address, timeout);
             let open = got.sent - got.received - got.lost;
             if self.plan.doubts {
                 // Withheld losses count as in flight for as long as it takes to decide them.
                 let slack = Nanos(timeout.0 + Nanos::from(DOUBT_TIME).0 + 125 * MS);
-                assert!(open >= under_way && open <= self.wire().under_way(address, slack), "{slot:?}: {got:?}");
+                assert!(open >= in_flight && open <= self.wire().in_flight(address, slack), "{slot:?}: {got:?}");
             } else {
-                assert_eq!(open, under_way, "{slot:?}: {got:?}");
+                assert_eq!(open, in_flight, "{slot:?}: {got:?}");
             }
         }
     }
@@ -403,8 +403,8 @@ impl World {
     pub fn settle(&mut self) {
         let end = self.now().plus(Nanos(100 * self.plan.interval.0 + 100 * self.plan.timeout.0));
         let timeout = self.plan.timeout;
-        while self.wire().all_under_way(timeout) > 0 || self.wire().unread() > 0 {
-            assert!(self.now() < end, "something stays under way");
+        while self.wire().all_in_flight(timeout) > 0 || self.wire().unread() > 0 {
+            assert!(self.now() < end, "a packet remains in flight");
             // It does not wait for the agent to wake: the agent decides losses when it sends next,
             // and those probes are then in flight.
             let soon = self.now().plus(Nanos(MS));

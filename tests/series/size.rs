@@ -97,7 +97,7 @@ fn two_dozen_links_in_three_zones_have_at_most_800_series_in_text_and_350_in_pro
 }
 
 #[test]
-fn a_cap_leaves_out_whole_links_the_same_in_every_format_and_says_how_many_series() {
+fn a_cap_leaves_out_the_same_whole_links_in_every_format_and_reports_their_series() {
     let _no_leaks = NoLeaks::here();
     let own = own();
     for (cap, zones) in [(MAX_SERIES_MIN, 1), (1_000, 3), (1_000, 20)] {

@@ -11,12 +11,12 @@ impl Engine {
     /// Whether the loss of this probe, which has timed out, is withheld. It is not if the peer has
     /// answered a later probe, because the peer was then still there.
     pub(super) fn withholds(&mut self, number: u64, flight: Flight, now: Nanos) -> bool {
-        let aim = &mut self.aims[flight.slot.index()];
-        if flight.terminating || flight.stay != aim.stay || aim.is_vouched() {
+        let peer = &mut self.destinations[flight.slot.index()];
+        if flight.terminating || flight.generation != peer.generation || peer.newest_is_answered() {
             return false;
         }
-        let Some(doubt) = self.doubts.withhold(aim.doubt, flight.slot, number, now) else { return false };
-        aim.doubt = doubt;
+        let Some(doubt) = self.doubts.withhold(peer.doubt, flight.slot, number, now) else { return false };
+        peer.doubt = doubt;
         self.flights.set(number, State::Withheld);
         true
     }
@@ -30,8 +30,8 @@ impl Engine {
     /// The answer is [`Engine::answered`] or a change. An address is asked about at
     /// most once in [`crate::limits::DOUBT_TIME`].
     pub fn question(&mut self, now: Nanos) -> Option<(DoubtId, IpAddr)> {
-        let aims = &self.aims;
-        self.doubts.next_question(now, |slot| aims.get(slot.index())?.address())
+        let destinations = &self.destinations;
+        self.doubts.next_question(now, |slot| destinations.get(slot.index())?.address())
     }
 
     /// Notes that the question could not be passed on: what was withheld is lost.
@@ -46,7 +46,7 @@ impl Engine {
             let Some(doubt) = self.doubts.get(id) else { continue };
             // The answer is to an earlier question if this doubt was not asked about.
             let open = doubt.standing == Standing::Open && doubt.is_asked();
-            if open && self.aims.get(doubt.slot.index()).is_some_and(|aim| aim.address() == Some(address)) {
+            if open && self.destinations.get(doubt.slot.index()).is_some_and(|peer| peer.address() == Some(address)) {
                 self.decide(id, Standing::Settled);
             }
         }
@@ -61,16 +61,16 @@ impl Engine {
         let Some(doubt) = self.decide(id, Standing::Withdrawn) else { return };
         if doubt.standing == Standing::Open {
             // `sent` has counted them; the next probes take their places.
-            let aim = &mut self.aims[doubt.slot.index()];
-            aim.withdraw_sent(doubt.withheld.into());
+            let peer = &mut self.destinations[doubt.slot.index()];
+            peer.withdraw_sent(doubt.withheld.into());
         }
     }
 
     /// Gives the slot to another peer.
     pub(super) fn replace(&mut self, slot: SlotId) {
-        let aim = &mut self.aims[slot.index()];
-        let id = aim.doubt;
-        aim.replace();
+        let peer = &mut self.destinations[slot.index()];
+        let id = peer.doubt;
+        peer.replace();
         self.decide(id, Standing::Withdrawn);
         self.doubts.forget(slot);
     }
@@ -101,15 +101,15 @@ impl Engine {
     /// Handles an answer in time from a peer in doubt. That probe was sent after all that are
     /// withheld, because probes expire in the order of sending.
     #[cold]
-    pub(super) fn vouch(&mut self, slot: SlotId) {
-        let aim = &mut self.aims[slot.index()];
-        let id = aim.doubt;
+    pub(super) fn answer_in_doubt(&mut self, slot: SlotId) {
+        let peer = &mut self.destinations[slot.index()];
+        let id = peer.doubt;
         let Some(doubt) = self.doubts.get(id).copied() else {
-            aim.doubt = DoubtId::NONE;
+            peer.doubt = DoubtId::NONE;
             return;
         };
         if !doubt.is_asked() {
-            aim.doubt = DoubtId::NONE;
+            peer.doubt = DoubtId::NONE;
         }
         self.decide(id, Standing::Settled);
     }
@@ -127,8 +127,8 @@ impl Engine {
                 self.decide(id, Standing::Settled);
                 continue;
             }
-            if let Some(aim) = self.aims.get_mut(doubt.slot.index()).filter(|aim| aim.doubt == id) {
-                aim.doubt = DoubtId::NONE;
+            if let Some(peer) = self.destinations.get_mut(doubt.slot.index()).filter(|peer| peer.doubt == id) {
+                peer.doubt = DoubtId::NONE;
             }
             self.doubts.pop();
         }

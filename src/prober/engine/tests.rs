@@ -70,7 +70,7 @@ fn a_reply_in_time_is_received_and_a_second_one_is_a_duplicate() {
 
 /// Nothing but its number is known of a probe that is so old.
 #[test]
-fn a_reply_to_a_forgotten_probe_is_late_only_where_its_peer_is_there_and_stays() {
+fn a_reply_to_a_forgotten_probe_is_late_only_if_its_peer_is_listed_and_not_terminating() {
     let forgotten = || {
         let mut e = engine();
         let first = send(&mut e, 0);
@@ -104,7 +104,7 @@ fn silence_is_lost_once_and_a_reply_after_that_is_late() {
 }
 
 #[test]
-fn a_reply_that_took_too_long_is_lost_and_late_even_if_its_loss_was_not_booked_yet() {
+fn a_reply_after_the_timeout_is_lost_and_late_even_if_its_loss_was_not_counted_yet() {
     let mut e = engine();
     let label = send(&mut e, 0);
     assert_eq!(e.reply(label, PEER, read(1_200)), Some((SLOT, [Some(Event::Lost), Some(Event::Late)])));
@@ -226,7 +226,7 @@ fn a_full_table_refuses_instead_of_forgetting() {
 }
 
 #[test]
-fn growing_the_table_keeps_probes_under_way() {
+fn growing_the_table_keeps_probes_in_flight() {
     let mut e = engine();
     let label = send(&mut e, 0);
     e.reserve(500);
@@ -247,7 +247,7 @@ fn a_probe_is_as_late_as_the_kernel_sent_it() {
 }
 
 #[test]
-fn a_departure_before_its_booking_is_not_believed() {
+fn a_departure_before_its_recording_is_ignored() {
     let mut e = engine();
     let real_time = RealTime::new(&Standing);
     let label = send(&mut e, 100);

@@ -105,7 +105,7 @@ fn a_run_of_losing_minutes_goes_on_over_a_gap_and_ends_at_a_larger_one() {
 }
 
 #[test]
-fn a_run_begins_with_the_minute_of_its_first_loss_also_if_that_is_under_way() {
+fn a_run_begins_with_the_minute_of_its_first_loss_even_if_it_is_the_current_one() {
     let hours = hours();
     let mut lost = 0;
     for minute in 0..70 {
@@ -187,8 +187,8 @@ fn at_short_intervals_a_single_loss_of_ten_minutes_is_not_none() {
         hours.turn(minute, minute + 1, |_| (outcomes, None));
     }
     // [`Minute::loss`] says how large the error of so small a loss is.
-    let told = hours.read(SLOT).expect("an hour").last_ten(6_000).expect("ten minutes");
-    assert!((told.seconds, told.sent) == (600, 60_000) && (1..=2).contains(&told.lost), "{told:?}");
+    let read = hours.read(SLOT).expect("an hour").last_ten(6_000).expect("ten minutes");
+    assert!((read.seconds, read.sent) == (600, 60_000) && (1..=2).contains(&read.lost), "{read:?}");
     assert_eq!(Hours::new().read(SLOT).expect("an hour").last_ten(1), None);
 }
 

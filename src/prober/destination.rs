@@ -3,18 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::doubts::DoubtId;
-use super::flights::Stay;
+use super::flights::Generation;
 
 /// What the engine knows about the peer in a slot: 28 bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Aim {
+pub struct Destination {
     address: IpAddr,
     /// Whether the peer is on the list and probed.
     listed: bool,
     /// Whether the peer is terminating.
     pub terminating: bool,
-    /// The peer's current stay. It changes when the peer moves, leaves or begins to terminate.
-    pub stay: Stay,
+    /// The peer's current generation. It changes when the peer moves, leaves or begins to
+    /// terminate.
+    pub generation: Generation,
     /// Sequence number of the next probe.
     sequence: u16,
     /// One more than the highest sequence number answered, kept within reach of `sequence`.
@@ -30,13 +31,13 @@ pub struct Aim {
 /// would look like ahead.
 const REACH: u16 = 1 << 14;
 
-impl Aim {
+impl Destination {
     /// A slot that was never in use.
     pub const UNUSED: Self = Self {
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         listed: false,
         terminating: false,
-        stay: Stay::first(),
+        generation: Generation::first(),
         sequence: 0,
         answered: 0,
         withdrawn: 0,
@@ -45,25 +46,25 @@ impl Aim {
 
     /// Gives the slot to another peer, which is not listed yet.
     pub const fn replace(&mut self) {
-        *self = Self { stay: self.stay.replaced(), ..Self::UNUSED };
+        *self = Self { generation: self.generation.replaced(), ..Self::UNUSED };
     }
 
-    /// Notes that the list has the peer at this address. If that begins another stay, returns the
-    /// doubt of the stay before.
+    /// Notes that the list has the peer at this address. If that begins another generation, returns
+    /// the doubt of the one before.
     pub fn list(&mut self, address: IpAddr, terminating: bool) -> DoubtId {
         let moves = self.address() != Some(address) || (terminating && !self.terminating);
         (self.address, self.listed, self.terminating) = (address, true, terminating);
-        if moves { self.begin_stay() } else { DoubtId::NONE }
+        if moves { self.begin_generation() } else { DoubtId::NONE }
     }
 
     /// Ends the probing of the peer. Returns its doubt.
     pub const fn stop(&mut self) -> DoubtId {
         self.listed = false;
-        self.begin_stay()
+        self.begin_generation()
     }
 
-    const fn begin_stay(&mut self) -> DoubtId {
-        self.stay = self.stay.moved();
+    const fn begin_generation(&mut self) -> DoubtId {
+        self.generation = self.generation.moved();
         std::mem::replace(&mut self.doubt, DoubtId::NONE)
     }
 
@@ -93,7 +94,7 @@ impl Aim {
 
     /// Whether the newest probe was answered. The peer was then still there
     /// after every earlier probe.
-    pub const fn is_vouched(&self) -> bool {
+    pub const fn newest_is_answered(&self) -> bool {
         self.answered == self.sequence
     }
 
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aim_stays_small() {
-        assert_eq!(size_of::<Aim>(), 28);
+    fn a_destination_takes_28_bytes() {
+        assert_eq!(size_of::<Destination>(), 28);
     }
 }

@@ -5,13 +5,12 @@
 //! reading could answer no other request in that time, not even the kubelet's.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::units::Nanos;
 
 /// The last reading, and whether a thread is about to replace it.
 #[derive(Debug)]
-pub struct Kept<T> {
+pub struct Cached<T> {
     state: Mutex<State<T>>,
 }
 
@@ -21,21 +20,21 @@ struct State<T> {
     is_being_read: bool,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for Cached<T> {
     fn default() -> Self {
         Self { state: Mutex::new(State { last: None, is_being_read: false }) }
     }
 }
 
-impl<T: Copy> Kept<T> {
-    /// Returns the last reading if it is younger than `stands_for`, or if another thread is reading
+impl<T: Copy> Cached<T> {
+    /// Returns the last reading if it is younger than `valid_for`, or if another thread is reading
     /// now. Otherwise calls `read` and returns its result. Several threads may read at once only
     /// while there is no reading at all. If a reading fails, the last one stays valid.
-    pub fn get(&self, now: Nanos, stands_for: Duration, read: impl FnOnce() -> Option<T>) -> Option<T> {
+    pub fn get(&self, now: Nanos, valid_for: Nanos, read: impl FnOnce() -> Option<T>) -> Option<T> {
         {
             let mut state = self.lock();
             if let Some((at, value)) = state.last
-                && (state.is_being_read || now.since(at) < stands_for.into())
+                && (state.is_being_read || now.since(at) < valid_for)
             {
                 return Some(value);
             }
@@ -59,22 +58,22 @@ impl<T: Copy> Kept<T> {
 mod tests {
     use super::*;
 
-    const TIME: Duration = Duration::from_secs(5);
+    const TIME: Nanos = Nanos::from_millis(5_000);
 
     #[test]
     fn a_reading_stands_for_its_time_and_a_failure_leaves_the_last() {
-        let kept = Kept::default();
+        let cached = Cached::default();
         let mut found = [Some(1), None, Some(3)].into_iter();
-        let mut at = |ms| kept.get(Nanos::from_millis(ms), TIME, || found.next().unwrap());
+        let mut at = |ms| cached.get(Nanos::from_millis(ms), TIME, || found.next().unwrap());
         assert_eq!([1_000, 5_999].map(&mut at), [Some(1); 2]);
         assert_eq!(at(6_000), Some(1), "the kernel does not tell");
         assert_eq!([6_001, 11_000].map(&mut at), [Some(3); 2]);
     }
 
     #[test]
-    fn nobody_waits_while_a_reading_is_under_way() {
-        let kept = Kept::default();
-        let at = |ms, read: &dyn Fn() -> Option<i32>| kept.get(Nanos::from_millis(ms), TIME, read);
+    fn no_thread_waits_during_a_reading() {
+        let cached = Cached::default();
+        let at = |ms, read: &dyn Fn() -> Option<i32>| cached.get(Nanos::from_millis(ms), TIME, read);
         // Each closure represents a thread that asks while the previous reading is in progress.
         let first = at(1, &|| {
             assert_eq!(at(2, &|| Some(2)), Some(2), "there is none yet: it reads for itself");

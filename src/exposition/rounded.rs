@@ -8,12 +8,12 @@ use serde::{Serialize, Serializer};
 
 /// A number that is written with four significant digits: the error is below 0.05 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Short(pub f64);
+pub struct Rounded(pub f64);
 
 /// A smaller number is written as zero. No measured value is that small.
 const LEAST: f64 = 1e-12;
 
-impl Short {
+impl Rounded {
     fn rounded(self) -> f64 {
         let magnitude = self.0.abs();
         if !(LEAST..f64::INFINITY).contains(&magnitude) {
@@ -29,7 +29,7 @@ impl Short {
     }
 }
 
-impl Serialize for Short {
+impl Serialize for Rounded {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.rounded())
     }
@@ -53,7 +53,7 @@ mod tests {
             (1e-13, "0.0"),
             (f64::NAN, "0.0"),
         ] {
-            assert_eq!(serde_json::to_string(&Short(number)).unwrap(), text, "{number}");
+            assert_eq!(serde_json::to_string(&Rounded(number)).unwrap(), text, "{number}");
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
     fn no_number_is_off_by_more_than_said_or_long() {
         let mut number = 1e-9;
         while number < 1e5 {
-            let text = serde_json::to_string(&Short(number)).unwrap();
+            let text = serde_json::to_string(&Rounded(number)).unwrap();
             let read: f64 = text.parse().unwrap();
             assert!((read - number).abs() <= number * 0.000_501, "{number} {text}");
             assert!(text.bytes().filter(u8::is_ascii_digit).count() <= 9, "{number} {text}");
