@@ -100,9 +100,7 @@ impl Lines {
         while self.subject < end {
             let labels = &mut self.labels;
             labels.clear();
-            if subjects.labels(family.scope, self.subject, |name, value| label(labels, name, value))
-                && let Some(subject) = subjects.get(family, self.subject)
-            {
+            if let Some(subject) = subjects.get(family, self.subject, |name, value| label(labels, name, value)) {
                 let (samples, created) = match subject.count(family) {
                     Some((count, created)) => (Samples::Count(count), created),
                     None => (Samples::Classic(subject.classic()), subject.created()),

@@ -41,7 +41,7 @@ pub struct Messages {
     family: usize,
     header_written: bool,
     subject: usize,
-    noted: Option<Noted>,
+    layout: Option<Layout>,
     scratch: Scratch,
 }
 
@@ -54,7 +54,7 @@ struct Scratch {
 
 /// What decides on the lengths of a scope's metrics.
 #[derive(Debug)]
-struct Noted {
+struct Layout {
     scope: Scope,
     /// The family before whose first metric this was noted. The agent's lags differ by family.
     family: usize,
@@ -66,77 +66,78 @@ struct Noted {
     words: usize,
 }
 
-impl Noted {
+/// What decides on the length of a metric.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// A counter whose labels take this many bytes.
+    Number(usize),
+    /// A histogram, and the native buckets that are written.
+    Histogram(HistogramShape, Bins),
+}
+
+impl Shape {
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Number(labels) => protobuf::number_bytes(*labels, true),
+            Self::Histogram(shape, _) => shape.bytes(),
+        }
+    }
+
+    const fn labels(&self) -> usize {
+        match self {
+            Self::Number(labels) | Self::Histogram(HistogramShape { labels, .. }, _) => *labels,
+        }
+    }
+}
+
+impl Layout {
     fn new(subjects: &Subjects<'_>, number: usize, family: &Family, scratch: &mut Scratch) -> Self {
         let scope = family.scope;
         let (end, scale) = (subjects.end(scope), subjects.scale(scope));
         let words = scale.bin_count().div_ceil(64);
         let times = FAMILIES[number..].iter().find(|it| it.scope == scope && it.kind() == Kind::Histogram);
         let times = times.filter(|family| subjects.has(family));
-        let mut noted = Self { scope, family: number, labels: vec![0; end], bins: Vec::new(), words };
-        if times.is_some() {
-            noted.bins.resize(end * words, 0);
-        }
+        let bins = if times.is_some() { vec![0; end * words] } else { Vec::new() };
+        let mut layout = Self { scope, family: number, labels: vec![0; end], bins, words };
+        let Scratch { labels, times: reading } = scratch;
         for subject in 0..end {
-            let Scratch { labels, times: reading } = scratch;
             labels.clear();
-            if !subjects.labels(scope, subject, |name, value| protobuf::label(labels, name, value)) {
-                continue;
-            }
-            noted.labels[subject] = u16::try_from(labels.len() + 1).unwrap_or(0);
-            if let Some(read) = times.and_then(|family| subjects.get(family, subject)) {
-                read.read_times(reading);
-                noted.note_bins(subject, reading, scale);
+            let label = |name: &str, value: &str| protobuf::label(labels, name, value);
+            let Some(found) = subjects.get(times.unwrap_or(family), subject, label) else { continue };
+            layout.labels[subject] = u16::try_from(labels.len() + 1).unwrap_or(0);
+            if times.is_some() {
+                found.read_times(reading);
+                for (bin, _) in reading.bins(scale).filter(|(bin, count)| *bin > 0 && *count > 0) {
+                    layout.bins[subject * words + bin / 64] |= 1 << (bin % 64);
+                }
             }
         }
-        noted
+        layout
     }
 
-    /// Whether these notes are valid for a family, too.
+    /// Whether this layout is valid for a family, too.
     fn is_of(&self, number: usize, family: &Family) -> bool {
         self.scope == family.scope && (self.scope != Scope::Agent || self.family == number)
     }
 
-    fn note_bins(&mut self, subject: usize, reading: &HistogramReading, scale: &Scale) {
-        for (bin, _) in reading.bins(scale).filter(|(bin, count)| *bin > 0 && *count > 0) {
-            self.bins[subject * self.words + bin / 64] |= 1 << (bin % 64);
+    /// Returns the shape of a subject's metric. Returns none if the subject did not exist.
+    fn shape(&self, subjects: &Subjects<'_>, family: &Family, subject: usize) -> Option<Shape> {
+        let labels = usize::from(*self.labels.get(subject)?).checked_sub(1)?;
+        if family.kind() != Kind::Histogram {
+            return Some(Shape::Number(labels));
         }
-    }
-
-    /// Returns the bytes of a subject's labels. Returns none if the subject did not exist.
-    fn label_bytes(&self, subject: usize) -> Option<usize> {
-        usize::from(*self.labels.get(subject)?).checked_sub(1)
-    }
-
-    fn bins(&self, subject: usize) -> Bins {
-        let mut bins = Bins::default();
-        if let Some(noted) = self.bins.get(subject * self.words..(subject + 1) * self.words) {
-            bins[..self.words].copy_from_slice(noted);
-        }
-        bins
-    }
-
-    /// Returns the bytes of a subject's metric. Returns none if the subject did not exist.
-    fn metric_bytes(&self, subjects: &Subjects<'_>, family: &Family, subject: usize) -> Option<usize> {
-        let labels = self.label_bytes(subject)?;
-        Some(match family.kind() {
-            Kind::Histogram => self.shape(subjects, labels, self.bins(subject)).bytes(),
-            Kind::Counter | Kind::Gauge => protobuf::number_bytes(labels, true),
-        })
-    }
-
-    fn shape(&self, subjects: &Subjects<'_>, labels: usize, bins: Bins) -> HistogramShape {
-        let mut before = 0;
-        let (mut count, mut spans) = (0, 0);
-        for word in bins {
+        let mut written = [0; BINS_MAX.div_ceil(64)];
+        written[..self.words].copy_from_slice(&self.bins[subject * self.words..][..self.words]);
+        let (mut before, mut bins, mut spans) = (0, 0, 0);
+        for word in written {
             // A run begins at a bit that is set while the bit below it is not.
             spans += (word & !(word << 1 | before)).count_ones() as usize;
-            count += word.count_ones() as usize;
+            bins += word.count_ones() as usize;
             before = word >> 63;
         }
         let count_bytes = if self.scope == Scope::Link { LINK_COUNT_BYTES } else { COUNT_BYTES };
         let bounds = subjects.scale(self.scope).bounds().as_slice().len();
-        HistogramShape { labels, bounds, bins: count, spans, count_bytes }
+        Some(Shape::Histogram(HistogramShape { labels, bounds, bins, spans, count_bytes }, written))
     }
 }
 
@@ -148,31 +149,30 @@ impl Messages {
                 self.family += 1;
                 continue;
             }
-            let noted = match &mut self.noted {
-                Some(noted) if noted.is_of(self.family, family) => noted,
-                other => other.insert(Noted::new(subjects, self.family, family, &mut self.scratch)),
+            let layout = match &mut self.layout {
+                Some(layout) if layout.is_of(self.family, family) => layout,
+                other => other.insert(Layout::new(subjects, self.family, family, &mut self.scratch)),
             };
             if !self.header_written {
                 if FRAME_BYTES.saturating_sub(out.len()) < HEADER_BYTES_MAX {
                     return true;
                 }
-                let bytes = (0..noted.labels.len()).filter_map(|subject| noted.metric_bytes(subjects, family, subject));
-                protobuf::family(out, family.name, family.help, family.kind(), bytes.sum());
+                let shapes = (0..layout.labels.len()).filter_map(|subject| layout.shape(subjects, family, subject));
+                let bytes = shapes.map(|shape| shape.bytes()).sum();
+                protobuf::family(out, family.name, family.help, family.kind(), bytes);
                 self.header_written = true;
             }
-            let Some(bytes) = noted.metric_bytes(subjects, family, self.subject) else {
-                if self.subject >= noted.labels.len() {
-                    (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
-                } else {
-                    self.subject += 1;
-                }
+            if self.subject >= layout.labels.len() {
+                (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
                 continue;
-            };
-            if FRAME_BYTES.saturating_sub(out.len()) < bytes {
-                return true;
             }
-            if !write_metric(subjects, noted, family, self.subject, &mut self.scratch, out) {
-                protobuf::padding(out, bytes);
+            if let Some(shape) = layout.shape(subjects, family, self.subject) {
+                if FRAME_BYTES.saturating_sub(out.len()) < shape.bytes() {
+                    return true;
+                }
+                if !write_metric(subjects, &shape, family, self.subject, &mut self.scratch, out) {
+                    protobuf::padding(out, shape.bytes());
+                }
             }
             self.subject += 1;
         }
@@ -180,11 +180,11 @@ impl Messages {
     }
 }
 
-/// Appends the metric of a subject. Returns whether the subject exists and its metric has the noted
-/// number of bytes. If not, it appends nothing.
+/// Appends the metric of a subject. Returns whether the subject exists and its metric has the
+/// shape. If not, it appends nothing.
 fn write_metric(
     subjects: &Subjects<'_>,
-    noted: &Noted,
+    shape: &Shape,
     family: &Family,
     subject: usize,
     scratch: &mut Scratch,
@@ -192,17 +192,18 @@ fn write_metric(
 ) -> bool {
     let Scratch { labels, times } = scratch;
     labels.clear();
-    let is_there = subjects.labels(family.scope, subject, |name, value| protobuf::label(labels, name, value));
-    let Some(label_bytes) = noted.label_bytes(subject).filter(|bytes| is_there && *bytes == labels.len()) else {
-        return false;
+    let found = subjects.get(family, subject, |name, value| protobuf::label(labels, name, value));
+    let Some(found) = found.filter(|_| labels.len() == shape.labels()) else { return false };
+    let (shape, written) = match shape {
+        Shape::Histogram(shape, written) => (shape, written),
+        Shape::Number(_) => {
+            let Some((count, created)) = found.count(family) else { return false };
+            protobuf::number(out, Kind::Counter, labels, count as f64, Some(created));
+            return true;
+        }
     };
-    let Some(found) = subjects.get(family, subject) else { return false };
-    if let Some((count, created)) = found.count(family) {
-        protobuf::number(out, Kind::Counter, labels, count as f64, Some(created));
-        return true;
-    }
     found.read_times(times);
-    let (scale, written) = (subjects.scale(family.scope), noted.bins(subject));
+    let scale = subjects.scale(family.scope);
     let is_written = |bin: usize| bin == 0 || written[bin / 64] & 1 << (bin % 64) != 0;
     let sum = leave_out(times, scale, |cell| !is_written(scale.bin(cell)));
     let classic = times.classic(scale);
@@ -216,7 +217,7 @@ fn write_metric(
         zero_count: bins.clone().next().map_or(0, |(_, count)| count),
         bins: bins.skip(1).map(|(bin, count)| (scale.native_index(bin), count)),
     };
-    protobuf::histogram(out, labels, &noted.shape(subjects, label_bytes, written), &values);
+    protobuf::histogram(out, labels, shape, &values);
     true
 }
 

@@ -40,7 +40,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// One more than the index of the last subject.
+    /// Returns one more than the index of the last subject.
     pub fn end(&self, scope: Scope) -> usize {
         match scope {
             Scope::Link => self.directory.slot_count().min(self.shown.slots_end),
@@ -49,36 +49,7 @@ impl Subjects<'_> {
         }
     }
 
-    /// Passes the labels of a subject to `label`. Returns whether the subject exists.
-    pub fn labels(&self, scope: Scope, subject: usize, mut label: impl FnMut(&str, &str)) -> bool {
-        let Self { directory, view, .. } = self;
-        match scope {
-            Scope::Agent => true,
-            Scope::Zone => {
-                let (zone, via) = zone_pair(subject);
-                if view.statistics.zone(zone, via).is_none() {
-                    return false;
-                }
-                label("source_zone", directory.own_zone());
-                label("peer_zone", directory.zone_name(zone));
-                label("protocol", via.protocol.label());
-                label("network", self.series.network(via.network));
-                true
-            }
-            Scope::Link => {
-                let Some(peer) = directory.peer(SlotId::at(subject)) else { return false };
-                label("source_node", &view.node);
-                label("source_zone", directory.own_zone());
-                label("peer_node", peer.node());
-                label("peer_zone", directory.zone_name(peer.zone()));
-                label("protocol", peer.protocol().label());
-                label("network", self.series.network(peer.network()));
-                true
-            }
-        }
-    }
-
-    /// The scale of the times in this scope.
+    /// Returns the scale of the times in this scope.
     pub fn scale(&self, scope: Scope) -> &Scale {
         let statistics = &self.view.statistics;
         match scope {
@@ -88,18 +59,34 @@ impl Subjects<'_> {
         }
     }
 
-    /// Returns the subject with this index. Returns none if it does not exist.
-    pub fn get(&self, family: &Family, subject: usize) -> Option<Subject<'_>> {
-        let statistics = &self.view.statistics;
-        Some(match (family.scope, family.content) {
-            (Scope::Link, _) => Subject::Link(statistics.slot(SlotId::at(subject))?),
+    /// Returns the subject with this index, and passes its labels to `label`. Returns none if the
+    /// subject does not exist.
+    pub fn get(&self, family: &Family, subject: usize, mut label: impl FnMut(&str, &str)) -> Option<Subject<'_>> {
+        let Self { directory, view: View { node, statistics, .. }, .. } = self;
+        let (found, zone, via) = match (family.scope, family.content) {
+            (Scope::Agent, Content::ReadDelay) => {
+                return Some(Subject::Lag(statistics.read_delay(), statistics.created()));
+            }
+            (Scope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
             (Scope::Zone, _) => {
                 let (zone, via) = zone_pair(subject);
-                Subject::Zone(statistics.zone(zone, via)?, statistics.zone_scale())
+                let found = Subject::Zone(statistics.zone(zone, via)?, statistics.zone_scale());
+                label("source_zone", directory.own_zone());
+                (found, zone, via)
             }
-            (Scope::Agent, Content::ReadDelay) => Subject::Lag(statistics.read_delay(), statistics.created()),
-            (Scope::Agent, _) => Subject::Lag(statistics.send_lag(), statistics.created()),
-        })
+            (Scope::Link, _) => {
+                let peer = directory.peer(SlotId::at(subject))?;
+                let found = Subject::Link(statistics.slot(SlotId::at(subject))?);
+                label("source_node", node);
+                label("source_zone", directory.own_zone());
+                label("peer_node", peer.node());
+                (found, peer.zone(), peer.via())
+            }
+        };
+        label("peer_zone", directory.zone_name(zone));
+        label("protocol", via.protocol.label());
+        label("network", self.series.network(via.network));
+        Some(found)
     }
 }
 
@@ -120,7 +107,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The time from which the subject counts, in seconds since the epoch.
+    /// Returns the time from which the subject counts, in seconds since the epoch.
     pub fn created(&self) -> u32 {
         match self {
             Self::Link(link) => link.created(),
