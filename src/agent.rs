@@ -313,10 +313,10 @@ impl ProbeLoop {
         {
             let made = links * series.of_link(self.view.statistics.scale().bounds().as_slice().len());
             let max = series.max;
-            log::info!("--max-peers 0 probes all nodes: {links} links make {made} series (--max-series {max})");
+            log::info!("--max-peers 0 probes all nodes: {links} links have {made} series (--max-series {max})");
         }
         if applied.without_slot > 0 {
-            log::warn!("{} peers left out: every slot is taken", applied.without_slot);
+            log::warn!("{} peers are left out because every slot is taken", applied.without_slot);
         }
     }
 
@@ -384,7 +384,7 @@ fn pod_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     if own.is_empty() {
         match if_addrs::get_if_addrs() {
             Ok(interfaces) => own.extend(interfaces.iter().map(if_addrs::Interface::ip)),
-            Err(error) => log::warn!("cannot list the interfaces' addresses: {error}; --pod-addresses names them"),
+            Err(error) => log::warn!("cannot list the interfaces' addresses: {error}; give them with --pod-addresses"),
         }
     }
     own

@@ -148,7 +148,10 @@ fn an_unknown_peer_and_a_peer_without_an_hour_are_404_with_one_line() {
     let agent = Agent::many(600);
     agent.json("/api/v1/hour/node-511");
     for (name, line) in [
-        ("node-512", "the hour of \"node-512\" is not kept: there are 512 of them, and more peers\n"),
+        (
+            "node-512",
+            "the last hour of \"node-512\" is not kept: it is kept of at most 512 links, and there are more\n",
+        ),
         ("node-600", "no peer \"node-600\"\n"),
         ("", "no peer \"\"\n"),
         ("%zz", "no peer \"%zz\"\n"),

@@ -41,7 +41,7 @@ impl Format {
         best.1
     }
 
-    /// The value of the Content-Type header for this format.
+    /// Returns the value of the Content-Type header for this format.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",

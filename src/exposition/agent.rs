@@ -1,22 +1,21 @@
-//! The process-wide metrics, in the prometheus crate's registry.
+//! The process-wide metrics. Those of one series are in the prometheus crate's registry. Those with
+//! labels, and those that not every agent has, are written by [`super::own`].
 
 use prometheus::core::Collector;
-use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Counter, Gauge, Registry};
 
-use super::allocator::AllocatorMetrics;
-use super::api_server::ApiServerCollector;
 use super::head::Head;
 use super::memory::{self, Memory};
-use super::process::{ProcessCollector, ProcessReading, cpus};
+use super::process::{ProcessReading, cpus, start_time};
 use super::series::{SeriesSettings, Shown, ZONE_COUNTERS, histogram_series};
 use super::throttle::{Throttle, Throttled};
-use super::{Format, REVISION, View, mesh, totals};
+use super::{Format, View, own};
 use crate::allocator::{AllocatorInfo, Stats};
 use crate::footprint::Footprint;
 use crate::http::ServerStats;
-use crate::peers::{Directory, Presence};
-use crate::prober::Stamp;
+use crate::peers::Directory;
 use crate::statistics::{EchoCounters, Scale, probe_thread_run_delay};
+use crate::sys::descriptors;
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,30 +23,98 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// never share it.
 const HEAD_SHARED_TIME: Nanos = Nanos::from_millis(1_000);
 
-/// The metrics in the registry. Each scrape brings them up to date.
+/// The registry and the sources of its metrics. Each scrape brings them up to date.
 #[derive(Debug)]
 pub struct AgentMetrics {
     registry: Registry,
-    peers: IntGaugeVec,
-    peer_list_age: Gauge,
-    unrelated: IntCounter,
-    skipped: IntCounter,
-    queue_drops: IntCounter,
-    run_delay: Counter,
-    resident_bytes: IntGauge,
-    echo_requests: IntCounter,
-    echo_replies: IntCounter,
-    /// Counters in the order of [`Stamp::ALL`].
-    stamps: [IntCounter; 2],
-    throttle: Option<ThrottleMetrics>,
-    allocator: AllocatorMetrics,
-    http_requests: IntCounter,
-    http_refused: IntCounter,
+    counters: Vec<(Counter, Value)>,
+    gauges: Vec<(Gauge, Value)>,
+    allocator: AllocatorInfo,
+    stats: Stats,
+    cpus: usize,
+    http_workers: usize,
+    /// When the process started, since the epoch. It is read once. Computed at every scrape, it
+    /// would vary by some microseconds, and a step of the real-time clock would look like a
+    /// restart.
+    start: Nanos,
+    throttle: Option<Throttle>,
     http: Arc<ServerStats>,
     series: SeriesSettings,
-    process: ProcessCollector,
     memory: Memory,
     encoded: Mutex<Encoded>,
+}
+
+/// The sources of a metric's value at a scrape.
+struct Sources<'a> {
+    agent: &'a AgentMetrics,
+    now: Nanos,
+    view: &'a View,
+    readings: &'a Readings,
+}
+
+/// A function that returns a metric's value. Without one, the metric keeps its last value.
+type Value = fn(&Sources<'_>) -> Option<f64>;
+
+/// Name, help text and value of a metric.
+type Metric = (&'static str, &'static str, Value);
+
+#[rustfmt::skip]
+const COUNTERS: [Metric; 8] = [
+    ("kube_canary_probes_skipped_total", "Probes left out because the agent did not run for longer than an interval.",
+        |it| count(it.view.statistics.skipped())),
+    ("kube_canary_replies_unrelated_total", "Echo replies that answer no probe of this agent.",
+        |it| count(it.view.statistics.unrelated())),
+    ("kube_canary_receive_queue_drops_total",
+        "Packets that the kernel dropped because the agent's receive queue was full.",
+        |it| count(it.view.statistics.receive_queue_drops())),
+    ("kube_canary_echo_requests_received_total",
+        "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
+        |it| count(it.readings.echo.requests_received)),
+    ("kube_canary_echo_replies_sent_total", "ICMP and ICMPv6 echo replies sent by the agent's network namespace.",
+        |it| count(it.readings.echo.replies_sent)),
+    ("kube_canary_http_requests_total", "HTTP requests answered.", |it| count(it.agent.http.requests_served())),
+    ("kube_canary_http_requests_refused_total", "HTTP requests refused with 503 because no permit was free.",
+        |it| count(it.agent.http.requests_refused())),
+    ("process_cpu_seconds_total", "User and system CPU time.", |it| Some(it.readings.process.cpu.as_secs_f64())),
+];
+
+/// The counter that only some kernels keep.
+const RUN_DELAY: Metric = (
+    "kube_canary_probe_thread_run_delay_seconds_total",
+    "Time that the probe thread was runnable but waited for a CPU.",
+    |it| it.readings.run_delay.map(Nanos::as_secs_f64),
+);
+
+/// The counters of a CPU controller.
+#[rustfmt::skip]
+const THROTTLING: [Metric; 2] = [
+    ("kube_canary_cgroup_throttled_periods_total", "Periods in which the agent's cgroup used up its CPU quota.",
+        |it| count(it.readings.throttled?.periods)),
+    ("kube_canary_cgroup_throttled_seconds_total",
+        "Time for which the agent's cgroup was throttled, added up over CPUs.",
+        |it| Some(it.readings.throttled?.time.as_secs_f64())),
+];
+
+#[rustfmt::skip]
+const GAUGES: [Metric; 9] = [
+    ("kube_canary_cpus", "CPUs of the machine that are online.", |it| count(it.agent.cpus as u64)),
+    ("kube_canary_http_workers", "HTTP worker threads.", |it| count(it.agent.http_workers as u64)),
+    // Without a list, the age is +Inf: that exceeds the threshold of any alert.
+    ("kube_canary_peer_list_age_seconds", "Time since discovery last gave or confirmed the peer list.",
+        |it| Some(it.view.health.list_age(it.now).map_or(f64::INFINITY, Nanos::as_secs_f64))),
+    ("process_resident_memory_bytes", "Resident memory, from smaps_rollup.",
+        |it| it.readings.resident_bytes.and_then(count)),
+    ("process_open_fds", "Open file descriptors.", |it| it.readings.process.open_descriptors.and_then(count)),
+    ("process_max_fds", "Largest number of open file descriptors.", |_| count(descriptors::limit())),
+    ("process_virtual_memory_bytes", "Virtual memory size.", |it| it.readings.process.virtual_bytes.and_then(count)),
+    ("process_start_time_seconds", "Start of the process, in seconds since the epoch.",
+        |it| Some(it.agent.start.as_secs_f64())),
+    ("process_threads", "Threads of the process.", |it| it.readings.process.threads.and_then(count)),
+];
+
+#[expect(clippy::unnecessary_wraps, reason = "the result of a `Value`")]
+fn count(number: u64) -> Option<f64> {
+    Some(number as f64)
 }
 
 /// The encoded heads, one for each format. One scrape makes a head; other scrapes may share it.
@@ -99,39 +166,6 @@ const OLDER_COUNTERS: [&str; 4] = [
     "kube_canary_cgroup_throttled_seconds_total",
 ];
 
-#[derive(Debug)]
-struct ThrottleMetrics {
-    file: Throttle,
-    periods: IntCounter,
-    seconds: Counter,
-}
-
-impl ThrottleMetrics {
-    /// Registers the metrics. Returns none if no CPU controller reports throttling.
-    fn find(registry: &Registry) -> Result<Option<Self>, prometheus::Error> {
-        let Some(file) = Throttle::find() else { return Ok(None) };
-        let this = Self {
-            file,
-            periods: int_counter(
-                "cgroup_throttled_periods_total",
-                "Periods in which the agent's cgroup had used up its CPU quota.",
-            )?,
-            seconds: Counter::new(
-                "kube_canary_cgroup_throttled_seconds_total",
-                "Time that the agent's cgroup was held up for its CPU quota, added up over CPUs.",
-            )?,
-        };
-        registry.register(Box::new(this.periods.clone()))?;
-        registry.register(Box::new(this.seconds.clone()))?;
-        Ok(Some(this))
-    }
-
-    fn update(&self, throttled: Throttled) {
-        raise(&self.periods, throttled.periods);
-        raise_seconds(&self.seconds, throttled.time);
-    }
-}
-
 /// What is fixed when the agent starts.
 #[derive(Debug)]
 pub struct Build<'a> {
@@ -145,8 +179,9 @@ pub struct Build<'a> {
     pub series: SeriesSettings,
 }
 
-fn int_counter(name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    IntCounter::new(format!("kube_canary_{name}"), help)
+/// Registers a metric and returns it.
+fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: M) -> Result<M, prometheus::Error> {
+    registry.register(Box::new(metric.clone())).map(|()| metric)
 }
 
 impl AgentMetrics {
@@ -156,74 +191,30 @@ impl AgentMetrics {
     /// Fails only if two metrics share a name. That is a programming error, which
     /// the first test shows.
     pub fn new(build: &Build<'_>, http: Arc<ServerStats>) -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let stamps = IntCounterVec::new(
-            Opts::new("kube_canary_rtt_stamps_total", "Round-trip times, by the source of their timestamps."),
-            &["source"],
-        )?;
-        let this = Self {
-            stamps: Stamp::ALL.map(|stamp| stamps.with_label_values(&[stamp.label()])),
-            throttle: ThrottleMetrics::find(&registry)?,
-            allocator: AllocatorMetrics::register(&registry, build.stats)?,
-            peers: IntGaugeVec::new(Opts::new("kube_canary_peers", "Other nodes in the list, by state."), &["state"])?,
-            peer_list_age: Gauge::new(
-                "kube_canary_peer_list_age_seconds",
-                "Time since discovery last gave or confirmed the peer list.",
-            )?,
-            skipped: int_counter(
-                "probes_skipped_total",
-                "Probes left out because the agent stood still for longer than an interval.",
-            )?,
-            unrelated: int_counter("replies_unrelated_total", "Echo replies that answer no probe of this agent.")?,
-            queue_drops: int_counter(
-                "receive_queue_drops_total",
-                "Packets that the kernel dropped because the agent's receive queue was full.",
-            )?,
-            run_delay: Counter::new(
-                "kube_canary_probe_thread_run_delay_seconds_total",
-                "Time that the probe thread was runnable but waited for a CPU.",
-            )?,
-            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory, from smaps_rollup.")?,
-            echo_requests: int_counter(
-                "echo_requests_received_total",
-                "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
-            )?,
-            echo_replies: int_counter(
-                "echo_replies_sent_total",
-                "ICMP and ICMPv6 echo replies sent by the agent's network namespace.",
-            )?,
-            http_requests: int_counter("http_requests_total", "HTTP requests answered.")?,
-            http_refused: int_counter("http_requests_refused_total", "HTTP requests refused with 503: no place free.")?,
+        let (registry, throttle) = (Registry::new(), Throttle::find());
+        let run_delay = probe_thread_run_delay().map(|_| RUN_DELAY);
+        let counters = COUNTERS.into_iter().chain(run_delay);
+        let counters = counters.chain(THROTTLING.into_iter().filter(|_| throttle.is_some()));
+        Ok(Self {
+            counters: counters
+                .map(|(name, help, value)| Ok((registered(&registry, Counter::new(name, help)?)?, value)))
+                .collect::<Result<_, prometheus::Error>>()?,
+            gauges: GAUGES
+                .into_iter()
+                .map(|(name, help, value)| Ok((registered(&registry, Gauge::new(name, help)?)?, value)))
+                .collect::<Result<_, prometheus::Error>>()?,
+            registry,
+            allocator: build.allocator.clone(),
+            stats: build.stats,
+            cpus: cpus(),
+            http_workers: build.http_workers,
+            start: start_time(),
+            throttle,
             http,
             series: build.series,
-            process: ProcessCollector::new()?,
             memory: Memory::default(),
             encoded: Mutex::default(),
-            registry,
-        };
-        let metrics: [Box<dyn Collector>; 14] = [
-            Box::new(build_info(build)?),
-            Box::new(fixed("cpus", "CPUs of the machine that are online.", cpus())?),
-            Box::new(fixed("http_workers", "HTTP worker threads.", build.http_workers)?),
-            Box::new(this.peers.clone()),
-            Box::new(this.peer_list_age.clone()),
-            Box::new(this.unrelated.clone()),
-            Box::new(this.skipped.clone()),
-            Box::new(stamps),
-            Box::new(this.queue_drops.clone()),
-            Box::new(this.echo_requests.clone()),
-            Box::new(this.echo_replies.clone()),
-            Box::new(this.http_requests.clone()),
-            Box::new(this.http_refused.clone()),
-            Box::new(this.resident_bytes.clone()),
-        ];
-        metrics.into_iter().try_for_each(|metric| this.registry.register(metric))?;
-        if probe_thread_run_delay().is_some() {
-            this.registry.register(Box::new(this.run_delay.clone()))?;
-        }
-        this.registry.register(Box::new(this.process.clone()))?;
-        this.registry.register(Box::new(ApiServerCollector::new()?))?;
-        Ok(this)
+        })
     }
 
     /// Returns the agent's own metrics at time `now`, encoded, and which series of the links are
@@ -266,30 +257,33 @@ impl AgentMetrics {
         for family in self.registry.gather() {
             head.collected(&family, |name| OLDER_COUNTERS.contains(&name));
         }
+        own::write_build(&self.allocator, &mut head);
+        own::write_allocator(self.stats, &mut head);
+        own::write_api_server(&mut head);
+        own::write_totals(&view.statistics, &mut head);
         {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
             encoded.shown = self.shown(view, &directory, head.samples());
-            mesh::write(&view.node, &directory, encoded.shown.suppressed, &mut head);
+            own::write_mesh(&view.node, &directory, encoded.shown.suppressed, &mut head);
         }
-        totals::write(&view.statistics, &mut head);
         if let Some(footprint) = &readings.memory {
             memory::write(footprint, &mut head);
         }
         (Arc::clone(&encoded.bytes), encoded.shown)
     }
 
-    /// Decides which links are shown beside `registered` series. The result is the same from the
-    /// first scrape on, even if the memory categories are not known yet.
-    fn shown(&self, view: &View, directory: &Directory, registered: usize) -> Shown {
+    /// Decides which links are shown beside `written` series and those that follow. The result is
+    /// the same from the first scrape on, even if the memory categories are not known yet.
+    fn shown(&self, view: &View, directory: &Directory, written: usize) -> Shown {
         let statistics = &view.statistics;
         let of_histogram = |scale: &Scale| histogram_series(scale.bounds().as_slice().len());
         let lags = 2 * of_histogram(statistics.send_lag().scale());
         let zones = statistics.zone_pairs() * (ZONE_COUNTERS + of_histogram(statistics.zone_scale()));
         let bounds = statistics.scale().bounds().as_slice().len();
-        self.series.shown(registered + mesh::SERIES + totals::SERIES + memory::SERIES + lags + zones, bounds, directory)
+        self.series.shown(written + own::MESH_SERIES + memory::SERIES + lags + zones, bounds, directory)
     }
 
-    /// The flags that decide which series are exported.
+    /// Returns the flags that decide which series are exported.
     pub const fn series(&self) -> SeriesSettings {
         self.series
     }
@@ -304,73 +298,25 @@ impl AgentMetrics {
             echo: EchoCounters::read(),
             run_delay: probe_thread_run_delay(),
             resident_bytes: view.about.resident.bytes(now),
-            throttled: self.throttle.as_ref().and_then(|throttle| throttle.file.read()),
+            throttled: self.throttle.as_ref().and_then(Throttle::read),
             process: ProcessReading::now(),
             memory: self.memory.read(now),
         }
     }
 
+    /// Sets every metric of the registry. A counter never decreases. The caller must hold the lock
+    /// of [`AgentMetrics::encode`].
     fn update(&self, now: Nanos, view: &View, readings: &Readings) {
-        let nodes = view.directory.read().unwrap_or_else(PoisonError::into_inner).nodes();
-        for (presence, count) in [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(nodes) {
-            self.peers.with_label_values(&[presence.label()]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        let sources = Sources { agent: self, now, view, readings };
+        for (counter, value) in &self.counters {
+            counter.inc_by(value(&sources).map_or(0.0, |total| (total - counter.get()).max(0.0)));
         }
-        // Without a list, the age is +Inf: that exceeds the threshold of any alert.
-        self.peer_list_age.set(view.health.list_age(now).map_or(f64::INFINITY, Nanos::as_secs_f64));
-        raise(&self.unrelated, view.statistics.unrelated());
-        raise(&self.skipped, view.statistics.skipped());
-        raise(&self.queue_drops, view.statistics.receive_queue_drops());
-        raise(&self.echo_requests, readings.echo.requests_received);
-        raise(&self.echo_replies, readings.echo.replies_sent);
-        raise(&self.http_requests, self.http.requests_served());
-        raise(&self.http_refused, self.http.requests_refused());
-        if let Some(delay) = readings.run_delay {
-            raise_seconds(&self.run_delay, delay);
+        for (gauge, value) in &self.gauges {
+            if let Some(value) = value(&sources) {
+                gauge.set(value);
+            }
         }
-        if let Some(bytes) = readings.resident_bytes {
-            self.resident_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        }
-        for (counter, stamp) in self.stamps.iter().zip(Stamp::ALL) {
-            raise(counter, view.statistics.stamps(stamp));
-        }
-        if let (Some(throttle), Some(throttled)) = (&self.throttle, readings.throttled) {
-            throttle.update(throttled);
-        }
-        self.process.update(&readings.process);
-        self.allocator.update();
     }
-}
-
-/// Raises a counter to `total`; it never decreases. The caller must hold the lock of
-/// [`AgentMetrics::encode`].
-fn raise(counter: &IntCounter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
-}
-
-/// Raises a counter in seconds to `total`, under the rules of [`raise`].
-fn raise_seconds(counter: &Counter, total: Nanos) {
-    counter.inc_by((total.as_secs_f64() - counter.get()).max(0.0));
-}
-
-fn fixed(name: &str, help: &str, value: usize) -> Result<IntGauge, prometheus::Error> {
-    let gauge = IntGauge::new(format!("kube_canary_{name}"), help)?;
-    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-    Ok(gauge)
-}
-
-fn build_info(build: &Build<'_>) -> Result<IntGauge, prometheus::Error> {
-    let info = build.allocator;
-    let narenas = info.narenas.map_or_else(String::new, |n| n.to_string());
-    let opts = Opts::new("kube_canary_build_info", "The version, the commit, and the allocator that runs; always 1.")
-        .const_label("version", env!("CARGO_PKG_VERSION"))
-        .const_label("revision", REVISION)
-        .const_label("allocator", info.allocator)
-        .const_label("narenas", narenas)
-        .const_label("libc", info.libc)
-        .const_label("linkage", info.linkage);
-    let gauge = IntGauge::with_opts(opts)?;
-    gauge.set(1);
-    Ok(gauge)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::http::Render;
 use crate::limits::FRAME_BYTES;
 use crate::peers::SlotId;
 
-/// The document of `/api/v1/identity`: node, zone and version of this agent.
+/// What `/api/v1/identity` answers: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
 pub struct Identity<'a> {
     /// The name of the node that the agent runs on.
@@ -53,7 +53,7 @@ impl PeersBody {
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {
     // Neither writing to a Vec nor serializing these structs can fail.
     if let Err(error) = serde_json::to_writer(out, value) {
-        log::error!("serializing: {error}");
+        log::error!("cannot serialize a report: {error}");
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// The metric type of the family.
+    /// Returns the metric type of the family.
     pub const fn kind(&self) -> Kind {
         match self.content {
             Content::OfLink(_) | Content::OfZone(_) => Kind::Counter,
@@ -78,13 +78,13 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "kube_canary_probe_rtt_seconds", scope: Scope::Link, content: Content::Rtt,
         help: "Round-trip times of answered probes." },
     link("kube_canary_probes_late_total", |it| it.late.into(),
-        "Probes answered after they were counted lost."),
+        "Probes answered after they were counted as lost."),
     link("kube_canary_probes_duplicate_total", |it| it.duplicate.into(),
         "Further replies to a probe already answered."),
     link("kube_canary_probes_reordered_total", |it| it.reordered.into(),
         "Probes answered in time, but after a later probe."),
     link("kube_canary_probes_corrupt_total", |it| it.corrupt.into(),
-        "Replies whose bytes were not those sent."),
+        "Replies whose bytes differ from those sent."),
     link("kube_canary_probe_send_errors_total", |it| sum(&it.send_errors),
         "Probes that the kernel refused to send; not losses."),
     link("kube_canary_probes_terminating_total", |it| sum(&it.terminating),
@@ -102,7 +102,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "kube_canary_probe_send_lag_seconds", scope: Scope::Agent, content: Content::SendLag,
         help: "How much later than scheduled the agent sent its probes." },
     Family { name: "kube_canary_reply_read_delay_seconds", scope: Scope::Agent, content: Content::ReadDelay,
-        help: "How late the agent read replies: since the kernel's stamp, or since the turn that was to read them." },
+        help: "How late the agent read replies, from the kernel's timestamp or from the turn that was due to read them." },
 ];
 
 #[cfg(test)]

@@ -36,35 +36,29 @@ impl<'a> Head<'a> {
         Self { format, created, out, samples: 0 }
     }
 
-    /// The number of samples written so far, counted as in the text format.
+    /// Returns the number of samples written so far, counted as in the text format.
     pub const fn samples(&self) -> usize {
         self.samples
     }
 
-    /// Appends a gauge that is not in the registry.
-    pub fn gauge(&mut self, name: &str, help: &str, samples: &[(&[(&str, &str)], u64)]) {
-        self.gauges(name, help, samples.iter().map(|(labels, value)| (labels.iter().copied(), *value as f64)));
-    }
-
-    /// Appends a gauge that is not in the registry, with any number of samples.
-    pub fn gauges<'l>(
+    /// Appends a gauge that is not in the registry, if it has any samples.
+    pub fn gauges<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        samples: impl Iterator<Item = (impl Iterator<Item = (&'l str, &'l str)> + Clone, f64)> + Clone,
+        samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], u64), IntoIter: Clone>,
     ) {
-        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, samples);
+        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, whole(samples));
     }
 
     /// Appends a counter that is not in the registry and was zero when the agent started.
-    pub fn counters<'l>(
+    pub fn counters<'l, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        samples: impl Iterator<Item = ([(&'l str, &'l str); 1], u64)> + Clone,
+        samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], u64), IntoIter: Clone>,
     ) {
-        let samples = samples.map(|(labels, value)| (labels.into_iter(), value as f64));
-        self.family(&Family { name, help, kind: Kind::Counter, from_zero: true }, samples);
+        self.family(&Family { name, help, kind: Kind::Counter, from_zero: true }, whole(samples));
     }
 
     /// Appends a family of the registry. `is_older` returns whether a counter of this name may have
@@ -87,6 +81,9 @@ impl<'a> Head<'a> {
         family: &Family<'_>,
         samples: impl Iterator<Item = (L, f64)> + Clone,
     ) {
+        if samples.clone().next().is_none() {
+            return;
+        }
         let since = family.from_zero.then_some(self.created);
         let mut labels = Vec::new();
         if self.format == Format::Protobuf {
@@ -115,4 +112,11 @@ impl<'a> Head<'a> {
             }
         }
     }
+}
+
+/// Returns samples of whole numbers in the form that all families have.
+fn whole<'l, const N: usize>(
+    samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], u64), IntoIter: Clone>,
+) -> impl Iterator<Item = (impl Iterator<Item = (&'l str, &'l str)> + Clone, f64)> + Clone {
+    samples.into_iter().map(|(labels, value)| (labels.into_iter(), value as f64))
 }

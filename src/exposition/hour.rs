@@ -21,7 +21,7 @@ pub enum HourError {
     #[error("no peer {0:?}")]
     UnknownPeer(String),
     /// The peer exists, but its hour is not kept.
-    #[error("the hour of {0:?} is not kept: there are {HOUR_PEERS_MAX} of them, and more peers")]
+    #[error("the last hour of {0:?} is not kept: it is kept of at most {HOUR_PEERS_MAX} links, and there are more")]
     NotKept(String),
 }
 

@@ -10,7 +10,7 @@ use crate::footprint::{self, Category, Footprint};
 use crate::units::Nanos;
 
 const NAME: &str = "kube_canary_memory_bytes";
-const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by what it is for; read once a minute.";
+const HELP: &str = "Resident (clean, dirty) and swapped memory of the agent, by category; read once a minute.";
 
 /// How long the agent's memory by category is reused. A reading parses 30 KB of text, and makes
 /// code resident that nothing else runs.
@@ -29,7 +29,7 @@ impl Memory {
         self.0.get(now, MEMORY_CATEGORIES_TIME, || match footprint::read_own() {
             Ok(footprint) => Some(footprint),
             Err(error) => {
-                log::debug!("reading the agent's own memory: {error}");
+                log::debug!("cannot read the agent's own memory: {error}");
                 None
             }
         })
@@ -42,9 +42,8 @@ pub fn write(footprint: &Footprint, head: &mut Head<'_>) {
         NAME,
         HELP,
         Category::ALL.into_iter().flat_map(|category| {
-            footprint.of(category).states().into_iter().map(move |(state, kilobytes)| {
-                let labels = [("category", category.label()), ("state", state)];
-                (labels.into_iter(), kilobytes.saturating_mul(1_024) as f64)
+            footprint.of(category).states().map(|(state, kilobytes)| {
+                ([("category", category.label()), ("state", state)], kilobytes.saturating_mul(1_024))
             })
         }),
     );

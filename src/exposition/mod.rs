@@ -8,18 +8,16 @@
 mod about;
 mod accept;
 mod agent;
-mod allocator;
 mod api;
-mod api_server;
 mod cached;
 mod families;
 mod head;
 mod hour;
 mod lines;
 mod memory;
-mod mesh;
 mod messages;
 mod metrics;
+mod own;
 mod process;
 mod protobuf;
 mod rounded;
@@ -29,7 +27,6 @@ mod series;
 mod subjects;
 mod text;
 mod throttle;
-mod totals;
 #[cfg(feature = "fuzzing")]
 pub use throttle::fuzz_cgroup;
 
@@ -51,7 +48,7 @@ use crate::statistics::Statistics;
 use crate::sys::clock;
 use crate::units::Nanos;
 
-/// How long the probe loop may stand still before `/healthz` fails.
+/// How long the probe loop may be stopped before `/healthz` fails.
 const PROBE_LOOP_STALL: Nanos = Nanos::from_millis(30_000);
 
 /// The state that the probe loop and the HTTP workers share.
@@ -139,7 +136,7 @@ impl Health {
     pub fn live(&self, now: Nanos) -> Result<(), String> {
         let still = now.since(Nanos(self.heartbeat.load(Ordering::Relaxed)));
         if still > PROBE_LOOP_STALL {
-            return Err(format!("the probe loop has stood still for {:.0} s\n", still.as_secs_f64()));
+            return Err(format!("the probe loop has not run for {:.0} s\n", still.as_secs_f64()));
         }
         Ok(())
     }

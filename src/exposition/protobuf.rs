@@ -42,7 +42,7 @@ mod field {
     pub const SPAN_LENGTH: u8 = 2;
 }
 
-/// The type of a metric family.
+/// The type that a metric family has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A counter, `COUNTER` in the schema.
@@ -142,7 +142,7 @@ pub fn label(out: &mut Vec<u8>, name: &str, value: &str) {
     text(out, field::LABEL_VALUE, value);
 }
 
-/// Bytes of a counter or a gauge whose labels take `labels` bytes.
+/// Returns the bytes of a counter or a gauge whose labels take `labels` bytes.
 pub const fn number_bytes(labels: usize, has_created: bool) -> usize {
     HEAD_BYTES + labels + HEAD_BYTES + DOUBLE_BYTES + if has_created { CREATED_BYTES } else { 0 }
 }
@@ -195,7 +195,7 @@ impl HistogramShape {
         count + DOUBLE_BYTES + classic + CREATED_BYTES + native
     }
 
-    /// Bytes of the whole metric.
+    /// Returns the bytes of the whole metric.
     pub const fn bytes(&self) -> usize {
         2 * HEAD_BYTES + self.labels + self.content_bytes()
     }

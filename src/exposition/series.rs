@@ -65,18 +65,18 @@ pub const LINK_COUNTERS: usize = 9;
 /// Number of counters of a zone pair.
 pub const ZONE_COUNTERS: usize = 3;
 
-/// Number of series of a histogram with `bounds` bounds: the buckets with `+Inf`, sum and count.
+/// Returns the series of a histogram with `bounds` bounds: its buckets with `+Inf`, sum and count.
 pub const fn histogram_series(bounds: usize) -> usize {
     bounds + 3
 }
 
 impl SeriesSettings {
-    /// The value of the `network` label for a network.
+    /// Returns the value of the `network` label for a network.
     pub const fn network(&self, network: Network) -> &'static str {
         if self.on_host_network { Network::Node.label() } else { network.label() }
     }
 
-    /// Number of series of a link in the text format.
+    /// Returns the number of series of a link in the text format.
     pub const fn of_link(&self, bounds: usize) -> usize {
         match self.links {
             LinkSeries::Full => LINK_COUNTERS + histogram_series(bounds),

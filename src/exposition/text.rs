@@ -112,7 +112,7 @@ impl Extra {
     }
 }
 
-/// The value of a sample.
+/// The value that a sample has.
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
     /// A count without a unit.

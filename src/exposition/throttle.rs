@@ -22,7 +22,7 @@ use crate::units::Nanos;
 #[derive(Debug)]
 pub struct Throttle(PathBuf);
 
-/// The content of the file.
+/// What the file contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
     /// Number of enforcement periods in which the group used up its quota.

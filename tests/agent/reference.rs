@@ -68,7 +68,7 @@ const SOMETIMES: [[&str; 5]; 6] = [
         "kube_canary_allocator_bytes",
         "gauge",
         "stat",
-        "Memory by the allocator's own figures, named as jemalloc names them; those that it keeps.",
+        "Memory by the allocator's own figures, under jemalloc's names; only those that it keeps.",
         "with jemalloc and glibc",
     ],
     [
@@ -89,22 +89,22 @@ const SOMETIMES: [[&str; 5]; 6] = [
         "kube_canary_cgroup_throttled_periods_total",
         "counter",
         "",
-        "Periods in which the agent's cgroup had used up its CPU quota.",
-        "where the cgroup's cpu controller tells",
+        "Periods in which the agent's cgroup used up its CPU quota.",
+        "if the cgroup's CPU controller reports it",
     ],
     [
         "kube_canary_cgroup_throttled_seconds_total",
         "counter",
         "",
-        "Time that the agent's cgroup was held up for its CPU quota, added up over CPUs.",
-        "where the cgroup's cpu controller tells",
+        "Time for which the agent's cgroup was throttled, added up over CPUs.",
+        "if the cgroup's CPU controller reports it",
     ],
     [
         "kube_canary_probe_thread_run_delay_seconds_total",
         "counter",
         "",
         "Time that the probe thread was runnable but waited for a CPU.",
-        "where the kernel keeps schedstat",
+        "if the kernel keeps schedstat",
     ],
 ];
 

@@ -113,7 +113,7 @@ int get_nprocs(void) { return CPUS; }
 int get_nprocs_conf(void) { return CPUS; }
 
 long sysconf(int name) {
-    if (name == _SC_NCPUS_ONLN || name == _SC_NCPUS_CONF) {
+    if (name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF) {
         return CPUS;
     }
     long (*real)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
@@ -143,7 +143,7 @@ int main(void) {
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
         return 1;
     }
-    printf("%d %d %ld %ld", CPU_COUNT(&set), get_nprocs(), sysconf(_SC_NCPUS_ONLN), sysconf(_SC_NCPUS_CONF));
+    printf("%d %d %ld %ld", CPU_COUNT(&set), get_nprocs(), sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_NPROCESSORS_CONF));
     return 0;
 }
 "#;
