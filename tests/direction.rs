@@ -88,7 +88,7 @@ const STAGES: [(&str, &[&str]); 12] = [
         "ping",
         &[
             "config::PingSettings",
-            "config::PingTarget",
+            "config::Host",
             "discovery::dns",
             "peers",
             "prober",

@@ -14,7 +14,7 @@ use crate::limits::AGENTS_MAX;
 const PORT: u16 = 9_877;
 const ACCEPTED: &str = "http://HOST or http://HOST:PORT, where HOST is a name or an address (IPv6 in brackets)";
 
-/// The agents to ask.
+/// Which agents a command asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agents {
     /// The agents at these URLs; at least one.
@@ -28,7 +28,7 @@ pub enum Agents {
     },
 }
 
-/// The address of an agent's HTTP server.
+/// Where the HTTP server of an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentUrl {
     /// The host name or address.
@@ -37,12 +37,12 @@ pub struct AgentUrl {
     pub port: u16,
 }
 
-/// A host as typed.
+/// A host as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// A host given as an address.
     Address(IpAddr),
-    /// A name for the servers of resolv.conf.
+    /// A name that the servers of resolv.conf resolve.
     Name(String),
 }
 
@@ -116,11 +116,15 @@ impl Host {
         if text.eq_ignore_ascii_case("localhost") {
             return Some(Self::Address(Ipv4Addr::LOCALHOST.into()));
         }
-        // No top-level domain is numeric, so this was meant as an address.
-        let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-        (plain && !numeric && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
+        (plain && !has_numeric_end(text) && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
     }
+}
+
+/// Whether the last part of a name is a number. No top-level domain is one, so the name was meant
+/// as an address.
+pub(super) fn has_numeric_end(name: &str) -> bool {
+    name.rsplit('.').next().is_none_or(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl fmt::Display for AgentUrl {

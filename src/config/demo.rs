@@ -7,10 +7,10 @@ use super::run::{duration_between, number_between};
 use super::typed::Typed;
 use crate::limits::{DEMO_NODES_MAX, INTERVAL_MAX, INTERVAL_MIN};
 
-/// The first line of `demo --help`.
-pub const ABOUT: &str = "A mesh of real agents, one process each, on this machine's loopback addresses.";
+/// The first line that `demo --help` shows.
+pub const ABOUT: &str = "Runs a mesh of real agents, one process each, on this machine's loopback addresses.";
 
-/// The settings of a demo.
+/// The settings that `demo` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemoSettings {
     /// The number of agents to start.

@@ -10,9 +10,9 @@ use super::run::{domains_file, duration_between};
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
-/// The first line of `doctor --help`.
+/// The first line that `doctor --help` shows.
 pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents see it.";
-/// The text below the flags in `doctor --help`.
+/// The text that `doctor --help` shows below the flags.
 pub const AFTER: &str = "
 Each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's blind spots.
 Without --url, every agent of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
@@ -25,7 +25,7 @@ or read, nothing was measured, or a failure. With --watch: that of the last look
 /// Verdicts cover the last 30 to 60 seconds, and a mesh is costly to collect.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The settings of `doctor`.
+/// The settings that `doctor` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorSettings {
     /// The source of the reports.

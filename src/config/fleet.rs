@@ -8,9 +8,9 @@ use super::run::duration_between;
 use super::typed::Typed;
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
-/// The first line of `fleet --help`.
+/// The first line that `fleet --help` shows.
 pub const ABOUT: &str = "What every agent costs and measures: a row per node.";
-/// The text below the flags in `fleet --help`.
+/// The text that `fleet --help` shows below the flags.
 pub const AFTER: &str = "
 Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
 no flag. An agent that does not answer is a row with its error.
@@ -23,7 +23,7 @@ Exit codes: 0; 1 no agent answers, or a failure; 2 a bad flag.
 ";
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The settings of `fleet`.
+/// The settings that `fleet` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetSettings {
     /// The agents to ask.

@@ -5,17 +5,18 @@ use super::run::number_between;
 use super::typed::Typed;
 use crate::limits::PID_MAX;
 
-/// The first line of `footprint --help`.
-pub const ABOUT: &str = "What the memory of a process is for, and what programs take.";
-/// The text below the flags in `footprint --help`.
+/// The first line that `footprint --help` shows.
+pub const ABOUT: &str = "Shows what the memory of a process is for, and how much memory programs use.";
+/// The text that `footprint --help` shows below the flags.
 pub const AFTER: &str = "
-Without --pid and --filter: every running kube-canary but this one. A process is shown by category (text, rodata, relro,
-data, heap, anon, stacks, kernel; file and shared where there is any), clean, dirty and swapped; clean and dirty add up to
-its resident memory. Programs are shown by what no other process has (private) and their share of what several have.
+Without --pid and --filter, it shows every running kube-canary except itself. The memory of a process is shown by category
+(text, rodata, relro, data, heap, anon, stacks, kernel; file and shared if there is any): clean, dirty and swapped. Clean
+and dirty add up to its resident memory. Programs are shown by the memory that no other process has (private), and by their
+share of memory that several processes have.
 
-Needs to be the user of what it reads, or root (CAP_SYS_PTRACE). What may not be read is counted on standard error.
+It must run as the user of the processes, or as root (CAP_SYS_PTRACE). Unreadable processes are counted on standard error.
 
-Exit codes: 0; 1 there is nothing to show, or it may not be read; 2 a bad flag.
+Exit codes: 0 on success; 1 if there is nothing to show, or if it cannot be read; 2 for a bad flag.
 ";
 
 /// The processes or programs whose memory is shown.
@@ -29,7 +30,7 @@ pub enum FootprintSubject {
     Programs(String),
 }
 
-/// The settings of `footprint`.
+/// The settings that `footprint` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FootprintSettings {
     /// The processes or programs to show.

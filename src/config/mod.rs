@@ -18,7 +18,7 @@ pub use demo::DemoSettings;
 pub use doctor::{DoctorSettings, Reports, RowsFile};
 pub use fleet::{Column, FleetSettings};
 pub use footprint::{FootprintSettings, FootprintSubject};
-pub use ping::{PingSettings, PingTarget};
+pub use ping::PingSettings;
 pub use run::RunSettings;
 
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ impl UsageError {
     }
 }
 
-/// The command to execute.
+/// The command that the program was started with.
 #[derive(Debug)]
 pub enum Command {
     /// Run the agent: probe peers and serve HTTP.
@@ -68,16 +68,29 @@ const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and expo
 const USAGE: &str = "[run|ping|demo|fleet|doctor|footprint|version] [FLAGS]";
 const COMMANDS: &str = "
 Commands:
-  run        Probe the peers and serve /metrics (also without a command)
-  ping       Probe some targets, a line per reply and a summary
-  demo       A mesh of real agents on this machine, with a live table
-  fleet      What every agent costs and measures: a row per node
-  doctor     Which node, link, zone or domain is bad
-  footprint  What the memory of a process is for, and what programs take
-  version    Which build this is, and which allocator runs
+  run        Probes the peers and serves /metrics (also without a command)
+  ping       Probes some targets, and prints a line per reply and a summary
+  demo       Runs a mesh of real agents on this machine, with a live table
+  fleet      Shows what every agent costs and measures, one row per node
+  doctor     Names the node, link, zone or domain that is bad
+  footprint  Shows what the memory of a process is for, and how much memory programs use
+  version    Shows which build this is, and which allocator runs
 
 See `kube-canary COMMAND --help` for the flags of each.
 ";
+
+const RUN: &str = "Probes the peers and serves /metrics.";
+const VERSION: &str = "Shows which build this is, and which allocator runs.";
+
+/// A command: its usage line, its description, its flags, the text below them, and how it is
+/// resolved.
+type Description = (
+    &'static str,
+    &'static str,
+    &'static [flags::Flag],
+    &'static str,
+    fn(&Typed, Env<'_>) -> Result<Command, UsageError>,
+);
 
 /// Reads a command line (without the program's name) and its environment.
 ///
@@ -96,49 +109,42 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
         _ => None,
     };
     let rest: Vec<OsString> = arguments.collect();
-    match command.as_deref() {
-        None if rest.iter().any(|a| a == "--help" || a == "-h") => {
-            Ok(Command::Help(flags::help(USAGE, ABOUT, &[], COMMANDS)))
+    if command.is_none() && rest.iter().any(|argument| argument == "--help" || argument == "-h") {
+        return Ok(Command::Help(flags::help(USAGE, ABOUT, &[], COMMANDS)));
+    }
+    let (usage, about, flags, after, resolve): Description = match command.as_deref() {
+        None | Some("run") => ("run [FLAGS]", RUN, flags::RUN, "", |typed, env| {
+            Ok(Command::Run(Box::new(RunSettings::resolve(typed, env)?)))
+        }),
+        Some("ping") => (ping::USAGE, ping::ABOUT, flags::PING, ping::AFTER, |typed, _| {
+            PingSettings::resolve(typed).map(Command::Ping)
+        }),
+        Some("demo") => {
+            ("demo [FLAGS]", demo::ABOUT, flags::DEMO, "", |typed, _| DemoSettings::resolve(typed).map(Command::Demo))
         }
-        None | Some("run") => match Typed::read(rest, flags::RUN, env)? {
-            None => {
-                Ok(Command::Help(flags::help("run [FLAGS]", "Probe the peers and serve /metrics.", flags::RUN, "")))
-            }
-            Some(typed) => Ok(Command::Run(Box::new(RunSettings::resolve(&typed, env)?))),
-        },
-        Some("ping") => match Typed::read_with_positional(rest, flags::PING, env)? {
-            None => Ok(Command::Help(flags::help(ping::USAGE, ping::ABOUT, flags::PING, ping::AFTER))),
-            Some(typed) => Ok(Command::Ping(PingSettings::resolve(&typed)?)),
-        },
-        Some("demo") => match Typed::read(rest, flags::DEMO, env)? {
-            None => Ok(Command::Help(flags::help("demo [FLAGS]", demo::ABOUT, flags::DEMO, ""))),
-            Some(typed) => Ok(Command::Demo(DemoSettings::resolve(&typed)?)),
-        },
-        Some("fleet") => match Typed::read(rest, flags::FLEET, env)? {
-            None => Ok(Command::Help(flags::help("fleet [FLAGS]", fleet::ABOUT, flags::FLEET, fleet::AFTER))),
-            Some(typed) => Ok(Command::Fleet(FleetSettings::resolve(&typed)?)),
-        },
-        Some("doctor") => match Typed::read(rest, flags::DOCTOR, env)? {
-            None => Ok(Command::Help(flags::help("doctor [FLAGS]", doctor::ABOUT, flags::DOCTOR, doctor::AFTER))),
-            Some(typed) => Ok(Command::Doctor(DoctorSettings::resolve(&typed)?)),
-        },
-        Some("footprint") => match Typed::read(rest, flags::FOOTPRINT, env)? {
-            None => Ok(Command::Help(flags::help(
-                "footprint [FLAGS]",
-                footprint::ABOUT,
-                flags::FOOTPRINT,
-                footprint::AFTER,
-            ))),
-            Some(typed) => Ok(Command::Footprint(FootprintSettings::resolve(&typed)?)),
-        },
-        Some("version") => match Typed::read(rest, flags::VERSION, env)? {
-            None => Ok(Command::Help(flags::help("version [--json]", "Which build this is.", flags::VERSION, ""))),
-            Some(typed) => Ok(Command::Version { json: typed.switch("json") }),
-        },
+        Some("fleet") => ("fleet [FLAGS]", fleet::ABOUT, flags::FLEET, fleet::AFTER, |typed, _| {
+            FleetSettings::resolve(typed).map(Command::Fleet)
+        }),
+        Some("doctor") => ("doctor [FLAGS]", doctor::ABOUT, flags::DOCTOR, doctor::AFTER, |typed, _| {
+            DoctorSettings::resolve(typed).map(Command::Doctor)
+        }),
+        Some("footprint") => ("footprint [FLAGS]", footprint::ABOUT, flags::FOOTPRINT, footprint::AFTER, |typed, _| {
+            FootprintSettings::resolve(typed).map(Command::Footprint)
+        }),
+        Some("version") => ("version [--json]", VERSION, flags::VERSION, "", |typed, _| {
+            Ok(Command::Version { json: typed.switch("json") })
+        }),
         Some(other) => {
             let commands = "run, ping, demo, fleet, doctor, footprint or version";
-            Err(UsageError(format!("unknown command {other:?}: expected {commands}")))
+            return Err(UsageError(format!("unknown command {other:?}: expected {commands}")));
         }
+    };
+    match Typed::read(rest, flags, env)? {
+        None => Ok(Command::Help(flags::help(usage, about, flags, after))),
+        Some(typed) if command.as_deref() != Some("ping") && !typed.positional().is_empty() => {
+            Err(UsageError(format!("unexpected argument {:?}: expected flags", typed.positional()[0])))
+        }
+        Some(typed) => resolve(&typed, env),
     }
 }
 

@@ -4,38 +4,31 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::UsageError;
+use super::agents::{Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
 use crate::discovery::dns;
 use crate::limits::{PING_COUNT_MAX, PING_TARGETS_MAX};
 
-/// The usage line of `ping`.
+/// The usage line that `ping --help` shows.
 pub const USAGE: &str = "ping TARGET… [FLAGS]";
-/// The first line of `ping --help`.
-pub const ABOUT: &str = "The agent's prober for people and for tests: a line per probe, and a summary.";
-/// The text below the flags in `ping --help`.
+/// The first line that `ping --help` shows.
+pub const ABOUT: &str = "Probes targets with the agent's prober, and prints a line per probe and a summary.";
+/// The text that `ping --help` shows below the flags.
 pub const AFTER: &str = "
-A TARGET is an IPv4 or IPv6 address, or a name that the servers of /etc/resolv.conf know (its first IPv4 address, else its
-first IPv6 address; /etc/hosts is not read).
+A TARGET is an IPv4 or IPv6 address, or a name that the servers of /etc/resolv.conf resolve. Of a name, the first IPv4
+address is probed, or the first IPv6 address if it has no IPv4 address. /etc/hosts is not read.
 
-Exit codes: 0 every target has answered within the timeout at least once; 1 one has not, or a failure; 2 a bad flag.
+Exit codes: 0 if every target has answered within the timeout at least once; 1 if one has not, or on a failure; 2 for a bad
+flag.
 ";
 const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
 
-/// A target as typed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PingTarget {
-    /// A target given as an address.
-    Address(IpAddr),
-    /// A name, resolved at the start.
-    Name(String),
-}
-
-/// The settings of `ping`.
+/// The settings that `ping` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingSettings {
     /// The targets, each once, and at least one. The text is its name in the output.
-    pub targets: Vec<(String, PingTarget)>,
+    pub targets: Vec<(String, Host)>,
     /// Probes per target. None means until a signal.
     pub count: Option<u64>,
     /// Time between two probes of a target.
@@ -53,7 +46,7 @@ impl PingSettings {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
         let given = typed.positional();
         if given.is_empty() {
-            return Err(UsageError(format!("TARGET: expected at least one, {TARGET}")));
+            return Err(UsageError(format!("TARGET: expected at least one: {TARGET}")));
         }
         if given.len() > PING_TARGETS_MAX {
             return Err(UsageError(format!("TARGET: {} are given: expected at most {PING_TARGETS_MAX}", given.len())));
@@ -78,16 +71,14 @@ impl PingSettings {
     }
 }
 
-fn target(text: &str) -> Result<PingTarget, String> {
+fn target(text: &str) -> Result<Host, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
         let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
-        return if usable { Ok(PingTarget::Address(address)) } else { Err("the address of one host".into()) };
+        return if usable { Ok(Host::Address(address)) } else { Err("the address of one host".into()) };
     }
-    // No top-level domain is numeric, so this was meant as an address.
-    let numeric = text.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
     match dns::check_name(text) {
-        Ok(()) if !numeric || text.ends_with('.') => Ok(PingTarget::Name(text.to_owned())),
+        Ok(()) if !has_numeric_end(text) || text.ends_with('.') => Ok(Host::Name(text.to_owned())),
         _ => Err(TARGET.into()),
     }
 }
@@ -111,9 +102,9 @@ mod tests {
         assert_eq!(
             targets,
             [
-                PingTarget::Address([127, 0, 0, 1].into()),
-                PingTarget::Address([0, 0, 0, 0, 0, 0, 0, 1].into()),
-                PingTarget::Name("canary.ns.svc".into())
+                Host::Address([127, 0, 0, 1].into()),
+                Host::Address([0, 0, 0, 0, 0, 0, 0, 1].into()),
+                Host::Name("canary.ns.svc".into())
             ]
         );
         assert_eq!((s.count, s.interval, s.json), (Some(3), Duration::from_millis(10), true));

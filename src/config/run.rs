@@ -266,7 +266,9 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageErro
     for (source, flags) in SOURCES.iter().filter(|(source, _)| *source != chosen) {
         // Variables may be set for another purpose (POD_NAMESPACE). A flag is intentional.
         if let Some(flag) = flags.iter().find(|flag| typed.name(flag).starts_with("--")) {
-            return Err(UsageError(format!("--{flag} goes with --discovery {source}, and {chosen} is in force")));
+            return Err(UsageError(format!(
+                "--{flag} goes with --discovery {source}, and this is --discovery {chosen}"
+            )));
         }
     }
     let source = match chosen {

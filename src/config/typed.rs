@@ -13,7 +13,7 @@ struct Given {
     value: String,
 }
 
-/// A command line as typed.
+/// A command line as it was typed.
 #[derive(Debug)]
 pub struct Typed {
     given: Vec<Given>,
@@ -22,21 +22,9 @@ pub struct Typed {
 
 impl Typed {
     /// Looks up every argument in `flags`. A flag that is not given takes its value from its
-    /// variable, unless that is empty. Returns None if help is requested.
+    /// variable, unless that is empty. Arguments without a flag may stand between the flags or
+    /// after them. Returns none if help is requested.
     pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Option<Self>, UsageError> {
-        let typed = Self::read_with_positional(arguments, flags, env)?;
-        match typed.as_ref().and_then(|typed| typed.positional.first()) {
-            Some(text) => Err(UsageError(format!("unexpected argument {text:?}: expected flags"))),
-            None => Ok(typed),
-        }
-    }
-
-    /// The same for a command that also takes arguments without a flag, between or after the flags.
-    pub fn read_with_positional(
-        arguments: Vec<OsString>,
-        flags: &'static [Flag],
-        env: Env<'_>,
-    ) -> Result<Option<Self>, UsageError> {
         let (mut given, mut positional) = (Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(arguments);
         let error = |error: lexopt::Error| UsageError(error.to_string());

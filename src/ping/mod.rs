@@ -21,7 +21,7 @@ mod tally;
 use std::io;
 use std::net::IpAddr;
 
-use crate::config::{PingSettings, PingTarget};
+use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
 use crate::limits::PING_OUTPUT_RETRY;
 use crate::peers::{Change, Network, SlotId, ZoneId};
@@ -108,12 +108,12 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     Ok(ping.book.tallies.iter().all(|tally| tally.received > 0))
 }
 
-async fn resolve(targets: &[(String, PingTarget)]) -> Result<Vec<IpAddr>, PingError> {
+async fn resolve(targets: &[(String, Host)]) -> Result<Vec<IpAddr>, PingError> {
     let mut addresses = Vec::with_capacity(targets.len());
     for (text, target) in targets {
         addresses.push(match target {
-            PingTarget::Address(address) => *address,
-            PingTarget::Name(name) => {
+            Host::Address(address) => *address,
+            Host::Name(name) => {
                 dns::host_address(name).await.map_err(|error| PingError::Resolve { target: text.clone(), error })?
             }
         });
