@@ -167,7 +167,7 @@ async fn wait(socket: Option<&Socket>) {
         Some(Socket { fd: Some(Descriptor::Watched(fd)), .. }) => match fd.readable().await {
             Ok(mut guard) => guard.clear_ready(),
             Err(error) => {
-                log::error!("waiting for an ICMP socket: {error}");
+                log::error!("cannot wait for an ICMP socket: {error}");
                 std::future::pending::<()>().await;
             }
         },
@@ -187,7 +187,7 @@ impl Socket {
         let setup = |operation| move |error| SocketError::Setup { operation, error };
         let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
         if let Err(error) = options::enable_timestamps(&fd) {
-            log::warn!("the kernel does not stamp packets ({error}): round-trip times are taken by the agent itself");
+            log::warn!("the kernel does not stamp packets ({error}): the agent takes the times of packets itself");
         }
         drop(opened);
         let fd = Some(Descriptor::Watched(options::watch(fd).map_err(setup("register for events"))?));
@@ -217,7 +217,7 @@ impl Socket {
                 Ok(watched) => Descriptor::Watched(watched),
                 Err(error) => {
                     if !std::mem::replace(&mut self.logged.watching, true) {
-                        log::warn!("cannot wait for an ICMP socket, which is read from time to time: {error}");
+                        log::warn!("cannot wait for an ICMP socket, so it is only read when probes are sent: {error}");
                     }
                     Descriptor::Unwatched(fd)
                 }
@@ -280,7 +280,7 @@ impl Socket {
         let is_lasting = failed.is_some() && !any_arrived;
         if let (true, Some(error)) = (is_lasting && !self.logged.reading, failed) {
             self.logged.reading = true;
-            log::warn!("an ICMP socket cannot be read, and its probes count as lost: {error}");
+            log::warn!("cannot read an ICMP socket, so its probes count as lost: {error}");
         }
         is_lasting
     }
@@ -290,7 +290,7 @@ impl Wire for Sockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             if let Err(error) = options::listen_only_to(socket.descriptor(), socket.protocol, socket.kind, identifier) {
-                log::warn!("cannot filter what a raw ICMP socket hears: {error}");
+                log::warn!("cannot filter the packets of a raw ICMP socket: {error}");
             }
         }
     }
@@ -298,7 +298,7 @@ impl Wire for Sockets {
     fn make_room(&mut self, peers: usize) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             if let Err(error) = options::make_room(socket.descriptor(), peers) {
-                log::warn!("cannot enlarge an ICMP socket's receive queue: {error}");
+                log::warn!("cannot enlarge the receive queue of an ICMP socket: {error}");
             }
         }
     }
