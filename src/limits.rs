@@ -198,7 +198,7 @@ pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
 pub const DNS_REFRESH_MAX: Duration = Duration::from_secs(30);
 /// Timeout of one look-up of all candidate names and both families.
 pub const DNS_LOOKUP_TIME: Duration = Duration::from_secs(15);
-/// Identity requests in progress at once.
+/// Largest number of identity requests in progress at once.
 pub const IDENTITY_REQUESTS_MAX: usize = 8;
 /// Timeout of one identity request. A first list waits as long for the names of its peers.
 pub const IDENTITY_TIME: Duration = Duration::from_secs(2);

@@ -14,7 +14,8 @@ impl Nanos {
         Self(ms * 1_000_000)
     }
 
-    /// The span from `earlier` to `self`, or zero if `earlier` is later. It is never negative.
+    /// Returns the span from `earlier` to `self`, or zero if `earlier` is later. It is never
+    /// negative.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
@@ -26,12 +27,12 @@ impl Nanos {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// The value in seconds, the unit of every metric.
+    /// Returns the value in seconds, the unit of every metric.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The value in whole seconds, rounded. For times of day.
+    /// Returns the value in whole seconds, rounded. For times of day.
     pub const fn as_secs(self) -> u64 {
         self.0.saturating_add(500_000_000) / 1_000_000_000
     }

@@ -19,7 +19,7 @@ use super::mallctl;
 /// Heap profiles that one run writes besides its last. Each is a file.
 const HEAP_PROFILES_MAX: u32 = 1_000;
 
-/// A heap profile in progress.
+/// A heap profile that is being recorded.
 #[derive(Debug)]
 pub struct HeapProfile {
     file: PathBuf,

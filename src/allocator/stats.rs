@@ -31,7 +31,7 @@ impl Stat {
     pub const ALL: [Self; 6] =
         [Self::Allocated, Self::Active, Self::Metadata, Self::Resident, Self::Mapped, Self::Retained];
 
-    /// The value of the label `stat` in metrics.
+    /// Returns the value of the label `stat` in metrics.
     pub const fn label(self) -> &'static str {
         ["allocated", "active", "metadata", "resident", "mapped", "retained"][self as usize]
     }

@@ -64,7 +64,7 @@ impl PeerError {
     }
 }
 
-/// The place of an entry.
+/// Where an entry was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// One of the `--peer` flags.

@@ -25,7 +25,7 @@ use crate::sys::console;
 use file::FileError;
 use output::{Report, Unanswered};
 
-/// The result of a judgement.
+/// What a judgement has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every report was judged, and nothing is wrong.

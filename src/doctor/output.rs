@@ -12,7 +12,7 @@ use crate::mesh::row::Network;
 use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
 use crate::sys::console::printable;
 
-/// The result of an examination.
+/// What an examination has found.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The summary in one line.
@@ -69,7 +69,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// The entry for a file that has more reports than are judged.
+    /// Returns the entry for a file that has more reports than are judged.
     pub fn too_much() -> Self {
         let mebibytes = ROWS_MESH_BYTES_MAX >> 20;
         let error = format!("more than {ROWS_NODES_MAX} nodes or {mebibytes} MiB of links: the rest is not judged");
@@ -149,7 +149,7 @@ impl Report {
         self.not_kept > 0
     }
 
-    /// The outcome of the examination.
+    /// Returns the outcome of the examination.
     pub fn outcome(&self) -> Outcome {
         if self.state != State::Well {
             return Outcome::Found;

@@ -125,7 +125,7 @@ pub struct Missing {
     pub error: String,
 }
 
-/// The object after the rows of a mesh.
+/// The object that follows the rows of a mesh.
 #[derive(Deserialize)]
 pub struct Fields {
     /// The nodes without a row.
@@ -177,7 +177,7 @@ impl Reading {
         }
     }
 
-    /// The most rows that are read, over all documents and in each one.
+    /// Returns the largest number of rows that are read, over all documents and in each one.
     pub const fn rows_max(&self) -> usize {
         self.rows_max
     }

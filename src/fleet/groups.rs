@@ -35,7 +35,7 @@ pub struct Group {
     pub smallest: bool,
 }
 
-/// The properties that distinguish a group from others.
+/// The properties that are the same in a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Build {
     /// The number of CPUs of the machine.
@@ -50,7 +50,7 @@ pub struct Build {
     pub libc: Option<String>,
 }
 
-/// The distribution of a figure in a group.
+/// How a figure is distributed in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range<T> {
     /// The median. For an even number of values it is the lower one in the middle, so it belongs

@@ -18,7 +18,7 @@ pub struct Document<'a> {
     pub peers: Sum<'a>,
 }
 
-/// The agent's object in a row.
+/// The object that describes the agent in a row.
 #[derive(Deserialize)]
 pub struct Source<'a> {
     /// The name of its node.
@@ -75,7 +75,7 @@ pub struct Recent {
     pub rtt_p99_seconds: Option<f64>,
 }
 
-/// The loss among decided probes, 0 to 1. None if no probe is decided.
+/// Returns the loss among decided probes, 0 to 1. None if no probe is decided.
 pub fn loss(received: u64, lost: u64) -> Option<f64> {
     let decided = received.saturating_add(lost);
     (decided > 0).then(|| lost as f64 / decided as f64)

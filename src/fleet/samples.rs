@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// A sample as a part of its line.
+/// A sample that borrows its line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// The name of the metric, with its suffix.

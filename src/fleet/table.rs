@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::sys::console::printable;
 
-/// The alignment of a column.
+/// The side on which a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// For columns of texts.
@@ -13,7 +13,7 @@ pub enum Side {
     Right,
 }
 
-/// The text for an unknown value.
+/// The text that stands for an unknown value.
 pub const UNKNOWN: &str = "-";
 
 /// Formats rows below their heads. A column is as wide as its widest cell, with two blanks between

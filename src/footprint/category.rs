@@ -1,6 +1,6 @@
 //! The categories of memory, and the amounts in each.
 
-/// The purpose of a page of memory.
+/// What a page of memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     /// Executable segments of programs and libraries.
@@ -32,7 +32,7 @@ impl Category {
         [Text, Rodata, Relro, Data, Heap, Anon, Stacks, Kernel, File, Shared]
     };
 
-    /// The name in JSON, in tables and in metrics.
+    /// Returns the name in JSON, in tables and in metrics.
     pub const fn label(self) -> &'static str {
         ["text", "rodata", "relro", "data", "heap", "anon", "stacks", "kernel", "file", "shared"][self as usize]
     }
@@ -51,7 +51,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// The three amounts, with the values of their metric label.
+    /// Returns the three amounts, with the values of their metric label.
     pub const fn states(&self) -> [(&'static str, u64); 3] {
         [("clean", self.clean), ("dirty", self.dirty), ("swap", self.swap)]
     }
@@ -86,7 +86,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// The amounts of one category.
+    /// Returns the amounts of one category.
     pub const fn of(&self, category: Category) -> Amounts {
         self.amounts[category as usize]
     }

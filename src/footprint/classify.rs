@@ -22,7 +22,7 @@ use super::smaps::Mapping;
 use super::stacks::Stack;
 use super::{Amounts, Category, Elf, Footprint};
 
-/// The known content of a file.
+/// What is known about the content of a file.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and the agent's must not be on the heap")]
 pub enum Content {

@@ -47,7 +47,7 @@ impl Segment {
     }
 }
 
-/// The segments of a program or a library.
+/// The segments that a program or a library has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Elf {
     segments: [Segment; SEGMENTS_MAX],

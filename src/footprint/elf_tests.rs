@@ -9,7 +9,7 @@ const R: u64 = 4;
 const RX: u64 = 5;
 const RW: u64 = 6;
 
-/// A file with nothing but headers.
+/// Returns a file that consists of headers.
 pub fn file(wide: bool, headers: &[Header]) -> Vec<u8> {
     let mut bytes = vec![0; if wide { 64 } else { 52 }];
     bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 1 + u8::from(wide), 1]);

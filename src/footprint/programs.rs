@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The memory that would be free without this program.
+    /// Returns the memory that would be free without this program.
     pub const fn ram(&self) -> u64 {
         self.private.saturating_add(self.shared)
     }
@@ -60,7 +60,7 @@ impl Row {
     }
 }
 
-/// The result of a search for programs.
+/// What a search for programs has found.
 #[derive(Debug, Default)]
 pub struct Programs {
     /// Rows in ascending order of memory.
@@ -134,7 +134,7 @@ impl Programs {
         this
     }
 
-    /// The sum of all rows.
+    /// Returns the sum of all rows.
     pub fn total(&self) -> Row {
         self.rows.iter().fold(Row::default(), |mut total, row| {
             total.add(row.count, row.private, row.shared, row.swap);

@@ -58,12 +58,12 @@ impl Mapping {
         self.permissions.contains(&permission)
     }
 
-    /// Resident and dirty memory in KB, never more than the resident memory.
+    /// Returns resident and dirty memory in KB, never more than the resident memory.
     pub fn dirty(&self) -> u64 {
         self.shared_dirty.saturating_add(self.private_dirty).min(self.rss)
     }
 
-    /// Resident memory that no other process maps, in KB.
+    /// Returns the resident memory that no other process maps, in KB.
     pub const fn private(&self) -> u64 {
         self.private_clean.saturating_add(self.private_dirty)
     }

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use super::place::ProcDir;
 use super::smaps;
 
-/// The stack of a thread.
+/// Where the stack of a thread is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
     /// The thread's stack pointer.
@@ -26,7 +26,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack of which only the pointer is known.
+    /// Makes a stack of which only the pointer is known.
     pub const fn at(pointer: u64) -> Self {
         Self { pointer, start: 0, end: 0 }
     }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::limits::COMPRESSED_RESPONSES_MAX;
 
-/// The server's counters about itself, for exposition.
+/// The counters that the server keeps about itself.
 #[derive(Debug, Default)]
 pub struct ServerStats {
     requests: AtomicU64,
@@ -24,28 +24,28 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    /// Number of requests that were answered by a route, or with 400, 403 or 405.
+    /// Returns the requests that were answered by a route, or with 400, 403 or 405.
     pub fn requests_served(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Number of requests that got 503 because every ordinary permit was taken.
+    /// Returns the requests that got 503 because every ordinary permit was taken.
     pub fn requests_refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Number of connections that are open now, including idle ones.
+    /// Returns the connections that are open now, including idle ones.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Number of frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`]. They
-    /// are in use or spare.
+    /// Returns the frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`].
+    /// They are in use or spare.
     pub fn frame_buffers(&self) -> usize {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that are being compressed now, at most [`COMPRESSED_RESPONSES_MAX`].
+    /// Returns the responses that are being compressed now, at most [`COMPRESSED_RESPONSES_MAX`].
     /// Each has [`crate::limits::GZIP_BYTES`] of memory.
     pub fn compressors(&self) -> usize {
         self.compressors.load(Ordering::Acquire)

@@ -108,13 +108,13 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The address of the listening socket. It has the port that the kernel chose if port 0 was
-    /// requested, and is `0.0.0.0` if `[::]` was requested and the host has no IPv6.
+    /// Returns the address of the listening socket. It has the port that the kernel chose if port 0
+    /// was requested, and is `0.0.0.0` if `[::]` was requested and the host has no IPv6.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The counters of the future server.
+    /// Returns the counters of the future server.
     pub fn stats(&self) -> Arc<ServerStats> {
         Arc::clone(&self.stats)
     }
@@ -225,12 +225,12 @@ impl Server {
         Ok(Bound { listener, address, stats: Arc::default(), hosts: None })
     }
 
-    /// The address of the listening socket.
+    /// Returns the address of the listening socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The counters of the server.
+    /// Returns the counters of the server.
     pub fn stats(&self) -> Arc<ServerStats> {
         Arc::clone(&self.stats)
     }

@@ -38,7 +38,7 @@ static BYTES: [u8; DOCUMENT_BYTES] = {
     bytes
 };
 
-/// The whole page, as served.
+/// The whole page, as it is served.
 pub const DOCUMENT: &str = match std::str::from_utf8(&BYTES) {
     Ok(text) => text,
     Err(_) => panic!("whole lines of UTF-8 files are UTF-8"),
@@ -51,7 +51,7 @@ pub fn reply() -> Reply {
     Reply::Page { policy: POLICY, body: Box::new(PageBody::default()) }
 }
 
-/// The body of the page, in frames.
+/// The body of the page, which is sent in frames.
 #[derive(Debug, Default)]
 pub struct PageBody {
     sent: usize,

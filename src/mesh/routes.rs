@@ -37,7 +37,7 @@ use crate::units::Nanos;
 const FIELDS_PART_BYTES: usize = 1_024;
 const JSON: &str = "application/json";
 
-/// The agent's own routes, and those of the mesh.
+/// The routes that an agent serves: its own, and those of the mesh.
 pub struct MeshRoutes(Arc<Mesh>);
 
 struct Mesh {

@@ -96,7 +96,7 @@ pub struct RecentSource {
     pub run_delay_seconds: Option<f64>,
 }
 
-/// An object of a report's `peers`.
+/// An object that a report has in `peers`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PeerRow<'a> {
     /// Name of the node.

@@ -51,7 +51,7 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// An empty directory that will hold at most `slots_max` peers.
+    /// Makes an empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
         let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 3]);

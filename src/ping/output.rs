@@ -12,7 +12,7 @@ use super::tally::{Tally, Told};
 use crate::config::PingSettings;
 use crate::units::Nanos;
 
-/// Form of the output.
+/// Which form the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Lines like those of ping(8).
@@ -21,7 +21,7 @@ pub enum Form {
     Json,
 }
 
-/// Name and address of a target for the output.
+/// How a target is named in the output.
 #[derive(Debug)]
 pub struct Label {
     /// The name as typed; in JSON a string with its quotes.

@@ -29,7 +29,7 @@ enum Kept {
     Cells(Vec<(u16, u32)>),
 }
 
-/// Quantiles for the summary.
+/// The quantiles that the summary shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantiles {
     /// The smallest round-trip time.

@@ -9,7 +9,7 @@
 use crate::sys::clock;
 use crate::units::Nanos;
 
-/// A monotonic clock, and the real-time clock of the kernel's timestamps.
+/// Reads a monotonic clock, and the real-time clock of the kernel's timestamps.
 pub trait Clock {
     /// Returns `CLOCK_MONOTONIC`.
     fn now(&self) -> Nanos;
@@ -18,7 +18,7 @@ pub trait Clock {
     fn realtime(&self) -> Nanos;
 }
 
-/// The clocks of the machine.
+/// Reads the clocks of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 

@@ -59,7 +59,7 @@ pub enum Standing {
     Withdrawn,
 }
 
-/// A doubt about a peer.
+/// A doubt whether a peer is still there.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubt {
     /// The slot of the peer.

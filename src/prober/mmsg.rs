@@ -150,7 +150,7 @@ pub enum Queue {
     Departures,
 }
 
-/// A packet in a [`Batch`].
+/// A packet that is stored in a [`Batch`].
 #[derive(Debug)]
 pub struct Received<'a> {
     /// Source of the packet, if the kernel gives one.

@@ -81,7 +81,7 @@ pub struct Datagram<'a> {
     pub moment: Moment,
 }
 
-/// What a wire delivers.
+/// What a wire has read.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
     /// A packet of this process has left: its bytes, perhaps after headers and cut at the
@@ -110,7 +110,7 @@ pub trait Wire {
     fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool;
 }
 
-/// The receiver of the prober's results.
+/// Receives the results of the prober.
 pub trait Sink {
     /// Called when something happened to a probe of this slot.
     fn event(&mut self, slot: SlotId, event: Event);

@@ -7,7 +7,7 @@ use super::timer::Timer;
 use super::{Clock, Prober};
 use crate::units::Nanos;
 
-/// A timer for the prober's next turn.
+/// Waits for the prober's next turn.
 #[derive(Debug)]
 pub struct Pacer {
     timer: Timer,

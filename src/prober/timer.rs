@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use super::options::watch;
 use crate::units::Nanos;
 
-/// A one-shot timer on `CLOCK_MONOTONIC`.
+/// A timer on `CLOCK_MONOTONIC` that fires once.
 #[derive(Debug)]
 pub struct Timer {
     fd: AsyncFd<OwnedFd>,

@@ -27,7 +27,7 @@ const STANDSTILL_READS_MAX: usize = 16;
 /// Room for slots is added in steps of this many: a join must not copy all tables.
 const ROOM: usize = 64;
 
-/// Settings of the prober.
+/// The settings that a prober runs with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Time between two probes to one peer.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub replies_wait: Nanos,
 }
 
-/// The prober over a wire and a clock.
+/// Sends probes over a wire, and decides their outcomes by a clock.
 #[derive(Debug)]
 pub struct Prober<W, C> {
     wire: W,

@@ -43,7 +43,7 @@ impl EchoCounters {
     }
 }
 
-/// Fuzz target: parses any text as /proc/net/snmp and as /proc/net/snmp6.
+/// Parses any text as /proc/net/snmp and as /proc/net/snmp6.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_snmp(text: &[u8]) {
     let mut reader = Reader::default();

@@ -51,7 +51,7 @@ pub fn probe_thread_run_delay() -> Option<Nanos> {
     proc::find("/proc/self/schedstat", |line| line.split(' ').nth(1)?.parse().ok().map(Nanos))
 }
 
-/// The agent's own counters in the recent window.
+/// What the agent's own counters have counted in the recent window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RecentOwn {
     /// Time covered, in seconds: 30 to 60, or one to two halves of a shorter window. More if

@@ -11,7 +11,7 @@ use super::histogram::{ClassicReading, Histogram, HistogramReading};
 use super::scale::Scale;
 use crate::prober::Event;
 
-/// Counters and round-trip times from our zone to another.
+/// What was counted and measured from our zone to another.
 #[derive(Debug)]
 pub struct ZoneStatistics {
     /// Whether a peer of the zone has been probed by this network.

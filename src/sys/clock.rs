@@ -29,7 +29,7 @@ pub fn realtime_of(moment: Nanos) -> Nanos {
     realtime().since(monotonic().since(moment))
 }
 
-/// The CPU time of the whole process, user and system.
+/// Returns the CPU time of the whole process, user and system.
 pub fn process_cpu() -> Nanos {
     read(ClockId::ProcessCPUTime)
 }

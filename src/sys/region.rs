@@ -203,7 +203,7 @@ impl<T: Zero> Table<T> {
         self.0.start.as_ptr()
     }
 
-    /// Bytes of the table that are resident, in whole pages.
+    /// Returns the bytes of the table that are resident, in whole pages.
     pub fn resident_bytes(&self) -> usize {
         self.0.resident_bytes()
     }

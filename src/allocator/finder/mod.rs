@@ -35,7 +35,7 @@ const MALLOC: std::alloc::System = std::alloc::System;
 #[cfg(feature = "jemalloc")]
 const MALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The global allocator of a build with the leak finder.
+/// The global allocator that a build with the leak finder uses.
 #[derive(Debug)]
 pub struct Finder;
 
@@ -121,7 +121,7 @@ impl Scope {
         SCOPE.set(number.0);
     }
 
-    /// The number to pass to [`Scope::adopt`].
+    /// Returns the number to pass to [`Scope::adopt`].
     pub fn number(&self) -> ScopeNumber {
         ScopeNumber(self.number)
     }

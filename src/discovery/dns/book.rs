@@ -50,7 +50,7 @@ pub struct Book {
     loaded: bool,
 }
 
-/// The result of a look-up.
+/// What a look-up has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Addresses were added or removed, or this is the first list.

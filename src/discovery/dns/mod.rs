@@ -30,7 +30,7 @@ pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::{Settings, system};
 
-/// The name, and how to resolve it.
+/// Which name is resolved, and how.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
     /// The name of the headless Service, relative to resolv.conf's search list, or absolute with a

@@ -26,7 +26,7 @@ use crate::discovery::address::of_a_host;
 use crate::discovery::random;
 use crate::limits;
 
-/// The servers to ask.
+/// Which servers are asked.
 #[derive(Clone, Debug, Default)]
 pub enum Servers {
     /// The servers of `/etc/resolv.conf` at the time of the look-up.

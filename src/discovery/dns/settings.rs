@@ -6,7 +6,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The name servers, and how to ask them.
+/// Which name servers are asked, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Servers, asked one after the other.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const A: u16 = 1;
 /// The number of record type AAAA (RFC 3596).
 pub const AAAA: u16 = 28;
-/// The response code NXDOMAIN: no such name.
+/// The response code NXDOMAIN: the name does not exist.
 pub const NXDOMAIN: u8 = 3;
 /// Largest UDP answer that we accept, in bytes (DNS flag day 2020: a size that is not fragmented).
 pub const UDP_BYTES: u16 = 1_232;

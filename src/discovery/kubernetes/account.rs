@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-/// The directory where Kubernetes mounts the service account.
+/// The directory in which Kubernetes has mounted the service account.
 pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Bytes of a file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.

@@ -17,7 +17,7 @@ pub const MAGIC: [u8; 4] = *b"k8s\0";
 /// The name of the HTTP port in our Service.
 const PORT_NAME: &str = "http";
 
-/// The type of an object.
+/// The type that an object has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     group_version: &'static str,
@@ -151,7 +151,7 @@ pub fn list_version(message: &[u8]) -> Result<u64, String> {
     if at == 0 { Err("a list without resourceVersion".into()) } else { Ok(at) }
 }
 
-/// The IP family of a slice's addresses.
+/// The IP family that the addresses of a slice have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// The addresses have 4 bytes each.
@@ -288,7 +288,7 @@ fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
     })
 }
 
-/// An event of a metadata-only watch.
+/// An event that a metadata-only watch reports.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// ADDED or MODIFIED: an object has changed.

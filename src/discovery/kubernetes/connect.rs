@@ -26,7 +26,7 @@ use crate::http::client::{Link, chain};
 /// more losses of peers that are rolled in it.
 const READ_LINK_DEAD: Duration = Duration::from_secs(5);
 
-/// The address of the API server.
+/// Where the API server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// An address, or (on some managed clusters) a DNS name. Without brackets.

@@ -33,7 +33,7 @@ use crate::discovery::{
 };
 use crate::limits;
 
-/// The next request to the API server.
+/// The request that must be sent next to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// List all slices of the Service.
@@ -50,7 +50,7 @@ pub enum Ask {
     },
 }
 
-/// The result of a change.
+/// What a change has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing more is needed. [`Machine::changes`] may have updates.

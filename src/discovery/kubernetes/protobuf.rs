@@ -18,7 +18,7 @@ impl From<Broken> for String {
     }
 }
 
-/// The content of a field.
+/// The content that a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A number or a boolean.

@@ -70,7 +70,7 @@ struct Known {
 
 const _: () = assert!(size_of::<Known>() <= 120, "as its documentation says");
 
-/// A question to a peer: its name and its server.
+/// A question that a peer must be asked: its name and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The node name. An answer with another name is not believed.

@@ -32,7 +32,7 @@ use crate::limits::{INTERVAL_MIN, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NO
 use crate::sys::clock;
 use crate::sys::region::List;
 
-/// The zone of nodes without a known zone, and of nodes in zones beyond the limit.
+/// The zone of nodes whose zone is not known or is beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;
 const UNKNOWN: &str = "unknown";
 
@@ -49,7 +49,7 @@ pub enum Presence {
     Missing,
 }
 
-/// A node of the mesh.
+/// A node that is part of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     name: Span,

@@ -71,7 +71,7 @@ pub enum Kind {
     AgentUnreachable,
 }
 
-/// The network of a verdict.
+/// Which network a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfNetwork {
@@ -171,7 +171,7 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     judge_by(matrix, &agents::standings(matrix))
 }
 
-/// The complete judgement of a mesh.
+/// What the judgement of a mesh has found.
 #[derive(Debug)]
 pub struct Judgement<'a> {
     /// The result of [`judge`].

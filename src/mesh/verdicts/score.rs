@@ -26,7 +26,7 @@ pub struct Sum {
     pub explained: f32,
 }
 
-/// Input for weighing a node.
+/// The sums that a node is weighed by.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeSum {
     /// Measurements by both ends of its pairs.

@@ -94,7 +94,7 @@ impl Costs {
     }
 }
 
-/// Input of the search.
+/// What the search reads.
 pub struct Search<'s, 'm> {
     /// The cells that count.
     pub scope: &'s Scope<'m>,

@@ -27,7 +27,7 @@ const EXCEPTIONS_ONE_OF: u32 = 10;
 /// Largest number of slow links that are considered before the worst are taken.
 const SLOW_LINKS_MAX: usize = 4 * MESH_CULPRITS_MAX;
 
-/// A slow node, zone or link, or a slow mesh.
+/// A node, zone or link that is slow, or a slow mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
     /// The node, zone pair, link or mesh that is slow.
