@@ -22,11 +22,6 @@ const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
 /// Zones that an agent distinguishes. A peer in a further zone is shown as `unknown`. Regions
 /// have 3 to 6.
 pub const ZONES_MAX: usize = 64;
-/// Zones that the selection distinguishes, the unknown zone included. All values of a byte but one
-/// are used. The limit is above [`ZONES_MAX`] because all agents must compute the same selection,
-/// and agents may disagree on which zones are the further ones. If a zone is a rack, 5,000 nodes
-/// are in more than 100.
-pub const MEMBER_ZONES_MAX: usize = 255;
 /// Bytes of a node name or a zone: a DNS subdomain (RFC 1123), as Kubernetes allows.
 pub const NAME_BYTES_MAX: usize = 253;
 /// Bytes of a peers file. 16,384 lines of the longest form fit.
@@ -190,35 +185,8 @@ pub const CLIENT_BUFFER_BYTES: usize = 8_192;
 /// with it, and as much again for 1xx. Heads of our own answers have 150 bytes, those of API
 /// servers less than 2 KB.
 pub const CLIENT_OVERHEAD_BYTES_MAX: usize = 4 * CLIENT_BUFFER_BYTES;
-/// Shortest time between two look-ups of a DNS name, whatever its TTL. CoreDNS answers with 5 s,
-/// and every node asks.
-pub const DNS_REFRESH_MIN: Duration = Duration::from_secs(5);
-/// Longest time between two look-ups of a DNS name. A deleted pod is probed for up to this time,
-/// and its losses count.
-pub const DNS_REFRESH_MAX: Duration = Duration::from_secs(30);
-/// Timeout of one look-up of all candidate names and both families.
-pub const DNS_LOOKUP_TIME: Duration = Duration::from_secs(15);
 /// Largest number of identity requests in progress at once.
 pub const IDENTITY_REQUESTS_MAX: usize = 8;
-/// Timeout of one identity request. A first list waits as long for the names of its peers.
-pub const IDENTITY_TIME: Duration = Duration::from_secs(2);
-/// Bytes of an identity: two names of 253 bytes and the node's addresses. Fields
-/// may be added later.
-pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
-/// Time until a peer that has given its name is asked again, ± 50 %. An address may
-/// move to another node.
-pub const IDENTITY_REFRESH: Duration = Duration::from_mins(10);
-/// Time from a failed identity request to the next, ± 50 %.
-pub const IDENTITY_RETRY: Duration = Duration::from_secs(20);
-/// Node addresses of one identity that are used: two families on a few networks.
-pub const NODE_ADDRESSES_MAX: usize = 8;
-/// How long the node addresses of a peer that has left the list are kept. A replaced pod is absent
-/// for less time, image pull included. A machine that is recreated under its old name, perhaps at
-/// another address, is absent for longer.
-pub const NODE_ADDRESSES_KEPT: Duration = Duration::from_mins(1);
-/// Questions about node addresses that wait for the answer on their pods. A new question replaces
-/// the oldest. This is two families of the peers that are probed by default, and some more.
-pub const NODE_DOUBTS_MAX: usize = 64;
 
 // ---- footprint ---------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ fn a_service_has_the_address_of_each_pod_once() {
 }
 
 #[test]
-fn both_families_are_one_list_and_peers_say_who_they_are() {
+fn both_families_are_one_list_and_peers_report_their_names() {
     leaks::run(async {
         let dns = NameServer::start().await;
         dns.say(NAME, some(&["127.0.0.2", "127.0.0.3"]), some(&["::1"]));
@@ -183,7 +183,7 @@ fn both_families_are_one_list_and_peers_say_who_they_are() {
 }
 
 #[test]
-fn the_search_list_is_walked_once_and_then_the_name_that_answered_is_asked() {
+fn the_search_list_is_tried_once_and_then_the_name_that_answered() {
     leaks::run(async {
         let dns = NameServer::start().await;
         dns.say("canary.svc.cluster.local.", some(&["127.8.0.1"]), some(&[]));
@@ -200,7 +200,7 @@ fn the_search_list_is_walked_once_and_then_the_name_that_answered_is_asked() {
 }
 
 #[test]
-fn records_that_are_no_hosts_addresses_are_left_out() {
+fn records_without_a_host_address_are_left_out() {
     leaks::run(async {
         let dns = NameServer::start().await;
         let (ipv4, ipv6) =
@@ -318,7 +318,7 @@ fn a_silent_peer_does_not_hold_the_list_back_for_ever() {
 }
 
 #[test]
-fn discovery_ends_when_nobody_listens() {
+fn discovery_ends_when_its_receiver_is_closed() {
     leaks::run(async {
         let dns = NameServer::start().await;
         dns.say(NAME, Say::Nothing, Say::Nothing);

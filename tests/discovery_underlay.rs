@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -32,7 +32,7 @@ struct Agents(Arc<Mutex<State>>, Arc<Notify>);
 #[derive(Default)]
 struct State {
     /// The answer at each address. Other addresses give no answer.
-    says: HashMap<IpAddr, String>,
+    answers: HashMap<IpAddr, String>,
     asked: Vec<IpAddr>,
     /// The questions that are open, and the number of all questions.
     under_way: usize,
@@ -56,13 +56,13 @@ impl Agents {
         (this, port)
     }
 
-    fn say(&self, address: &str, node: &str, node_addresses: &[&str]) {
+    fn answer(&self, address: &str, node: &str, node_addresses: &[&str]) {
         let body = serde_json::json!({"node": node, "zone": "z", "node_addresses": node_addresses}).to_string();
-        self.0.lock().unwrap().says.insert(ip(address), body);
+        self.0.lock().unwrap().answers.insert(ip(address), body);
     }
 
-    fn fall_silent(&self, address: &str) {
-        self.0.lock().unwrap().says.remove(&ip(address));
+    fn stop_answering(&self, address: &str) {
+        self.0.lock().unwrap().answers.remove(&ip(address));
     }
 
     fn asked(&self) -> Vec<IpAddr> {
@@ -80,7 +80,7 @@ impl Agents {
                 new.await;
             }
         };
-        let in_time = tokio::time::timeout(PATIENCE, changed).await;
+        let in_time = tokio::time::timeout(TIMEOUT, changed).await;
         assert!(in_time.is_ok(), "asked {:?}", self.asked());
     }
 
@@ -105,7 +105,7 @@ impl Agents {
         let body = {
             let mut state = self.0.lock().unwrap();
             state.under_way -= 1;
-            state.says.get(&address).cloned()
+            state.answers.get(&address).cloned()
         };
         // Without an answer the server just closes the connection.
         if let Some(body) = body {
@@ -129,7 +129,7 @@ impl Between {
     /// Starts with a node whose pod address and node address are reported.
     async fn start_with_a() -> Self {
         let mut between = Self::start().await;
-        between.agents.say(A.1, "a", &["127.2.0.2"]);
+        between.agents.answer(A.1, "a", &["127.2.0.2"]);
         between.list(&[A]).await;
         between.passed().await;
         between.amended().await;
@@ -138,7 +138,7 @@ impl Between {
 
     /// The address that the source is asked about.
     async fn asked(&mut self) -> IpAddr {
-        tokio::time::timeout(PATIENCE, self.asked.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.asked.recv()).await.unwrap().unwrap()
     }
 
     async fn start() -> Self {
@@ -147,7 +147,7 @@ impl Between {
         let (to_source, asked) = mpsc::channel(1);
         let (doubts, questions) = mpsc::channel(1);
         let (sender, updates) = mpsc::channel(1);
-        let ends = Ends { from_source, to_source, questions, updates: sender, identity_time: PATIENCE };
+        let ends = Ends { from_source, to_source, questions, updates: sender, identity_time: TIMEOUT };
         let adapter = spawn_local(async move { underlay::run(&ourselves(http_port), ends).await });
         Self { agents, source, asked, doubts, updates, adapter }
     }
@@ -169,7 +169,7 @@ impl Between {
         }
     }
 
-    /// Asserts that the next update is the same list with the learnt addresses.
+    /// Asserts that the next update is the same list with the reported addresses.
     async fn amended(&mut self) -> Vec<String> {
         match self.update().await {
             Update::Amended(list) => written(&list),
@@ -183,7 +183,7 @@ impl Between {
 }
 
 async fn next(updates: &mut Receiver<Update>) -> Update {
-    tokio::time::timeout(PATIENCE, updates.recv()).await.expect("an update").expect("the adapter runs")
+    tokio::time::timeout(TIMEOUT, updates.recv()).await.expect("an update").expect("the adapter runs")
 }
 
 fn ourselves(http_port: u16) -> Ourselves {
@@ -214,11 +214,11 @@ const A: (&str, &str) = ("a", "127.1.0.2");
 const B: (&str, &str) = ("b", "127.1.0.3");
 
 #[test]
-fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell() {
+fn a_list_passes_at_once_and_again_with_the_reported_node_addresses() {
     run(async {
         let mut between = Between::start().await;
-        between.agents.say(A.1, "a", &["127.2.0.2"]);
-        between.agents.say(B.1, "b", &["127.2.0.3", "127.2.0.4"]);
+        between.agents.answer(A.1, "a", &["127.2.0.2"]);
+        between.agents.answer(B.1, "b", &["127.2.0.3", "127.2.0.4"]);
         between.source.send(Update::Mesh(MeshFacts { members: 3, ..MeshFacts::default() })).await.unwrap();
         between.list(&[A, ("self", "127.1.0.1"), B]).await;
         assert!(matches!(between.update().await, Update::Mesh(MeshFacts { members: 3, .. })));
@@ -231,27 +231,27 @@ fn a_list_goes_on_at_once_and_again_with_the_node_addresses_that_its_peers_tell(
         assert_eq!(between.agents.asked().len(), 2, "{:?}", between.agents.asked());
 
         // If an agent has left its node, though not the list, the node keeps its known addresses.
-        between.agents.fall_silent(A.1);
+        between.agents.stop_answering(A.1);
         between.list(&[A, ("self", "127.1.0.1"), B]).await;
         assert_eq!(between.passed().await, both);
         between.list(&[B]).await;
-        assert_eq!(between.passed().await, ["b 127.1.0.3 pod", "b 127.2.0.3 node"], "who leaves the list leaves whole");
+        assert_eq!(between.passed().await, ["b 127.1.0.3 pod", "b 127.2.0.3 node"], "an absent peer has no entries");
         between.list(&[B, A]).await;
-        assert_eq!(between.passed().await.len(), 4, "a rollout does not begin anew");
+        assert_eq!(between.passed().await.len(), 4, "a rollout keeps known addresses");
     });
 }
 
 #[test]
-fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
+fn peers_that_do_not_answer_or_report_another_name_get_no_node_entry() {
     run(async {
         let mut between = Between::start().await;
-        between.agents.say(A.1, "impostor", &["127.2.0.2"]);
+        between.agents.answer(A.1, "impostor", &["127.2.0.2"]);
         between.list(&[A, B]).await;
         assert_eq!(between.passed().await.len(), 2);
         between.until_asked(2).await;
         // A third agent is asked after these and answers. So the adapter has processed the answers
         // of all three.
-        between.agents.say("127.1.0.5", "c", &["127.2.0.5"]);
+        between.agents.answer("127.1.0.5", "c", &["127.2.0.5"]);
         between.list(&[A, B, ("c", "127.1.0.5")]).await;
         assert_eq!(between.passed().await.len(), 3);
         assert_eq!(between.amended().await[3..], ["c 127.2.0.5 node"]);
@@ -259,7 +259,7 @@ fn who_answers_for_another_node_and_who_does_not_answer_get_no_entry() {
 }
 
 #[test]
-fn no_more_are_asked_at_once_than_the_limit_allows() {
+fn requests_at_once_are_bounded() {
     run(async {
         let mut between = Between::start().await;
         between.agents.0.lock().unwrap().awaited = IDENTITY_REQUESTS_MAX;
@@ -267,7 +267,7 @@ fn no_more_are_asked_at_once_than_the_limit_allows() {
             (0..3 * IDENTITY_REQUESTS_MAX).map(|n| (format!("n{n}"), format!("127.1.1.{n}"))).collect();
         let peers: Vec<(&str, &str)> = peers.iter().map(|(node, address)| (&**node, &**address)).collect();
         for (node, address) in &peers {
-            between.agents.say(address, node, &[&address.replace("127.1", "127.2")]);
+            between.agents.answer(address, node, &[&address.replace("127.1", "127.2")]);
         }
         between.list(&peers).await;
         between.passed().await;
@@ -277,7 +277,7 @@ fn no_more_are_asked_at_once_than_the_limit_allows() {
 }
 
 #[test]
-fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
+fn a_question_about_a_node_address_is_asked_about_its_pod_and_shares_the_answer() {
     run(async {
         let mut between = Between::start_with_a().await;
         let (pod, node, stranger) = (ip(A.1), ip("127.2.0.2"), ip("127.3.0.9"));
@@ -297,7 +297,7 @@ fn a_doubted_node_address_is_asked_about_as_its_pod_and_sure_when_that_is() {
 }
 
 #[test]
-fn where_nobody_can_say_of_the_pod_nobody_can_of_its_node() {
+fn an_unsure_answer_about_a_pod_is_one_about_its_node() {
     run(async {
         let mut between = Between::start_with_a().await;
         let (pod, node) = (ip(A.1), ip("127.2.0.2"));
@@ -311,7 +311,7 @@ fn where_nobody_can_say_of_the_pod_nobody_can_of_its_node() {
 }
 
 #[test]
-fn a_doubt_for_which_the_source_has_no_room_is_answered_at_once() {
+fn a_question_that_the_source_has_no_room_for_is_answered_at_once() {
     run(async {
         let mut between = Between::start().await;
         between.doubts.send(ip("127.3.0.1")).await.unwrap();
@@ -322,25 +322,25 @@ fn a_doubt_for_which_the_source_has_no_room_is_answered_at_once() {
 }
 
 #[test]
-fn it_ends_with_either_side() {
+fn the_adapter_ends_with_either_side() {
     run(async {
         let between = Between::start().await;
         drop(between.source);
-        tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
+        tokio::time::timeout(TIMEOUT, between.adapter).await.expect("an end").unwrap();
         let between = Between::start().await;
         // Both agents now have open questions.
         between.agents.0.lock().unwrap().awaited = 2;
         between.list(&[A]).await;
         between.until_asked(1).await;
         drop(between.updates);
-        tokio::time::timeout(PATIENCE, between.adapter).await.expect("an end").unwrap();
+        tokio::time::timeout(TIMEOUT, between.adapter).await.expect("an end").unwrap();
     });
 }
 
 /// Discovery as the agent runs it, with a static source.
 async fn discovered(node_network: bool) -> (Agents, Receiver<Update>, Arc<Notify>) {
     let (agents, http_port) = Agents::start().await;
-    agents.say(A.1, "a", &["127.2.0.2"]);
+    agents.answer(A.1, "a", &["127.2.0.2"]);
     let peers = vec![format!("a={}@z", A.1)];
     let (_, questions) = mpsc::channel(1);
     let (sender, updates) = mpsc::channel(1);
@@ -351,7 +351,7 @@ async fn discovered(node_network: bool) -> (Agents, Receiver<Update>, Arc<Notify
 }
 
 #[test]
-fn nodes_are_among_the_discovered_only_where_they_are_asked_for() {
+fn node_addresses_are_discovered_only_if_configured() {
     run(async {
         let (agents, mut updates, _) = discovered(false).await;
         for _ in 0..2 {

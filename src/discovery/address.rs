@@ -28,7 +28,7 @@ pub fn of_a_host(address: IpAddr) -> Result<IpAddr, &'static str> {
         return Err("the address is broadcast");
     }
     if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-        return Err("the address is link-local, which is nobody's without an interface");
+        return Err("the address is link-local, which needs an interface");
     }
     Ok(address)
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_one_host_may_have_is_probed_and_as_what_it_is_on_the_wire() {
+    fn only_addresses_of_one_host_are_probed_in_their_canonical_form() {
         let probed = |text: &str| of_a_host(text.parse().unwrap()).map(|address| address.to_string());
         for (text, address) in [
             ("10.0.0.1", "10.0.0.1"),

@@ -14,9 +14,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::selection::hash;
-use crate::limits::{MEMBER_ZONES_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX};
+use crate::discovery::hash;
+use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX, ZONES_MAX};
 use crate::sys::region::List;
+
+/// Zones that the selection distinguishes, the unknown zone included. All values of a byte but one
+/// are used. The limit is above [`ZONES_MAX`] because all agents must compute the same selection,
+/// and agents may disagree on which zones are the further ones. If a zone is a rack, 5,000 nodes
+/// are in more than 100.
+pub const MEMBER_ZONES_MAX: usize = 255;
+const _: () = assert!(MEMBER_ZONES_MAX > ZONES_MAX && MEMBER_ZONES_MAX <= ZoneNumber::MAX as usize);
 
 /// The number of a member. It is reused once the member is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,10 +53,9 @@ struct Entry {
     listed: bool,
 }
 
-const NOBODY: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0, listed: false };
+const FREE: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0, listed: false };
 
 const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
-const _: () = assert!(MEMBER_ZONES_MAX <= ZoneNumber::MAX as usize);
 
 /// All members of the mesh.
 #[derive(Debug)]
@@ -94,7 +100,7 @@ impl Members {
             Err(at) => self.add(node, at)?,
         };
         if let Some(zone) = zone {
-            let zone = self.zone_to(zone, id);
+            let zone = self.assign_zone(zone, id);
             if std::mem::replace(&mut self.entries[id.index()].zone, zone) != zone {
                 self.version += 1;
             }
@@ -146,28 +152,27 @@ impl Members {
     pub fn expire(&mut self, now: Instant) -> bool {
         let now = self.tenths(now);
         let after = u32::try_from(self.forget_after.as_millis().div_ceil(100)).unwrap_or(PRESENT);
-        self.remove(|_, entry| entry.absent_since != PRESENT && now.saturating_sub(entry.absent_since) >= after)
+        self.retain(|_, entry| entry.absent_since == PRESENT || now.saturating_sub(entry.absent_since) < after)
     }
 
-    /// Removes members that are known not to come back, given in ascending order, in one
-    /// walk over all members.
-    pub fn let_go(&mut self, gone: &[MemberId]) {
+    /// Removes members at once, in one walk over all. `gone` is sorted.
+    pub fn remove(&mut self, gone: &[MemberId]) {
         if !gone.is_empty() {
-            self.remove(|id, _| gone.binary_search(&id).is_ok());
+            self.retain(|id, _| gone.binary_search(&id).is_err());
         }
     }
 
-    /// Returns whether any member was removed.
-    fn remove(&mut self, goes: impl Fn(MemberId, &Entry) -> bool) -> bool {
+    /// Removes all other members. Returns whether there were any.
+    fn retain(&mut self, keep: impl Fn(MemberId, &Entry) -> bool) -> bool {
         let mut kept = 0;
         for at in 0..self.ring.len() {
             let id = MemberId(self.ring[at]);
-            if goes(id, &self.entries[id.index()]) {
-                self.entries[id.index()] = NOBODY;
-                self.first_free = self.first_free.min(id.index());
-            } else {
+            if keep(id, &self.entries[id.index()]) {
                 self.ring[kept] = id.0;
                 kept += 1;
+            } else {
+                self.entries[id.index()] = FREE;
+                self.first_free = self.first_free.min(id.index());
             }
         }
         if kept == self.ring.len() {
@@ -175,9 +180,9 @@ impl Members {
         }
         self.ring.resize(kept, 0);
         let used = self.entries.iter().rposition(|entry| entry.length > 0).map_or(0, |last| last + 1);
-        self.entries.resize(used, NOBODY);
+        self.entries.resize(used, FREE);
         self.first_free = self.first_free.min(used);
-        self.win_back_names();
+        self.compact_names();
         self.version += 1;
         true
     }
@@ -230,7 +235,7 @@ impl Members {
     }
 
     /// Returns the number of a zone, if it has one.
-    pub(super) fn zone_called(&self, zone: &str) -> Option<ZoneNumber> {
+    pub(super) fn find_zone(&self, zone: &str) -> Option<ZoneNumber> {
         let known = self.zones.iter().position(|known| **known == *zone)?;
         ZoneNumber::try_from(known).ok()
     }
@@ -242,11 +247,10 @@ impl Members {
             self.first_free += 1;
         }
         let number = u16::try_from(self.first_free).ok()?;
-        if (self.first_free == self.entries.len() && !self.entries.push(NOBODY)) || !self.names.extend(node.as_bytes())
-        {
+        if (self.first_free == self.entries.len() && !self.entries.push(FREE)) || !self.names.extend(node.as_bytes()) {
             return None;
         }
-        self.entries[self.first_free] = Entry { begin, length, ..NOBODY };
+        self.entries[self.first_free] = Entry { begin, length, ..FREE };
         // The ring has as many places as there are entries, so there is room.
         if !self.ring.push(number) {
             return None;
@@ -258,11 +262,11 @@ impl Members {
 
     /// Returns the number of a zone for a member: a known one, a new one, or one that no other
     /// member uses any more.
-    fn zone_to(&mut self, zone: &str, id: MemberId) -> ZoneNumber {
+    fn assign_zone(&mut self, zone: &str, id: MemberId) -> ZoneNumber {
         if zone.is_empty() {
             return Self::UNKNOWN_ZONE;
         }
-        if let Some(known) = self.zone_called(zone) {
+        if let Some(known) = self.find_zone(zone) {
             return known;
         }
         let held = |number: usize| {
@@ -289,7 +293,7 @@ impl Members {
     }
 
     /// Moves all names to a fresh region if more than half of this one is unused.
-    fn win_back_names(&mut self) {
+    fn compact_names(&mut self) {
         let held: usize = self.entries.iter().map(|entry| usize::from(entry.length)).sum();
         if 2 * held >= self.names.len() {
             return;

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::members::{MemberId, Members};
-use super::selection::{Selection, select};
-use super::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Roster, Update, Updates};
+use crate::discovery::members::{MemberId, Members};
+use crate::discovery::roster::Roster;
+use crate::discovery::selection::{Selection, select};
+use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
 
 /// Runs a source and passes on what it sends, narrowed, until the receiver is closed
 /// or the source ends.
@@ -54,8 +55,9 @@ struct Narrow {
     members: Members,
     /// The selection, and the version of the members that it is from.
     selection: Option<(u64, Selection)>,
-    /// The facts that were sent last.
+    /// The facts of the last list, and those that were sent last.
     facts: Option<MeshFacts>,
+    sent_facts: Option<MeshFacts>,
     /// A roster that is not sent yet.
     roster: Option<Arc<Roster>>,
     /// Whether the last roster has members.
@@ -63,72 +65,59 @@ struct Narrow {
     /// The last list, while any member is absent.
     kept: Vec<Kept>,
     /// Members of the last list whose name is their address.
-    stand_ins: Vec<MemberId>,
+    nameless: Vec<MemberId>,
     /// How many entries of the last list were left out.
-    without_place: usize,
+    left_out: usize,
 }
 
 impl Narrow {
     fn new(ourselves: Ourselves) -> Self {
         let members = Members::new(ourselves.forget_after);
-        let (kept, stand_ins) = (Vec::new(), Vec::new());
-        let (selection, facts, roster, has_roster) = (None, None, None, false);
-        Self { ourselves, members, selection, facts, roster, has_roster, kept, stand_ins, without_place: 0 }
+        let (kept, nameless) = (Vec::new(), Vec::new());
+        let (selection, facts, sent_facts, roster) = (None, None, None, None);
+        let (has_roster, left_out) = (false, 0);
+        Self { ourselves, members, selection, facts, sent_facts, roster, has_roster, kept, nameless, left_out }
     }
 
     /// Returns the updates to send instead, in order.
     fn update(&mut self, update: Update, now: Instant) -> impl Iterator<Item = Update> {
-        let (facts, update) = match update {
-            Update::List(list) => {
-                let (facts, chosen) = self.pass(list, now);
-                (facts, Update::List(chosen))
-            }
-            Update::Amended(list) => {
-                let (facts, chosen) = self.pass(list, now);
-                (facts, Update::Amended(chosen))
-            }
-            Update::Confirmed if self.members.expire(now) => {
-                let chosen = self.again();
-                (self.chosen_facts(), Update::List(chosen))
-            }
-            other => (None, other),
+        let update = match update {
+            Update::List(list) => Update::List(self.narrow(list, now)),
+            Update::Amended(list) => Update::Amended(self.narrow(list, now)),
+            Update::Confirmed if self.members.expire(now) => Update::List(self.narrow_kept()),
+            other => other,
         };
+        let facts = self.facts.filter(|facts| self.sent_facts.replace(*facts) != Some(*facts));
         let roster = self.roster.take().map(Update::Roster);
         facts.map(Update::Mesh).into_iter().chain(roster).chain([update])
     }
 
-    /// Takes a complete list. Returns the facts if they are new, and the entries that pass.
-    fn pass(&mut self, list: PeerList, now: Instant) -> (Option<MeshFacts>, PeerList) {
+    /// Takes a complete list. Returns the entries to be probed and our own entries.
+    fn narrow(&mut self, list: PeerList, now: Instant) -> PeerList {
         if self.ourselves.max_peers == 0 {
             // All nodes are probed, so no member needs to be remembered.
-            return (self.news(full_mesh(&list, &self.ourselves)), list);
+            self.facts = Some(full_mesh(&list, &self.ourselves));
+            return list;
         }
-        let chosen = self.list(list, now);
-        (self.chosen_facts(), chosen)
-    }
-
-    /// Takes a complete list. Returns the entries to be probed and our own entries.
-    fn list(&mut self, list: PeerList, now: Instant) -> PeerList {
         let mut peers = list.peers;
         let ids: Vec<Option<MemberId>> =
             peers.iter().map(|spec| self.members.put(&spec.node, spec.zone.as_deref())).collect();
         // Our list may lack ourselves, but the lists of other agents have us.
-        let listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
-        let own_zone = if listed { None } else { self.ourselves.zone.as_deref() };
+        let is_listed = peers.iter().any(|spec| spec.node == self.ourselves.node);
+        let own_zone = if is_listed { None } else { self.ourselves.zone.as_deref() };
         let own = self.members.put(&self.ourselves.node, own_zone);
-        let stand_ins =
-            peers.iter().zip(&ids).filter(|(spec, _)| spec.is_nameless()).filter_map(|(_, id)| *id).collect();
-        let mut gone = std::mem::replace(&mut self.stand_ins, stand_ins);
         let mut listed: Vec<MemberId> = ids.iter().flatten().copied().collect();
         listed.sort_unstable();
+        let nameless = peers.iter().zip(&ids).filter(|(spec, _)| spec.is_nameless()).filter_map(|(_, id)| *id);
+        let mut gone = std::mem::replace(&mut self.nameless, nameless.collect());
         gone.retain(|id| listed.binary_search(id).is_err());
         gone.sort_unstable();
-        self.members.let_go(&gone);
+        self.members.remove(&gone);
         self.members.listed(listed.into_iter().chain(own), now);
         self.warn_of(ids.iter().filter(|id| id.is_none()).count());
         self.keep(&peers, &ids);
         let is_partial = self.select().is_partial();
-        self.enrol(is_partial.then_some(&peers));
+        self.make_roster(is_partial.then_some(&peers));
         let selection = self.select();
         let mut chosen = ids.iter().map(|id| id.is_some_and(|id| Some(id) == own || selection.contains(id)));
         peers.retain(|_| chosen.next().unwrap_or(false));
@@ -136,8 +125,8 @@ impl Narrow {
         PeerList { peers }
     }
 
-    /// Computes the same from the last list, after members were removed.
-    fn again(&mut self) -> PeerList {
+    /// Returns the same of the last list, after members were removed.
+    fn narrow_kept(&mut self) -> PeerList {
         self.select();
         let own = self.members.find(&self.ourselves.node);
         let (members, selection) = (&self.members, self.selection.as_ref());
@@ -160,7 +149,7 @@ impl Narrow {
 
     /// Makes the roster of a list of which only a part passes. Once all of it passes,
     /// makes one empty roster.
-    fn enrol(&mut self, peers: Option<&Vec<PeerSpec>>) {
+    fn make_roster(&mut self, peers: Option<&Vec<PeerSpec>>) {
         if peers.is_some() || self.has_roster {
             let pods = peers.into_iter().flatten().filter(|spec| spec.network == Network::Pod);
             self.roster = Some(Arc::new(Roster::new(pods.map(|spec| (spec.node.as_str(), spec.address)))));
@@ -179,29 +168,21 @@ impl Narrow {
         }
     }
 
-    /// Returns the selection of the present members.
+    /// Returns the selection of the present members, and sets its facts.
     fn select(&mut self) -> &Selection {
         let (version, own) = (self.members.version(), &self.ourselves);
         let known = self.selection.take().filter(|(of, _)| *of == version);
         let made = || (version, select(&self.members, &own.node, own.zone.as_deref(), own.max_peers));
-        &self.selection.insert(known.unwrap_or_else(made)).1
+        let (_, selection) = self.selection.insert(known.unwrap_or_else(made));
+        self.facts = Some(selection.facts());
+        selection
     }
 
-    fn chosen_facts(&mut self) -> Option<MeshFacts> {
-        let facts = self.selection.as_ref().map(|(_, selection)| selection.facts())?;
-        self.news(facts)
-    }
-
-    /// Returns the facts only if they differ from the last ones.
-    fn news(&mut self, facts: MeshFacts) -> Option<MeshFacts> {
-        (self.facts.replace(facts) != Some(facts)).then_some(facts)
-    }
-
-    fn warn_of(&mut self, without_place: usize) {
-        if without_place > 0 && without_place != self.without_place {
-            log::warn!("{without_place} entries of the list left out: the table of nodes is full");
+    fn warn_of(&mut self, left_out: usize) {
+        if left_out > 0 && left_out != self.left_out {
+            log::warn!("{left_out} entries of the list left out: the table of nodes is full");
         }
-        self.without_place = without_place;
+        self.left_out = left_out;
     }
 }
 

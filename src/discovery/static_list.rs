@@ -7,14 +7,13 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use tokio::sync::Notify;
 
-use super::address::of_a_host;
-use super::report::Reporter;
-use super::{PeerList, PeerSpec, Update, Updates};
+use crate::discovery::address::of_a_host;
+use crate::discovery::report::Reporter;
+use crate::discovery::update::{PeerList, PeerSpec, Update, Updates};
 use crate::limits;
 use crate::sys::files::{self, Version};
 
@@ -29,7 +28,7 @@ pub enum PeerError {
         /// The entry as written.
         text: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: String,
     },
     /// A name that an earlier entry has already.
     #[error("{place}: duplicate peer '{name}': accepted: one IPv4 and one IPv6 address per name")]
@@ -86,45 +85,31 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// What is wrong, as a clause.
-pub fn parse_peer(text: &str) -> Result<PeerSpec, &'static str> {
+pub fn parse_peer(text: &str) -> Result<PeerSpec, String> {
     let (node, rest) = text.split_once('=').ok_or("no '='")?;
-    let (address, zone) = match rest.split_once('@') {
-        Some((address, zone)) => (address, Some(zone)),
-        None => (rest, None),
-    };
-    check_name(node)?;
-    if let Some(zone) = zone {
-        check_name(zone).map_err(|reason| match reason {
-            EMPTY_NAME => "the zone is empty",
-            LONG_NAME => "the zone is longer than 253 bytes",
-            _ => "the zone holds white space or a control character",
-        })?;
-    }
+    let (address, zone) = rest.split_once('@').map_or((rest, None), |(address, zone)| (address, Some(zone)));
+    check_label("name", node)?;
+    zone.map_or(Ok(()), |zone| check_label("zone", zone))?;
     if address.is_empty() {
-        return Err("the address is empty");
+        return Err("the address is empty".into());
     }
-    let address: IpAddr = address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?;
-    let address = of_a_host(address)?;
-    let zone = zone.map(str::to_owned);
-    Ok(PeerSpec { zone, ..PeerSpec::pod(node, address) })
+    let address = of_a_host(address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?)?;
+    Ok(PeerSpec { zone: zone.map(str::to_owned), ..PeerSpec::pod(node, address) })
 }
 
-const EMPTY_NAME: &str = "the name is empty";
-const LONG_NAME: &str = "the name is longer than 253 bytes";
-
 /// Checks that a label can carry this node or zone name.
-fn check_name(name: &str) -> Result<(), &'static str> {
-    const _: () = assert!(limits::NAME_BYTES_MAX == 253, "the messages say 253");
-    if name.is_empty() {
-        return Err(EMPTY_NAME);
-    }
-    if name.len() > limits::NAME_BYTES_MAX {
-        return Err(LONG_NAME);
-    }
-    if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err("the name holds white space or a control character");
-    }
-    Ok(())
+fn check_label(what: &str, value: &str) -> Result<(), String> {
+    const _: () = assert!(limits::NAME_BYTES_MAX == 253, "the message says 253");
+    let reason = if value.is_empty() {
+        "is empty"
+    } else if value.len() > limits::NAME_BYTES_MAX {
+        "is longer than 253 bytes"
+    } else if value.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        "holds white space or a control character"
+    } else {
+        return Ok(());
+    };
+    Err(format!("the {what} {reason}"))
 }
 
 /// The peers and the file that the operator has given.
@@ -163,12 +148,12 @@ struct Collector<'a> {
     seen: HashSet<(&'a str, bool)>,
 }
 
-/// Reads the text of a peers file. Only for fuzzing.
+/// Reads any text as a peers file. Only for fuzzing.
 #[cfg(feature = "fuzzing")]
-pub(super) fn parse_file(text: &str, path: &Path) -> Result<PeerList, PeerError> {
-    let mut list = Collector::default();
-    list.add_file(text, path)?;
-    Ok(PeerList { peers: list.peers })
+pub fn fuzz_file(text: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(text) {
+        let _ = Collector::default().add_file(text, Path::new("peers"));
+    }
 }
 
 impl<'a> Collector<'a> {
@@ -206,30 +191,30 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Decides what to send after each check of the file. No I/O, no clock.
-struct Look {
+struct FileCheck {
     reporter: Reporter,
     /// The version at the last check. None before the first.
     seen: Option<Version>,
     /// The last list matches the content of the file.
-    good: bool,
+    is_current: bool,
     /// The file could not be read, for a reason that may pass without an edit.
-    again: bool,
+    retry: bool,
 }
 
-impl Look {
+impl FileCheck {
     const fn new() -> Self {
-        Self { reporter: Reporter::new("static"), seen: None, good: false, again: false }
+        Self { reporter: Reporter::new("static"), seen: None, is_current: false, retry: false }
     }
 
     /// Loads the file if this version is new, and returns the update to send.
-    fn at(&mut self, version: Version, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
+    fn update(&mut self, version: Version, load: impl FnOnce() -> Result<PeerList, PeerError>) -> Option<Update> {
         let edited = self.seen.replace(version) != Some(version);
-        if !edited && !self.again {
-            return self.good.then_some(Update::Confirmed);
+        if !edited && !self.retry {
+            return self.is_current.then_some(Update::Confirmed);
         }
         let loaded = load();
-        self.good = loaded.is_ok();
-        self.again = loaded.as_ref().is_err_and(PeerError::may_pass);
+        self.is_current = loaded.is_ok();
+        self.retry = loaded.as_ref().is_err_and(PeerError::may_pass);
         match loaded {
             Ok(list) => {
                 self.reporter.recovered();
@@ -251,12 +236,12 @@ impl Look {
 /// Sends the list. On each notification, sends a new list if the file has changed, or
 /// [`Update::Confirmed`] if it has not. Returns when the receiver is closed.
 pub async fn run(config: StaticConfig, notified: &Notify, updates: Updates) {
-    let mut look = Look::new();
+    let mut check = FileCheck::new();
     loop {
         // Taken before the content is read. An edit in between then shows up as a change at the
         // next check.
         let version = config.file.as_deref().map(Version::of).unwrap_or_default();
-        let update = look.at(version, || config.load());
+        let update = check.update(version, || config.load());
         if updates.is_closed() {
             return;
         }

@@ -25,7 +25,7 @@ fn changes(sizes: &[usize], k: usize, times: usize, random: &mut Random) -> (f64
             let zone = members.zone(chosen).map(str::to_owned);
             members.put(&format!("joined-{time}"), zone.as_deref()).expect("room");
         } else {
-            members.let_go(&[chosen]);
+            members.remove(&[chosen]);
         }
         let after = pairs(&Scheme::of(&members, k));
         changes.push(changed(&before, &after));

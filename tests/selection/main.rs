@@ -76,7 +76,7 @@ fn check(cluster: &Cluster, random: &mut Random) {
         let mut by_scheme = scheme.chosen_by(id);
         by_scheme.sort_unstable();
         assert!(by_scheme.into_iter().eq(of_one()));
-        assert!(n <= k + 1 || figures(scheme.facts(id)) == facts(number), "what is missing is what is told");
+        assert!(n <= k + 1 || figures(scheme.facts(id)) == facts(number), "the reported figures are right");
         // Each of these makes a new scheme.
         if asked < 3 {
             let selection = select(&members, members.name(id), None, k);
@@ -117,7 +117,7 @@ fn every_node_is_watched_by_half_of_k_and_by_a_quarter_from_other_zones_in_a_tho
 }
 
 #[test]
-fn the_order_of_the_list_and_who_was_in_it_before_do_not_matter() {
+fn the_order_of_the_list_and_earlier_members_do_not_matter() {
     let _no_leaks = NoLeaks::here();
     let mut random = Random(2);
     let mut clusters = [10, 30, 60, 100, 150, 400, 1_500].map(|nodes| Cluster::random(&mut random, nodes)).to_vec();
@@ -138,7 +138,7 @@ fn the_order_of_the_list_and_who_was_in_it_before_do_not_matter() {
 }
 
 #[test]
-fn a_node_that_is_no_member_chooses_as_if_it_were() {
+fn a_node_that_is_no_member_selects_as_if_it_were() {
     let _no_leaks = NoLeaks::here();
     let mut random = Random(3);
     for nodes in [3, 40, 80, 200] {
@@ -161,7 +161,7 @@ fn a_node_that_is_no_member_chooses_as_if_it_were() {
 
 /// The shortfall is what the other zones' watchers cannot give. Each node computes its own part.
 #[test]
-fn where_one_zone_has_more_than_four_fifths_what_is_missing_is_told() {
+fn missing_watchers_are_reported_if_one_zone_has_more_than_four_fifths() {
     let _no_leaks = NoLeaks::here();
     for (sizes, k, expected) in [
         (&[850, 150][..], 24, 6 * 850 - 24 * 150),

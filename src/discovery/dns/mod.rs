@@ -1,14 +1,14 @@
 //! Peers from DNS: the A and AAAA records of a headless Service, and the identity that each address
 //! reports.
 //!
-//! `resolve` asks DNS, [`super::identity`] asks a peer, `book` decides.
+//! `resolve` asks DNS, `identity` asks a peer, `names` decides.
 //!
 //! The traps:
 //! * NXDOMAIN, SERVFAIL and silence are errors, and never an empty list.
 //! * DNS gives addresses and no names, but a node name identifies a peer. If a list were sent
 //!   before the peers were asked, every peer would appear under two names.
 
-mod book;
+mod names;
 mod resolve;
 mod settings;
 mod wire;
@@ -21,14 +21,22 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::identity::{self, Answer, Identity, IdentityError};
-use super::report::Reporter;
-use super::{Update, Updates, random, until};
-use crate::limits;
-use book::{Book, Change};
+use crate::discovery::identity::{self, Answer, Question, Requests};
+use crate::discovery::random;
+use crate::discovery::report::Reporter;
+use crate::discovery::timer::until;
+use crate::discovery::update::{Update, Updates};
+use names::{Change, Names};
 pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::{Settings, system};
+
+/// Shortest time between two look-ups, whatever the TTL. CoreDNS answers with 5 s, and every node
+/// asks.
+const REFRESH_MIN: Duration = Duration::from_secs(5);
+/// Longest time between two look-ups. A deleted pod is probed for up to this time, and its losses
+/// count.
+const REFRESH_MAX: Duration = Duration::from_secs(30);
 
 /// Which name is resolved, and how.
 #[derive(Clone, Debug)]
@@ -42,16 +50,16 @@ pub struct DnsConfig {
     pub servers: Servers,
     /// Bounds of the time between two look-ups. Within them, the records' time to live decides.
     pub refresh: (Duration, Duration),
-    /// Timeout of a peer's identity, and how long a new list waits for identities:
-    /// [`limits::IDENTITY_TIME`], except in tests.
+    /// Timeout of a peer's identity, and how long a new list waits for identities. 2 s, except in
+    /// tests.
     pub identity_time: Duration,
 }
 
 impl DnsConfig {
     /// Makes a configuration with the system's servers and the default timings.
     pub const fn new(name: String, port: u16) -> Self {
-        let refresh = (limits::DNS_REFRESH_MIN, limits::DNS_REFRESH_MAX);
-        Self { name, port, servers: Servers::System, refresh, identity_time: limits::IDENTITY_TIME }
+        let refresh = (REFRESH_MIN, REFRESH_MAX);
+        Self { name, port, servers: Servers::System, refresh, identity_time: identity::TIMEOUT }
     }
 }
 
@@ -80,28 +88,15 @@ pub async fn service_addresses(servers: &Servers, service: &str) -> Result<Vec<I
     if addresses.is_empty() { Err(ResolveError::NoSuchName(found.name)) } else { Ok(addresses) }
 }
 
-/// The result of a finished task.
-enum Done {
-    Resolved(Result<Resolved, ResolveError>),
-    Identity(IpAddr, Result<Answer, IdentityError>),
-}
-
 /// Resolves and asks until the receiver is closed.
 pub async fn run(config: DnsConfig, updates: Updates) {
-    tokio::select! {
-        () = updates.closed() => {}
-        () = follow(&config, &updates) => {}
-    }
-}
-
-async fn follow(config: &DnsConfig, updates: &Updates) {
     let mut source = Source {
-        config,
-        updates,
-        book: Book::default(),
+        config: &config,
+        updates: &updates,
+        names: Names::default(),
         reporter: Reporter::new("dns"),
-        // Tasks on the same current-thread runtime. They end with this set.
-        tasks: JoinSet::new(),
+        requests: Requests::new("dns discovery", config.identity_time),
+        lookup: JoinSet::new(),
         answered_by: None,
         resolve_at: Some(Instant::now()),
         publish_at: None,
@@ -109,20 +104,16 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
     };
     loop {
         source.start_tasks();
-        let ask_at = source.ask_at();
+        let ask_at = source.names.ask_at().filter(|_| source.requests.has_room());
         tokio::select! {
-            Some(done) = source.tasks.join_next() => match done {
-                Ok(Done::Resolved(result)) => source.resolved(result).await,
-                Ok(Done::Identity(address, result)) => {
-                    // Not a warning: a peer that starts later than we do is normal, and is asked
-                    // again.
-                    let identity = result.inspect_err(|error| log::debug!("dns discovery: asking {address}: {error}"));
-                    source.identified(address, identity.ok().map(|answer| answer.identity));
-                }
-                // Only a panic ends such a task without a result, and the release build aborts on a
+            () = updates.closed() => return,
+            Some(result) = source.lookup.join_next() => match result {
+                Ok(result) => source.resolved(result).await,
+                // Only a panic ends a task without a result, and the release build aborts on a
                 // panic.
                 Err(error) => log::error!("dns discovery: {error}"),
             },
+            (question, answer) = source.requests.ended() => source.answered(&question, answer),
             () = until(source.resolve_at) => {}
             () = until(source.publish_at) => source.publish().await,
             () = until(ask_at) => {}
@@ -133,9 +124,11 @@ async fn follow(config: &DnsConfig, updates: &Updates) {
 struct Source<'a> {
     config: &'a DnsConfig,
     updates: &'a Updates,
-    book: Book,
+    names: Names,
     reporter: Reporter,
-    tasks: JoinSet<Done>,
+    requests: Requests,
+    /// The look-up in progress, on the same current-thread runtime.
+    lookup: JoinSet<Result<Resolved, ResolveError>>,
     /// The candidate of the search list that answered last.
     answered_by: Option<String>,
     /// When to look up next. None while a look-up is in progress.
@@ -148,28 +141,16 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn identities_under_way(&self) -> usize {
-        self.tasks.len().saturating_sub(usize::from(self.resolve_at.is_none()))
-    }
-
-    /// Returns when the next identity is due, if another request may start.
-    fn ask_at(&self) -> Option<Instant> {
-        if self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX { self.book.ask_at() } else { None }
-    }
-
     fn start_tasks(&mut self) {
         let now = Instant::now();
-        while self.identities_under_way() < limits::IDENTITY_REQUESTS_MAX
-            && let Some(address) = self.book.next_to_ask(now)
-        {
-            let (server, time) = (SocketAddr::new(address, self.config.port), self.config.identity_time);
-            self.tasks.spawn(async move { Done::Identity(address, identity::ask(server, time).await) });
-        }
+        let server = |address| SocketAddr::new(address, self.config.port);
+        let question = |address| Question { node: Box::default(), server: server(address) };
+        self.requests.start(|| self.names.next_to_ask(now).map(question));
         if self.resolve_at.is_some_and(|due| due <= now) {
             self.resolve_at = None;
             let name = self.answered_by.clone().unwrap_or_else(|| self.config.name.clone());
             let servers = self.config.servers.clone();
-            self.tasks.spawn(async move { Done::Resolved(resolve(&servers, &name).await) });
+            self.lookup.spawn(async move { resolve(&servers, &name).await });
         }
     }
 
@@ -184,7 +165,7 @@ impl Source<'_> {
                     None => self.reporter.recovered(),
                     Some(error) => _ = self.reporter.failed("partial", error),
                 }
-                match self.book.resolved(&found, now) {
+                match self.names.resolved(&found, now) {
                     // New peers are first asked for their names, but the list does not wait for
                     // ever.
                     change @ (Change::Changed | Change::ChangedInPart) => {
@@ -209,9 +190,9 @@ impl Source<'_> {
         self.resolve_at = Some(now + wait);
     }
 
-    fn identified(&mut self, address: IpAddr, identity: Option<Identity>) {
-        let now = Instant::now();
-        if self.book.answered(address, identity, now, random::unit()) {
+    fn answered(&mut self, question: &Question, answer: Option<Answer>) {
+        let (now, identity) = (Instant::now(), answer.map(|answer| answer.identity));
+        if self.names.answered(question.server.ip(), identity, now, random::unit()) {
             self.publish_at.get_or_insert(now + self.config.identity_time);
         }
         self.publish_early();
@@ -219,14 +200,14 @@ impl Source<'_> {
 
     /// Publishes at once if no identity is left to wait for.
     fn publish_early(&mut self) {
-        if self.book.all_tried() && self.publish_at.is_some() {
+        if self.names.all_tried() && self.publish_at.is_some() {
             self.publish_at = Some(Instant::now());
         }
     }
 
     async fn publish(&mut self) {
         self.publish_at = None;
-        let peers = self.book.peers();
+        let peers = self.names.peers();
         let confirmed = std::mem::take(&mut self.confirmed);
         // If the channel is closed, `run` ends.
         _ = self.updates.send(if confirmed { Update::List(peers) } else { Update::Amended(peers) }).await;

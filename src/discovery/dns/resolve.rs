@@ -24,7 +24,10 @@ use super::settings::{self, Settings};
 use super::wire;
 use crate::discovery::address::of_a_host;
 use crate::discovery::random;
-use crate::limits;
+use crate::limits::PEER_SLOTS_MAX;
+
+/// Timeout of one look-up of all candidate names and both families.
+const LOOKUP_TIME: Duration = Duration::from_secs(15);
 
 /// Which servers are asked.
 #[derive(Clone, Debug, Default)]
@@ -95,13 +98,13 @@ pub fn check_name(name: &str) -> Result<(), ResolveError> {
     wire::encode_name(name).map(drop).map_err(|reason| ResolveError::Name(name.to_owned(), reason))
 }
 
-/// Looks `name` up in both families, within [`limits::DNS_LOOKUP_TIME`].
+/// Looks `name` up in both families, within [`LOOKUP_TIME`].
 ///
 /// # Errors
 /// [`ResolveError`]; NXDOMAIN is one, an empty answer is not.
 pub async fn resolve(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
-    let time = limits::DNS_LOOKUP_TIME;
-    timeout(time, walk(servers, name)).await.map_err(|_| ResolveError::Time(name.to_owned(), time))?
+    let found = timeout(LOOKUP_TIME, walk(servers, name)).await;
+    found.unwrap_or_else(|_| Err(ResolveError::Time(name.to_owned(), LOOKUP_TIME)))
 }
 
 async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
@@ -168,9 +171,9 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
                     // IPv4-mapped addresses are left to the A records. As AAAA records they would
                     // come and go with those.
                     addresses.retain(|a| of_a_host(*a) == Ok(*a));
-                    if addresses.len() > limits::PEER_SLOTS_MAX {
-                        log::warn!("{} addresses, of which {} have slots", addresses.len(), limits::PEER_SLOTS_MAX);
-                        addresses.truncate(limits::PEER_SLOTS_MAX);
+                    if addresses.len() > PEER_SLOTS_MAX {
+                        log::warn!("{} addresses, of which {} have slots", addresses.len(), PEER_SLOTS_MAX);
+                        addresses.truncate(PEER_SLOTS_MAX);
                     }
                     return Answer::Records(addresses, reply.ttl.map(|ttl| Duration::from_secs(ttl.into())));
                 }
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_that_fails_does_not_take_the_other_along_and_never_reads_as_empty() {
+    fn a_family_that_fails_keeps_the_other_and_is_never_empty() {
         let v4 = || Answer::Records(vec!["10.0.0.1".parse().unwrap()], Some(Duration::from_secs(5)));
         let none = || Answer::Records(vec![], None);
         let failed = || Answer::Failed("SERVFAIL".into());
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_dns_cannot_carry_is_refused() {
+    fn an_invalid_dns_name_is_refused() {
         assert!(check_name("canary.ns.svc").is_ok());
         for bad in ["", ".", "a..b", &"x".repeat(64)] {
             assert!(matches!(check_name(bad), Err(ResolveError::Name(..))), "{bad:?}");

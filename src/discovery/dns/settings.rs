@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_odd_falls_back_to_the_manuals_defaults() {
+    fn missing_and_invalid_settings_have_the_defaults_of_resolv_conf() {
         let settings =
             parse("; nothing\nnameserver somewhere\noptions ndots:x timeout:0 attempts:200 rotate\nport 7\n");
         assert_eq!(settings.servers, ["127.0.0.1:53".parse().unwrap()]);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_answer_the_question_is_no_answer() {
+    fn messages_that_do_not_answer_the_question_are_refused() {
         let name = encode_name("canary").unwrap();
         let asked = query(7, &name, A);
         let good = answer(&asked, 0x8180, &[&[10, 0, 0, 1]], A);

@@ -10,7 +10,7 @@
 //! version is required.
 
 use super::protobuf::{Broken, Fields, Value};
-use crate::discovery::Readiness;
+use crate::discovery::update::Readiness;
 
 /// The first bytes of every body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";

@@ -8,9 +8,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::api::{self, Family};
-use crate::discovery::Readiness;
 use crate::discovery::address::of_a_host;
 use crate::discovery::members::{MemberId, Members};
+use crate::discovery::update::Readiness;
 use crate::limits;
 
 /// One address of one member. It consists of bytes, so that alignment wastes nothing.

@@ -6,7 +6,7 @@ use super::api::{Event, Kind};
 use super::config::Timing;
 use super::inbox::{Events, Items, Piece};
 use super::machine::Machine;
-use crate::discovery::Ourselves;
+use crate::discovery::update::Ourselves;
 use crate::limits::API_BODY_BYTES_MAX;
 
 /// A ListMeta of version 1.

@@ -28,9 +28,10 @@ use super::config::Timing;
 use super::failure::Failure;
 use super::plan;
 use super::slices::{By, Listed, Store};
-use crate::discovery::{
-    MemberId, Members, MeshFacts, Network, Ourselves, PeerList, PeerSpec, Roster, Selection, select,
-};
+use crate::discovery::members::{MemberId, Members};
+use crate::discovery::roster::Roster;
+use crate::discovery::selection::{Selection, select};
+use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec};
 use crate::limits;
 
 /// The request that must be sent next to the API server.

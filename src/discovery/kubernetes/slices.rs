@@ -20,8 +20,8 @@ use super::api;
 use super::config::Timing;
 use super::endpoints::Endpoints;
 use super::plan::Stale;
-use crate::discovery::Readiness;
 use crate::discovery::members::{MemberId, Members};
+use crate::discovery::update::Readiness;
 use crate::limits;
 
 /// An endpoint, as a slice lists it.

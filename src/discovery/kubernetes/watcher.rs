@@ -24,8 +24,10 @@ use super::inbox::{Events, Items, Piece};
 use super::machine::{self, Machine, Outcome};
 use super::plan;
 use super::requests::{Ask, Connection};
+use crate::discovery::random;
 use crate::discovery::report::Reporter;
-use crate::discovery::{Ourselves, Questions, Update, Updates, random, until};
+use crate::discovery::timer::until;
+use crate::discovery::update::{Ourselves, Questions, Update, Updates};
 use crate::limits;
 
 /// How often the state is checked for changes by time alone, if there may be any.

@@ -9,7 +9,7 @@ fn members(names: &[&str]) -> (Members, Vec<MemberId>) {
 }
 
 #[test]
-fn a_name_is_one_member_and_its_zone_the_last_that_was_given() {
+fn a_name_is_one_member_and_the_last_given_zone_counts() {
     let mut members = Members::new(FORGET_AFTER);
     let a = members.put("a", None).unwrap();
     let b = members.put("b", Some("z1")).unwrap();
@@ -25,7 +25,7 @@ fn a_name_is_one_member_and_its_zone_the_last_that_was_given() {
 }
 
 #[test]
-fn who_is_away_stays_a_member_for_a_while_and_its_number_is_then_another_s() {
+fn an_absent_member_stays_for_a_while_and_then_its_number_is_reused() {
     let (mut members, ids) = members(&["a", "b", "c"]);
     let (start, second) = (Instant::now(), Duration::from_secs(1));
     let version = members.version();
@@ -44,7 +44,7 @@ fn who_is_away_stays_a_member_for_a_while_and_its_number_is_then_another_s() {
 }
 
 #[test]
-fn a_member_that_was_never_listed_is_away_from_the_first_list_on() {
+fn a_member_that_was_never_listed_is_absent_from_the_first_list_on() {
     let (mut members, ids) = members(&["a", "b"]);
     let start = Instant::now();
     members.listed([ids[0]].into_iter(), start);
@@ -53,18 +53,18 @@ fn a_member_that_was_never_listed_is_away_from_the_first_list_on() {
 }
 
 #[test]
-fn who_is_let_go_is_none_any_more_at_once() {
+fn removed_members_are_gone_at_once() {
     let (mut members, ids) = members(&["a", "b", "c"]);
-    members.let_go(&[ids[0], ids[2]]);
+    members.remove(&[ids[0], ids[2]]);
     assert_eq!((members.len(), members.find("a"), members.find("b")), (1, None, Some(ids[1])));
-    members.let_go(&[ids[0]]);
-    members.let_go(&[MemberId(900)]);
-    members.let_go(&[]);
+    members.remove(&[ids[0]]);
+    members.remove(&[MemberId(900)]);
+    members.remove(&[]);
     assert_eq!(members.len(), 1);
 }
 
 #[test]
-fn names_and_numbers_that_cannot_be_are_refused() {
+fn impossible_names_and_unknown_numbers_are_refused() {
     let (mut members, _) = members(&["a"]);
     assert_eq!((members.put("", None), members.put(&"x".repeat(256), None)), (None, None));
     assert!(members.put(&"x".repeat(NAME_BYTES_MAX), None).is_some());
@@ -74,7 +74,7 @@ fn names_and_numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_full_table_takes_nobody_and_keeps_whom_it_has() {
+fn a_full_table_refuses_new_members_and_keeps_the_others() {
     let mut members = Members::new(Duration::ZERO);
     for number in 0..PEER_SLOTS_MAX {
         assert!(members.put(&format!("node-{number}"), None).is_some());
@@ -87,7 +87,7 @@ fn a_full_table_takes_nobody_and_keeps_whom_it_has() {
 }
 
 #[test]
-fn zones_that_nobody_is_in_any_more_make_room_and_further_ones_are_unknown() {
+fn numbers_of_empty_zones_are_reused_and_zones_beyond_the_limit_are_unknown() {
     let (mut members, ids) = members(&["a", "b"]);
     for number in 0..1_000 {
         members.put("a", Some(&format!("z{number}"))).unwrap();

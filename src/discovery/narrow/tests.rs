@@ -37,7 +37,7 @@ fn nodes(peers: &[PeerSpec]) -> Vec<&str> {
 }
 
 #[test]
-fn a_small_mesh_passes_whole_and_its_facts_come_once() {
+fn a_small_mesh_passes_whole_and_its_facts_are_sent_once() {
     let mut narrow = narrow(4);
     let (facts, peers) = passed(&mut narrow, list(0..5), Instant::now());
     assert_eq!(nodes(&peers), ["n0", "n1", "n2", "n3", "n4"], "our own entry tells our zone");
@@ -47,7 +47,7 @@ fn a_small_mesh_passes_whole_and_its_facts_come_once() {
 }
 
 #[test]
-fn what_is_amended_is_narrowed_too_and_stays_no_confirmation() {
+fn an_amended_list_is_narrowed_and_confirms_nothing() {
     let now = Instant::now();
     for max_peers in [0, 6] {
         let mut narrow = narrow(max_peers);
@@ -63,7 +63,7 @@ fn what_is_amended_is_narrowed_too_and_stays_no_confirmation() {
 }
 
 #[test]
-fn of_a_large_mesh_so_many_pass_as_were_asked_for_and_all_addresses_of_each() {
+fn max_peers_nodes_of_a_large_mesh_pass_with_all_their_addresses() {
     let mut narrow = narrow(6);
     let both = (0..40).flat_map(|number| {
         let ipv6 = PeerSpec { address: format!("fd00::{number}").parse().unwrap(), ..spec(number) };
@@ -74,7 +74,7 @@ fn of_a_large_mesh_so_many_pass_as_were_asked_for_and_all_addresses_of_each() {
     assert_eq!(peers.len(), 2 * 7, "six, and our own");
     assert!(peers.chunks(2).all(|of_one| of_one[0].node == of_one[1].node));
     let in_order: Vec<&PeerSpec> = whole.iter().filter(|spec| peers.contains(spec)).collect();
-    assert_eq!(peers.iter().collect::<Vec<_>>(), in_order, "what is later is newer");
+    assert_eq!(peers.iter().collect::<Vec<_>>(), in_order, "the order stays");
     let facts = facts.unwrap();
     assert_eq!((facts.members, facts.watchers_missing, facts.watchers_missing_elsewhere), (40, 0, 0));
     assert!(facts.watchers_in_zone + facts.watchers_elsewhere >= 3 && facts.watchers_elsewhere >= 2);
@@ -103,7 +103,7 @@ fn the_roster_has_the_members_that_do_not_pass_and_is_empty_if_all_do() {
 }
 
 #[test]
-fn without_a_bound_all_pass_and_nobody_is_remembered() {
+fn without_a_bound_all_pass_and_no_members_are_kept() {
     let mut narrow = narrow(0);
     let (facts, peers) = passed(&mut narrow, list(0..300), Instant::now());
     assert_eq!((peers.len(), narrow.members.len()), (300, 0));
@@ -123,7 +123,7 @@ fn a_list_without_ourselves_is_narrowed_as_with_us() {
 }
 
 #[test]
-fn a_rollout_of_all_moves_nobody() {
+fn a_rollout_of_all_pods_changes_no_selection() {
     let (mut narrow, start) = (narrow(6), Instant::now());
     let (_, peers) = passed(&mut narrow, list(0..40), start);
     for gone in 0..40 {
@@ -137,7 +137,7 @@ fn a_rollout_of_all_moves_nobody() {
 }
 
 #[test]
-fn who_stays_away_is_replaced_at_the_next_confirmation_though_no_list_comes() {
+fn an_absent_member_is_replaced_at_a_confirmation_without_a_new_list() {
     let (mut narrow, start) = (narrow(6), Instant::now());
     let (_, peers) = passed(&mut narrow, list(0..40), start);
     let gone: usize = nodes(&peers)[1][1..].parse().unwrap();
@@ -149,8 +149,8 @@ fn who_stays_away_is_replaced_at_the_next_confirmation_though_no_list_comes() {
     assert_eq!((facts.unwrap().members, replaced.len()), (39, 7));
     let fresh = (0..40).filter(|number| *number != gone).map(spec).collect();
     let (_, expected) = passed(&mut self::narrow(6), Update::List(PeerList { peers: fresh }), start);
-    assert_eq!(replaced, expected, "as who starts now chooses, every word of it");
-    assert!(narrow.kept.is_empty(), "nobody is absent any more");
+    assert_eq!(replaced, expected, "the same as of an agent that starts now");
+    assert!(narrow.kept.is_empty(), "no member is absent any more");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn an_address_in_the_place_of_a_name_is_a_member_only_while_it_is_listed() {
 
 /// Each removal is a walk over all members. As many addresses may get a name as there are members.
 #[test]
-fn all_addresses_that_get_their_names_in_one_list_go_in_one_walk() {
+fn addresses_that_get_their_names_in_one_list_are_removed_in_one_walk() {
     let unnamed = |number| PeerSpec { node: spec(number).address.to_string(), zone: None, ..spec(number) };
     let versions = |count: usize| {
         let (mut narrow, now) = (narrow(6), Instant::now());
@@ -183,7 +183,7 @@ fn all_addresses_that_get_their_names_in_one_list_go_in_one_walk() {
 /// Compares with the members one by one, on lists in which some entries have a name and
 /// others do not yet.
 #[test]
-fn of_addresses_without_a_name_those_that_are_listed_are_members_and_no_others() {
+fn addresses_without_a_name_are_members_exactly_while_they_are_listed() {
     let (mut narrow, now) = (narrow(6), Instant::now());
     let mut random = 1_u64;
     let mut draw = move || {
@@ -200,22 +200,22 @@ fn of_addresses_without_a_name_those_that_are_listed_are_members_and_no_others()
         passed(&mut narrow, Update::List(PeerList { peers: peers.clone() }), now);
         let is_member = |node: &str| narrow.members.find(node).is_some();
         for number in 1..60 {
-            let stand_in = spec(number).address.to_string();
-            assert_eq!(is_member(&stand_in), peers.iter().any(|peer| peer.node == stand_in), "{stand_in}");
+            let address = spec(number).address.to_string();
+            assert_eq!(is_member(&address), peers.iter().any(|peer| peer.node == address), "{address}");
         }
         assert!(peers.iter().all(|peer| is_member(&peer.node)));
     }
 }
 
 #[test]
-fn what_it_does_not_understand_passes() {
+fn other_updates_pass_unchanged() {
     let sure = Update::Sure([10, 0, 0, 1].into());
     let passed: Vec<Update> = narrow(6).update(sure, Instant::now()).collect();
     assert!(matches!(passed[..], [Update::Sure(_)]));
 }
 
 #[tokio::test]
-async fn it_ends_with_its_source_and_when_nobody_listens() {
+async fn narrowing_ends_with_its_source_or_its_receiver() {
     let ourselves = || narrow(6).ourselves;
     let (updates, mut received) = mpsc::channel(1);
     let source = |lists: Updates| async move {

@@ -4,13 +4,12 @@
 //! Pure: the input is the members' names and zones. Every agent with the same input computes the
 //! same result, in whatever order it learned of the members.
 
-pub(super) mod hash;
 mod scheme;
 
 pub use scheme::Scheme;
 
-use super::MeshFacts;
-use super::members::{MemberId, Members};
+use crate::discovery::members::{MemberId, Members};
+use crate::discovery::update::MeshFacts;
 
 /// The members that one node probes, and what it may know of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ fn full_mesh(members: &Members, own: Option<MemberId>, own_zone: Option<&str>) -
     // None is a zone without any other member.
     let zone = match (own, own_zone) {
         (Some(own), _) => Some(members.zone_number(own)),
-        (None, Some(zone)) => members.zone_called(zone),
+        (None, Some(zone)) => members.find_zone(zone),
         (None, None) => Some(Members::UNKNOWN_ZONE),
     };
     let (mut in_zone, mut elsewhere) = (0, 0);

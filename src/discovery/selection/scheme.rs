@@ -17,10 +17,9 @@
 //! watchers do so. A node's lot decides from which size on it does: one threshold for all would
 //! move thousands of pairs at once. Watchers that cannot be found are reported as missing.
 
-use super::hash;
-use crate::discovery::MeshFacts;
-use crate::discovery::members::{MemberId, Members, ZoneNumber};
-use crate::limits::MEMBER_ZONES_MAX;
+use crate::discovery::hash;
+use crate::discovery::members::{MEMBER_ZONES_MAX, MemberId, Members, ZoneNumber};
+use crate::discovery::update::MeshFacts;
 use crate::sys::region::List;
 
 /// The id of our own node if it is not a member.
@@ -33,27 +32,27 @@ const _: () = assert!(NEW_ZONE as usize == MEMBER_ZONES_MAX, "behind all that ha
 const SCARCE: (usize, usize) = (50, 75);
 /// Nodes of the target's zone, and of others, that are tried in an exchange for one target. Mostly
 /// the first one works.
-const STAND_INS: usize = 8;
+const SUBSTITUTES_MAX: usize = 8;
 
 #[derive(Clone, Copy)]
 struct Node {
     id: MemberId,
     zone: ZoneNumber,
     /// Watches nodes of the largest zone first.
-    keeps: bool,
+    reserves: bool,
     /// Number of nodes that it watches.
-    given: u16,
+    targets: u16,
     /// Number of assigned watchers, out of those it needs.
-    taken: u16,
+    watchers: u16,
 }
 
-const NOBODY: Node = Node { id: NOT_A_MEMBER, zone: 0, keeps: false, given: 0, taken: 0 };
+const BLANK: Node = Node { id: NOT_A_MEMBER, zone: 0, reserves: false, targets: 0, watchers: 0 };
 
 /// Which nodes may watch a target.
 #[derive(Clone, Copy, PartialEq)]
 enum Zones {
     /// Nodes of other zones. Those that reserve capacity for the largest zone watch only that zone.
-    OthersKeeping,
+    OthersReserving,
     /// Nodes of other zones.
     Others,
     /// Nodes of the same zone, except those that reserve capacity for the largest.
@@ -67,10 +66,10 @@ enum Zones {
 pub struct Scheme {
     k: usize,
     /// Watchers that each node needs: of all zones, and of other zones.
-    owed: (usize, usize),
+    needed: (usize, usize),
     /// In ring order. A place is an index into this list.
     nodes: List<Node>,
-    /// `owed.0` entries for each node, of which the first `taken` are set: the
+    /// `needed.0` entries for each node, of which the first `watchers` are set: the
     /// places of its watchers.
     watchers: List<u16>,
     /// Places in the order of the second ring.
@@ -97,17 +96,18 @@ impl Scheme {
         let extra = own.filter(|(node, _)| members.place(node).is_err());
         let n = members.len() + usize::from(extra.is_some());
         let k = k.clamp(1, n.saturating_sub(1).max(1));
-        let owed = (k.div_ceil(2), k.div_ceil(4));
+        let needed = (k.div_ceil(2), k.div_ceil(4));
         let nodes = nodes(members, own);
         let second =
             second_ring(&nodes, |id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
-        let mut watchers = List::new(n * owed.0);
-        watchers.resize(n * owed.0, 0);
+        let mut watchers = List::new(n * needed.0);
+        watchers.resize(n * needed.0, 0);
         let none = [0; MEMBER_ZONES_MAX + 1];
         let mut scheme =
-            Self { k, owed, nodes, watchers, second, largest: 0, spare: none, spare_within: none, spare_all: 0 };
+            Self { k, needed, nodes, watchers, second, largest: 0, spare: none, spare_within: none, spare_all: 0 };
         scheme.count_spare();
-        scheme.keep_for_the_largest(|id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
+        scheme
+            .reserve_for_the_largest(|id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
         scheme.match_all();
         scheme
     }
@@ -139,8 +139,8 @@ impl Scheme {
     }
 
     pub(super) fn chosen_at(&self, place: usize) -> Vec<MemberId> {
-        let owing = (0..self.nodes.len()).filter(|target| self.watches(place, *target));
-        owing.chain(self.further(self.on_second_ring(place))).map(|target| self.nodes[target].id).collect()
+        let assigned = (0..self.nodes.len()).filter(|target| self.watches(place, *target));
+        assigned.chain(self.further(self.on_second_ring(place))).map(|target| self.nodes[target].id).collect()
     }
 
     pub(super) fn facts_at(&self, place: usize) -> MeshFacts {
@@ -149,22 +149,24 @@ impl Scheme {
             let same = self.nodes[watcher].zone == self.nodes[place].zone;
             *(if same { &mut in_zone } else { &mut elsewhere }) += 1;
         }
-        let missing = |owed: usize, has: u32| u32::try_from(owed).unwrap_or(u32::MAX).saturating_sub(has);
+        let missing = |needed: usize, has: u32| u32::try_from(needed).unwrap_or(u32::MAX).saturating_sub(has);
         let single = self.nodes.iter().all(|node| node.zone == self.nodes[place].zone);
         MeshFacts {
             members: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
             watchers_in_zone: in_zone,
             watchers_elsewhere: elsewhere,
-            watchers_missing: missing(self.owed.0, in_zone + elsewhere),
+            watchers_missing: missing(self.needed.0, in_zone + elsewhere),
             // A mesh of one zone has no other zones to be watched from.
-            watchers_missing_elsewhere: if single { 0 } else { missing(self.owed.1, elsewhere) },
+            watchers_missing_elsewhere: if single { 0 } else { missing(self.needed.1, elsewhere) },
         }
     }
 
     /// Returns the watchers that are assigned to the target on the first pass.
     fn watchers_of(&self, target: usize) -> impl Iterator<Item = usize> {
-        let begin = target * self.owed.0;
-        self.watchers[begin..begin + usize::from(self.nodes[target].taken)].iter().map(|watcher| usize::from(*watcher))
+        let begin = target * self.needed.0;
+        self.watchers[begin..begin + usize::from(self.nodes[target].watchers)]
+            .iter()
+            .map(|watcher| usize::from(*watcher))
     }
 
     fn watches(&self, watcher: usize, target: usize) -> bool {
@@ -180,7 +182,7 @@ impl Scheme {
     fn further(&self, at: usize) -> impl Iterator<Item = usize> {
         let watcher = usize::from(self.second[at]);
         let behind = self.second[at + 1..].iter().chain(&self.second[..at]).map(|place| usize::from(*place));
-        let left = self.k.saturating_sub(usize::from(self.nodes[watcher].given));
+        let left = self.k.saturating_sub(usize::from(self.nodes[watcher].targets));
         behind.filter(move |target| !self.watches(watcher, *target)).take(left)
     }
 
@@ -202,7 +204,7 @@ impl Scheme {
         self.spare_within = self.spare;
     }
 
-    fn keep_for_the_largest<'a>(&mut self, name: impl Fn(MemberId) -> &'a str) {
+    fn reserve_for_the_largest<'a>(&mut self, name: impl Fn(MemberId) -> &'a str) {
         let n = self.nodes.len();
         let largest = (0..=ZoneNumber::MAX).zip(&self.spare).max_by_key(|(_, nodes)| **nodes);
         let Some((largest, &nodes)) = largest else { return };
@@ -214,23 +216,23 @@ impl Scheme {
         }
         self.largest = largest;
         for node in self.nodes.iter_mut().filter(|node| node.zone != largest) {
-            node.keeps = hash::lot(name(node.id)) < part as u64;
-            self.spare_within[usize::from(node.zone)] -= u16::from(node.keeps);
+            node.reserves = hash::lot(name(node.id)) < part as u64;
+            self.spare_within[usize::from(node.zone)] -= u16::from(node.reserves);
         }
     }
 
     fn match_all(&mut self) {
         let n = self.nodes.len();
-        let (any, others) = self.owed;
+        let (any, others) = self.needed;
         // Search nearby first, then nearby on the second ring. If watchers are scarce, a queue for
         // them would grow long in one part of the ring. Every node that joins would then move all
         // of it.
         let mut circle = List::new(n);
         (0..n).for_each(|place| _ = circle.push(narrow(place)));
-        self.pass(&circle, others, Zones::OthersKeeping, self.k);
+        self.pass(&circle, others, Zones::OthersReserving, self.k);
         circle.copy_from_slice(&self.second);
-        self.pass(&circle, others, Zones::OthersKeeping, n);
-        (0..n).all(|target| self.mend(target, others));
+        self.pass(&circle, others, Zones::OthersReserving, n);
+        (0..n).all(|target| self.exchange_for(target, others));
         circle.sort_unstable_by_key(|place| (self.nodes[usize::from(*place)].zone, *place));
         let mut begin = 0;
         while begin < n {
@@ -249,7 +251,7 @@ impl Scheme {
         let n = circle.len();
         let mut open = List::new(n);
         for (at, place) in (0_u16..).zip(circle) {
-            if usize::from(self.nodes[usize::from(*place)].taken) < wanted {
+            if usize::from(self.nodes[usize::from(*place)].watchers) < wanted {
                 let _ = open.push(at);
             }
         }
@@ -266,7 +268,7 @@ impl Scheme {
                 if self.may(watcher, target, zones) {
                     self.watch(watcher, target);
                 }
-                if usize::from(self.nodes[target].taken) < wanted && self.has_spare(target, zones) {
+                if usize::from(self.nodes[target].watchers) < wanted && self.has_spare(target, zones) {
                     open[kept] = open[index];
                     kept += 1;
                 }
@@ -278,30 +280,30 @@ impl Scheme {
     fn may(&self, watcher: usize, target: usize, zones: Zones) -> bool {
         let (w, t) = (&self.nodes[watcher], &self.nodes[target]);
         let allowed = match zones {
-            Zones::Same => w.zone == t.zone && !w.keeps,
+            Zones::Same => w.zone == t.zone && !w.reserves,
             Zones::Others => w.zone != t.zone,
-            Zones::OthersKeeping => w.zone != t.zone && (!w.keeps || t.zone == self.largest),
+            Zones::OthersReserving => w.zone != t.zone && (!w.reserves || t.zone == self.largest),
         };
-        allowed && usize::from(w.given) < self.k && !self.watches(watcher, target)
+        allowed && usize::from(w.targets) < self.k && !self.watches(watcher, target)
     }
 
     fn watch(&mut self, watcher: usize, target: usize) {
-        self.take(watcher, target);
-        self.give(watcher);
+        self.add_watcher(watcher, target);
+        self.use_capacity(watcher);
     }
 
-    fn take(&mut self, watcher: usize, target: usize) {
-        let taken = &mut self.nodes[target].taken;
-        self.watchers[target * self.owed.0 + usize::from(*taken)] = narrow(watcher);
-        *taken += 1;
+    fn add_watcher(&mut self, watcher: usize, target: usize) {
+        let watchers = &mut self.nodes[target].watchers;
+        self.watchers[target * self.needed.0 + usize::from(*watchers)] = narrow(watcher);
+        *watchers += 1;
     }
 
-    fn give(&mut self, watcher: usize) {
+    fn use_capacity(&mut self, watcher: usize) {
         let node = &mut self.nodes[watcher];
-        node.given += 1;
-        if usize::from(node.given) == self.k {
+        node.targets += 1;
+        if usize::from(node.targets) == self.k {
             let zone = usize::from(node.zone);
-            self.spare_within[zone] -= u16::from(!node.keeps);
+            self.spare_within[zone] -= u16::from(!node.reserves);
             self.spare[zone] -= 1;
             self.spare_all -= 1;
         }
@@ -311,32 +313,32 @@ impl Scheme {
     /// directly. A node with capacity already watches it, or is in its zone. That node replaces
     /// another watcher elsewhere, which then watches this target. Needed if capacity is just
     /// sufficient. Returns whether the target has all it wants.
-    fn mend(&mut self, target: usize, wanted: usize) -> bool {
-        while usize::from(self.nodes[target].taken) < wanted {
+    fn exchange_for(&mut self, target: usize, wanted: usize) -> bool {
+        while usize::from(self.nodes[target].watchers) < wanted {
             let (nodes, k) = (&self.nodes, self.k);
             let zone = nodes[target].zone;
-            let has_left = |own: bool, node: &Node| (node.zone == zone) == own && usize::from(node.given) < k;
-            let left = |own| (0..nodes.len()).filter(move |place| has_left(own, &nodes[*place])).take(STAND_INS);
-            let exchange = left(false).chain(left(true)).find_map(|stand_in| self.exchange(stand_in, target));
-            let Some((stand_in, slot)) = exchange else { return false };
-            let watcher = usize::from(std::mem::replace(&mut self.watchers[slot], narrow(stand_in)));
-            self.give(stand_in);
-            self.take(watcher, target);
+            let has_left = |own: bool, node: &Node| (node.zone == zone) == own && usize::from(node.targets) < k;
+            let left = |own| (0..nodes.len()).filter(move |place| has_left(own, &nodes[*place])).take(SUBSTITUTES_MAX);
+            let exchange = left(false).chain(left(true)).find_map(|substitute| self.exchange(substitute, target));
+            let Some((substitute, slot)) = exchange else { return false };
+            let watcher = usize::from(std::mem::replace(&mut self.watchers[slot], narrow(substitute)));
+            self.use_capacity(substitute);
+            self.add_watcher(watcher, target);
         }
         true
     }
 
-    /// Returns an entry of another target that `stand_in` can replace, so that its present watcher
+    /// Returns an entry of another target that `substitute` can replace, so that its present watcher
     /// can watch this target.
-    fn exchange(&self, stand_in: usize, target: usize) -> Option<(usize, usize)> {
+    fn exchange(&self, substitute: usize, target: usize) -> Option<(usize, usize)> {
         let zone = |place: usize| self.nodes[place].zone;
         (0..self.nodes.len()).find_map(|other| {
-            if other == target || zone(other) == zone(stand_in) || self.watches(stand_in, other) {
+            if other == target || zone(other) == zone(substitute) || self.watches(substitute, other) {
                 return None;
             }
             let free = |watcher: usize| zone(watcher) != zone(target) && !self.watches(watcher, target);
             let entry = self.watchers_of(other).position(free)?;
-            Some((stand_in, other * self.owed.0 + entry))
+            Some((substitute, other * self.needed.0 + entry))
         })
     }
 
@@ -345,7 +347,7 @@ impl Scheme {
         let zone = usize::from(self.nodes[target].zone);
         match zones {
             Zones::Same => self.spare_within[zone] > 0,
-            Zones::Others | Zones::OthersKeeping => self.spare_all > self.spare[zone],
+            Zones::Others | Zones::OthersReserving => self.spare_all > self.spare[zone],
         }
     }
 }
@@ -360,13 +362,13 @@ fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
     let mut nodes = List::new(members.len() + 1);
     let place = own.map(|(node, _)| members.place(node));
     let zone = own.and_then(|(_, zone)| zone).filter(|zone| !zone.is_empty());
-    let zone = zone.map_or(Members::UNKNOWN_ZONE, |zone| members.zone_called(zone).unwrap_or(NEW_ZONE));
-    let extra = Node { zone, ..NOBODY };
+    let zone = zone.map_or(Members::UNKNOWN_ZONE, |zone| members.find_zone(zone).unwrap_or(NEW_ZONE));
+    let extra = Node { zone, ..BLANK };
     for (at, id) in members.ring().enumerate() {
         if place == Some(Err(at)) {
             let _ = nodes.push(extra);
         }
-        let _ = nodes.push(Node { id, zone: members.zone_number(id), ..NOBODY });
+        let _ = nodes.push(Node { id, zone: members.zone_number(id), ..BLANK });
     }
     if place == Some(Err(members.len())) {
         let _ = nodes.push(extra);

@@ -1,5 +1,6 @@
 use super::*;
 use std::fs;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -79,7 +80,7 @@ fn a_name_may_have_one_address_per_family_and_no_more() {
 }
 
 #[test]
-fn a_file_has_comments_and_blank_lines_and_its_errors_name_the_line() {
+fn errors_in_a_file_with_comments_and_blank_lines_name_the_line() {
     let directory = Directory::new("lines");
     let config = StaticConfig { peers: vec!["c=10.0.0.3".into()], file: Some(directory.file()) };
     directory.write("# mesh\n\na=10.0.0.1@z1 # first\r\n  b=fd00::2\n");
@@ -158,20 +159,20 @@ fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_i
     let unreadable = |source: io::Error| PeerError::File { path: "peers".into(), source };
     let out_of_descriptors = || unreadable(io::Error::from_raw_os_error(libc::EMFILE));
     let version = Version::of(Path::new("/"));
-    let mut look = Look::new();
-    assert!(look.at(version, || Err(out_of_descriptors())).is_none());
-    assert!(look.at(version, || Err(out_of_descriptors())).is_none());
-    assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));
+    let mut check = FileCheck::new();
+    assert!(check.update(version, || Err(out_of_descriptors())).is_none());
+    assert!(check.update(version, || Err(out_of_descriptors())).is_none());
+    assert!(matches!(check.update(version, || Ok(PeerList::default())), Some(Update::List(_))));
     let unasked = || panic!("nothing has changed");
-    assert!(matches!(look.at(version, unasked), Some(Update::Confirmed)));
+    assert!(matches!(check.update(version, unasked), Some(Update::Confirmed)));
     for bad in [
         PeerError::TooMany { place: Place::Flag },
         unreadable(io::Error::other("not a regular file")),
         unreadable(ErrorKind::InvalidData.into()),
     ] {
         // Another version is bad. It is not read again, and the list before is not confirmed.
-        assert!(look.at(Version::default(), || Err(bad)).is_none());
-        assert!(look.at(Version::default(), unasked).is_none());
-        assert!(matches!(look.at(version, || Ok(PeerList::default())), Some(Update::List(_))));
+        assert!(check.update(Version::default(), || Err(bad)).is_none());
+        assert!(check.update(Version::default(), unasked).is_none());
+        assert!(matches!(check.update(version, || Ok(PeerList::default())), Some(Update::List(_))));
     }
 }

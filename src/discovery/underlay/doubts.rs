@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::limits::NODE_DOUBTS_MAX;
+/// Questions that wait for the answer on their pods. A new question replaces the oldest. This is two
+/// families of the peers that are probed by default, and some more.
+const DOUBTS_MAX: usize = 64;
 
 /// Pairs of a pod's address that was asked about and the node's address that waits for the answer.
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ impl Doubts {
     /// the oldest is dropped; the doubt of the probe loop ends by its own timeout.
     pub fn add(&mut self, pod: IpAddr, node: IpAddr) {
         self.0.retain(|(_, waiting)| *waiting != node);
-        if self.0.len() == NODE_DOUBTS_MAX {
+        if self.0.len() == DOUBTS_MAX {
             self.0.pop_front();
         }
         self.0.push_back((pod, node));
@@ -49,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_of_two_pods_waits_for_the_one_that_was_asked_last() {
+    fn a_node_of_two_pods_waits_for_the_pod_that_was_asked_about_last() {
         let mut doubts = Doubts::default();
         doubts.add(ip(1), ip(101));
         doubts.add(ip(2), ip(101));
@@ -57,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_the_oldest_gives_way() {
+    fn a_question_beyond_the_bound_replaces_the_oldest() {
         let mut doubts = Doubts::default();
-        for n in 0..=NODE_DOUBTS_MAX {
+        for n in 0..=DOUBTS_MAX {
             let last = u8::try_from(n).unwrap();
             doubts.add(ip(last), [10, 1, 0, last].into());
         }
-        assert_eq!((doubts.0.len(), doubts.answered(ip(0))), (NODE_DOUBTS_MAX, None));
+        assert_eq!((doubts.0.len(), doubts.answered(ip(0))), (DOUBTS_MAX, None));
         assert!(doubts.answered(ip(1)).is_some());
     }
 }

@@ -46,7 +46,7 @@ mod tests {
     /// An agent of another version must find every node at the same place. These
     /// numbers must never change.
     #[test]
-    fn a_name_is_at_the_same_place_for_ever() {
+    fn positions_of_names_never_change() {
         let of = |name| (on_ring(name), on_second_ring(name), lot(name));
         assert_eq!(of("node-1"), (0x50d5_6e6e_09aa_6db4, 0xef0e_cf30_3206_b12e, 25814));
         assert_eq!(of("ip-10-0-0-7.eu-central-1.compute"), (0x51da_7874_828f_1431, 0x6451_240c_d70d_9ed2, 8096));

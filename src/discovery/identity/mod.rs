@@ -1,4 +1,7 @@
-//! Asks an address for its identity: `GET http://ADDRESS:PORT/api/v1/identity`.
+//! Asks an address for its identity: `GET http://ADDRESS:PORT/api/v1/identity`. `requests` is the
+//! one component that does so, with a bound on the requests in progress.
+
+mod requests;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +11,17 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::http::client::{GetError, get};
-use crate::limits;
+use crate::limits::NAME_BYTES_MAX;
+pub use requests::{Question, Requests, Schedule, next_due};
+#[cfg(test)]
+pub use requests::{REFRESH, RETRY};
+
+/// Timeout of one request. A first list waits as long for the names of its peers.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of an answer: two names of 253 bytes and the node's addresses. Fields may be added later.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Node addresses of one answer that are used: two families on a few networks.
+const NODE_ADDRESSES_MAX: usize = 8;
 
 /// The name that a peer reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,17 +38,15 @@ pub struct Answer {
     /// The name and zone of the peer.
     pub identity: Identity,
     /// The addresses of its node in the order of the answer, at most
-    /// [`limits::NODE_ADDRESSES_MAX`]. They are not checked.
+    /// [`NODE_ADDRESSES_MAX`]. They are not checked.
     pub node_addresses: Vec<IpAddr>,
 }
 
-/// Why a peer stays unnamed.
+/// Why there is no answer of a peer.
 #[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The request to the peer failed.
+enum IdentityError {
     #[error(transparent)]
     Get(#[from] GetError),
-    /// The body is not an identity.
     #[error("not an identity: {0}")]
     Malformed(String),
 }
@@ -65,7 +76,7 @@ impl<'de> Deserialize<'de> for Addresses {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
                 let mut found = Vec::new();
-                for _ in 0..limits::NODE_ADDRESSES_MAX {
+                for _ in 0..NODE_ADDRESSES_MAX {
                     let Some(text) = list.next_element::<String>()? else { break };
                     // An IPv4-mapped address is IPv4 on the wire.
                     found.extend(text.parse::<IpAddr>().map(|address| address.to_canonical()));
@@ -78,20 +89,16 @@ impl<'de> Deserialize<'de> for Addresses {
     }
 }
 
-/// Asks a peer for its identity, within `time` and [`limits::IDENTITY_BYTES_MAX`].
-///
-/// # Errors
-/// [`IdentityError`]
-pub async fn ask(server: SocketAddr, time: Duration) -> Result<Answer, IdentityError> {
-    let body = get(server, "/api/v1/identity", limits::IDENTITY_BYTES_MAX, time).await?;
+/// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`].
+async fn ask(server: SocketAddr, timeout: Duration) -> Result<Answer, IdentityError> {
+    let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await?;
     parse(&body)
 }
 
-pub(super) fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
+fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
     let Body { node, zone, node_addresses } =
         serde_json::from_slice(body).map_err(|e| IdentityError::Malformed(e.to_string()))?;
-    let fits =
-        |name: &str| !name.is_empty() && name.len() <= limits::NAME_BYTES_MAX && !name.chars().any(char::is_control);
+    let fits = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
     if !fits(&node) {
         return Err(IdentityError::Malformed("its node name is empty, too long or not text".into()));
     }
@@ -100,12 +107,21 @@ pub(super) fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
     Ok(Answer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
 }
 
+/// Reads any bytes as a peer's answer. Only for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz_answer(body: &[u8]) {
+    if let Ok(answer) = parse(body) {
+        assert!(answer.node_addresses.len() <= NODE_ADDRESSES_MAX);
+        assert!((1..=NAME_BYTES_MAX).contains(&answer.identity.node.len()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_read_and_other_fields_are_left() {
+    fn an_identity_is_read_and_unknown_fields_are_ignored() {
         let body = br#"{"node":"n1","zone":"z1","version":"1","node_addresses":["10.0.0.1"]}"#;
         let identity = Identity { node: "n1".into(), zone: Some("z1".into()) };
         let node_addresses = vec![[10, 0, 0, 1].into()];
@@ -116,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn node_addresses_are_read_as_far_as_they_are_addresses_and_not_beyond_the_limit() {
+    fn node_addresses_are_read_up_to_the_limit_and_other_items_are_skipped() {
         let read = |list: &str| {
             let body = format!(r#"{{"node":"n1","node_addresses":{list}}}"#);
             let addresses = parse(body.as_bytes()).map(|answer| answer.node_addresses);
@@ -126,13 +142,13 @@ mod tests {
         assert_eq!(read(r#"["::ffff:10.0.0.1","host.example","fd00::1"]"#).unwrap(), ["10.0.0.1", "fd00::1"]);
         let many: Vec<String> = (0..1_000).map(|n| format!("\"10.0.{}.{}\"", n / 256, n % 256)).collect();
         let read_of_many = read(&format!("[{}]", many.join(","))).unwrap();
-        assert_eq!(read_of_many.len(), limits::NODE_ADDRESSES_MAX);
+        assert_eq!(read_of_many.len(), NODE_ADDRESSES_MAX);
         assert_eq!(read_of_many[7], "10.0.0.7");
         assert!(read(r#""10.0.0.1""#).is_err() && read("[1]").is_err());
     }
 
     #[test]
-    fn what_names_no_node_is_refused() {
+    fn an_answer_without_a_valid_node_name_is_refused() {
         let long = format!(r#"{{"node":"{}"}}"#, "x".repeat(254));
         for body in ["", "{}", r#"{"node":""}"#, r#"{"node":7}"#, r#"{"node":"a\nb"}"#, &long] {
             assert!(parse(body.as_bytes()).is_err(), "{body}");

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::discovery::identity::Identity;
+use crate::discovery::identity::{Identity, REFRESH, RETRY};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -15,7 +15,7 @@ fn list(peers: &[(&str, &str)]) -> PeerList {
     PeerList { peers: peers.iter().map(|(node, address)| pod(node, address)).collect() }
 }
 
-fn says(node: &str, addresses: &[&str]) -> Answer {
+fn answer(node: &str, addresses: &[&str]) -> Answer {
     Answer {
         identity: Identity { node: node.into(), zone: None },
         node_addresses: addresses.iter().map(|text| ip(text)).collect(),
@@ -24,7 +24,7 @@ fn says(node: &str, addresses: &[&str]) -> Answer {
 
 /// A table for our node `self`, with a clock that moves only on demand.
 struct Test {
-    book: Book,
+    addresses: Addresses,
     now: Instant,
 }
 
@@ -32,8 +32,8 @@ impl Test {
     fn new(peers: &[(&str, &str)]) -> Self {
         let addresses = vec![ip("10.0.0.1"), ip("192.168.0.1")];
         let ourselves = Ourselves { node: "self".into(), addresses, http_port: 9_877, ..Ourselves::default() };
-        let mut test = Self { book: Book::new(&ourselves), now: Instant::now() };
-        test.book.listed(list(peers), test.now);
+        let mut test = Self { addresses: Addresses::new(&ourselves), now: Instant::now() };
+        test.addresses.listed(list(peers), test.now);
         test
     }
 
@@ -42,12 +42,12 @@ impl Test {
     }
 
     fn listed(&mut self, peers: &[(&str, &str)]) {
-        self.book.listed(list(peers), self.now);
+        self.addresses.listed(list(peers), self.now);
     }
 
     /// Returns the next question.
     fn question(&mut self) -> Option<Question> {
-        self.book.next_to_ask(self.now)
+        self.addresses.next_to_ask(self.now)
     }
 
     fn asked(&mut self) -> String {
@@ -55,94 +55,81 @@ impl Test {
     }
 
     /// Asks the next peer that is due, and gives it this answer.
-    fn answer(&mut self, answer: &Answer) -> Learnt {
-        let question = self.question().expect("somebody is due");
-        self.book.answered(&question, Some(answer), self.now, 0.5)
+    fn answer(&mut self, answer: &Answer) -> Outcome {
+        let question = self.question().expect("a peer is due");
+        self.addresses.answered(&question, Some(answer), self.now, 0.5)
     }
 
     fn silence(&mut self) -> Question {
-        let question = self.question().expect("somebody is due");
-        assert_eq!(self.book.answered(&question, None, self.now, 0.5), Learnt::Nothing);
+        let question = self.question().expect("a peer is due");
+        assert_eq!(self.addresses.answered(&question, None, self.now, 0.5), Outcome::Unchanged);
         question
     }
 
     /// Returns the entries of node addresses, as `NODE ADDRESS STATE`.
     fn nodes(&self) -> Vec<String> {
-        let nodes = self.book.list().peers.into_iter().filter(|spec| spec.network == Network::Node);
+        let nodes = self.addresses.list().peers.into_iter().filter(|spec| spec.network == Network::Node);
         nodes.map(|spec| format!("{} {} {:?}", spec.node, spec.address, spec.readiness)).collect()
     }
 }
 
 #[test]
-fn what_a_peer_says_of_its_node_stands_behind_the_list_of_pods() {
+fn reported_node_addresses_follow_the_pods_in_the_list() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("self", "10.0.0.1"), ("b", "10.0.0.3")]);
-    assert!(test.nodes().is_empty() && !test.book.all_tried());
-    assert_eq!(test.answer(&says("a", &["192.168.0.2"])), Learnt::Addresses);
-    assert_eq!(test.answer(&says("b", &["fd00::3", "192.168.0.3", "172.16.0.3"])), Learnt::Addresses);
-    assert!(test.book.all_tried());
-    let peers = test.book.list().peers;
+    assert!(test.nodes().is_empty() && !test.addresses.all_tried());
+    assert_eq!(test.answer(&answer("a", &["192.168.0.2"])), Outcome::NewAddresses);
+    assert_eq!(test.answer(&answer("b", &["fd00::3", "192.168.0.3", "172.16.0.3"])), Outcome::NewAddresses);
+    assert!(test.addresses.all_tried());
+    let peers = test.addresses.list().peers;
     assert_eq!(peers[..3], list(&[("a", "10.0.0.2"), ("self", "10.0.0.1"), ("b", "10.0.0.3")]).peers);
     let node = |name, address| PeerSpec { network: Network::Node, ..pod(name, address) };
     assert_eq!(peers[3..], [node("a", "192.168.0.2"), node("b", "192.168.0.3")], "in each family where there is a pod");
-    assert_eq!(test.question(), None, "nobody asks himself, and nobody else is due");
+    assert_eq!(test.question(), None, "our own node is never asked, and no other peer is due");
 }
 
 #[test]
 fn each_family_has_its_own_node_address() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("a", "fd00::2")]);
-    test.answer(&says("a", &["192.168.0.2", "192.168.0.9", "fd01::2", "fd01::9"]));
+    test.answer(&answer("a", &["192.168.0.2", "192.168.0.9", "fd01::2", "fd01::9"]));
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready", "a fd01::2 Ready"]);
     assert_eq!(test.question(), None, "a peer of two families is asked once");
 }
 
 #[test]
-fn another_pod_at_the_address_is_not_believed() {
+fn an_answer_with_another_node_name_is_not_believed() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
-    assert_eq!(test.answer(&says("z", &["192.168.0.26"])), Learnt::Another);
+    assert_eq!(test.answer(&answer("z", &["192.168.0.26"])), Outcome::OtherNode);
     assert!(test.nodes().is_empty());
-    assert_eq!(test.book.ask_at(), Some(test.now + IDENTITY_RETRY), "it is asked again soon");
-    test.pass(IDENTITY_RETRY);
-    test.answer(&says("a", &["192.168.0.2"]));
-    test.pass(IDENTITY_REFRESH);
-    test.answer(&says("z", &["192.168.0.26"]));
-    assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"], "and takes nothing away");
+    assert_eq!(test.addresses.ask_at(), Some(test.now + RETRY), "it is asked again soon");
+    test.pass(RETRY);
+    test.answer(&answer("a", &["192.168.0.2"]));
+    test.pass(REFRESH);
+    test.answer(&answer("z", &["192.168.0.26"]));
+    assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"], "the known address stays");
 }
 
 #[test]
-fn a_peer_that_falls_silent_keeps_its_node_address_and_is_asked_again() {
+fn a_peer_that_stops_answering_keeps_its_node_address_and_is_asked_again() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("a", "fd00::2")]);
-    test.answer(&says("a", &["192.168.0.2"]));
-    assert_eq!(test.book.ask_at(), Some(test.now + IDENTITY_REFRESH));
-    test.pass(IDENTITY_REFRESH.mul_f64(0.9));
+    test.answer(&answer("a", &["192.168.0.2"]));
+    assert_eq!(test.addresses.ask_at(), Some(test.now + REFRESH));
+    test.pass(REFRESH.mul_f64(0.9));
     assert_eq!(test.question(), None);
-    test.pass(IDENTITY_REFRESH.mul_f64(0.1));
+    test.pass(REFRESH.mul_f64(0.1));
     let mut servers = Vec::new();
     for _ in 0..3 {
         servers.push(test.silence().server.to_string());
-        assert_eq!(test.book.ask_at(), Some(test.now + IDENTITY_RETRY));
-        test.pass(IDENTITY_RETRY);
+        assert_eq!(test.addresses.ask_at(), Some(test.now + RETRY));
+        test.pass(RETRY);
     }
-    assert_eq!(servers, ["10.0.0.2:9877", "[fd00::2]:9877", "10.0.0.2:9877"], "one family may be what is broken");
+    assert_eq!(servers, ["10.0.0.2:9877", "[fd00::2]:9877", "10.0.0.2:9877"], "the families take turns");
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"]);
-    assert_eq!(test.answer(&says("a", &[])), Learnt::Addresses, "its own word counts");
+    assert_eq!(test.answer(&answer("a", &[])), Outcome::NewAddresses, "an answer without addresses removes them");
     assert!(test.nodes().is_empty());
 }
 
 #[test]
-fn questions_are_spread_over_half_to_one_and_a_half_of_their_time() {
-    let mut test = Test::new(&[("a", "10.0.0.2")]);
-    for (answer, middle) in [(None, IDENTITY_RETRY), (Some(says("a", &[])), IDENTITY_REFRESH)] {
-        for (random, part) in [(0.0, 0.5), (0.5, 1.0)] {
-            let question = test.question().expect("due");
-            test.book.answered(&question, answer.as_ref(), test.now, random);
-            assert_eq!(test.book.ask_at(), Some(test.now + middle.mul_f64(part)));
-            test.pass(middle * 2);
-        }
-    }
-}
-
-#[test]
-fn addresses_that_are_no_one_s_node_are_refused() {
+fn addresses_that_no_node_can_have_are_refused() {
     for odd in [
         "0.0.0.0",
         "127.0.0.1",
@@ -155,36 +142,40 @@ fn addresses_that_are_no_one_s_node_are_refused() {
         "10.0.0.3",
     ] {
         let mut test = Test::new(&[("a", "10.0.0.2"), ("b", "10.0.0.3")]);
-        assert_eq!(test.answer(&says("a", &[odd])), Learnt::NoneUsable, "{odd}");
-        test.pass(IDENTITY_REFRESH * 2);
-        test.answer(&says("b", &[]));
-        test.answer(&says("a", &[odd, "192.168.0.2"]));
+        assert_eq!(test.answer(&answer("a", &[odd])), Outcome::NoneUsable, "{odd}");
+        test.pass(REFRESH * 2);
+        test.answer(&answer("b", &[]));
+        test.answer(&answer("a", &[odd, "192.168.0.2"]));
         assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"], "{odd} is passed over");
     }
     for odd in ["::", "::1", "ff02::1", "fe80::2"] {
         let mut test = Test::new(&[("a", "fd00::2")]);
-        assert_eq!(test.answer(&says("a", &[odd])), Learnt::NoneUsable, "{odd}");
+        assert_eq!(test.answer(&answer("a", &[odd])), Outcome::NoneUsable, "{odd}");
     }
 }
 
 #[test]
 fn loopback_is_allowed_where_the_peer_itself_is_on_loopback() {
     let mut test = Test::new(&[("a", "127.0.0.2")]);
-    test.answer(&says("a", &["127.0.1.2"]));
+    test.answer(&answer("a", &["127.0.1.2"]));
     assert_eq!(test.nodes(), ["a 127.0.1.2 Ready"]);
 }
 
 #[test]
-fn a_peer_on_its_node_s_network_is_probed_once() {
+fn a_pod_on_its_nodes_network_is_probed_once() {
     let mut test = Test::new(&[("a", "192.168.0.2")]);
-    assert_eq!(test.answer(&says("a", &["172.16.0.2", "192.168.0.2"])), Learnt::Nothing, "nothing is missing, either");
+    assert_eq!(
+        test.answer(&answer("a", &["172.16.0.2", "192.168.0.2"])),
+        Outcome::Unchanged,
+        "that is not worth a warning"
+    );
     assert!(test.nodes().is_empty());
 }
 
 #[test]
-fn a_node_address_that_becomes_a_pod_s_is_not_probed_as_a_node_s() {
+fn a_node_address_that_becomes_a_pods_address_is_not_probed_twice() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
-    test.answer(&says("a", &["192.168.0.2"]));
+    test.answer(&answer("a", &["192.168.0.2"]));
     test.listed(&[("a", "10.0.0.2"), ("b", "192.168.0.2")]);
     assert!(test.nodes().is_empty());
     test.listed(&[("a", "10.0.0.2")]);
@@ -192,10 +183,10 @@ fn a_node_address_that_becomes_a_pod_s_is_not_probed_as_a_node_s() {
 }
 
 #[test]
-fn a_node_is_as_the_best_of_its_pods() {
+fn a_node_has_the_best_readiness_of_its_pods() {
     use Readiness::{Ready, Terminating, Unready};
     let mut test = Test::new(&[("a", "10.0.0.2")]);
-    test.answer(&says("a", &["192.168.0.2"]));
+    test.answer(&answer("a", &["192.168.0.2"]));
     for (old, new, node) in [
         (Ready, None, "Ready"),
         (Terminating, None, "Terminating"),
@@ -206,96 +197,96 @@ fn a_node_is_as_the_best_of_its_pods() {
     ] {
         let mut peers = vec![PeerSpec { readiness: old, ..pod("a", "10.0.0.2") }];
         peers.extend(new.map(|readiness| PeerSpec { readiness, ..pod("a", "10.0.0.9") }));
-        test.book.listed(PeerList { peers }, test.now);
+        test.addresses.listed(PeerList { peers }, test.now);
         assert_eq!(test.nodes(), [format!("a 192.168.0.2 {node}")], "{old:?} {new:?}");
     }
 }
 
 #[test]
-fn a_rollout_keeps_the_node_s_address_and_asks_the_new_pod() {
+fn a_rollout_keeps_the_node_address_and_asks_the_new_pod() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
-    test.answer(&says("a", &["192.168.0.2"]));
+    test.answer(&answer("a", &["192.168.0.2"]));
     test.pass(Duration::from_secs(1));
     test.listed(&[]);
-    assert!(test.nodes().is_empty(), "nobody is listed");
-    assert_eq!(test.question(), None, "or asked");
-    test.pass(NODE_ADDRESSES_KEPT.mul_f64(0.9));
+    assert!(test.nodes().is_empty(), "the list is empty");
+    assert_eq!(test.question(), None, "absent peers are not asked");
+    test.pass(KEPT_TIME.mul_f64(0.9));
     test.listed(&[("a", "10.0.0.9")]);
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"], "at once");
-    assert!(!test.book.all_tried());
-    assert_eq!(test.silence().server.to_string(), "10.0.0.9:9877", "it has just been started");
+    assert!(!test.addresses.all_tried());
+    assert_eq!(test.silence().server.to_string(), "10.0.0.9:9877", "the new pod");
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"]);
-    test.pass(IDENTITY_RETRY);
-    assert_eq!(test.answer(&says("a", &["192.168.0.77"])), Learnt::Addresses);
+    test.pass(RETRY);
+    assert_eq!(test.answer(&answer("a", &["192.168.0.77"])), Outcome::NewAddresses);
     assert_eq!(test.nodes(), ["a 192.168.0.77 Ready"]);
 }
 
 #[test]
-fn what_is_known_goes_when_its_peer_has_left_for_good() {
+fn node_addresses_are_removed_after_their_peer_has_left() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("b", "10.0.0.3")]);
-    test.answer(&says("a", &["192.168.0.2"]));
+    test.answer(&answer("a", &["192.168.0.2"]));
     test.listed(&[("b", "10.0.0.3")]);
-    test.pass(NODE_ADDRESSES_KEPT);
+    test.pass(KEPT_TIME);
     test.listed(&[("a", "10.0.0.2")]);
-    assert!(test.nodes().is_empty(), "a machine may have been made anew under its name");
-    assert_eq!(test.book.known.len(), 2);
-    test.pass(NODE_ADDRESSES_KEPT);
+    assert!(test.nodes().is_empty(), "a recreated machine may have other addresses");
+    assert_eq!(test.addresses.known.len(), 2);
+    test.pass(KEPT_TIME);
     test.listed(&[("a", "10.0.0.2")]);
-    assert_eq!(test.book.known.len(), 1);
+    assert_eq!(test.addresses.known.len(), 1);
 }
 
 #[test]
-fn an_answer_of_a_pod_that_was_replaced_meanwhile_is_believed_and_its_successor_asked() {
+fn an_answer_of_a_replaced_pod_is_believed_and_the_new_pod_is_asked() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
     let question = test.question().expect("due");
     test.listed(&[("a", "10.0.0.9")]);
     assert_eq!(test.question(), None, "one question at a time");
-    test.book.answered(&question, Some(&says("a", &["192.168.0.2"])), test.now, 0.5);
+    test.addresses.answered(&question, Some(&answer("a", &["192.168.0.2"])), test.now, 0.5);
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"]);
     assert_eq!(test.asked(), "a 10.0.0.9:9877");
 }
 
 #[test]
-fn an_answer_of_one_who_has_gone_is_forgotten() {
+fn an_answer_of_a_removed_peer_is_ignored() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
     let question = test.question().expect("due");
     test.listed(&[]);
-    test.pass(NODE_ADDRESSES_KEPT);
+    test.pass(KEPT_TIME);
     test.listed(&[]);
-    let learnt = test.book.answered(&question, Some(&says("a", &["192.168.0.2"])), test.now, 0.5);
-    assert_eq!((learnt, test.book.known.len()), (Learnt::Nothing, 0));
+    let outcome = test.addresses.answered(&question, Some(&answer("a", &["192.168.0.2"])), test.now, 0.5);
+    assert_eq!((outcome, test.addresses.known.len()), (Outcome::Unchanged, 0));
 }
 
 #[test]
-fn who_was_never_asked_is_asked_first_and_at_the_port_that_is_listed() {
+fn new_peers_are_asked_first_and_at_the_listed_port() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
     test.silence();
-    test.pass(IDENTITY_RETRY * 2);
+    test.pass(RETRY * 2);
     let b = PeerSpec { http_port: Some(80), ..pod("b", "fd00::3") };
-    test.book.listed(PeerList { peers: vec![pod("a", "10.0.0.2"), b] }, test.now);
+    test.addresses.listed(PeerList { peers: vec![pod("a", "10.0.0.2"), b] }, test.now);
     assert_eq!([test.asked(), test.asked(), test.asked()], ["b [fd00::3]:80", "a 10.0.0.2:9877", ""]);
 }
 
 #[test]
-fn a_peer_whose_address_stands_in_for_its_name_is_not_asked() {
+fn a_peer_with_its_address_as_its_name_is_not_asked() {
     let mut test = Test::new(&[("10.0.0.2", "10.0.0.2"), ("10.0.0.3", "10.1.0.3")]);
     assert_eq!([test.asked(), test.asked()], ["10.0.0.3 10.1.0.3:9877", ""], "a name may look like an address");
-    assert_eq!(test.book.list().peers.len(), 2);
+    assert_eq!(test.addresses.list().peers.len(), 2);
 }
 
 #[test]
-fn the_pod_of_a_node_s_address_is_known_while_it_is_listed() {
+fn the_pod_of_a_node_address_is_known_while_it_is_listed() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("a", "fd00::2")]);
-    test.answer(&says("a", &["192.168.0.2", "fd01::2"]));
-    assert_eq!(test.book.pod_of(ip("192.168.0.2")), Some(ip("10.0.0.2")));
-    assert_eq!(test.book.pod_of(ip("fd01::2")), Some(ip("fd00::2")));
-    assert_eq!(test.book.pod_of(ip("10.0.0.2")), None);
+    test.answer(&answer("a", &["192.168.0.2", "fd01::2"]));
+    assert_eq!(test.addresses.pod_of(ip("192.168.0.2")), Some(ip("10.0.0.2")));
+    assert_eq!(test.addresses.pod_of(ip("fd01::2")), Some(ip("fd00::2")));
+    assert_eq!(test.addresses.pod_of(ip("10.0.0.2")), None);
     test.listed(&[]);
-    assert_eq!(test.book.pod_of(ip("192.168.0.2")), None);
+    assert_eq!(test.addresses.pod_of(ip("192.168.0.2")), None);
 }
 
 #[test]
-fn the_table_of_many_is_as_large_as_the_list_and_no_larger() {
+fn the_table_does_not_outgrow_the_list() {
     let mut test = Test::new(&[]);
     let names: Vec<(String, String)> =
         (0..200).map(|n| (format!("node-{n}"), format!("10.1.{}.{}", n / 100, n % 100))).collect();
@@ -305,11 +296,11 @@ fn the_table_of_many_is_as_large_as_the_list_and_no_larger() {
         test.listed(&some);
         while let Some(question) = test.question() {
             let node_address = question.server.ip().to_string().replace("10.1", "172.16");
-            test.book.answered(&question, Some(&says(&question.node, &[&node_address])), test.now, 0.5);
+            test.addresses.answered(&question, Some(&answer(&question.node, &[&node_address])), test.now, 0.5);
         }
         assert_eq!(test.nodes().len(), 24);
-        test.pass(NODE_ADDRESSES_KEPT);
+        test.pass(KEPT_TIME);
     }
-    assert!(test.book.known.len() <= 24 + 9, "{}", test.book.known.len());
-    assert!(test.book.known.is_sorted_by(|a, b| a.node < b.node));
+    assert!(test.addresses.known.len() <= 24 + 9, "{}", test.addresses.known.len());
+    assert!(test.addresses.known.is_sorted_by(|a, b| a.node < b.node));
 }
