@@ -103,6 +103,26 @@ const STAGES: [(&str, &[&str]); 12] = [
         ],
     ),
 ];
+/// The modules of discovery. Each may name those before it, so none imports from the dispatcher,
+/// which is last. The root only lists and re-exports them.
+const DISCOVERY: [&str; 16] = [
+    "address",
+    "hash",
+    "random",
+    "timer",
+    "report",
+    "roster",
+    "update",
+    "members",
+    "selection",
+    "narrow",
+    "static_list",
+    "identity",
+    "dns",
+    "kubernetes",
+    "underlay",
+    "source",
+];
 /// Folders that wire the stages, like the files beside them. They may name anything.
 const WIRING: [&str; 2] = ["config", "demo"];
 /// The most lines of a file, so that a reader can remember it.
@@ -228,6 +248,28 @@ fn every_stage_names_its_left_neighbours_only() {
         }
     }
     assert!(wrong.is_empty(), "against the direction of the data flow:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn modules_of_discovery_name_earlier_ones_only() {
+    let folder = root().join("src/discovery");
+    let outside: Vec<&str> = STAGES[0].1.iter().copied().filter(|allowed| *allowed != "discovery").collect();
+    let paths: Vec<String> = DISCOVERY.iter().map(|module| format!("discovery::{module}")).collect();
+    let mut wrong = Vec::new();
+    for file in rust_files(&folder) {
+        let below = file.strip_prefix(&folder).expect("below it");
+        let components: Vec<&str> = below.iter().map(|part| part.to_str().expect("text")).collect();
+        let module = components[0].trim_end_matches(".rs");
+        if module == "mod" {
+            continue;
+        }
+        let at = DISCOVERY.iter().position(|known| *known == module);
+        let at = at.unwrap_or_else(|| panic!("src/discovery/{module}: say in this file what comes before it"));
+        let allowed: Vec<&str> = paths[..=at].iter().map(String::as_str).chain(outside.iter().copied()).collect();
+        let found = offences(&allowed, &read(&file), components.len() - usize::from(below.ends_with("mod.rs")));
+        wrong.extend(found.into_iter().map(|path| format!("{}: {path}", file.display())));
+    }
+    assert!(wrong.is_empty(), "against the order of discovery's modules:\n{}", wrong.join("\n"));
 }
 
 #[test]
