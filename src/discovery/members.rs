@@ -38,7 +38,7 @@ impl MemberId {
 /// Index of a zone. [`Members::UNKNOWN_ZONE`] is that of members whose zone is not known.
 pub(super) type ZoneNumber = u8;
 
-/// `absent_since` of a member that is in the list.
+/// `absent_since` of a member that is in the list. It is later than any moment.
 const PRESENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +50,9 @@ struct Entry {
     /// Length of the name in bytes. 0 means that the number is free.
     length: u8,
     zone: ZoneNumber,
-    listed: bool,
 }
 
-const FREE: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0, listed: false };
+const FREE: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0 };
 
 const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
 
@@ -130,18 +129,11 @@ impl Members {
     /// Sets which members are listed now. All others become or stay absent. Those that have been
     /// absent for `forget_after` or longer are removed.
     pub fn listed(&mut self, ids: impl Iterator<Item = MemberId>, now: Instant) {
-        self.entries.iter_mut().for_each(|entry| entry.listed = false);
+        let tenths = self.tenths(now);
+        self.entries.iter_mut().for_each(|entry| entry.absent_since = entry.absent_since.min(tenths));
         for id in ids {
             if let Some(entry) = self.entries.get_mut(id.index()) {
-                entry.listed = true;
-            }
-        }
-        let now_tenths = self.tenths(now);
-        for entry in &mut *self.entries {
-            if entry.listed {
                 entry.absent_since = PRESENT;
-            } else if entry.absent_since == PRESENT {
-                entry.absent_since = now_tenths;
             }
         }
         self.expire(now);

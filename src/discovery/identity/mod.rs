@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::http::client::{GetError, get};
+use crate::http::client::get;
 use crate::limits::NAME_BYTES_MAX;
 pub use requests::{Question, Requests, Schedule, next_due};
 #[cfg(test)]
@@ -40,15 +40,6 @@ pub struct Answer {
     /// The addresses of its node in the order of the answer, at most
     /// [`NODE_ADDRESSES_MAX`]. They are not checked.
     pub node_addresses: Vec<IpAddr>,
-}
-
-/// Why there is no answer of a peer.
-#[derive(Debug, thiserror::Error)]
-enum IdentityError {
-    #[error(transparent)]
-    Get(#[from] GetError),
-    #[error("not an identity: {0}")]
-    Malformed(String),
 }
 
 #[derive(Deserialize)]
@@ -89,21 +80,21 @@ impl<'de> Deserialize<'de> for Addresses {
     }
 }
 
-/// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`].
-async fn ask(server: SocketAddr, timeout: Duration) -> Result<Answer, IdentityError> {
-    let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await?;
-    parse(&body)
+/// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`]. An error is a text for
+/// the log.
+async fn ask(server: SocketAddr, timeout: Duration) -> Result<Answer, String> {
+    let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await.map_err(|error| error.to_string())?;
+    parse(&body).map_err(|reason| format!("not an identity: {reason}"))
 }
 
-fn parse(body: &[u8]) -> Result<Answer, IdentityError> {
-    let Body { node, zone, node_addresses } =
-        serde_json::from_slice(body).map_err(|e| IdentityError::Malformed(e.to_string()))?;
-    let fits = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+fn parse(body: &[u8]) -> Result<Answer, String> {
+    let Body { node, zone, node_addresses } = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let fits = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
     if !fits(&node) {
-        return Err(IdentityError::Malformed("its node name is empty, too long or not text".into()));
+        return Err("its node name is empty, too long or not text".into());
     }
     // The agent itself writes `unknown` for a zone that it does not know.
-    let identity = Identity { node, zone: zone.filter(|z| fits(z) && z != "unknown") };
+    let identity = Identity { node, zone: zone.filter(|zone| fits(zone) && zone != "unknown") };
     Ok(Answer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
 }
 

@@ -98,16 +98,15 @@ impl Scheme {
         let k = k.clamp(1, n.saturating_sub(1).max(1));
         let needed = (k.div_ceil(2), k.div_ceil(4));
         let nodes = nodes(members, own);
-        let second =
-            second_ring(&nodes, |id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
+        let name = |id| if id == NOT_A_MEMBER { own.map_or("", |own| own.0) } else { members.name(id) };
+        let second = second_ring(&nodes, name);
         let mut watchers = List::new(n * needed.0);
         watchers.resize(n * needed.0, 0);
         let none = [0; MEMBER_ZONES_MAX + 1];
         let mut scheme =
             Self { k, needed, nodes, watchers, second, largest: 0, spare: none, spare_within: none, spare_all: 0 };
         scheme.count_spare();
-        scheme
-            .reserve_for_the_largest(|id| if id == NOT_A_MEMBER { own.map_or("", |o| o.0) } else { members.name(id) });
+        scheme.reserve_for_the_largest(name);
         scheme.match_all();
         scheme
     }
@@ -328,8 +327,8 @@ impl Scheme {
         true
     }
 
-    /// Returns an entry of another target that `substitute` can replace, so that its present watcher
-    /// can watch this target.
+    /// Returns an entry of another target that `substitute` can replace. Its present watcher can
+    /// then watch this target.
     fn exchange(&self, substitute: usize, target: usize) -> Option<(usize, usize)> {
         let zone = |place: usize| self.nodes[place].zone;
         (0..self.nodes.len()).find_map(|other| {

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Questions that wait for the answer on their pods. A new question replaces the oldest. This is two
-/// families of the peers that are probed by default, and some more.
+/// Questions that wait for the answer on their pods. A new question replaces the oldest. This is
+/// two families of the peers that are probed by default, and some more.
 const DOUBTS_MAX: usize = 64;
 
 /// Pairs of a pod's address that was asked about and the node's address that waits for the answer.
