@@ -155,9 +155,6 @@ pub const DRAIN_TIME: Duration = Duration::from_millis(250);
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for responses in progress. The whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);
-/// Bytes of the mesh page. After a request they stay resident until unused parts of the program
-/// file are next released.
-pub const PAGE_BYTES_MAX: usize = 48 * 1_024;
 /// Stack of an HTTP worker. After parallel scrapes, 28 KiB were measured in a release build and 68
 /// KiB in a debug build. Untouched pages cost nothing.
 pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
