@@ -27,7 +27,7 @@ pub const DOCUMENT: &str = concat!(
     include_str!("page/page.css"),
     include_str!("page/body.html"),
     include_str!("page/page.js"),
-    include_str!("page/pair.js"),
+    include_str!("page/link.js"),
     include_str!("page/map.js"),
     "</script>\n</html>\n",
 );
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_nobody_else_and_takes_no_markup_from_data() {
+    fn the_page_requests_only_its_own_agent_and_takes_no_markup_from_data() {
         for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "src="]
         {
             assert!(!DOCUMENT.contains(forbidden), "{forbidden}");

@@ -130,13 +130,13 @@ impl Routes for Answers {
                     Collection::Whole(text) => body(text, None, None),
                     Collection::Held(text, at) => body(text, None, Some(at)),
                     Collection::Broken(text, end) => body(text, Some(end), None),
-                    Collection::Busy => text(503, "another collection is under way\n"),
+                    Collection::Busy => text(503, "another collection is running\n"),
                 }
             }
             _ => match path.strip_prefix("/api/v1/hour/") {
-                Some(pair) => {
-                    lock(&self.0.hours).push(pair.into());
-                    if pair.ends_with("unkept") {
+                Some(link) => {
+                    lock(&self.0.hours).push(link.into());
+                    if link.ends_with("unkept") {
                         return text(404, "not kept\n");
                     }
                     Reply::Full { status: 200, content_type: JSON, body: made_up::hour(&self.0.layers).into_bytes() }

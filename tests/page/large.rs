@@ -1,4 +1,4 @@
-//! Three hundred nodes: 90,000 pairs.
+//! Three hundred nodes: 90,000 links.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, Collection};
 use crate::browser::key;
-use crate::made_up::{Mesh, Pair, losing, well};
+use crate::made_up::{Link, Mesh, losing, well};
 use crate::{opened, opening, picture};
 
 const NODES: usize = 300;
@@ -16,23 +16,23 @@ const ROWS: usize = NODES - 1;
 /// The page yields after 12 ms, and each line takes 4 ms by its stopwatch: see [`crate::CLOCK`].
 const LINES_A_TURN: usize = 3;
 
-/// One node loses a tenth of its inbound probes, a few pairs lost one probe, and some sources probe
+/// One node loses a tenth of its inbound probes, a few links lost one probe, and some sources probe
 /// four of five nodes.
-fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
+fn link(source: usize, peer: usize, _: usize) -> Option<Link> {
     if source % 47 == 20 && peer % 5 == 2 {
         return None;
     }
-    let pair = well(source, peer, 3);
+    let link = well(source, peer, 3);
     let noise = (source * 7_919 + peer * 104_729) % 1_009;
     Some(match () {
-        () if peer == BAD => Pair { lost: 4 + u32::try_from(noise % 5).expect("small"), received: 51, ..pair },
-        () if noise == 3 => Pair { lost: 1, received: 57, ..pair },
-        () => pair,
+        () if peer == BAD => Link { lost: 4 + u32::try_from(noise % 5).expect("small"), received: 51, ..link },
+        () if noise == 3 => Link { lost: 1, received: 57, ..link },
+        () => link,
     })
 }
 
 pub fn mesh() -> Mesh {
-    let mut mesh = Mesh::new(NODES, pair);
+    let mut mesh = Mesh::new(NODES, link);
     mesh.verdicts.push(losing("node-007", NODES - 2));
     mesh.missing.push((40, "connect: timed out"));
     mesh
@@ -74,8 +74,8 @@ fn three_hundred_nodes_are_drawn_and_answer_to_keys() {
     browser.run("map.scrollTop = 1e6; map.scrollIntoView({ block: 'end' })");
     browser.until("!view.frame");
     browser.click("place(299, 298)");
-    browser.until("$('pair').open");
-    assert_eq!(browser.text("$('pair-title').textContent"), "node-300 → node-297");
+    browser.until("$('link').open");
+    assert_eq!(browser.text("$('link-title').textContent"), "node-300 → node-297");
     assert_eq!(browser.console(), [""; 0]);
 }
 

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::made_up::{Mesh, Pair, losing, well};
+use crate::made_up::{Link, Mesh, losing, well};
 use crate::{opened, picture};
 
 fn three() -> Mesh {
     let mut mesh = Mesh::new(3, |source, peer, _| {
-        let pair = well(source, peer, 3);
-        Some(if peer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
+        let link = well(source, peer, 3);
+        Some(if peer == 1 { Link { lost: 6, received: 52, ..link } } else { link })
     });
     mesh.verdicts.push(losing("node-2", 2));
     mesh.verdicts.push(json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod",
@@ -81,15 +81,15 @@ fn a_narrow_phone_shows_it_sharp_and_within_its_width() {
     );
     browser.run("map.scrollIntoView()");
     browser.click("place(0, 1)");
-    browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
+    browser.until("$('link').open && document.querySelectorAll('#link-hour svg').length === 2");
     let boxed: Value =
-        browser.run("const { left, right } = $('pair').getBoundingClientRect(); return left >= 0 && right <= 360");
+        browser.run("const { left, right } = $('link').getBoundingClientRect(); return left >= 0 && right <= 360");
     assert_eq!(boxed, true);
     assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]
-fn what_is_drawn_can_also_be_heard() {
+fn the_picture_is_also_described_in_words() {
     let agent = Agent::of(&three());
     let browser = opened(&agent, false);
     let attribute = |id: &str, name: &str| browser.text(&format!("$('{id}').getAttribute('{name}')"));

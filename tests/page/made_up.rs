@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// The figures of one direction of a pair.
+/// The figures of one direction of a link.
 #[derive(Clone, Copy)]
-pub struct Pair {
+pub struct Link {
     pub lost: u32,
     pub received: u32,
     pub rtt_seconds: f64,
@@ -20,8 +20,8 @@ pub struct Mesh {
     pub nodes: Vec<(String, String)>,
     /// Network and protocol of each layer.
     pub layers: Vec<(&'static str, &'static str)>,
-    /// Returns `None` if the pair is not probed. The arguments are source, peer and layer.
-    pub pair: fn(usize, usize, usize) -> Option<Pair>,
+    /// Returns `None` if the link is not probed. The arguments are source, peer and layer.
+    pub link: fn(usize, usize, usize) -> Option<Link>,
     /// Nodes without a report, and the reason.
     pub missing: Vec<(usize, &'static str)>,
     pub not_gathered: usize,
@@ -35,11 +35,11 @@ pub struct Mesh {
     pub about: fn(usize) -> Value,
 }
 
-/// No loss, and a round-trip time that differs a little from pair to pair.
-pub fn well(source: usize, peer: usize, zones: usize) -> Pair {
+/// No loss, and a round-trip time that differs a little from link to link.
+pub fn well(source: usize, peer: usize, zones: usize) -> Link {
     let noise = f64::from(u32::try_from((source * 31 + peer * 17) % 23).expect("small"));
     let base = if source % zones == peer % zones { 62e-6 } else { 640e-6 };
-    Pair { lost: 0, received: 58, rtt_seconds: base * (1.0 + noise / 60.0), state: "ready" }
+    Link { lost: 0, received: 58, rtt_seconds: base * (1.0 + noise / 60.0), state: "ready" }
 }
 
 /// The minute in which all losses began, 15 minutes ago.
@@ -57,14 +57,14 @@ pub fn losing(node: &str, sources: usize) -> Value {
 
 impl Mesh {
     /// Nodes `node-1` and on, in three zones in turn.
-    pub fn new(count: usize, pair: fn(usize, usize, usize) -> Option<Pair>) -> Self {
+    pub fn new(count: usize, link: fn(usize, usize, usize) -> Option<Link>) -> Self {
         let digits = count.to_string().len();
         let nodes =
             (0..count).map(|i| (format!("node-{:0digits$}", i + 1), format!("zone-{}", ["a", "b", "c"][i % 3])));
         Self {
             nodes: nodes.collect(),
             layers: vec![("pod", "icmp")],
-            pair,
+            link,
             missing: Vec::new(),
             not_gathered: 0,
             starved: Vec::new(),
@@ -129,19 +129,19 @@ impl Mesh {
         let mut first = true;
         for (number, (network, protocol)) in self.layers.iter().enumerate() {
             for (peer, (name, zone)) in self.nodes.iter().enumerate().filter(|(peer, _)| *peer != source) {
-                let Some(pair) = (self.pair)(source, peer, number) else { continue };
+                let Some(link) = (self.link)(source, peer, number) else { continue };
                 if !std::mem::take(&mut first) {
                     out.push(',');
                 }
-                write_peer(&pair, &[name, zone, network, protocol], out);
+                write_peer(&link, &[name, zone, network, protocol], out);
             }
         }
         out.push_str("]}\n");
     }
 }
 
-fn write_peer(pair: &Pair, [name, zone, network, protocol]: &[&str; 4], out: &mut String) {
-    let Pair { lost, received, rtt_seconds, state } = *pair;
+fn write_peer(link: &Link, [name, zone, network, protocol]: &[&str; 4], out: &mut String) {
+    let Link { lost, received, rtt_seconds, state } = *link;
     let (name, zone) = (json!(name), json!(zone));
     let (p50, p99) = if received > 0 {
         (format!("{rtt_seconds:e}"), format!("{:e}", rtt_seconds * 2.5))

@@ -15,13 +15,13 @@ mod leaks;
 mod made_up;
 mod picture;
 
+mod contents;
 mod large;
+mod link;
 mod looks;
 mod networks;
-mod pair;
 mod partial;
 mod trouble;
-mod what_is_shown;
 
 use agent::Agent;
 use browser::Browser;
@@ -39,12 +39,12 @@ fn opening(agent: &Agent, watched: bool) -> Browser {
 /// Opens the page and waits for its verdict.
 fn opened(agent: &Agent, watched: bool) -> Browser {
     let browser = opening(agent, watched);
-    told(&browser);
+    wait_until_shown(&browser);
     browser
 }
 
 /// Waits until a collection is shown as complete, and drawn.
-fn told(browser: &Browser) {
+fn wait_until_shown(browser: &Browser) {
     browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
 }
 
@@ -99,7 +99,7 @@ const HELPERS: &str = "
         }
         return [...found];
     };
-    // For each pair on a map that is seen whole: its corner's colour, and the tone that what was
+    // For each link on a map that is seen whole: its corner's colour, and the tone that what was
     // measured asks for.
     window.eachCell = (work) => {
         const { rows, columns } = view, all = pixels(0, 0, canvas.width, canvas.height);

@@ -3,18 +3,18 @@
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::made_up::{Mesh, Pair, losing, well};
+use crate::made_up::{Link, Mesh, losing, well};
 use crate::opened;
 
 /// The second of three nodes loses a tenth on the pods' network. The first does not know the
 /// third's address on the nodes' network.
 fn three() -> Mesh {
     let mut mesh = Mesh::new(3, |source, peer, layer| {
-        let pair = well(source, peer, 3);
+        let link = well(source, peer, 3);
         match (source, peer, layer) {
             (0, 2, 1) => None,
-            (_, 1, 0) => Some(Pair { lost: 6, received: 52, ..pair }),
-            _ => Some(pair),
+            (_, 1, 0) => Some(Link { lost: 6, received: 52, ..link }),
+            _ => Some(link),
         }
     });
     mesh.layers = vec![("pod", "icmp"), ("node", "icmp")];
@@ -67,19 +67,19 @@ fn both_networks_stand_side_by_side_in_one_cell() {
     // The verdict about either network is shown where both are.
     browser.run("document.querySelector('#verdicts button').click()");
     assert_eq!(browser.text("shown.layer"), "both icmp");
-    browser.run("openPair({ source: 'node-1', peer: 'node-2' })");
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 4");
+    browser.run("openLink({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#link-hour svg').length === 4");
     assert_eq!(
         browser
-            .text("[...document.querySelectorAll('#pair-figures tr')[0].cells].map((cell) => cell.textContent).join()"),
+            .text("[...document.querySelectorAll('#link-figures tr')[0].cells].map((cell) => cell.textContent).join()"),
         ",pod: last 58 s,pod: since start,node: last 58 s,node: since start"
     );
     assert_eq!(
         browser
-            .text("[...document.querySelectorAll('#pair-hour h3')].map((head) => head.firstChild.textContent).join()"),
+            .text("[...document.querySelectorAll('#link-hour h3')].map((head) => head.firstChild.textContent).join()"),
         "Loss (pod network): ,RTT (pod network): ,Loss (node network): ,RTT (node network): "
     );
-    browser.run("$('pair').close()");
+    browser.run("$('link').close()");
     // A turn later, the map has the focus again and shows it. This must not happen during the next
     // step.
     browser.until("document.activeElement === map");

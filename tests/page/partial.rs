@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::browser::key;
-use crate::made_up::{Mesh, Pair, losing, well};
+use crate::made_up::{Link, Mesh, losing, well};
 use crate::{opened, picture};
 
 const NODES: usize = 300;
@@ -13,16 +13,16 @@ const BAD: usize = 6;
 
 /// Each node probes the next twelve, and twelve that are far. One node loses a tenth
 /// of its inbound probes.
-fn pair(source: usize, peer: usize, _: usize) -> Option<Pair> {
+fn link(source: usize, peer: usize, _: usize) -> Option<Link> {
     let ahead = (peer + NODES - source) % NODES;
     let far = ahead > PEERS / 2 && (ahead - PEERS / 2).is_multiple_of(23);
-    let pair = well(source, peer, 3);
+    let link = well(source, peer, 3);
     let bad = peer == BAD || (source == 40 && peer == 41);
-    (ahead <= PEERS / 2 || far).then_some(if bad { Pair { lost: 6, received: 52, ..pair } } else { pair })
+    (ahead <= PEERS / 2 || far).then_some(if bad { Link { lost: 6, received: 52, ..link } } else { link })
 }
 
 fn mesh() -> Mesh {
-    let mut mesh = Mesh::new(NODES, pair);
+    let mut mesh = Mesh::new(NODES, link);
     mesh.verdicts.push(losing("node-007", PEERS));
     mesh.missing.push((120, "connect: timed out"));
     mesh.about = |source| {
@@ -33,14 +33,14 @@ fn mesh() -> Mesh {
 }
 
 #[test]
-fn what_is_not_probed_is_told_from_what_is_not_known_and_a_bad_node_stands_out_at_the_edge() {
+fn links_not_probed_look_unlike_unknown_ones_and_a_bad_node_stands_out_at_the_edge() {
     let agent = Agent::of(&mesh());
     let browser = opened(&agent, false);
     browser.resize(1280, 1420, 1.0);
     browser.until("map.clientHeight > view.rows.length && !view.stale && !view.frame");
-    let told = browser.text("$('summary').textContent");
-    for part in ["300 members; each probed by at least 12 others", "; 1 node with too few who probe them"] {
-        assert!(told.contains(part), "{part}: {told}");
+    let text = browser.text("$('summary').textContent");
+    for part in ["300 members; each probed by at least 12 others", "; 1 node with too few watchers"] {
+        assert!(text.contains(part), "{part}: {text}");
     }
     let wrong = browser.run(
         "const wrong = [], painted = {}, known = losses();
@@ -86,7 +86,7 @@ fn keys_pass_over_what_is_not_probed() {
     assert!(here().starts_with("node-004 (zone-a) → node-085 (zone-a): 0 % lost"), "{}", here());
     browser.press(&[key::LEFT]);
     assert!(here().starts_with("node-004 (zone-a) → node-082 (zone-a): not probed"), "{}", here());
-    // There is no probed pair beyond the last.
+    // There is no probed link beyond the last.
     for _ in 0..30 {
         browser.press_with_shift(key::RIGHT);
     }
@@ -100,8 +100,8 @@ fn a_full_mesh_has_no_strips() {
     let agent = Agent::of(&Mesh::new(6, |source, peer, _| Some(well(source, peer, 3))));
     let browser = opened(&agent, false);
     assert_eq!(browser.run("return view.edge"), 0);
-    let told = browser.text("$('summary').textContent");
-    assert_eq!(told, "30 pairs measured in the last minute, 0 of them with loss", "older agents do not say more");
+    let text = browser.text("$('summary').textContent");
+    assert_eq!(text, "30 links measured in the last minute, 0 of them with loss", "older agents do not say more");
     assert_eq!(browser.text("$('lists').textContent"), "");
 }
 
@@ -115,7 +115,7 @@ fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
             _ => "ready",
         };
         let lost = if peer == 3 { 58 } else { 0 };
-        Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
+        Some(Link { lost, received: 58 - lost, state, ..well(source, peer, 3) })
     });
     mesh.leaving = vec![3];
     let agent = Agent::of(&mesh);
@@ -134,7 +134,7 @@ fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
     );
     assert_eq!(
         browser.text("$('summary').textContent"),
-        "15 pairs measured in the last minute, 0 of them with loss; 5 known pairs not measured"
+        "15 links measured in the last minute, 0 of them with loss; 5 known links not measured"
     );
     assert!(browser.text("$('legend').innerText").contains("leaving"));
     let says = browser.text("describe('node-3', 'node-4')");
@@ -146,7 +146,7 @@ fn a_node_that_leaves_is_marked_and_its_losses_have_no_colour() {
 }
 
 #[test]
-fn what_a_later_version_may_measure_is_no_layer_of_this_page() {
+fn networks_and_protocols_of_later_versions_are_no_layer_of_this_page() {
     let agent = Agent::of(&Mesh::new(3, |source, peer, _| Some(well(source, peer, 3))));
     let browser = opened(&agent, false);
     let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },

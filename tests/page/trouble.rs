@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::agent::{Agent, Collection};
 use crate::browser::Browser;
 use crate::made_up::{Mesh, well};
-use crate::{opening, told};
+use crate::{opening, wait_until_shown};
 
 fn three() -> Mesh {
     Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)))
@@ -22,12 +22,12 @@ fn after_a_collection(agent: &Agent) -> Browser {
 }
 
 #[test]
-fn a_failing_canary_is_told_and_the_picture_stays() {
+fn a_failing_agent_is_reported_and_the_picture_stays() {
     let mesh = three();
     let whole: Arc<str> = mesh.answer().into();
     let mut agent = Agent::serve(&mesh.layers, || Collection::Whole(Arc::clone(&whole)));
     let browser = after_a_collection(&agent);
-    told(&browser);
+    wait_until_shown(&browser);
     let again = || {
         browser.run("window.before = $('trouble').textContent; $('again').click()");
         browser.until("!turns.running && $('trouble').textContent !== window.before && timers.size === 1");
@@ -39,13 +39,13 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
     };
     agent.next(Collection::Busy);
     let said = again();
-    assert!(said.contains("the agent answers 503: another collection is under way. What is shown is of"), "{said}");
+    assert!(said.contains("the agent answers 503: another collection is running. The data is of"), "{said}");
     assert!(said.ends_with("The next attempt is in 1 s."), "as the server asks: {said}");
 
     let after_two_rows = whole.match_indices('\n').nth(2).expect("rows").0 + 1;
     agent.next(Collection::Broken(Arc::clone(&whole), after_two_rows));
     let said = again();
-    assert!(said.contains("the answer broke off after 2 rows"), "{said}");
+    assert!(said.contains("the answer broke off after 2 reports"), "{said}");
     assert!(said.ends_with("The next attempt is in 10 s."), "twice as long: {said}");
     assert_eq!(browser.run("return waits()"), json!([10_000]));
 
@@ -63,7 +63,7 @@ fn a_failing_canary_is_told_and_the_picture_stays() {
 }
 
 #[test]
-fn a_first_gathering_that_fails_gives_no_verdict() {
+fn a_first_collection_that_fails_gives_no_verdict() {
     let agent = Agent::serve(&[("pod", "icmp")], || Collection::Busy);
     let browser = after_a_collection(&agent);
     assert_eq!(browser.text("$('headline').textContent"), "No verdict: the collection failed");
@@ -82,15 +82,17 @@ fn a_row_that_cannot_be_read_hides_no_other() {
     let broken = whole.replacen(line, &line.replace("\"cpus\":8", "\"cpus\":?"), 1);
     let agent = Agent::serve(&mesh.layers, || Collection::Whole(broken.into()));
     let browser = after_a_collection(&agent);
-    told(&browser);
+    wait_until_shown(&browser);
     assert_eq!(browser.text("$('headline').textContent"), "Nothing stands out, but 1 agent did not answer");
-    assert!(browser.text("describe('node-2', 'node-1')").ends_with("node-2 did not answer (its row cannot be read)"));
+    assert!(
+        browser.text("describe('node-2', 'node-1')").ends_with("node-2 did not answer (its report cannot be read)")
+    );
     assert!(browser.text("describe('node-1', 'node-2')").contains("0 % lost"));
     assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]
-fn it_gathers_as_long_as_it_is_looked_at_and_not_paused() {
+fn the_page_collects_while_it_is_visible_and_not_paused() {
     let agent = Agent::of(&three());
     let browser = after_a_collection(&agent);
     let collections = || agent.shared.collections.load(SeqCst);
@@ -135,7 +137,7 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
     let end = whole.rfind("],\"missing\"").expect("fields");
     let agent = Agent::of(&mesh);
     let browser = after_a_collection(&agent);
-    told(&browser);
+    wait_until_shown(&browser);
     for document in [
         whole[..end].to_owned(),
         whole[..end + 20].to_owned(),

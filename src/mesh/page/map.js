@@ -1,4 +1,4 @@
-// The map is one canvas as large as the visible part of a scrolled box, for 9 pairs and for
+// The map is one canvas as large as the visible part of a scrolled box, for 9 links and for
 // 90,000. Each cell is painted as one pixel and enlarged, so a frame costs a few blits. Lengths
 // are device pixels, so that edges are crisp. Cells that were not measured have no colour:
 // hatching shows through. In a partial mesh most cells are plain ground, so strips along the
@@ -80,21 +80,21 @@ function places({ kind, subject, members }) {
     else found.push([i, i + 1]);
     return found;
   }, []);
-  const pairs = (sources, peers) => ranges(view.rows, sources).flatMap((row) =>
+  const links = (sources, peers) => ranges(view.rows, sources).flatMap((row) =>
     ranges(view.columns, peers).map((column) => [row, column]));
   if (kind === 'link' || kind === 'zone_pair') {
     const [a, b] = subject.split('->').map(called);
-    return [...pairs(a, b), ...pairs(b, a)];
+    return [...links(a, b), ...links(b, a)];
   }
   const are = kind === 'domain' ? ({ name }) => members?.[0].includes(name) : called(subject);
-  return [...(['node', 'zone', 'domain'].includes(kind) ? pairs(any, are) : []), ...pairs(are, any)];
+  return [...(['node', 'zone', 'domain'].includes(kind) ? links(any, are) : []), ...links(are, any)];
 }
 
 // ---- colours ------------------------------------------------------------------------------------
 
-// The number of a pair's colour in the current palette.
+// The number of a link's colour in the current palette.
 function rank(peer, source) {
-  // A row that did not arrive, or broke off, says nothing about the pair.
+  // A report that did not arrive, or broke off, says nothing about the link.
   if (!peer) return mesh.rows.has(source.name) && !mesh.missing.has(source.name) ? NEVER : UNKNOWN;
   if (leaves(peer)) return LEAVING;
   if (!measured(peer)) return UNKNOWN;
@@ -116,7 +116,7 @@ const paletteNames = () =>
 // Colours of the states, which are not values.
 const palette = () => ({ ...paletteNames().map(color), [LEAVING]: color('leaving'), [NEVER]: color('face') });
 
-// Sums up a row or a column as if it were one pair.
+// Sums up a row or a column as if it were one link.
 function total(peers) {
   const known = peers.filter(measured), recent = { lost: 0, received: 0, rtt_p50_seconds: 0, rtt_p99_seconds: 0 };
   const answered = known.filter((peer) => peer.recent.received).length;
@@ -131,7 +131,7 @@ function legend() {
     : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
   $('legend').replaceChildren(...[
     ...paletteNames().map((name, i) => [words[i], '', name]),
-    ['not probed', '', 'face'], ['no data', 'unprobed'], ['leaving', '', 'leaving'], ['no row of the source', 'silent'],
+    ['not probed', '', 'face'], ['no data', 'unprobed'], ['leaving', '', 'leaving'], ['no report of the source', 'silent'],
     ['itself', '', 'self'],
   ].map(([text, className, name]) => {
     const swatch = make('i', { className });
@@ -167,7 +167,7 @@ function paint() {
   cells.getContext('2d').putImageData(image, 0, 0);
 }
 
-// Lines on transparent ground: slanted for an unknown pair, upright for an unknown row.
+// Lines on transparent ground: slanted for an unknown link, upright for a missing report.
 function hatch(upright) {
   const n = Math.round((upright ? 4 : 6) * d), tile = make('canvas', { width: n, height: n });
   const ink = tile.getContext('2d');
@@ -266,7 +266,7 @@ function drawFigures({ x, y, back, across, down }) {
     const source = rows.nodes[i], row = mesh.rows.get(source.name);
     for (const j of across.filter((column) => columns.nodes[column] !== source)) {
       const peers = findAll(source.name, columns.nodes[j].name), under = row && peers.length < 2 ? colors[rank(peers[0], source)] : '';
-      const words = row ? peers.map(figure).join(' | ') : mesh.at ? 'no row' : '';
+      const words = row ? peers.map(figure).join(' | ') : mesh.at ? 'no report' : '';
       const cx = x + columns.starts[j] + columns.size / 2, cy = y + rows.starts[i] + rows.size / 2;
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
       if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
@@ -358,13 +358,13 @@ function current() {
   return here && here[0] < view.rows.nodes.length && here[1] < view.columns.nodes.length ? here : null;
 }
 
-const pairAt = ([row, column]) => ({ source: view.rows.nodes[row].name, peer: view.columns.nodes[column].name });
+const linkAt = ([row, column]) => ({ source: view.rows.nodes[row].name, peer: view.columns.nodes[column].name });
 
 // A screen reader announces the result of key presses, not what the mouse passes over.
 function say(aloud) {
   const here = current();
   if (!here) return;
-  const { source, peer } = pairAt(here);
+  const { source, peer } = linkAt(here);
   set($('here'), 'aria-live', aloud ? 'polite' : 'off');
   $('here').textContent = describe(source, peer);
 }
@@ -381,7 +381,7 @@ function moveTo(row, column) {
   redraw(false);
 }
 
-// Skips pairs that are not probed, up to the next one that is.
+// Skips links that are not probed, up to the next one that is.
 function step(down, right, far) {
   const { rows, columns } = view;
   let [row, column] = view.cursor;
@@ -390,7 +390,7 @@ function step(down, right, far) {
   if (!far || (rows.nodes[row] && columns.nodes[column])) moveTo(row, column);
 }
 
-// Goes to the next pair with loss in reading order; after the last it starts from the first.
+// Goes to the next link with loss in reading order; after the last it starts from the first.
 function nextLoss() {
   const { rows, columns, cursor } = view, wide = columns.nodes.length, all = rows.nodes.length * wide;
   for (let step = 1; step <= all; step++) {
@@ -434,7 +434,7 @@ canvas.onclick = (event) => {
   const here = point(event);
   if (!here) return;
   view.cursor = here;
-  openPair(pairAt(here));
+  openLink(linkAt(here));
 };
 map.onfocus = () => {
   view.focused = true;
@@ -454,7 +454,7 @@ map.onkeydown = (event) => {
     PageUp: () => moveTo(row - 10, column), PageDown: () => moveTo(row + 10, column),
     Home: () => moveTo(far ? 0 : row, 0), End: () => moveTo(far ? Infinity : row, Infinity),
     n: nextLoss, '+': () => zoom(1), '-': () => zoom(-1), 0: () => zoom(0),
-    Enter: () => view.rows.nodes.length && openPair(pairAt(view.cursor)),
+    Enter: () => view.rows.nodes.length && openLink(linkAt(view.cursor)),
   }[event.key];
   if (!act) return;
   event.preventDefault();

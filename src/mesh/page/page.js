@@ -1,4 +1,4 @@
-// Reads what the agents report, line by line, and shows it in words. pair.js and map.js follow it
+// Reads what the agents report, line by line, and shows it in words. link.js and map.js follow it
 // in the same script.
 //
 // Names come from the network. They are written to the document only as text
@@ -8,7 +8,7 @@
 // Milliseconds between two collections; at least ten times the duration of the last one.
 const PERIOD = 15e3;
 // Milliseconds to wait for the next part of an answer.
-const PATIENCE = 60e3;
+const ANSWER_TIME = 60e3;
 // Peer lists older than this are mentioned, in seconds (src/limits.rs).
 const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
@@ -30,7 +30,7 @@ const mesh = {
   missing: new Map(),
   layers: new Set(), verdicts: [], headline: '', state: '', notCollected: 0, notListed: 0, at: null,
 };
-const shown = { measure: 'loss', layer: '', verdict: null, pair: null };
+const shown = { measure: 'loss', layer: '', verdict: null, link: null };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
 const sorting = { by: 0, down: false };
 
@@ -113,26 +113,26 @@ function addRow({ source, peers }) {
 // Each report is on a line of its own. Until it arrives, the earlier data of its source stays
 // visible. The last line has all the rest. An answer built in another way has lost a part: it must
 // not look like a mesh without loss.
-function takeLine(line, came) {
-  if (came.begun && !came.end && line.startsWith('],')) {
-    came.end = JSON.parse('{"rows":[' + line);
-    const { missing, verdicts, starved, leaving, headline: said, state, not_gathered: left } = came.end;
-    if ([missing, verdicts, starved, leaving].every(Array.isArray) && said && state && left >= 0) return;
+function takeLine(line, input) {
+  if (input.begun && !input.end && line.startsWith('],')) {
+    input.end = JSON.parse('{"rows":[' + line);
+    const { missing, verdicts, starved, leaving, headline: text, state, not_gathered: left } = input.end;
+    if ([missing, verdicts, starved, leaving].every(Array.isArray) && text && state && left >= 0) return;
   }
-  if (came.end || came.begun === (line === '{"rows":[')) {
-    throw new Error(`the answer cannot be read after ${count(came.rows.length, 'row')}`);
+  if (input.end || input.begun === (line === '{"rows":[')) {
+    throw new Error(`the answer cannot be read after ${count(input.rows.length, 'report')}`);
   }
-  if (!came.begun) {
-    came.begun = true;
+  if (!input.begun) {
+    input.begun = true;
     return;
   }
   try {
     const row = JSON.parse(line.replace(/^,/, ''));
     addRow(row);
-    came.rows.push(row);
+    input.rows.push(row);
   } catch {
     // One agent with an unreadable report does not hide the others.
-    came.unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its row cannot be read' });
+    input.unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its report cannot be read' });
   }
 }
 
@@ -145,13 +145,13 @@ function settle({ rows, unread, end }) {
     node(name);
     mesh.missing.set(name, error);
   }
-  const { verdicts, headline: said, state, not_gathered: notCollected, leaving_not_listed: notListed } = end;
-  Object.assign(mesh, { verdicts, headline: said, state, notCollected, notListed, at: new Date() });
+  const { verdicts, headline: text, state, not_gathered: notCollected, leaving_not_listed: notListed } = end;
+  Object.assign(mesh, { verdicts, headline: text, state, notCollected, notListed, at: new Date() });
 }
 
 async function collect() {
   const quit = new AbortController();
-  let patience = setTimeout(() => quit.abort(), PATIENCE);
+  let timer = setTimeout(() => quit.abort(), ANSWER_TIME);
   try {
     const answer = await fetch('api/v1/mesh', { cache: 'no-store', signal: quit.signal });
     if (!answer.ok) {
@@ -159,36 +159,36 @@ async function collect() {
       throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { after });
     }
     const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const came = { begun: false, rows: [], unread: [], end: null };
+    const input = { begun: false, rows: [], unread: [], end: null };
     let rest = '', worked = performance.now();
     for (;;) {
       const { done, value } = await pieces.read();
       if (done) break;
-      clearTimeout(patience);
-      patience = setTimeout(() => quit.abort(), PATIENCE);
+      clearTimeout(timer);
+      timer = setTimeout(() => quit.abort(), ANSWER_TIME);
       let from = 0;
       for (let to; (to = value.indexOf('\n', from)) >= 0; from = to + 1) {
-        takeLine(rest + value.slice(from, to), came);
+        takeLine(rest + value.slice(from, to), input);
         rest = '';
         if (performance.now() - worked < 12) continue;
         // Hundreds of reports take a second to read: keys and the picture are handled between them.
-        progress(came.rows.length);
+        progress(input.rows.length);
         await new Promise((turn) => setTimeout(turn));
         worked = performance.now();
       }
       rest += value.slice(from);
     }
-    if (!came.end || rest) throw new Error(`the answer broke off after ${count(came.rows.length, 'row')}`);
-    settle(came);
+    if (!input.end || rest) throw new Error(`the answer broke off after ${count(input.rows.length, 'report')}`);
+    settle(input);
   } catch (error) {
-    throw quit.signal.aborted ? new Error(`nothing came for ${PATIENCE / 1e3} s`) : error;
+    throw quit.signal.aborted ? new Error(`no data for ${ANSWER_TIME / 1e3} s`) : error;
   } finally {
-    clearTimeout(patience);
+    clearTimeout(timer);
   }
 }
 
 function progress(rows) {
-  if (!mesh.at) $('age').textContent = `${count(rows, 'row')} so far`;
+  if (!mesh.at) $('age').textContent = `${count(rows, 'report')} so far`;
   if (performance.now() - turns.drawn < 150) return;
   turns.drawn = performance.now();
   controls();
@@ -206,12 +206,12 @@ async function turn() {
     wait = Math.max(PERIOD, 10 * took);
     turns.failures = 0;
     $('trouble').hidden = true;
-    tell(took / 1e3);
+    showMesh(took / 1e3);
   } catch (error) {
     // Waits as long as the agent asks, and twice as long after each further failure,
     // up to two minutes.
     wait = Math.min(120e3, (Number(error.after) || 5) * 1e3 * 2 ** turns.failures++);
-    tellTrouble(error, wait / 1e3);
+    showTrouble(error, wait / 1e3);
   }
   turns.running = $('again').disabled = false;
   plan(wait);
@@ -230,18 +230,18 @@ function resume() {
 
 // ---- words --------------------------------------------------------------------------------------
 
-function tell(took) {
+function showMesh(took) {
   const agentsNow = count(mesh.rows.size, 'agent');
   $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${agentsNow}, collected in ${seconds(took)}`;
   controls();
   headline();
   agents();
   redraw();
-  if (shown.pair) openPair(shown.pair);
+  if (shown.link) openLink(shown.link);
 }
 
-function tellTrouble({ message }, wait) {
-  const picture = mesh.at ? `What is shown is of ${mesh.at.toLocaleTimeString()} or newer.` : 'Nothing is complete.';
+function showTrouble({ message }, wait) {
+  const picture = mesh.at ? `The data is of ${mesh.at.toLocaleTimeString()} or newer.` : 'Nothing is complete.';
   const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
   $('trouble').textContent = `Collection failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
   $('trouble').hidden = false;
@@ -254,18 +254,18 @@ function headline() {
   const { verdicts, missing, notCollected, state } = mesh, unknown = [];
   const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers))
     .flatMap((layer) => [...layer.values()]);
-  const pairs = peers.filter(measured), lossy = pairs.filter(({ recent }) => recent.lost).length;
+  const links = peers.filter(measured), lossy = links.filter(({ recent }) => recent.lost).length;
   if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
   if (notCollected) unknown.push(`${count(notCollected, 'agent')} not collected`);
   // The document's headline is about the reports that were judged. The missing
   // ones are listed apart.
   const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
-  line.className = state !== 'well' ? 'bad' : pairs.length && isWhole ? 'well' : '';
+  line.className = state !== 'well' ? 'bad' : links.length && isWhole ? 'well' : '';
   line.textContent = isWhole ? mesh.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
   document.title = `${verdicts.length ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
-  const silent = peers.length - pairs.length;
-  const facts = [`${count(pairs.length, 'pair')} measured in the last minute, ${number(lossy)} of them with loss`];
-  if (silent) facts.push(`${count(silent, 'known pair')} not measured`);
+  const silent = peers.length - links.length;
+  const facts = [`${count(links.length, 'link')} measured in the last minute, ${number(lossy)} of them with loss`];
+  if (silent) facts.push(`${count(silent, 'known link')} not measured`);
   if (mesh.notListed) facts.push(`${count(mesh.notListed, 'further node')} leaving`);
   facts.push(...ofMembers());
   $('summary').textContent = facts.concat(isWhole ? unknown : []).join('; ');
@@ -288,7 +288,7 @@ function ofMembers() {
   return [
     ...(most ? [count(most, 'member')] : []),
     ...(watchers.length ? [`each probed by at least ${Math.min(...watchers)} others`] : []),
-    ...(lacking ? [`${count(lacking, 'node')} with too few who probe them`] : []),
+    ...(lacking ? [`${count(lacking, 'node')} with too few watchers`] : []),
   ];
 }
 const listAge = (age) => (age === null ? 'never had one' : age > 90 ? Math.round(age / 60) + ' min' : seconds(age));

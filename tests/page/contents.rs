@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::made_up::{Mesh, Pair, losing, well};
-use crate::{opened, told};
+use crate::made_up::{Link, Mesh, losing, well};
+use crate::{opened, wait_until_shown};
 
 /// The second of three loses a tenth of its inbound probes. On the node network nothing is lost.
 fn three() -> Mesh {
     let mut mesh = Mesh::new(3, |source, peer, layer| {
-        let pair = well(source, peer, 3);
-        Some(if peer == 1 && layer == 1 { Pair { lost: 6, received: 52, ..pair } } else { pair })
+        let link = well(source, peer, 3);
+        Some(if peer == 1 && layer == 1 { Link { lost: 6, received: 52, ..link } } else { link })
     });
     mesh.layers = vec![("node", "icmp"), ("pod", "icmp")];
     mesh.verdicts.push(losing("node-2", 2));
@@ -23,10 +23,10 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
     let agent = Agent::of(&three());
     let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources");
-    let told = browser.text("$('verdicts').innerText");
-    assert!(told.contains("Node") && told.contains("inbound, pod network, since"), "{told}");
+    let text = browser.text("$('verdicts').innerText");
+    assert!(text.contains("Node") && text.contains("inbound, pod network, since"), "{text}");
     assert_eq!(browser.text("document.title"), "(1) Mesh - KubeCanary");
-    assert_eq!(browser.text("$('summary').textContent"), "12 pairs measured in the last minute, 2 of them with loss");
+    assert_eq!(browser.text("$('summary').textContent"), "12 links measured in the last minute, 2 of them with loss");
     let has = |row, column, name: &str| {
         browser.run(&format!("return colors({row}, {column}).includes(tone('{name}'))")) == json!(true)
     };
@@ -58,7 +58,7 @@ fn a_verdict_shows_its_place_on_the_map() {
 }
 
 #[test]
-fn every_kind_of_verdict_is_told_and_placed() {
+fn every_kind_of_verdict_is_shown_and_placed() {
     let verdict = |kind: &str, subject: &str, direction: &str, evidence: &str| json!({"kind": kind, "subject": subject, "direction": direction, "network": "pod", "evidence": evidence, "since_unix_seconds": null});
     let mut mesh = three();
     mesh.verdicts = vec![
@@ -76,9 +76,9 @@ fn every_kind_of_verdict_is_told_and_placed() {
     let agent = Agent::of(&mesh);
     let browser = opened(&agent, false);
     assert_eq!(browser.text("$('headline').textContent"), "node-2 is losing packets from 2 of 2 sources, and 7 more");
-    let told = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
+    let text = browser.text("[...document.querySelectorAll('#verdicts button')].map((b) => b.textContent).join('|')");
     assert_eq!(
-        told,
+        text,
         "Nodenode-2: loses 10 % of its probes either direction, pod network|\
          Linknode-1 → node-3: loses 30 % of the round trips outbound, pod network|\
          Zone pairzone-a → zone-b: round trips of 9 ms either direction, pod network|\
@@ -112,7 +112,7 @@ fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_re
         Mesh::new(5, |source, peer, _| {
             let state = if peer == 2 { "terminating" } else { "ready" };
             let lost = if peer == 4 { 58 } else { 0 };
-            Some(Pair { lost, received: 58 - lost, state, ..well(source, peer, 3) })
+            Some(Link { lost, received: 58 - lost, state, ..well(source, peer, 3) })
         })
     };
     let titles = "[...mesh.nodes.values()].map(title).sort().join()";
@@ -125,7 +125,7 @@ fn a_node_is_starved_or_leaving_because_the_document_says_so_and_for_no_other_re
         browser.run(&format!("return colors(rowOf('node-{source}'), columnOf('node-{peer}')).includes(tone('{name}'))"))
             == json!(true)
     };
-    assert!(has(1, 5, "loss5") && has(1, 3, "leaving"), "a pair is what its source says");
+    assert!(has(1, 5, "loss5") && has(1, 3, "leaving"), "a link is what its source says");
 
     let mut listed = rows();
     (listed.starved, listed.leaving) = (vec![0], vec![4]);
@@ -170,7 +170,7 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
     agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
     browser.until("turns.running || mesh.layers.has('pod icmpv6')");
-    told(&browser);
+    wait_until_shown(&browser);
     assert_eq!(titles(), "Colour,Family,Size");
     press("IPv6");
     assert_eq!(browser.text("shown.layer"), "pod icmpv6");
@@ -182,8 +182,8 @@ fn not_probed_is_never_coloured_as_well() {
     // The first probes the second alone, the last does not answer, and the fourth drains.
     let mut mesh = Mesh::new(5, |source, peer, _| match (source, peer) {
         (0, 2..) => None,
-        (_, 3) => Some(Pair { lost: 0, received: 0, rtt_seconds: 0.0, state: "terminating" }),
-        (1, 2) => Some(Pair { lost: 58, received: 0, ..well(source, peer, 3) }),
+        (_, 3) => Some(Link { lost: 0, received: 0, rtt_seconds: 0.0, state: "terminating" }),
+        (1, 2) => Some(Link { lost: 58, received: 0, ..well(source, peer, 3) }),
         _ => Some(well(source, peer, 3)),
     });
     mesh.missing.push((4, "connection refused"));
@@ -238,7 +238,7 @@ fn nothing_measured_is_not_well() {
     agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
     browser.until("$('headline').textContent === 'all well' && $('headline').className === 'well'");
-    told(&browser);
+    wait_until_shown(&browser);
     mesh.not_gathered = 40;
     agent.next(crate::agent::Collection::Whole(mesh.answer().into()));
     browser.run("$('again').click()");
@@ -247,7 +247,7 @@ fn nothing_measured_is_not_well() {
 }
 
 #[test]
-fn losses_over_ten_minutes_are_told_in_the_document_s_words_and_are_not_well() {
+fn losses_over_ten_minutes_are_shown_in_the_document_s_words_and_are_not_well() {
     // Nothing was lost in the last minute.
     let mut mesh = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
     let words = "1 of 6 links has lost 2 % and more over ten minutes: 3.0 % from node-1 to node-2; no cause stands out";
@@ -275,9 +275,9 @@ fn names_are_text_whatever_they_contain() {
     mesh.verdicts = vec![losing(names[0], 1)];
     let agent = Agent::of(&mesh);
     let browser = opened(&agent, true);
-    browser.run(&format!("openPair({})", json!({"source": names[0], "peer": names[1]})));
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
-    assert_eq!(browser.text("$('pair-title').textContent"), format!("{} → {}", names[0], names[1]));
+    browser.run(&format!("openLink({})", json!({"source": names[0], "peer": names[1]})));
+    browser.until("document.querySelectorAll('#link-hour svg').length === 2");
+    assert_eq!(browser.text("$('link-title').textContent"), format!("{} → {}", names[0], names[1]));
     assert_eq!(
         browser.text("$('headline').textContent"),
         format!("{} is losing packets from 1 of 1 sources", names[0])

@@ -1,22 +1,22 @@
-// One pair: in a sentence, in figures, and its last hour in 60 steps.
+// One link: in a sentence, in figures, and its last hour in 60 steps.
 
-// The sentence says so if the pair was not measured.
+// The sentence says so if the link was not measured.
 function describe(source, peer) {
   if (source === peer) return `${source} does not probe itself`;
   const place = (name) => {
     const zone = mesh.nodes.get(name)?.zone ?? 'unknown';
     return zone === 'unknown' ? name : `${name} (${zone})`;
   };
-  const pair = `${place(source)} → ${place(peer)}: `, silent = mesh.missing.get(source), cells = findAll(source, peer);
-  if (!mesh.rows.has(source)) return pair + (silent ? `${source} did not answer (${silent})` : `no row of ${source}`);
+  const heading = `${place(source)} → ${place(peer)}: `, silent = mesh.missing.get(source), cells = findAll(source, peer);
+  if (!mesh.rows.has(source)) return heading + (silent ? `${source} did not answer (${silent})` : `no report of ${source}`);
   if (!cells.some(Boolean)) {
     const others = [...mesh.rows.keys()].filter((other) => find(other, peer)).length;
-    const rest = silent ? `the row broke off (${silent})` : `${count(others, 'other')} probe${others === 1 ? 's' : ''} ${peer}`;
-    return `${pair}not probed, ${layerName(shown.layer)}; ${rest}`;
+    const rest = silent ? `the report broke off (${silent})` : `${count(others, 'other')} probe${others === 1 ? 's' : ''} ${peer}`;
+    return `${heading}not probed, ${layerName(shown.layer)}; ${rest}`;
   }
   const more = mesh.standings.get(source) === 'starved' ? [`the agent on ${source} is starved`] : [];
-  const told = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
-  return pair + [...told, ...more].join('; ');
+  const figuresOf = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
+  return heading + [...figuresOf, ...more].join('; ');
 }
 
 function figures(cell) {
@@ -31,9 +31,9 @@ function figures(cell) {
     : `not measured in the last ${time}`, ...more].join('; ');
 }
 
-function openPair({ source, peer }) {
-  const cells = findAll(source, peer).filter(Boolean), [cell] = cells, recent = cell?.recent, held = $('pair-figures').contains(document.activeElement);
-  shown.pair = { source, peer };
+function openLink({ source, peer }) {
+  const cells = findAll(source, peer).filter(Boolean), [cell] = cells, recent = cell?.recent, held = $('link-figures').contains(document.activeElement);
+  shown.link = { source, peer };
   const say = { loss: (of) => (of.lost + of.received ? percent(loss(of)) : '-') };
   const rows = ['sent', 'received', 'lost', 'late', 'loss', 'rtt_p50_seconds', 'rtt_p99_seconds'].map((field) => {
     const show = say[field] ?? ((of) => (field.endsWith('_seconds') ? seconds(of[field]) : number(of[field])));
@@ -45,39 +45,39 @@ function openPair({ source, peer }) {
     [`last ${Math.round(recent.seconds)} s`, 'since start'].map((span) => (cells[1] ? `${network}: ${span}` : span)))];
   const heads = spans.map((span) => make('th', { className: 'number' }, span));
   const table = cell ? [make('table', {}, make('tr', {}, ...heads), ...rows)] : [];
-  const goBack = () => openPair({ source: peer, peer: source });
+  const goBack = () => openLink({ source: peer, peer: source });
   const back = make('button', { type: 'button', onclick: goBack }, describe(peer, source));
   const where = cells.map(({ network, protocol, address, state }) =>
     `${layerName(network + ' ' + protocol)}: probes go to ${address}; ${peer} is ${state}. `).join('');
-  $('pair-title').textContent = `${source} → ${peer}`;
-  $('pair-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
-    ...table, make('p', {}, 'The other way: ', back));
-  if (!$('pair').open) {
-    $('pair-hour').replaceChildren();
-    $('pair').showModal();
-    $('pair-title').focus();
+  $('link-title').textContent = `${source} → ${peer}`;
+  $('link-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
+    ...table, make('p', {}, 'The other direction: ', back));
+  if (!$('link').open) {
+    $('link-hour').replaceChildren();
+    $('link').showModal();
+    $('link-title').focus();
   } else if (held) {
     back.focus();
   }
-  hour(shown.pair);
+  hour(shown.link);
 }
 
 async function hour(asked) {
-  const tell = (...what) => asked === shown.pair && $('pair-hour').replaceChildren(...what);
+  const show = (...what) => asked === shown.link && $('link-hour').replaceChildren(...what);
   try {
     const path = [asked.source, asked.peer].map(encodeURIComponent).join('/');
-    const answer = await fetch(`api/v1/hour/${path}`, { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
+    const answer = await fetch(`api/v1/hour/${path}`, { cache: 'no-store', signal: AbortSignal.timeout(ANSWER_TIME) });
     if (answer.status === 404) {
       const full = mesh.rows.get(asked.source)?.source.hour_kept === false;
       const why = full ? `: ${asked.source} has more peers than an agent keeps hours of` : '';
-      return tell(make('p', {}, `The last hour of this pair is not kept${why}.`));
+      return show(make('p', {}, `The last hour of this link is not kept${why}.`));
     }
     if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
     const { series, step_seconds: step } = await answer.json();
     const of = series.filter((one) => layersShown().includes(`${one.network} ${one.protocol}`));
-    tell(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
+    show(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
   } catch (error) {
-    tell(make('p', { className: 'flag' }, `The last hour did not come: ${error.message}.`));
+    show(make('p', { className: 'flag' }, `The last hour cannot be shown: ${error.message}.`));
   }
 }
 
@@ -90,7 +90,7 @@ function svg(tag, attributes, ...children) {
 
 // Bars of loss above lines of RTT. A minute without a measurement is grey, not zero.
 function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_unix_seconds: end }, step, whose) {
-  const left = 56, high = 90, width = Math.max(260, $('pair-hour').clientWidth);
+  const left = 56, high = 90, width = Math.max(260, $('link-hour').clientWidth);
   const n = lost.length, each = (width - left) / n;
   const known = (values) => values.filter((value) => value != null);
   const most = Math.max(0.05, ...known(lost)), slow = Math.max(1e-6, ...known(p99), ...known(p50));
@@ -130,10 +130,10 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
     ...titled('RTT', range, seconds(slow), path('p50', p50), path('p99', p99))];
 }
 
-$('pair').onclick = (event) => event.target === $('pair') && $('pair').close();
-// The event comes a turn after the dialog closes: another pair may be open by then.
-$('pair').onclose = () => {
-  if ($('pair').open) return;
-  shown.pair = null;
+$('link').onclick = (event) => event.target === $('link') && $('link').close();
+// The event comes a turn after the dialog closes: another link may be open by then.
+$('link').onclose = () => {
+  if ($('link').open) return;
+  shown.link = null;
   map.focus({ preventScroll: true });
 };

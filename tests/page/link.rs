@@ -1,19 +1,19 @@
-//! A pair and its last hour, by keyboard and by mouse.
+//! A link and its last hour, by keyboard and by mouse.
 
 use crate::agent::{Agent, Collection};
 use crate::browser::key;
-use crate::made_up::{Mesh, Pair, well};
+use crate::made_up::{Link, Mesh, well};
 use crate::{opened, picture};
 
 fn one_is_lossy() -> Mesh {
     Mesh::new(3, |source, peer, _| {
-        let pair = well(source, peer, 3);
-        Some(if (source, peer) == (2, 0) { Pair { lost: 5, received: 53, ..pair } } else { pair })
+        let link = well(source, peer, 3);
+        Some(if (source, peer) == (2, 0) { Link { lost: 5, received: 53, ..link } } else { link })
     })
 }
 
 #[test]
-fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
+fn a_link_opens_by_keys_shows_its_hour_and_closes() {
     let agent = Agent::of(&one_is_lossy());
     let browser = opened(&agent, true);
     // From the start of the page, a reader without a mouse can reach the map by Tab alone.
@@ -40,14 +40,14 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
     );
     browser.press(&[key::END, key::ENTER]);
     // Its hour must arrive before the next is requested: two requests at once have no order.
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
-    assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-3");
+    browser.until("document.querySelectorAll('#link-hour svg').length === 2");
+    assert_eq!(browser.text("$('link-title').textContent"), "node-3 → node-3");
     browser.press(&[key::ESCAPE]);
-    browser.until("!$('pair').open && document.activeElement.id === 'map'");
+    browser.until("!$('link').open && document.activeElement.id === 'map'");
     browser.press(&["n", key::ENTER]);
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+    browser.until("document.querySelectorAll('#link-hour svg').length === 2");
 
-    let figures = browser.text("$('pair-figures').innerText");
+    let figures = browser.text("$('link-figures').innerText");
     for part in [
         "node-3 (zone-c) → node-1 (zone-a): 8.6 % lost",
         "losing since",
@@ -55,19 +55,19 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
         "8.6 %",
         "5,001",
         "4,995",
-        "The other way",
+        "The other direction",
     ] {
         assert!(figures.contains(part), "{part}: {figures}");
     }
-    let hour = browser.text("$('pair-hour').textContent");
+    let hour = browser.text("$('link-hour').textContent");
     assert!(hour.contains("15 of 60 minutes with loss, at most 13 %, 5 not measured"), "{hour}");
     assert!(hour.contains("p50 (line) 62 µs to 68 µs, p99 (dashes) at most 186 µs"), "{hour}");
-    assert_eq!(browser.run("return document.querySelectorAll('#pair-hour svg:first-of-type .gap').length"), 5);
-    assert_eq!(browser.run("return document.querySelectorAll('#pair-hour [class^=bar]').length"), 15);
+    assert_eq!(browser.run("return document.querySelectorAll('#link-hour svg:first-of-type .gap').length"), 5);
+    assert_eq!(browser.run("return document.querySelectorAll('#link-hour [class^=bar]').length"), 15);
     assert_eq!(agent.hours(), ["node-3/node-3", "node-3/node-1"]);
     picture::take(&browser, "mesh-pair");
     browser.press(&[key::ESCAPE]);
-    browser.until("!$('pair').open && document.activeElement.id === 'map'");
+    browser.until("!$('link').open && document.activeElement.id === 'map'");
     let asked = browser.requests();
     assert!(asked.len() >= 4, "{asked:?}");
     for address in asked {
@@ -77,31 +77,31 @@ fn a_pair_opens_by_keys_shows_its_hour_and_closes() {
 }
 
 #[test]
-fn a_pair_that_opens_right_behind_another_keeps_its_hour() {
+fn a_link_that_opens_right_behind_another_keeps_its_hour() {
     let agent = Agent::of(&one_is_lossy());
     let browser = opened(&agent, false);
-    browser.run("openPair({ source: 'node-3', peer: 'node-1' })");
-    browser.run("$('pair').close(); openPair({ source: 'node-1', peer: 'node-2' })");
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
-    assert_eq!(browser.run("return shown.pair && shown.pair.source"), "node-1");
+    browser.run("openLink({ source: 'node-3', peer: 'node-1' })");
+    browser.run("$('link').close(); openLink({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#link-hour svg').length === 2");
+    assert_eq!(browser.run("return shown.link && shown.link.source"), "node-1");
     assert_eq!(browser.console(), [""; 0]);
 }
 
 #[test]
-fn a_pair_opens_by_a_click_and_so_does_its_way_back() {
+fn a_link_opens_by_a_click_and_so_does_its_way_back() {
     let agent = Agent::of(&one_is_lossy());
     let browser = opened(&agent, false);
     browser.click("place(2, 0)");
-    browser.until("$('pair').open && document.querySelectorAll('#pair-hour svg').length === 2");
-    assert_eq!(browser.text("$('pair-title').textContent"), "node-3 → node-1");
-    // The pictures of the first pair are removed, so that those that appear are the second's.
-    browser.run("$('pair-hour').replaceChildren(); document.querySelector('#pair-figures button').click()");
-    browser.until("$('pair-title').textContent === 'node-1 → node-3'");
-    browser.until("document.querySelectorAll('#pair-hour svg').length === 2");
+    browser.until("$('link').open && document.querySelectorAll('#link-hour svg').length === 2");
+    assert_eq!(browser.text("$('link-title').textContent"), "node-3 → node-1");
+    // The pictures of the first link are removed, so that those that appear are the second's.
+    browser.run("$('link-hour').replaceChildren(); document.querySelector('#link-figures button').click()");
+    browser.until("$('link-title').textContent === 'node-1 → node-3'");
+    browser.until("document.querySelectorAll('#link-hour svg').length === 2");
     assert_eq!(agent.hours(), ["node-3/node-1", "node-1/node-3"]);
-    // This click is beside the pair.
+    // This click is beside the link.
     browser.click("[4, 4]");
-    browser.until("!$('pair').open");
+    browser.until("!$('link').open");
     assert_eq!(browser.console(), [""; 0]);
 }
 
@@ -112,11 +112,11 @@ fn an_hour_that_is_not_kept_is_said_to_be_so() {
     let answer = mesh.answer().replacen("\"hour_kept\":true", "\"hour_kept\":false", 1);
     let agent = Agent::serve(&mesh.layers, || Collection::Whole(answer.into()));
     let browser = opened(&agent, false);
-    browser.run("openPair({ source: 'node-1', peer: 'unkept' })");
-    let why = "The last hour of this pair is not kept: node-1 has more peers than an agent keeps hours of.";
-    browser.until(&format!("$('pair-hour').textContent === '{why}'"));
-    browser.run("openPair({ source: 'node-2', peer: 'unkept' })");
-    browser.until("$('pair-hour').textContent === 'The last hour of this pair is not kept.'");
+    browser.run("openLink({ source: 'node-1', peer: 'unkept' })");
+    let why = "The last hour of this link is not kept: node-1 has more peers than an agent keeps hours of.";
+    browser.until(&format!("$('link-hour').textContent === '{why}'"));
+    browser.run("openLink({ source: 'node-2', peer: 'unkept' })");
+    browser.until("$('link-hour').textContent === 'The last hour of this link is not kept.'");
     // The console has only the two answers, which the browser logs by itself.
     assert!(browser.console().iter().all(|entry| entry.contains("404")), "{:?}", browser.console());
 }
