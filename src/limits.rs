@@ -254,51 +254,17 @@ pub const DOMAIN_PATTERNS_MAX: usize = 500;
 /// Bytes that are kept of a mesh and used to judge it. A collection may peak at 1 MB. 300 nodes
 /// that each probe all others take 780 KB, of which their cells take 718 KB.
 pub const MESH_BYTES_MAX: usize = 900_000;
-/// Bytes that judging takes for each node. They count towards [`MESH_BYTES_MAX`].
-pub const MESH_JUDGED_BYTES_PER_NODE: usize = 72;
 /// Age from which an agent's list of peers is reported as old. It is above [`WATCH_SILENCE`], after
 /// which a list is confirmed even if nothing in the cluster changes.
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
-/// Bytes that are kept of the reason for a missing report.
-pub const MESH_ERROR_BYTES_MAX: usize = 80;
-/// Causes that are searched for, strongest first, among losses and among round-trip times
-/// separately. Each takes a walk over all cells.
-pub const MESH_CULPRITS_MAX: usize = 24;
 /// Verdicts that are reported, gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;
-/// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
-/// the number of reports, so that names of 253 bytes take at most 76 KB.
-pub const MESH_LEAVING_MAX: usize = MESH_ROWS_MAX;
 /// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
 /// length, and the figures.
 pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
 /// Reports that are requested at once. The next ones load while one is passed on. Each holds a
 /// connection of about 35 KB.
 pub const ROW_REQUESTS_MAX: usize = 4;
-/// How long an agent may take to begin its report, and to continue it. It answers from memory.
-pub const ROW_TIME: Duration = Duration::from_secs(2);
-/// How long a whole report may take once it has begun. Reports are read one after the other, so a
-/// slow one must not use up the time of all others.
-pub const ROW_WHOLE_TIME: Duration = Duration::from_secs(5);
-/// How long a collection may take. 300 reports take about a second. Dead agents take 2 s
-/// for four of them.
-pub const COLLECTION_TIME: Duration = Duration::from_secs(20);
-/// How long a request waits for the collection before it.
-pub const COLLECTION_WAIT: Duration = Duration::from_secs(8);
-/// How long the reader of a mesh document may block its collection in total. Then the document is
-/// cut off. This is shorter than [`COLLECTION_WAIT`], so that waiting requests are answered. 300
-/// reports of 299 peers are 27 MB, so a reader needs 5 MB/s.
-pub const MESH_READER_TIME: Duration = Duration::from_secs(5);
-/// The pause after a collection is this many times as long as the collection worked. A client that
-/// asks without end takes a tenth of a CPU for the reports that this agent reads and judges.
-pub const COLLECTION_PAUSE_FACTOR: u32 = 9;
-/// Upper bound of the pause by [`COLLECTION_PAUSE_FACTOR`], so that a request that waits
-/// [`COLLECTION_WAIT`] gets its turn.
-pub const COLLECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Requests that wait for a collection. More are refused.
-pub const COLLECTION_WAITERS_MAX: usize = 8;
-/// How long verdicts are reused before they are computed again.
-pub const VERDICTS_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a peer's last hour: two series of 60 steps with three figures each.
 pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
 
@@ -335,5 +301,4 @@ const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () =
     assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
-const _: () = assert!(COLLECTION_TIME.as_secs() + COLLECTION_WAIT.as_secs() < RESPONSE_TIME.as_secs());
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

@@ -4,8 +4,8 @@
 # 20. The container's memory limit is far above.
 RSS_KB = 4_096
 # The share of one core that an attack may take of the attacked agent in all. A collection without
-# end is limited to a tenth (GATHERING_PAUSE_FACTOR of src/limits.rs), and probes and scrapes take 1
-# %.
+# end is limited to a tenth (COLLECTION_PAUSE_FACTOR of src/mesh/routes.rs), and probes and scrapes
+# take 1 %.
 CPU_SHARE = 0.15
 # CPU seconds of one collection with one endless report. At most 8 MiB of it are read
 # (ROW_BYTES_MAX), which takes 40 ms.
@@ -13,8 +13,8 @@ CPU_COLLECTION = 0.5
 # CPU seconds of a request for which no other agent is asked. 0.08 ms are usual, most of which is
 # the kernel's share of a connection.
 CPU_REQUEST = 0.000_3
-# Seconds for a collection that a liar delays: the 5 s that a report may take (ROW_WHOLE_TIME), or a
-# reader (MESH_READER_TIME), the pause after it, and the collection itself.
+# Seconds for a collection that a liar delays: the 5 s that a report or its reader may take
+# (src/mesh/times.rs), the pause after it, and the collection itself.
 COLLECTION_SECONDS = 8
 AGENTS = 20
 

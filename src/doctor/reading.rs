@@ -206,7 +206,7 @@ impl Reading {
         let Some(node) = begun else { return read };
         match &read {
             Ok(()) => self.matrix.end_row(),
-            Err(error) => self.missing.push((document, Missing { node, error: format!("not a row: {error}") })),
+            Err(error) => self.missing.push((document, Missing { node, error: format!("not a report: {error}") })),
         }
         self.matrix.finish();
         read
@@ -468,7 +468,7 @@ mod tests {
         let thrice = thrice.replacen("\"icmpv6\"", "\"icmp\"", 1);
         reading.row(0, thrice.as_bytes()).unwrap();
         let (matrix, missing, _, _) = reading.finish();
-        let error = "not a row: it names n2 twice".to_owned();
+        let error = "not a report: it names n2 twice".to_owned();
         assert_eq!(missing, [Missing { node: "n1".into(), error }]);
         assert_eq!((presences(&matrix)[0].1, matrix.cell_count()), (Presence::Broken, 2 + 3));
     }
@@ -505,7 +505,7 @@ mod tests {
         assert!(reading.row(0, cut).is_err());
         reading.row(0, row("n2", &["n1"]).as_bytes()).unwrap();
         let (matrix, missing, _, _) = reading.finish();
-        assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a row: "), "{missing:?}");
+        assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a report: "), "{missing:?}");
         assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, Presence::Broken));
     }
 
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_an_error() {
+    fn data_that_is_no_report_is_an_error() {
         for text in
             ["", "[]", "{}", r#"{"peers":[],"source":{"node":"a"}}"#, r#"{"source":{"node":"a"}}"#, "{\"source\":"]
         {

@@ -312,7 +312,7 @@ mod tests {
         let mut watched = Watched::default();
         let mut take = |look: Report| watched.take(Ok(look), 0).map(|changes| changes.text());
         let unread = |lines: &[usize]| {
-            let unread = |line: &usize| Unread { line: Some(*line), error: "not a row".into() };
+            let unread = |line: &usize| Unread { line: Some(*line), error: "not a report".into() };
             look(0).with_unread(lines.iter().map(unread).collect())
         };
         let first = take(unread(&[2])).unwrap();

@@ -1,7 +1,7 @@
 //! Collects the reports of all agents into one document, and judges them.
 //!
 //! Members beyond the agent's own list are found in the reports of the agents that are asked
-//! ([`Frontier`]).
+//! ([`Queue`]).
 //!
 //! Reports come from other pods and are not trusted. A report counts under the name that discovery
 //! gives its address, and may name only nodes that discovery knows. Its bytes, objects and time are
@@ -28,9 +28,9 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::frontier::Frontier;
+use super::frame_writer::FrameWriter;
 use super::matrix::Matrix;
-use super::pipe::Pipe;
+use super::queue::Queue;
 use super::row::{PeerRow, Source};
 use super::split::{Object, SplitError, Splitter};
 use super::targets::{Target, Targets};
@@ -47,16 +47,16 @@ pub enum RowError {
     #[error(transparent)]
     Get(#[from] GetError),
     /// No further data came within this time.
-    #[error("nothing more within {0:?}")]
+    #[error("sent nothing more for {0:?}")]
     Stalled(Duration),
     /// The report was not complete within this time.
-    #[error("not whole within {0:?}")]
+    #[error("not complete after {0:?}")]
     Slow(Duration),
     /// The data is not a report.
     #[error(transparent)]
     Split(#[from] SplitError),
     /// An object of the report cannot be parsed.
-    #[error("not a row: {0}")]
+    #[error("not a report: {0}")]
     Parse(#[from] serde_json::Error),
     /// The address now belongs to another node, which has this name.
     #[error("answers as {0}")]
@@ -66,11 +66,11 @@ pub enum RowError {
     #[error("{0}")]
     Implausible(String),
     /// The collection as a whole took too long.
-    #[error("not within the {0:?} that all rows have")]
+    #[error("the collection ended after {0:?}")]
     NoTime(Duration),
 }
 
-/// The result of a collection. Its reports have gone through the pipe.
+/// The result of a collection. Its reports have been written to the document.
 pub struct Collected {
     /// The input of the verdicts.
     pub matrix: Matrix,
@@ -83,13 +83,13 @@ pub struct Collected {
 /// Asks this agent and all others, and writes `{row}
 /// ,{row}
 /// …` into `rows`.
-pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: Pipe) -> Collected {
+pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter) -> Collected {
     let mut missing = Vec::new();
-    let (matrix, frontier) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
+    let (matrix, queue) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let members = usize::try_from(directory.mesh().members).unwrap_or_default();
     // This agent is asked too, so it counts as one.
-    let further = matrix.unsought().max(members.saturating_sub(frontier.count() + 1));
+    let further = matrix.unsought().max(members.saturating_sub(queue.count() + 1));
     Collected { matrix, missing, further }
 }
 
@@ -97,11 +97,11 @@ async fn walk(
     view: &Arc<View>,
     port: u16,
     times: Times,
-    rows: Pipe,
+    rows: FrameWriter,
     mut missing: impl FnMut(String, String),
-) -> (Matrix, Frontier) {
-    let frontier = RefCell::new(Frontier::new(Targets::of(view, port)));
-    let mut collection = Collection { matrix: listed(view), rows, count: 0, frontier: &frontier, times };
+) -> (Matrix, Queue) {
+    let queue = RefCell::new(Queue::new(Targets::of(view, port)));
+    let mut collection = Collection { matrix: listed(view), rows, count: 0, queue: &queue, times };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
@@ -110,11 +110,11 @@ async fn walk(
     if let Err(error) = collection.own(Arc::clone(view)).await {
         note(&mut collection.matrix, &view.node, &error);
     }
-    for target in frontier.borrow().waiting() {
+    for target in queue.borrow().waiting() {
         collection.matrix.seek(&target.node);
     }
     let until = Instant::now() + times.collection;
-    let mut openings = Openings { frontier: &frontier, under_way: Vec::with_capacity(ROW_REQUESTS_MAX), until, times };
+    let mut openings = Openings { queue: &queue, in_flight: Vec::with_capacity(ROW_REQUESTS_MAX), until, times };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
@@ -134,7 +134,7 @@ async fn walk(
     collection.matrix.finish();
     let matrix = collection.matrix;
     drop(openings);
-    (matrix, frontier.into_inner())
+    (matrix, queue.into_inner())
 }
 
 /// Returns a matrix of the agent's own list, with names and zones from discovery.
@@ -153,8 +153,8 @@ type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
 
 /// Requests to agents that are in flight, a few at a time.
 struct Openings<'a> {
-    frontier: &'a RefCell<Frontier>,
-    under_way: Vec<(Target, State)>,
+    queue: &'a RefCell<Queue>,
+    in_flight: Vec<(Target, State)>,
     until: Instant,
     times: Times,
 }
@@ -167,13 +167,13 @@ enum State {
 impl Openings<'_> {
     /// Advances all requests that are in flight, and starts further ones if there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.under_way.len() < ROW_REQUESTS_MAX
-            && let Some(target) = self.frontier.borrow_mut().next()
+        while self.in_flight.len() < ROW_REQUESTS_MAX
+            && let Some(target) = self.queue.borrow_mut().next()
         {
             let opening = Box::pin(open(target.address, self.until, self.times));
-            self.under_way.push((target, State::Asked(opening)));
+            self.in_flight.push((target, State::Asked(opening)));
         }
-        for (_, state) in &mut self.under_way {
+        for (_, state) in &mut self.in_flight {
             if let State::Asked(opening) = state
                 && let Poll::Ready(opened) = opening.as_mut().poll(cx)
             {
@@ -185,13 +185,13 @@ impl Openings<'_> {
     /// Returns the next agent that has answered or failed; `None` if there are no more agents.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
         self.drive(cx);
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return Poll::Ready(None);
         }
-        let Some(at) = self.under_way.iter().position(|(_, state)| matches!(state, State::Answered(_))) else {
+        let Some(at) = self.in_flight.iter().position(|(_, state)| matches!(state, State::Answered(_))) else {
             return Poll::Pending;
         };
-        match self.under_way.swap_remove(at) {
+        match self.in_flight.swap_remove(at) {
             (target, State::Answered(opened)) => Poll::Ready(Some((target, opened))),
             (_, State::Asked(_)) => Poll::Pending,
         }
@@ -204,13 +204,13 @@ async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opene
     in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.collection))]).await
 }
 
-/// Waits for `waiting`, at most until the first of `dues`. Returns the error of that moment
+/// Waits for `waiting`, at most until the first of `limits`. Returns the error of that moment
 /// if it passes first.
 async fn in_time<T, const N: usize>(
     waiting: impl Future<Output = Result<T, RowError>>,
-    dues: [(Instant, RowError); N],
+    limits: [(Instant, RowError); N],
 ) -> Result<T, RowError> {
-    let Some((due, late)) = dues.into_iter().min_by_key(|(due, _)| *due) else { return waiting.await };
+    let Some((due, late)) = limits.into_iter().min_by_key(|(due, _)| *due) else { return waiting.await };
     if Instant::now() >= due {
         return Err(late);
     }
@@ -222,10 +222,10 @@ async fn in_time<T, const N: usize>(
 
 struct Collection<'a> {
     matrix: Matrix,
-    rows: Pipe,
+    rows: FrameWriter,
     /// Number of reports that have begun.
     count: usize,
-    frontier: &'a RefCell<Frontier>,
+    queue: &'a RefCell<Queue>,
     times: Times,
 }
 
@@ -252,12 +252,12 @@ impl Collection<'_> {
             // Only the agent's time is limited here. The server limits the time of the
             // document's reader.
             let frame = async { link.frame(&mut body).await.transpose().map_err(|error| GetError::Wire(error).into()) };
-            let dues = [
+            let limits = [
                 (Instant::now() + times.row, RowError::Stalled(times.row)),
                 (whole, RowError::Slow(times.whole_row)),
                 (until, RowError::NoTime(times.collection)),
             ];
-            let frame = match in_time(frame, dues).await {
+            let frame = match in_time(frame, limits).await {
                 Err(error) => break Err(error),
                 Ok(None) => break Ok(()),
                 Ok(Some(frame)) => frame,
@@ -281,20 +281,20 @@ struct Row<'a, 'b> {
     /// Whether the object of the source has arrived.
     has_begun: bool,
     /// Number of peer objects that have arrived; `peers` is the number of those passed on.
-    come: usize,
+    arrived: usize,
     peers: usize,
     bytes: usize,
 }
 
 impl<'a, 'b> Row<'a, 'b> {
     fn new(collection: &'a mut Collection<'b>, target: Option<&'a Target>) -> Self {
-        Self { collection, target, splitter: Splitter::default(), has_begun: false, come: 0, peers: 0, bytes: 0 }
+        Self { collection, target, splitter: Splitter::default(), has_begun: false, arrived: 0, peers: 0, bytes: 0 }
     }
 
     async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
         self.bytes += bytes.len();
         if self.bytes > ROW_BYTES_MAX {
-            return Err(RowError::Implausible(format!("a row of more than {ROW_BYTES_MAX} bytes")));
+            return Err(RowError::Implausible(format!("a report of more than {ROW_BYTES_MAX} bytes")));
         }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let (Object::Source(text) | Object::Peer(text)) = object;
@@ -302,8 +302,8 @@ impl<'a, 'b> Row<'a, 'b> {
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
-            let Collection { matrix, rows, count, frontier, .. } = &mut *self.collection;
-            let is_known = |matrix: &Matrix, node: &str| matrix.knows(node) || frontier.borrow().has_member(node);
+            let Collection { matrix, rows, count, queue, .. } = &mut *self.collection;
+            let is_known = |matrix: &Matrix, node: &str| matrix.knows(node) || queue.borrow().has_member(node);
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
@@ -322,9 +322,9 @@ impl<'a, 'b> Row<'a, 'b> {
                     self.has_begun = true;
                 }
                 Object::Peer(text) => {
-                    self.come += 1;
-                    if self.come > PEER_SLOTS_MAX {
-                        return Err(RowError::Implausible(format!("a row of more than {PEER_SLOTS_MAX} peers")));
+                    self.arrived += 1;
+                    if self.arrived > PEER_SLOTS_MAX {
+                        return Err(RowError::Implausible(format!("a report of more than {PEER_SLOTS_MAX} peers")));
                     }
                     let peer: PeerRow<'_> = serde_json::from_slice(text)?;
                     // A report cannot add a node that discovery does not know. If another agent
@@ -333,12 +333,12 @@ impl<'a, 'b> Row<'a, 'b> {
                         continue;
                     }
                     if !matrix.peer(&peer) {
-                        return Err(RowError::Implausible(format!("not a row: it names {} twice", peer.node)));
+                        return Err(RowError::Implausible(format!("not a report: it names {} twice", peer.node)));
                     }
                     // The peers of this agent's own report are those of its own list, which are
                     // in the queue already.
                     if self.target.is_some() {
-                        frontier.borrow_mut().learn(&peer, matrix);
+                        queue.borrow_mut().learn(&peer, matrix);
                     }
                     let comma: &[u8] = if self.peers > 0 { b"," } else { b"" };
                     rows.write(&[comma, text]).await;

@@ -7,10 +7,10 @@
 
 mod collect;
 pub mod domains;
-mod frontier;
+mod frame_writer;
 pub mod matrix;
 pub mod page;
-mod pipe;
+mod queue;
 mod routes;
 pub mod row;
 pub mod split;

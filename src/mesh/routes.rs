@@ -22,19 +22,27 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
+use super::frame_writer::{FrameWriter, WrittenBody};
 use super::page;
-use super::pipe::{Pipe, Piped};
 use super::targets::{Target, Targets};
 use super::times::Times;
 use super::verdicts::{self, Judgement, Verdict};
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
-use crate::limits::{COLLECTION_PAUSE_FACTOR, COLLECTION_PAUSE_MAX, COLLECTION_WAITERS_MAX, HOUR_BYTES_MAX};
+use crate::limits::HOUR_BYTES_MAX;
 use crate::sys::clock;
 use crate::units::Nanos;
 
 /// Bytes written at a time of the fields that follow the reports.
 const FIELDS_PART_BYTES: usize = 1_024;
+/// The pause after a collection is this many times as long as the collection worked. A client that
+/// asks without end takes a tenth of a CPU for the reports that this agent reads and judges.
+const COLLECTION_PAUSE_FACTOR: u32 = 9;
+/// Upper bound of the pause by [`COLLECTION_PAUSE_FACTOR`], so that a request that waits
+/// [`Times::wait`] gets its turn.
+const COLLECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Requests that wait for a collection. More are refused.
+const COLLECTION_WAITERS_MAX: usize = 8;
 const JSON: &str = "application/json";
 
 /// The routes that an agent serves: its own, and those of the mesh.
@@ -122,8 +130,8 @@ impl Mesh {
     /// Answers `/api/v1/mesh`, with each report on a line of its own.
     async fn rows(self: Arc<Self>) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
-        let (pipe, reader) = (Pipe::default(), self.times.reader);
-        let out = pipe.clone();
+        let (rows, reader) = (FrameWriter::default(), self.times.reader);
+        let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
             let fields = turn.work(self.collect_and_judge(out.clone())).await;
@@ -135,7 +143,7 @@ impl Mesh {
             // The turn ends with the body, also if the body is dropped.
             drop(turn);
         };
-        Reply::Live { content_type: JSON, body: Box::new(Piped::new(pipe, writer, reader)) }
+        Reply::Live { content_type: JSON, body: Box::new(WrittenBody::new(rows, writer, reader)) }
     }
 
     /// Answers `/api/v1/verdicts` with a new judgement.
@@ -145,7 +153,7 @@ impl Mesh {
         if let Some(reply) = self.kept_verdicts() {
             return reply;
         }
-        turn.work(self.collect_and_judge(Pipe::nowhere())).await;
+        turn.work(self.collect_and_judge(FrameWriter::nowhere())).await;
         self.kept_verdicts().unwrap_or_else(busy)
     }
 
@@ -166,7 +174,7 @@ impl Mesh {
 
     /// Collects, judges and keeps the verdicts. Returns the fields after the reports
     /// as a JSON object.
-    async fn collect_and_judge(&self, rows: Pipe) -> Arc<str> {
+    async fn collect_and_judge(&self, rows: FrameWriter) -> Arc<str> {
         let Collected { mut matrix, missing, further } =
             collect(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         if let Some(domains) = &self.domains {
@@ -253,7 +261,9 @@ impl Drop for Turn {
 async fn hour_of(target: Target, path: String, time: Duration) -> Reply {
     match client::get(target.address, &path, HOUR_BYTES_MAX, time).await {
         Ok(body) => Reply::Full { status: 200, content_type: JSON, body },
-        Err(client::GetError::Status(status)) if status == 404 => Reply::text(404, "it keeps no hour of this peer\n"),
+        Err(client::GetError::Status(status)) if status == 404 => {
+            Reply::text(404, "the agent keeps no last hour of this peer\n")
+        }
         Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
     }
 }

@@ -25,7 +25,7 @@ pub enum SplitError {
     TooLong,
     /// The data is not a JSON object, lacks the two fields in their order, or has
     /// data after the object.
-    #[error("not a row")]
+    #[error("not a report")]
     NotARow,
     /// The data ends before the report is complete.
     #[error("broke off")]
@@ -47,12 +47,12 @@ pub struct Splitter {
     /// The object that is being read, and the depth at which it began; 0 if there is none.
     object: Vec<u8>,
     began_at: usize,
-    come: Come,
+    arrived: Part,
 }
 
 /// Which part of a report has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Come {
+enum Part {
     #[default]
     Nothing,
     Source,
@@ -75,7 +75,7 @@ impl Splitter {
             if self.take(byte)? {
                 let is_source = self.depth == 1;
                 if is_source {
-                    self.comes(Come::Nothing, Come::Source)?;
+                    self.advance(Part::Nothing, Part::Source)?;
                 }
                 return Ok(Some(if is_source { Object::Source(&self.object) } else { Object::Peer(&self.object) }));
             }
@@ -88,14 +88,14 @@ impl Splitter {
     /// # Errors
     /// [`SplitError::BrokeOff`] if the report is not complete.
     pub const fn end(&self) -> Result<(), SplitError> {
-        if matches!(self.come, Come::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
+        if matches!(self.arrived, Part::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
     }
 
-    fn comes(&mut self, after: Come, now: Come) -> Result<(), SplitError> {
-        if self.come != after {
+    fn advance(&mut self, after: Part, now: Part) -> Result<(), SplitError> {
+        if self.arrived != after {
             return Err(SplitError::NotARow);
         }
-        self.come = now;
+        self.arrived = now;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Splitter {
         }
         match byte {
             b' ' | b'\n' | b'\r' | b'\t' => {}
-            _ if self.come == Come::All || (self.depth == 0 && byte != b'{') => return Err(SplitError::NotARow),
+            _ if self.arrived == Part::All || (self.depth == 0 && byte != b'{') => return Err(SplitError::NotARow),
             b'"' => {
                 self.is_string = true;
                 if self.depth == 1 {
@@ -123,7 +123,7 @@ impl Splitter {
             }
             b'{' | b'[' => {
                 if byte == b'[' && self.depth == 1 && self.key == br#""peers""# {
-                    self.comes(Come::Source, Come::Peers)?;
+                    self.advance(Part::Source, Part::Peers)?;
                 }
                 let is_wanted = byte == b'{'
                     && ((self.depth == 1 && self.key == br#""source""#)
@@ -137,7 +137,7 @@ impl Splitter {
             b'}' | b']' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.comes(Come::Peers, Come::All)?;
+                    self.advance(Part::Peers, Part::All)?;
                 }
                 if self.began_at == self.depth && self.began_at > 0 {
                     self.began_at = 0;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_an_error() {
+    fn data_that_is_no_report_is_an_error() {
         let peers_first = r#"{"peers":[{}],"source":{}}"#;
         let twice = [r#"{"source":{},"source":{}}"#, r#"{"source":{},"peers":[],"peers":[]}"#];
         let half = [r#"{"source":{}}"#, r#"{"peers":[]}"#, "{}"];

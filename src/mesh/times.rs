@@ -2,35 +2,43 @@
 
 use std::time::Duration;
 
-use crate::limits;
+use crate::limits::RESPONSE_TIME;
 
-/// The time limits of a collection. The agent uses the defaults, which `limits` explains. A test
-/// that is not about time sets limits that cannot run out.
+/// The time limits of a collection. An agent uses the defaults. A test that is not about time sets
+/// limits that cannot run out.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Until an agent begins its report, and between two parts of it.
+    /// How long an agent may take to begin its report, and to continue it. It answers from memory.
     pub row: Duration,
-    /// For a whole report, once it has begun.
+    /// How long a whole report may take once it has begun. Reports are read one after the other, so
+    /// a slow one must not use up the time of all others.
     pub whole_row: Duration,
-    /// For all reports together.
+    /// How long a collection may take. 300 reports take about a second. Dead agents take 2 s for
+    /// four of them.
     pub collection: Duration,
-    /// For a request that waits until an earlier collection ends.
+    /// How long a request waits for the collection before it.
     pub wait: Duration,
-    /// For the total time that the reader of the document may delay it.
+    /// How long the reader of a mesh document may block its collection in total. Then the document
+    /// is cut off. This is shorter than `wait`, so that waiting requests are answered. 300 reports
+    /// of 299 peers are 27 MB, so a reader needs 5 MB/s.
     pub reader: Duration,
-    /// How long verdicts are kept before they are judged again.
+    /// How long verdicts are reused before they are computed again.
     pub verdicts: Duration,
 }
 
+const AGENT: Times = Times {
+    row: Duration::from_secs(2),
+    whole_row: Duration::from_secs(5),
+    collection: Duration::from_secs(20),
+    wait: Duration::from_secs(8),
+    reader: Duration::from_secs(5),
+    verdicts: Duration::from_secs(5),
+};
+
+const _: () = assert!(AGENT.collection.as_secs() + AGENT.wait.as_secs() < RESPONSE_TIME.as_secs());
+
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            row: limits::ROW_TIME,
-            whole_row: limits::ROW_WHOLE_TIME,
-            collection: limits::COLLECTION_TIME,
-            wait: limits::COLLECTION_WAIT,
-            reader: limits::MESH_READER_TIME,
-            verdicts: limits::VERDICTS_TIME,
-        }
+        AGENT
     }
 }

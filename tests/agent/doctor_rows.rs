@@ -131,13 +131,13 @@ fn what_is_no_report_is_named_by_its_line_and_3_and_never_well() {
     let half = &line(3)[..line(3).len() / 2];
     let twice = line(2).replacen("\"n3\"", "\"n1\"", 1);
     for (what, text, said) in [
-        ("no JSON", replaced(3, "n3 is down"), "line 3: not a row"),
+        ("no JSON", replaced(3, "n3 is down"), "line 3: not a report"),
         ("half a line", replaced(3, half), "line 3: broke off"),
         ("the file ends within a line", good[..good.len() - 40].to_owned(), "line 5: broke off"),
-        ("no report", replaced(1, "{\"node\":\"n1\"}"), "line 1: not a row"),
-        ("the first line", replaced(1, "x"), "line 1: not a row"),
-        ("a list", replaced(3, "[]"), "line 3: not a row"),
-        ("two in a line", replaced(3, &format!("{0}{0}", line(3))), "line 3: not a row"),
+        ("no report", replaced(1, "{\"node\":\"n1\"}"), "line 1: not a report"),
+        ("the first line", replaced(1, "x"), "line 1: not a report"),
+        ("a list", replaced(3, "[]"), "line 3: not a report"),
+        ("two in a line", replaced(3, &format!("{0}{0}", line(3))), "line 3: not a report"),
         ("a figure that is none", replaced(4, &line(4).replacen("60", "x", 1)), "line 4: expected value at column"),
         ("a number that is negative", replaced(4, &line(4).replace("\"received\":60", "\"received\":-60")), "line 4: "),
         (
@@ -175,7 +175,7 @@ fn a_file_without_a_report_is_one_line_that_says_why_and_3() {
         ("empty", Vec::new(), "is empty: expected the document of /api/v1/mesh"),
         ("blank", b"\n \r\n".to_vec(), "is empty"),
         ("only a mark", "\u{feff}".into(), "is empty"),
-        ("another text", b"<html>\n".to_vec(), "line 1: not a row"),
+        ("another text", b"<html>\n".to_vec(), "line 1: not a report"),
         ("compressed", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec(), "compressed by gzip: decompress it first"),
         ("UTF-16", utf16, "UTF-16: convert it to UTF-8 first"),
         ("half of a mesh's head", b"{\"rows\":".to_vec(), "EOF"),

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use kube_canary::mesh::domains::DomainsFile;
 use serde_json::json;
 
-use super::*;
+use crate::agents::{Discovered, Mesh, address_of, peer_at, row, spec_of};
 
 #[test]
 fn an_agent_names_the_domain_of_its_file_and_none_that_a_report_claims() {

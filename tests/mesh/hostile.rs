@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use kube_canary::discovery::MeshFacts;
 use kube_canary::limits::{PEER_SLOTS_MAX, ROW_BYTES_MAX};
+use kube_canary::mesh::Times;
 use serde_json::Value;
 
-use super::http_support::{Closed, connect, eventually, get, receive};
-use super::{
-    Discovered, Mesh, Says, Times, address_of, errors, nodes, peer, ring, row, source, spec, spec_of, unhurried,
+use crate::agents::{
+    Answer, Discovered, Mesh, address_of, errors, nodes, peer, ring, row, source, spec, spec_of, unhurried,
 };
+use crate::http_support::{Closed, connect, eventually, get, receive};
 
 #[test]
 fn a_path_of_more_than_one_segment_is_forwarded_to_no_agent() {
-    let mesh = Mesh::of(&[("b", Says::Text(row("b", &[])))]);
+    let mesh = Mesh::of(&[("b", Answer::Text(row("b", &[])))]);
     let hour = |path: &str| get(mesh.address(), path).expect("an answer").status;
     assert_eq!(hour("/api/v1/hour/b/me/b/me/b/c"), 404);
     assert_eq!(hour("/api/v1/hour/me/b/c"), 404);
@@ -30,18 +31,18 @@ fn with_a_liar(lies: &[String], check: impl FnOnce(&Value)) {
     let honest = |node: &str| {
         let others = ["a", "b", "c", "d"].into_iter().filter(|other| *other != node);
         let peers: Vec<String> = others.map(|other| peer(other, if other == "d" { 20 } else { 0 })).collect();
-        (node.to_owned(), Says::Text(row(node, &peers)))
+        (node.to_owned(), Answer::Text(row(node, &peers)))
     };
-    let mut others: Vec<(String, Says)> = ["a", "b", "c"].map(honest).into();
-    others.push(("liar".to_owned(), Says::Text(row("liar", lies))));
-    let others: Vec<(&str, Says)> = others.iter().map(|(node, says)| (node.as_str(), says.clone())).collect();
+    let mut others: Vec<(String, Answer)> = ["a", "b", "c"].map(honest).into();
+    others.push(("liar".to_owned(), Answer::Text(row("liar", lies))));
+    let others: Vec<(&str, Answer)> = others.iter().map(|(node, answer)| (node.as_str(), answer.clone())).collect();
     // A member that gives no report, as may happen to a node that loses packets.
     let closed = Closed::new();
     let mesh = Mesh::with_further(&others, vec![spec("d", closed.port)]);
     check(&mesh.document().1);
 }
 
-fn blames(document: &Value) -> Vec<(&str, &str)> {
+fn named_causes(document: &Value) -> Vec<(&str, &str)> {
     let verdicts = document["verdicts"].as_array().expect("verdicts");
     let all = verdicts.iter().map(|v| (v["kind"].as_str().expect("a kind"), v["subject"].as_str().expect("a subject")));
     all.collect()
@@ -55,7 +56,7 @@ fn a_row_that_names_nodes_again_and_again_as_leaving_hides_no_verdict() {
     };
     for times in [0, 1, 50, 20_000] {
         with_a_liar(&lies(times), |document| {
-            assert!(blames(document).contains(&("node", "d")), "{times} times: {}", document["headline"]);
+            assert!(named_causes(document).contains(&("node", "d")), "{times} times: {}", document["headline"]);
             let named = errors(document).iter().any(|(node, error)| *node == "liar" && error.contains("twice"));
             assert_eq!(named, times > 1, "{times} times: {:?}", errors(document));
         });
@@ -79,7 +80,7 @@ fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
     drop((document, mesh));
     let lies: Vec<String> = (0..400).map(|n| peer(&format!("ghost-{n}"), 0)).collect();
     with_a_liar(&lies, |document| {
-        assert_eq!(blames(document)[0], ("node", "d"));
+        assert_eq!(named_causes(document)[0], ("node", "d"));
         assert_eq!(
             (document["headline"].as_str(), document["not_gathered"].as_u64()),
             (Some("d is losing packets from 3 of 3 sources"), Some(0))
@@ -90,12 +91,12 @@ fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
 }
 
 #[test]
-fn what_a_row_says_of_the_mesh_s_size_and_zones_does_not_count_for_others() {
+fn the_mesh_s_size_and_zones_in_a_report_do_not_count_for_others() {
     let lies = row("liar", &[peer("a", 0)])
         .replace("\"node\":\"liar\",\"zone\":\"z\"", "\"node\":\"liar\",\"zone\":\"x\",\"members\":9000")
         .replace("\"node\":\"a\",\"zone\":\"z\"", "\"node\":\"a\",\"zone\":\"y\"");
     let a = row("a", &[peer("liar", 0)]);
-    let mesh = Mesh::of(&[("liar", Says::Text(lies)), ("a", Says::Text(a))]);
+    let mesh = Mesh::of(&[("liar", Answer::Text(lies)), ("a", Answer::Text(a))]);
     let (_, document) = mesh.document();
     assert_eq!(document["not_gathered"], 0);
     assert_eq!(document["headline"], "all well as far as measured: nothing is known of me");
@@ -105,11 +106,14 @@ fn what_a_row_says_of_the_mesh_s_size_and_zones_does_not_count_for_others() {
 fn a_row_that_is_longer_than_any_or_no_text_is_named() {
     let long = |n: usize| format!("{{\"endless\":\"{}\",{},\"peers\":[]}}", "x".repeat(n), source("long"));
     let many: Vec<String> = (0..=PEER_SLOTS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
-    let mesh = Mesh::of(&[("long", Says::Text(long(ROW_BYTES_MAX))), ("many", Says::Text(row("many", &many)))]);
+    let mesh = Mesh::of(&[("long", Answer::Text(long(ROW_BYTES_MAX))), ("many", Answer::Text(row("many", &many)))]);
     let (_, document) = mesh.document();
     let mut errors = errors(&document);
     errors.sort_unstable();
-    assert_eq!(errors, [("long", "a row of more than 8388608 bytes"), ("many", "a row of more than 16384 peers")]);
+    assert_eq!(
+        errors,
+        [("long", "a report of more than 8388608 bytes"), ("many", "a report of more than 16384 peers")]
+    );
 }
 
 #[test]
@@ -121,7 +125,7 @@ fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
     let peers = (0..8_000).map(|n| spec(&format!("p{n}"), closed.port)).collect();
     let mesh = Mesh::with_times(&[], peers, Times { reader: short, ..unhurried() });
     let mut stuck = connect(mesh.address());
-    stuck.write_all(b"GET /api/v1/mesh HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request");
+    stuck.write_all(b"GET /api/v1/mesh HTTP/1.1\r\nHost: agent\r\n\r\n").expect("a request");
     // The server can close the connection only after it has accepted it.
     assert_eq!(stuck.peek(&mut [0]).expect("the document begins"), 1);
     eventually("the reader is cut off", || mesh.stats.connections() == 0);

@@ -1,19 +1,20 @@
 //! The lists of nodes at the end of the document, by name.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::*;
+use crate::agents::{Answer, Mesh, peer, row};
+use crate::http_support::get;
 
 #[test]
 fn the_document_and_the_verdicts_list_the_nodes_whose_evidence_does_not_count() {
     let drops = r#""recent":{"receive_queue_drops":40,"#;
     let leaving = peer("d\\\"x", 50).replace("ready", "terminating");
-    let says = |node: &str| row(node, &[peer("me", 0), leaving.clone()]);
+    let report = |node: &str| row(node, &[peer("me", 0), leaving.clone()]);
     let mesh = Mesh::of(&[
-        ("a", Says::Text(says("a"))),
-        ("b", Says::Text(says("b").replacen(r#""recent":{"#, drops, 1))),
-        ("c", Says::Text(says("c"))),
-        ("d\"x", Says::Text(row("d\\\"x", &[]))),
+        ("a", Answer::Text(report("a"))),
+        ("b", Answer::Text(report("b").replacen(r#""recent":{"#, drops, 1))),
+        ("c", Answer::Text(report("c"))),
+        ("d\"x", Answer::Text(row("d\\\"x", &[]))),
     ]);
     let (_, document) = mesh.document();
     let verdicts = get(mesh.address(), "/api/v1/verdicts").expect("an answer").body;

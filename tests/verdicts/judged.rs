@@ -24,8 +24,8 @@ pub struct Score {
     /// Verdicts about a loss in one direction only that name the right direction, of all such
     /// verdicts that name one.
     pub one_way: u32,
-    pub told: u32,
-    pub told_right: u32,
+    pub directed: u32,
+    pub direction_right: u32,
 }
 
 impl Score {
@@ -45,8 +45,8 @@ impl Score {
             (&mut self.must, other.must),
             (&mut self.found, other.found),
             (&mut self.one_way, other.one_way),
-            (&mut self.told, other.told),
-            (&mut self.told_right, other.told_right),
+            (&mut self.directed, other.directed),
+            (&mut self.direction_right, other.direction_right),
         ] {
             *to += from;
         }
@@ -56,7 +56,7 @@ impl Score {
 /// Prints a table with a line per kind of mesh, and returns the sum.
 pub fn print(title: &str, scores: &BTreeMap<String, Score>) -> Score {
     let mut all = Score::default();
-    say!("{title}\n{:28} meshes verdicts precision must recall | one way: told right", "");
+    say!("{title}\n{:28} meshes verdicts precision must recall | one way: named right", "");
     for (label, score) in scores {
         all.add(score);
         line(label, score);
@@ -74,8 +74,8 @@ fn line(label: &str, score: &Score) {
         score.must,
         score.recall() * 100.0,
         score.one_way,
-        score.told,
-        score.told_right
+        score.directed,
+        score.direction_right
     );
 }
 
@@ -234,14 +234,14 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
     let mut score = Score { meshes: 1, ..Score::default() };
     for verdict in verdicts {
         let fault = plan.faults.iter().find(|fault| is_about(verdict, fault, plan, probed));
-        let told = verdict.direction != Direction::Both;
-        let right = fault.is_some_and(|fault| !told || is_right_way(verdict, fault));
+        let is_directed = verdict.direction != Direction::Both;
+        let right = fault.is_some_and(|fault| !is_directed || is_right_way(verdict, fault));
         score.verdicts += 1;
         score.true_verdicts += u32::from(right);
         if fault.is_some_and(|fault| only_way(fault).is_some()) {
             score.one_way += 1;
-            score.told += u32::from(told);
-            score.told_right += u32::from(told && right);
+            score.directed += u32::from(is_directed);
+            score.direction_right += u32::from(is_directed && right);
         }
         if report && !right {
             say!(

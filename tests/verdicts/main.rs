@@ -205,7 +205,7 @@ fn a_healthy_mesh_has_no_verdict() {
 }
 
 #[test]
-fn what_is_slow_is_told_from_what_is_far() {
+fn slow_links_are_distinguished_from_long_ones() {
     let slow = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
         plan.degree = None;
@@ -235,7 +235,7 @@ fn what_is_slow_is_told_from_what_is_far() {
 }
 
 #[test]
-fn what_is_slow_alike_is_the_mesh_and_one_liar_changes_nothing() {
+fn links_slow_alike_are_the_mesh_and_one_liar_changes_nothing() {
     let slow = |random: &mut Random| {
         let mut plan = base(random, 4, (30.0, 60.0));
         let is_slow = random.below(3) > 0;
@@ -266,7 +266,7 @@ fn what_is_slow_alike_is_the_mesh_and_one_liar_changes_nothing() {
 }
 
 #[test]
-fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
+fn directions_are_reported_only_if_the_evidence_holds() {
     let draw = |random: &mut Random| {
         let mut plan = base(random, 3, (30.0, 60.0));
         (plan.degree, plan.background) = (None, 0.000_1);
@@ -300,12 +300,12 @@ fn directions_are_told_where_the_evidence_holds_and_nowhere_else() {
     let scores = run(600, 500_000, draw);
     judged::print("direction", &scores);
     for (label, score) in &scores {
-        let wrong = score.told - score.told_right;
-        let share = f64::from(score.told) / f64::from(score.one_way.max(1));
-        assert!(f64::from(wrong) <= 0.01 * f64::from(score.told.max(100)), "{label}: {score:?}");
+        let wrong = score.directed - score.direction_right;
+        let share = f64::from(score.directed) / f64::from(score.one_way.max(1));
+        assert!(f64::from(wrong) <= 0.01 * f64::from(score.directed.max(100)), "{label}: {score:?}");
         match label.as_str() {
             "all rows are there" => assert!(share > 0.85, "{share} {score:?}"),
-            "a row is missing" => assert_eq!(score.told, 0, "{score:?}"),
+            "a row is missing" => assert_eq!(score.directed, 0, "{score:?}"),
             _ => {}
         }
     }
@@ -361,7 +361,7 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
     let (matrix, _) = mesh::make(&plan, 1);
     let verdicts = judge(&matrix);
-    assert_eq!(headline(&verdicts, &matrix).text, "node-7 is losing packets from 12 of 12 sources on the way in");
+    assert_eq!(headline(&verdicts, &matrix).text, "node-7 is losing packets from 12 of 12 sources inbound");
     say!("{}", verdicts[0].evidence);
 }
 
@@ -402,7 +402,7 @@ fn meshes_of_which_each_node_probes_24_are_judged_as_whole_ones_are() {
 }
 
 #[test]
-fn a_part_of_the_rows_of_a_partial_mesh_blames_nobody_falsely() {
+fn a_part_of_the_reports_of_a_partial_mesh_names_no_innocent_node() {
     let draw = |random: &mut Random| {
         let nodes = [600, 1_000][random.below(2)];
         let mut plan = partial(random, nodes);

@@ -36,7 +36,7 @@ pub fn wrong(score: &Score) -> f64 {
 }
 
 #[test]
-fn a_loss_that_all_links_share_blames_no_node() {
+fn a_loss_that_all_links_share_names_no_node() {
     let draw = |random: &mut Random| {
         // The largest meshes are slow to make.
         let nodes = if random.chance(0.01) { 300 } else { some(random, &[3, 3, 5, 5, 12, 12, 30]) };
@@ -118,7 +118,7 @@ fn two_causes_are_two_verdicts() {
 }
 
 #[test]
-fn what_the_other_end_excludes_names_the_link_or_the_reporter() {
+fn a_report_that_the_other_end_excludes_names_the_link_or_the_reporter() {
     let draw = |random: &mut Random| {
         let nodes = some(random, &[4, 5, 6, 12, 30]);
         let mut plan = sized(random, nodes, &[1, 2]);

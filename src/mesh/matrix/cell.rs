@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn packed_values_are_unpacked_unchanged() {
         let cell = Cell::new(&contents());
         assert_eq!((cell.peer(), cell.network(), cell.is_over_ipv6()), (299, Network::Node, true));
         assert_eq!((cell.probes(), cell.lost(), cell.since()), (60, 1, Some(-60)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_that_only_a_wrong_clock_can_tell_is_none() {
+    fn a_moment_far_from_the_epoch_is_none() {
         let since = |since| Cell::new(&Contents { since: Some(since), ..contents() }).since();
         assert_eq!([i64::MIN, -32_768, -8_192, 8_192, 32_768, i64::MAX].map(since), [None; 6]);
         assert_eq!((since(-8_191), since(8_191)), (Some(-8_191), Some(8_191)));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_row_says_a_rate_is_at_most_1() {
+    fn absurd_counts_give_a_rate_of_at_most_1() {
         for (sent, lost) in [(u32::MAX, u32::MAX), (7, u32::MAX), (600, 600)] {
             let (_, _, rate) = after(&[(1, sent, lost, 1e300)]).worst().expect("a link");
             assert!((rate - 1.0).abs() < 1e-9, "{lost} of {sent}: {rate}");

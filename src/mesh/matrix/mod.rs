@@ -28,12 +28,16 @@ use cell::Contents;
 use names::{Numbers, Span, Text};
 
 use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
-use crate::limits::{INTERVAL_MIN, MESH_ERROR_BYTES_MAX, MESH_JUDGED_BYTES_PER_NODE, MESH_ZONES_MAX};
+use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use crate::sys::clock;
 use crate::sys::region::List;
 
 /// The zone of nodes whose zone is not known or is beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;
+/// Bytes that are kept of the reason for a missing report.
+const ERROR_BYTES_MAX: usize = 80;
+/// Bytes that judging takes for each node. They count towards [`MESH_BYTES_MAX`].
+pub const JUDGED_BYTES_PER_NODE: usize = 72;
 const UNKNOWN: &str = "unknown";
 
 /// State of a node's row.
@@ -372,7 +376,7 @@ impl Matrix {
             self.not_kept.rows += 1;
             return;
         };
-        let error = &error[..error.floor_char_boundary(MESH_ERROR_BYTES_MAX)];
+        let error = &error[..error.floor_char_boundary(ERROR_BYTES_MAX)];
         let fits = self.bytes() + error.len() <= self.bounds.bytes;
         let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
         let node = &mut self.nodes[usize::from(number)];
@@ -434,7 +438,7 @@ impl Matrix {
             return Some(number);
         }
         let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < self.bounds.nodes)?;
-        let needed = size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
+        let needed = size_of::<Node>() + JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
         if self.bytes() + needed > self.bounds.bytes {
             return None;
         }
@@ -473,7 +477,7 @@ impl Matrix {
 
     /// Returns the bytes in use, including those that the verdicts will take per node.
     pub fn bytes(&self) -> usize {
-        let nodes = self.nodes.len() * (size_of::<Node>() + MESH_JUDGED_BYTES_PER_NODE);
+        let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
         let rows = self.rows.len() * size_of::<Row>();
         self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.len()
     }

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_says_nothing() {
+    fn values_that_are_no_time_give_no_pace() {
         for no_time in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
             assert_eq!([Pace::of(no_time, Some(1.0)), Pace::of(Some(1.0), no_time)], [Pace::Unknown; 2], "{no_time:?}");
         }

@@ -66,7 +66,7 @@ fn a_row_that_broke_off_keeps_its_cells() {
     assert_eq!(state("c"), (Presence::Whole, 0));
     assert_eq!(state("d"), (Presence::Missing, 0));
     assert_eq!(matrix.error(number(&matrix, "a")), "timed out");
-    assert_eq!(matrix.error(number(&matrix, "d")).len(), MESH_ERROR_BYTES_MAX);
+    assert_eq!(matrix.error(number(&matrix, "d")).len(), ERROR_BYTES_MAX);
     assert_eq!(matrix.not_kept(), NotKept { rows: 0, cells: 1 }, "a peer without a row");
 }
 
@@ -88,7 +88,7 @@ fn a_second_row_of_a_node_and_rows_beyond_the_limit_are_counted() {
 }
 
 #[test]
-fn who_goes_away_is_no_evidence_and_nobody_probes_himself() {
+fn a_node_that_leaves_is_no_evidence_and_no_node_probes_itself() {
     let mut matrix = Matrix::new();
     matrix.begin_row(&source("a"));
     matrix.peer(&peer("a"));
@@ -106,7 +106,7 @@ fn who_goes_away_is_no_evidence_and_nobody_probes_himself() {
 
 /// A node that others no longer probe, because they have selected other peers, stays a member.
 #[test]
-fn who_left_lists_long_ago_is_not_leaving_unless_it_left_all() {
+fn a_node_that_left_some_lists_long_ago_is_not_leaving() {
     let leaving = |rows: &[(State, u32)]| {
         let mut matrix = Matrix::new();
         for (at, (state, sent)) in rows.iter().enumerate() {

@@ -39,7 +39,7 @@ pub fn symptoms(facts: &Facts) -> String {
         symptoms.push(format!("it reads replies {:.0} ms late (99th percentile)", delay * 1e3));
     }
     if let Some(delay) = facts.run_delay_seconds.filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE) {
-        symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a processor"));
+        symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a CPU"));
     }
     let many = |skipped: f32| {
         let all = skipped + sent;

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use super::pairs::{Pair, Scope};
 use crate::mesh::domains::DOMAIN_NONE;
 
+/// Causes that are searched for, strongest first, among losses and among round-trip times
+/// separately. Each takes a walk over all cells.
+pub const CAUSES_MAX: usize = 24;
 /// The group of a node that belongs to no group.
 pub const NO_GROUP: u8 = u8::MAX;
 
 /// A cause of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Culprit {
+pub enum Cause {
     /// A node, by its number.
     Node(u16),
     /// The links between two zones, or within one; the lower number first.
@@ -45,7 +48,7 @@ pub enum Extent {
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
     /// The node, link or other part of the mesh that is the cause.
-    pub culprit: Culprit,
+    pub cause: Cause,
     /// Nats of likelihood beyond the cost of the cause.
     pub score: f64,
     /// Loss rate of the pairs that this cause alone explains.
@@ -58,8 +61,8 @@ pub struct Finding {
 
 impl Finding {
     /// Returns a cause whose pairs lose at one rate, as both ends report.
-    pub const fn alike(culprit: Culprit, score: f64, rate: f64) -> Self {
-        Self { culprit, score, rate, is_uneven: false, is_by_reports: false }
+    pub const fn alike(cause: Cause, score: f64, rate: f64) -> Self {
+        Self { cause, score, rate, is_uneven: false, is_by_reports: false }
     }
 }
 
@@ -83,7 +86,7 @@ impl Findings {
         scope: &'a Scope<'_>,
         nodes: (u16, u16),
     ) -> impl Iterator<Item = (usize, &'a Finding)> {
-        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.culprit, nodes))
+        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.cause, nodes))
     }
 
     /// Returns the causes of losses of this pair.
@@ -95,30 +98,30 @@ impl Findings {
     /// Whether any cause touches this pair.
     #[inline]
     pub fn explain(&self, scope: &Scope<'_>, pair: &Pair) -> bool {
-        self.found.iter().any(|finding| self.touches(scope, finding.culprit, (pair.a, pair.b)))
+        self.found.iter().any(|finding| self.touches(scope, finding.cause, (pair.a, pair.b)))
     }
 
     /// Whether a cause touches the link between these nodes, the lower number first.
     #[inline]
-    pub fn touches(&self, scope: &Scope<'_>, culprit: Culprit, (a, b): (u16, u16)) -> bool {
+    pub fn touches(&self, scope: &Scope<'_>, cause: Cause, (a, b): (u16, u16)) -> bool {
         let zones = || (scope.zone(a), scope.zone(b));
-        match culprit {
-            Culprit::Node(node) => node == a || node == b,
-            Culprit::Zones(low, high) => {
+        match cause {
+            Cause::Node(node) => node == a || node == b,
+            Cause::Zones(low, high) => {
                 let (one, other) = zones();
                 (low, high) == (one.min(other), one.max(other))
             }
-            Culprit::Zone(zone, inside) => match zones() {
+            Cause::Zone(zone, inside) => match zones() {
                 (one, other) if one == other => inside && zone == one,
                 (one, other) => zone == one || zone == other,
             },
-            Culprit::Domain(domain, extent) => match self.domains_of(a, b) {
+            Cause::Domain(domain, extent) => match self.domains_of(a, b) {
                 (one, other) if one == other => domain == one && extent != Extent::Outside,
                 (one, other) => (domain == one || domain == other) && extent != Extent::Inside,
             },
-            Culprit::Partition => is_across(&self.groups, a, b),
-            Culprit::Link(low, high) => (low, high) == (a, b),
-            Culprit::Mesh | Culprit::Paths => true,
+            Cause::Partition => is_across(&self.groups, a, b),
+            Cause::Link(low, high) => (low, high) == (a, b),
+            Cause::Mesh | Cause::Paths => true,
         }
     }
 
@@ -128,8 +131,8 @@ impl Findings {
     }
 
     /// Whether this node itself is a cause.
-    pub fn blames_node(&self, node: u16) -> bool {
-        self.found.iter().any(|finding| finding.culprit == Culprit::Node(node))
+    pub fn has_node(&self, node: u16) -> bool {
+        self.found.iter().any(|finding| finding.cause == Cause::Node(node))
     }
 }
 
@@ -141,6 +144,6 @@ pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
 }
 
 /// Whether this cause is a zone, a pair of zones or a failure domain.
-pub const fn is_of_zones(culprit: Culprit) -> bool {
-    matches!(culprit, Culprit::Zones(..) | Culprit::Zone(..) | Culprit::Domain(..))
+pub const fn is_of_zones(cause: Cause) -> bool {
+    matches!(cause, Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..))
 }

@@ -1,7 +1,7 @@
 //! The figures of each cause, for its sentence. They are summed up in one walk over pairs and one
 //! over cells.
 
-use super::causes::{Culprit, Findings};
+use super::causes::{Cause, Findings};
 use super::pairs::{Pair, Scope, Tally};
 
 /// Largest number of moments kept per cause.
@@ -81,22 +81,22 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         *losing += u32::from(tally.lost > 0);
     };
     scope.each_pair(|pair| {
-        let is_told = is_told(findings, scope, (pair.a, pair.b));
+        let is_explained = is_explained(findings, scope, (pair.a, pair.b));
         for (index, finding) in findings.of_pair(scope, pair) {
-            if is_told && is_of_all(finding.culprit) {
+            if is_explained && is_of_all(finding.cause) {
                 continue;
             }
             let detail = &mut details[index];
             detail.both = detail.both.plus(pair.both());
             count(&mut detail.pairs, pair.both());
-            match finding.culprit {
-                Culprit::Node(node) => {
+            match finding.cause {
+                Cause::Node(node) => {
                     let (to, by) = (pair.of(pair.other(node)), pair.of(node));
                     (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
                     count(&mut detail.sources, to);
                     count(&mut detail.targets, by);
                 }
-                Culprit::Link(..) => detail.pair = Some(*pair),
+                Cause::Link(..) => detail.pair = Some(*pair),
                 _ => {}
             }
         }
@@ -105,9 +105,9 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            let is_told = is_told(findings, scope, pair);
+            let is_explained = is_explained(findings, scope, pair);
             for (index, finding) in findings.touching(scope, pair) {
-                if !is_told || !is_of_all(finding.culprit) {
+                if !is_explained || !is_of_all(finding.cause) {
                     details[index].since.add(since);
                 }
             }
@@ -118,13 +118,13 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
 
 /// Whether a cause touches all links. Its figures are then those of links that
 /// no other cause touches.
-const fn is_of_all(culprit: Culprit) -> bool {
-    matches!(culprit, Culprit::Mesh | Culprit::Paths)
+const fn is_of_all(cause: Cause) -> bool {
+    matches!(cause, Cause::Mesh | Cause::Paths)
 }
 
 /// Whether a cause that does not touch all links touches this one.
-fn is_told(findings: &Findings, scope: &Scope<'_>, pair: (u16, u16)) -> bool {
-    findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding.culprit))
+fn is_explained(findings: &Findings, scope: &Scope<'_>, pair: (u16, u16)) -> bool {
+    findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding.cause))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
-use super::causes::{Culprit, Findings};
+use super::causes::{Cause, Findings};
 use super::pairs::{Pair, Scope};
 use crate::mesh::matrix::{Cell, Matrix, Presence};
 
@@ -53,7 +53,7 @@ const OWN_SHARE: f64 = 0.35;
 
 /// Requests in one direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Way {
+pub struct Requests {
     /// Number of requests that should have been counted.
     pub sent: f64,
     /// Number of requests that were not counted.
@@ -62,7 +62,7 @@ pub struct Way {
     error: f64,
 }
 
-impl Way {
+impl Requests {
     /// Returns the share of requests that was lost, 0 to 1.
     pub fn rate(self) -> f64 {
         if self.sent > 0.0 { (self.missed / self.sent).clamp(0.0, 1.0) } else { 0.0 }
@@ -89,13 +89,13 @@ impl Way {
 
 /// What is known of both directions.
 #[derive(Clone, Copy, Debug)]
-pub struct Ways {
+pub struct Directions {
     /// The direction of the loss.
     pub direction: Direction,
     /// Requests to the node, or from `b` to `a`.
-    pub inwards: Way,
+    pub inbound: Requests,
     /// Requests from the node, or from `a` to `b`.
-    pub outwards: Way,
+    pub outbound: Requests,
 }
 
 /// A node's count, and what it was sent in the same time.
@@ -146,14 +146,14 @@ fn cells_of_starved<'a>(scope: &Scope<'a>) -> impl Iterator<Item = &'a Cell> {
 }
 
 /// Returns the direction in which a bad node loses. Takes 32 bytes per node.
-pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways> {
+pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
     let own = Count::of(scope.matrix, node)?;
     let row = scope.matrix.row(node)?;
     // Losses from other causes are not separated by direction: they widen the errors.
     let others = |other: u16| -> f64 {
         let pair = (node.min(other), node.max(other));
         let touching = findings.touching(scope, pair);
-        let rates = touching.filter(|(_, finding)| finding.culprit != Culprit::Node(node));
+        let rates = touching.filter(|(_, finding)| finding.cause != Cause::Node(node));
         let rates = rates.map(|(_, finding)| finding);
         rates.map(|finding| finding.rate).sum()
     };
@@ -161,48 +161,48 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Ways
     for cell in cells_of_starved(scope) {
         discounted[usize::from(cell.peer())] += f64::from(cell.lost());
     }
-    let mut inwards = Way { sent: own.sent, missed: own.missed(), error: own.error };
-    let mut outwards = Way::default();
+    let mut inbound = Requests { sent: own.sent, missed: own.missed(), error: own.error };
+    let mut outbound = Requests::default();
     let (mut to_it, mut by_it) = (super::pairs::Tally::default(), super::pairs::Tally::default());
-    let (mut variance, mut spoilt_in, mut spoilt_out) = (0.0_f64, 0.0_f64, 0.0_f64);
-    let blamed_elsewhere = findings.found.iter().any(|finding| finding.culprit != Culprit::Node(node));
+    let (mut variance, mut error_in, mut error_out) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let has_other_causes = findings.found.iter().any(|finding| finding.cause != Cause::Node(node));
     scope.each_pair_of(node, |pair| {
         let other = pair.other(node);
         (to_it, by_it) = (to_it.plus(pair.of(other)), by_it.plus(pair.of(node)));
-        let spoilt = others(other);
-        spoilt_in += spoilt * own.sent / f64::from(scope.matrix.get(node).aimed.max(1));
+        let other_loss = others(other);
+        error_in += other_loss * own.sent / f64::from(scope.matrix.get(node).aimed.max(1));
         let Some(count) = Count::of(scope.matrix, other) else { return };
-        if spoilt > 0.0 || row.facts.cells_seconds <= 0.0 {
+        if other_loss > 0.0 || row.facts.cells_seconds <= 0.0 {
             return;
         }
         let sent = f64::from(pair.of(node).probes) / f64::from(row.facts.cells_seconds) * count.seconds;
-        outwards.sent += sent;
-        outwards.missed += count.missed();
+        outbound.sent += sent;
+        outbound.missed += count.missed();
         variance += count.error * count.error;
-        spoilt_out += discounted[usize::from(other)];
-        if blamed_elsewhere {
+        error_out += discounted[usize::from(other)];
+        if has_other_causes {
             // Third nodes lose requests to the other node, too.
-            spoilt_out += spoilt_by_third(scope, findings, node, other, &count);
+            error_out += lost_to_third_nodes(scope, findings, node, other, &count);
         }
     });
-    inwards.error += spoilt_in;
-    outwards.error = variance.sqrt() + spoilt_out;
+    inbound.error += error_in;
+    outbound.error = variance.sqrt() + error_out;
     let round_trips = to_it.rate();
     let alike = by_it.probes == 0
         || (by_it.rate() >= OWN_SHARE * round_trips && by_it.rate() <= (round_trips / OWN_SHARE).max(0.05));
-    let direction = if alike { tell(inwards, outwards, to_it.plus(by_it).rate()) } else { Direction::Both };
-    Some(Ways { direction, inwards, outwards })
+    let direction = if alike { lossy_direction(inbound, outbound, to_it.plus(by_it).rate()) } else { Direction::Both };
+    Some(Directions { direction, inbound, outbound })
 }
 
 /// Returns how many requests to `other` are lost because of causes other than these two nodes.
-fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16, count: &Count) -> f64 {
+fn lost_to_third_nodes(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16, count: &Count) -> f64 {
     let each = count.sent / f64::from(scope.matrix.get(other).aimed.max(1));
     let zone = scope.matrix.get(other).zone;
-    let rates = findings.found.iter().map(|finding| match finding.culprit {
-        Culprit::Node(blamed) if blamed != node && blamed != other => finding.rate * each,
-        Culprit::Link(a, b) if (a == other || b == other) && a != node && b != node => finding.rate * each,
-        Culprit::Zones(a, b) if a == zone || b == zone => finding.rate * count.sent,
-        Culprit::Zone(..) | Culprit::Domain(..) | Culprit::Partition | Culprit::Mesh | Culprit::Paths => {
+    let rates = findings.found.iter().map(|finding| match finding.cause {
+        Cause::Node(third) if third != node && third != other => finding.rate * each,
+        Cause::Link(a, b) if (a == other || b == other) && a != node && b != node => finding.rate * each,
+        Cause::Zones(a, b) if a == zone || b == zone => finding.rate * count.sent,
+        Cause::Zone(..) | Cause::Domain(..) | Cause::Partition | Cause::Mesh | Cause::Paths => {
             finding.rate * count.sent
         }
         _ => 0.0,
@@ -212,30 +212,30 @@ fn spoilt_by_third(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16
 
 /// Returns the direction in which a bad link loses, if no other cause distorts the counts
 /// of its two nodes.
-pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Ways> {
-    let others = findings.found.iter().filter(|finding| finding.culprit != Culprit::Link(pair.a, pair.b));
-    let spoilt = others.map(|finding| finding.culprit).any(|culprit| match culprit {
-        Culprit::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
+pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Directions> {
+    let others = findings.found.iter().filter(|finding| finding.cause != Cause::Link(pair.a, pair.b));
+    let is_distorted = others.map(|finding| finding.cause).any(|cause| match cause {
+        Cause::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
         _ => true,
     });
     let lacking = |cell: &Cell| cell.lost() > 0 && [pair.a, pair.b].contains(&cell.peer());
-    if spoilt || cells_of_starved(scope).any(lacking) {
+    if is_distorted || cells_of_starved(scope).any(lacking) {
         return None;
     }
-    let way = |from: u16, to: u16| {
+    let requests = |from: u16, to: u16| {
         let (count, row) = (Count::of(scope.matrix, to)?, scope.matrix.row(from)?);
         let seconds = f64::from(row.facts.cells_seconds);
         let sent = f64::from(pair.of(from).probes) / seconds * count.seconds;
-        (seconds > 0.0).then_some(Way { sent, missed: count.missed(), error: count.error })
+        (seconds > 0.0).then_some(Requests { sent, missed: count.missed(), error: count.error })
     };
-    let (outwards, inwards) = (way(pair.a, pair.b)?, way(pair.b, pair.a)?);
-    Some(Ways { direction: tell(inwards, outwards, pair.both().rate()), inwards, outwards })
+    let (outbound, inbound) = (requests(pair.a, pair.b)?, requests(pair.b, pair.a)?);
+    Some(Directions { direction: lossy_direction(inbound, outbound, pair.both().rate()), inbound, outbound })
 }
 
-fn tell(inwards: Way, outwards: Way, round_trips: f64) -> Direction {
-    if inwards.alone(outwards, round_trips) {
+fn lossy_direction(inbound: Requests, outbound: Requests, round_trips: f64) -> Direction {
+    if inbound.alone(outbound, round_trips) {
         Direction::In
-    } else if outwards.alone(inwards, round_trips) {
+    } else if outbound.alone(inbound, round_trips) {
         Direction::Out
     } else {
         Direction::Both

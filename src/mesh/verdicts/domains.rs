@@ -3,7 +3,7 @@
 //! Two sums per domain are enough: its links to the rest, and those inside it. Domains that are a
 //! node, a zone or the whole mesh are left out (`matrix/domains.rs`).
 
-use super::causes::{Culprit, Extent, Finding};
+use super::causes::{Cause, Extent, Finding};
 use super::pairs::{Pair, Scope};
 use super::score::Sum;
 use super::search::{Search, wide};
@@ -60,10 +60,10 @@ pub fn candidates<'a>(
         let mut both = outside;
         both.add(&inside);
         let candidate = |(extent, sum): (Extent, Sum)| {
-            let culprit = Culprit::Domain(number, extent);
-            let finding = wide(search, shared, culprit, &sum)?;
+            let cause = Cause::Domain(number, extent);
+            let finding = wide(search, shared, cause, &sum)?;
             // If outside and inside links lose at different rates, they are two causes.
-            let worth = |sum: &Sum| (sum.worth(shared).0 - search.costs.of(culprit)).max(0.0);
+            let worth = |sum: &Sum| (sum.worth(shared).0 - search.costs.of(cause)).max(0.0);
             let below = if extent == Extent::Both { worth(&outside) + worth(&inside) } else { 0.0 };
             // A cause that touches all pairs is the mesh.
             let is_some = sum.pairs >= 2 && sum.pairs < search.pairs;

@@ -9,8 +9,8 @@ use crate::mesh::row::Network;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
-const TOLD_RATE: f64 = 0.05;
-const TOLD_LOST: u32 = 5;
+const LOSING_RATE: f64 = 0.05;
+const LOSING_LOST: u32 = 5;
 
 /// State of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +63,7 @@ fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
     for source in sources() {
         for cell in matrix.cells(source).iter().filter(|cell| is_evidence(cell.peer())) {
             links += 1;
-            if cell.lost() >= TOLD_LOST && rate(cell) >= TOLD_RATE {
+            if cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE {
                 losing += 1;
                 if worst.is_none_or(|(_, other)| rate(cell) > rate(other)) {
                     worst = Some((source, cell));
@@ -148,7 +148,7 @@ fn nothing_wrong(matrix: &Matrix) -> String {
                 if nodes == 1 { "" } else { "s" }
             )
         }
-        [] if rows + cells > 0 => format!("all well as far as kept: {rows} rows and {cells} cells are not"),
+        [] if rows + cells > 0 => format!("all well as far as kept: {rows} reports and {cells} links did not fit"),
         [] => "all well".into(),
         [only] => format!("all well as far as measured: nothing is known of {}", matrix.name(only)),
         [first, ref rest @ ..] => {

@@ -3,18 +3,18 @@
 //! A link passes a probe if each cause that touches the link passes it. Three hypotheses about what
 //! all links share compete ([`Hypothesis`]): next to nothing, one rate, or one rate and a bad path.
 //! For each hypothesis, the search finds the causes of the remaining losses ([`search::explain`]).
-//! The explanation with the highest likelihood minus its cost is kept. So a node is never blamed
-//! for a rate that all links share, only for what it loses beyond that rate.
+//! The explanation with the highest likelihood minus its cost is kept. So a node is never
+//! named for a rate that all links share, only for what it loses beyond that rate.
 
 use std::iter;
 
-use super::causes::{Culprit, Finding, Findings, is_of_zones};
+use super::causes::{Cause, Finding, Findings, is_of_zones};
 use super::groups;
 use super::pairs::{Pair, Scope, Tally};
 use super::score::{NodeSum, gain, is_spread, likelihood};
 use super::search::{self, Costs, Search};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
-use crate::limits::MESH_JUDGED_BYTES_PER_NODE;
+use crate::mesh::matrix::JUDGED_BYTES_PER_NODE;
 
 /// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
 /// nats that a node must explain beyond a shared rate. With three nodes these are 3.5 nats. Chance
@@ -41,7 +41,7 @@ const ZONE_TRIALS_MAX: usize = 4;
 
 // The 24 further bytes are: what is left of a row in a walk, whether it is evidence, its zone,
 // group and domain, and which of its peers probe it.
-const _: () = assert!(size_of::<NodeSum>() + 24 <= MESH_JUDGED_BYTES_PER_NODE);
+const _: () = assert!(size_of::<NodeSum>() + 24 <= JUDGED_BYTES_PER_NODE);
 
 /// An explanation, and its credit in nats.
 struct Explanation {
@@ -102,12 +102,12 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
     let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
     if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
-        findings.found.push(Finding::alike(Culprit::Mesh, nats, shared.rate));
+        findings.found.push(Finding::alike(Cause::Mesh, nats, shared.rate));
     }
     if shared.of == Hypothesis::Paths {
         let on_path = rest.on_path();
         let nats = gain(on_path.lost, on_path.probes, shared.rate) - PATHS_COST;
-        let paths = Finding::alike(Culprit::Paths, nats, on_path.rate());
+        let paths = Finding::alike(Cause::Paths, nats, on_path.rate());
         findings.found.push(Finding { is_uneven: true, ..paths });
     }
     findings
@@ -123,8 +123,8 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 /// passably and is found first, though the two nodes explain more. So an explanation with zones or
 /// domains is compared with one without.
 fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
-    let mut banned: Vec<Culprit> = Vec::new();
-    let explain = |shared: Shared, is_banned: &dyn Fn(Culprit) -> bool| {
+    let mut banned: Vec<Cause> = Vec::new();
+    let explain = |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
         let (findings, shared) = search::explain(search, shared, is_banned);
         let credit = credit(search, &findings, shared);
         Explanation { findings, shared, credit }
@@ -132,14 +132,14 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut best = explain(shared, &|_| false);
     // Each trial begins with the shared rate found so far. A domain that is taken early and dropped
     // later can mislead the search. Domains that stay are tried below.
-    let is_domain = |culprit: Culprit| matches!(culprit, Culprit::Domain(..));
+    let is_domain = |cause: Cause| matches!(cause, Cause::Domain(..));
     let found = &best.findings.found;
-    let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.culprit));
+    let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.cause));
     if may_be_astray && !search.scope.matrix.domains().is_empty() {
         let other = explain(best.shared, &is_domain);
         best = better(best, other);
     }
-    if best.findings.found.iter().any(|finding| is_of_zones(finding.culprit)) {
+    if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
         let other = explain(best.shared, &is_of_zones);
         if other.credit > best.credit {
             return other;
@@ -147,11 +147,11 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     }
     let mut tried = 0;
     while tried < ZONE_TRIALS_MAX
-        && let Some(zones) = best.findings.found.iter().map(|it| it.culprit).filter(|it| is_of_zones(*it)).nth(tried)
+        && let Some(zones) = best.findings.found.iter().map(|it| it.cause).filter(|it| is_of_zones(*it)).nth(tried)
     {
         tried += 1;
         banned.push(zones);
-        let other = explain(best.shared, &|culprit| banned.contains(&culprit));
+        let other = explain(best.shared, &|cause| banned.contains(&cause));
         if other.credit > best.credit {
             (best, tried) = (other, tried - 1);
         } else {
@@ -163,7 +163,7 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
 
 /// Returns how well an explanation explains all losses, minus the cost of its causes.
 fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
-    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.culprit)).sum();
+    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.cause)).sum();
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
     credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
     search.scope.each_pair(|pair| {
@@ -179,7 +179,7 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
     let both = pair.both();
     let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
     for finding in causes {
-        may_be_own |= finding.is_uneven || matches!(finding.culprit, Culprit::Link(..));
+        may_be_own |= finding.is_uneven || matches!(finding.cause, Cause::Link(..));
         // The measured rates include the shared loss.
         passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
     }
@@ -222,8 +222,7 @@ fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
             _ => links += is_on_path,
         }
     });
-    let better =
-        found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.culprit) > 0.0);
+    let better = found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.cause) > 0.0);
     links += better.map(|(_, (_, links))| links).sum::<u32>();
     links >= PATH_LINKS_MIN
 }

@@ -36,14 +36,18 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MESH_LEAVING_MAX, MESH_VERDICTS_MAX};
+use crate::limits::{MESH_ROWS_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::mesh::row::Network;
 use agents::Standing;
-use causes::{Culprit, Finding, Findings};
+use causes::{Cause, Finding, Findings};
 use details::Detail;
 use networks::Found;
 use pairs::{Index, Scope, Tally};
+
+/// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
+/// the number of reports, so that names of 253 bytes take at most 76 KB.
+pub const LEAVING_MAX: usize = MESH_ROWS_MAX;
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -180,7 +184,7 @@ pub struct Judgement<'a> {
     pub headline: Headline,
     /// Nodes whose agents are starved: what they measured does not count.
     pub starved: Vec<&'a str>,
-    /// The first [`MESH_LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
+    /// The first [`LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
     /// what was measured of them counts.
     pub leaving: Vec<&'a str>,
     /// Number of further nodes that are being removed.
@@ -198,7 +202,7 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
         are.map(|(node, _)| matrix.name(node))
     };
     let starved = names(Standing::Starved).collect();
-    let leaving: Vec<&str> = names(Standing::Leaving).take(MESH_LEAVING_MAX).collect();
+    let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
     Judgement { verdicts, headline, starved, leaving, leaving_not_listed }
 }
@@ -256,27 +260,27 @@ fn of_losses<'a>(
         let pods = if scope.network == Network::Pod { Some((scope, found, place)) } else { shared };
         let pods = pods.filter(|_| complete);
         let likewise = shared.map(|(_, pods, place)| pods.details[place].both);
-        let verdict = match finding.culprit {
-            Culprit::Node(node) => {
-                let ways = pods.and_then(|(scope, found, _)| direction::of_node(scope, node, &found.findings));
-                sentence::node(scope, node, detail, ways, likewise)
+        let verdict = match finding.cause {
+            Cause::Node(node) => {
+                let directions = pods.and_then(|(scope, found, _)| direction::of_node(scope, node, &found.findings));
+                sentence::node(scope, node, detail, directions, likewise)
             }
-            Culprit::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
-            Culprit::Zone(zone, inside) => {
+            Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
+            Cause::Zone(zone, inside) => {
                 sentence::zone(scope, zone, inside, detail, found.findings.background, likewise)
             }
-            Culprit::Domain(domain, extent) => {
+            Cause::Domain(domain, extent) => {
                 sentence::domain(scope, (domain, extent), detail, found.findings.background, likewise)
             }
-            Culprit::Partition => sentence::partition(scope, &found.findings, detail, likewise),
-            Culprit::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
-            Culprit::Paths => sentence::paths(scope, finding.rate, detail, likewise),
-            Culprit::Link(..) => {
+            Cause::Partition => sentence::partition(scope, &found.findings, detail, likewise),
+            Cause::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
+            Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
+            Cause::Link(..) => {
                 let Some(pair) = detail.pair else { continue };
-                let ways = pods.and_then(|(scope, found, place)| {
+                let directions = pods.and_then(|(scope, found, place)| {
                     direction::of_link(scope, found.details[place].pair.as_ref()?, &found.findings)
                 });
-                let verdict = sentence::link(scope, &pair, detail, ways, likewise);
+                let verdict = sentence::link(scope, &pair, detail, directions, likewise);
                 sentence::with_lone_ends(verdict, scope, &pair)
             }
         };
@@ -292,11 +296,11 @@ const CERTAIN_NATS: f64 = 8.0;
 const CRITICAL_RATE: f64 = 0.1;
 
 fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
-    let is_one_sided = match finding.culprit {
-        Culprit::Link(..) => {
+    let is_one_sided = match finding.cause {
+        Cause::Link(..) => {
             detail.pair.is_some_and(|pair| !pair.is_measured_twice() || sentence::reporter(&pair).is_some())
         }
-        Culprit::Node(node) => scope.matrix.row(node).is_some() && is_contradicted(detail),
+        Cause::Node(node) => scope.matrix.row(node).is_some() && is_contradicted(detail),
         _ => false,
     };
     if finding.score >= CERTAIN_NATS && !is_one_sided { Confidence::Certain } else { Confidence::Likely }
@@ -309,7 +313,7 @@ fn is_contradicted(detail: &Detail) -> bool {
 }
 
 fn severity(finding: &Finding) -> Severity {
-    let is_wide = !matches!(finding.culprit, Culprit::Link(..));
+    let is_wide = !matches!(finding.cause, Cause::Link(..));
     if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
 }
 
@@ -318,7 +322,7 @@ fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Ve
     let matrix = scope.matrix;
     let is_missing = |node: u16| {
         let it = matrix.get(node);
-        it.presence == Presence::Missing && !it.is_leaving() && !findings.blames_node(node)
+        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(node)
     };
     if !matrix.numbers().any(is_missing) {
         return;

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::causes::{Culprit, Finding, Findings, is_of_zones};
+use super::causes::{Cause, Finding, Findings, is_of_zones};
 use super::details::{self, Detail};
 use super::pairs::{Scope, Tally};
 use super::score::{gain, likelihood};
@@ -65,7 +65,7 @@ pub fn join(
     let below = details::collect(scope, &pods.findings);
     let mut further: Vec<Finding> = Vec::new();
     for (finding, (pod, node)) in pods.findings.found.iter().zip(pods.details.iter().zip(&below)) {
-        let is_known = nodes.findings.found.iter().any(|known| covers(scope, known.culprit, finding.culprit));
+        let is_known = nodes.findings.found.iter().any(|known| covers(scope, known.cause, finding.cause));
         let has_some = gain(node.both.lost, node.both.probes, nodes.findings.background) > SOME;
         if !is_known && has_some && is_alike(pod.both, node.both) {
             further.push(Finding { rate: node.both.rate(), ..*finding });
@@ -82,11 +82,11 @@ pub fn join(
     for (place, finding) in pods.findings.found.iter().enumerate() {
         let both = pods.details[place].both;
         let explains = |known: &Finding| {
-            covers(scope, known.culprit, finding.culprit)
+            covers(scope, known.cause, finding.cause)
                 && (both.rate() <= known.rate * TIMES + EXTRA || is_alike(both, below[place].both))
         };
         // The same cause is preferred to a wider one.
-        let same = nodes.findings.found.iter().position(|it| it.culprit == finding.culprit && explains(it));
+        let same = nodes.findings.found.iter().position(|it| it.cause == finding.cause && explains(it));
         pods.is_shared[place] = same.is_some() || nodes.findings.found.iter().any(explains);
         shared.extend(same.map(|node| Shared { pod: place, node }));
     }
@@ -94,10 +94,10 @@ pub fn join(
 }
 
 /// Whether `wide` touches all links that `narrow` touches.
-fn covers(scope: &Scope<'_>, wide: Culprit, narrow: Culprit) -> bool {
-    let is_wide = is_of_zones(wide) || matches!(wide, Culprit::Node(_));
+fn covers(scope: &Scope<'_>, wide: Cause, narrow: Cause) -> bool {
+    let is_wide = is_of_zones(wide) || matches!(wide, Cause::Node(_));
     match narrow {
-        Culprit::Link(a, b) if is_wide => {
+        Cause::Link(a, b) if is_wide => {
             let findings = Findings { domains: Arc::clone(scope.matrix.domains()), ..Findings::default() };
             findings.touches(scope, wide, (a, b))
         }
@@ -114,8 +114,8 @@ fn is_alike(pod: Tally, node: Tally) -> bool {
 
 /// Whether the nodes' network is slow there, too.
 pub fn is_slow_below(pod: &Slow, nodes: &[Slow]) -> bool {
-    nodes.iter().any(|node| match (node.culprit, pod.culprit) {
-        (Culprit::Node(slow), Culprit::Link(a, b)) => slow == a || slow == b,
+    nodes.iter().any(|node| match (node.cause, pod.cause) {
+        (Cause::Node(slow), Cause::Link(a, b)) => slow == a || slow == b,
         (wide, narrow) => wide == narrow,
     })
 }

@@ -9,16 +9,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::causes::{Culprit, Finding, Findings, is_across};
+use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domains;
 use super::pairs::{Pair, Scope, Tally, zone_place};
 use super::score::{NodeSum, Sum, gain, likelihood};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
-use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
 /// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
-/// of cause, chance alone is then blamed in at most one of e^9 = 8,100 meshes.
+/// of cause, chance alone is then named in at most one of e^9 = 8,100 meshes.
 const CERTAINTY: f64 = 9.0;
 /// Additional cost of zones and groups: if a zone and a node explain the same losses, the node
 /// is the simpler cause.
@@ -81,15 +80,15 @@ impl Costs {
     }
 
     /// Returns the cost of a cause, in nats.
-    pub const fn of(&self, culprit: Culprit) -> f64 {
-        match culprit {
-            Culprit::Node(_) => self.node,
-            Culprit::Zones(..) => self.zones,
-            Culprit::Zone(..) => self.zone,
-            Culprit::Domain(..) => self.domain,
-            Culprit::Partition => self.partition,
-            Culprit::Link(..) => self.link,
-            Culprit::Mesh | Culprit::Paths => 0.0,
+    pub const fn of(&self, cause: Cause) -> f64 {
+        match cause {
+            Cause::Node(_) => self.node,
+            Cause::Zones(..) => self.zones,
+            Cause::Zone(..) => self.zone,
+            Cause::Domain(..) => self.domain,
+            Cause::Partition => self.partition,
+            Cause::Link(..) => self.link,
+            Cause::Mesh | Cause::Paths => 0.0,
         }
     }
 }
@@ -128,17 +127,17 @@ pub fn first(scope: &Scope<'_>) -> Weighed {
 }
 
 /// Returns the causes, and what all links share. Causes for which `is_banned` is true are skipped.
-pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culprit) -> bool) -> (Findings, Shared) {
+pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Cause) -> bool) -> (Findings, Shared) {
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
     let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
     for _ in 0..ROUNDS {
         findings.found.clear();
         let mut weighed = weigh(search, &findings, shared);
-        while findings.found.len() < MESH_CULPRITS_MAX
+        while findings.found.len() < CAUSES_MAX
             && let Some(next) = next(search, &weighed, shared, is_banned)
         {
-            let is_taken_out = weighed.take_out(search, &findings, next.culprit, shared);
+            let is_taken_out = weighed.take_out(search, &findings, next.cause, shared);
             findings.found.push(next);
             if !is_taken_out {
                 drop(weighed);
@@ -156,7 +155,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Culpr
         }
     }
     findings.background = shared.rate;
-    if findings.found.iter().any(|finding| !matches!(finding.culprit, Culprit::Link(..))) {
+    if findings.found.iter().any(|finding| !matches!(finding.cause, Cause::Link(..))) {
         exceptions(search, &mut findings, shared);
     }
     (findings, shared)
@@ -223,7 +222,7 @@ impl Weighed {
 
     /// Keeps the best links, at most as many as the search has causes.
     fn keep_link(&mut self, nats: f64, pair: &Pair) {
-        let is_full = self.links.len() == MESH_CULPRITS_MAX;
+        let is_full = self.links.len() == CAUSES_MAX;
         if nats <= 0.0 || is_full && self.links.last().is_some_and(|(worst, _)| nats <= *worst) {
             self.are_more_links |= nats > 0.0;
             return;
@@ -238,15 +237,15 @@ impl Weighed {
 
     /// Subtracts the pairs that a new cause touches and no earlier cause touches. Returns false if
     /// that needs a walk over all pairs; the caller must then compute all sums again.
-    fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Culprit, shared: Shared) -> bool {
+    fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Cause, shared: Shared) -> bool {
         let take = |pair: &Pair| {
             if !before.explain(search.scope, pair) {
                 self.change(search, pair, &Piece::of(search, shared, pair), Sum::take, NodeSum::take);
             }
         };
         match new {
-            Culprit::Node(node) => search.scope.each_pair_of(node, take),
-            Culprit::Link(a, b) => search.scope.pair_of(a, b).iter().for_each(take),
+            Cause::Node(node) => search.scope.each_pair_of(node, take),
+            Cause::Link(a, b) => search.scope.pair_of(a, b).iter().for_each(take),
             _ => return false,
         }
         self.links.retain(|(_, pair)| !before.touches(search.scope, new, (pair.a, pair.b)));
@@ -339,12 +338,12 @@ impl NodeSum {
             return if is_agreed { None } else { Some(false) };
         }
         let is_alone = self.alone >= REPORTERS_MIN && alone * 2 > self.sum.hit;
-        (is_alone || self.reports_what_nobody_does(cost)).then_some(true)
+        (is_alone || self.is_only_reporter(cost)).then_some(true)
     }
 
     /// Whether a node reports losses to three of four of all others, while the others' reports
     /// of it exclude that.
-    fn reports_what_nobody_does(&self, cost: f64) -> bool {
+    fn is_only_reporter(&self, cost: f64) -> bool {
         let both = self.sum.tally();
         let is_of_most = u32::from(self.losing_targets) * 4 >= u32::from(self.targets) * 3;
         self.losing_targets >= REPORTERS_MIN && is_of_most && is_excluded(self.own, both.without(self.own), cost)
@@ -410,7 +409,7 @@ fn next(
     search: &Search<'_, '_>,
     weighed: &Weighed,
     shared: Shared,
-    is_banned: &dyn Fn(Culprit) -> bool,
+    is_banned: &dyn Fn(Cause) -> bool,
 ) -> Option<Finding> {
     let (scope, costs) = (search.scope, search.costs);
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
@@ -419,17 +418,17 @@ fn next(
         // A node that only one of several agents reports may be an invention of that agent.
         let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
         let by_reports = weighed.by_reports(costs.link);
-        let finding = node_or_wide(search, shared, Culprit::Node(node), sum, silent, by_reports);
+        let finding = node_or_wide(search, shared, Cause::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
     let of_zones =
         zone_candidates(search, weighed, shared).chain(domains::candidates(search, &weighed.domains, shared));
-    let of_zones = of_zones.filter(|finding| !is_banned(finding.culprit));
+    let of_zones = of_zones.filter(|finding| !is_banned(finding.cause));
     let partition =
-        wide(search, shared, Culprit::Partition, &weighed.partition).filter(|finding| finding.rate >= PARTITION_LOSS);
+        wide(search, shared, Cause::Partition, &weighed.partition).filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.links.first().and_then(|(gain, pair)| {
-        let (culprit, nats) = (Culprit::Link(pair.a, pair.b), gain - costs.link);
-        (nats > 0.0).then(|| Finding::alike(culprit, nats, pair.both().rate()))
+        let (cause, nats) = (Cause::Link(pair.a, pair.b), gain - costs.link);
+        (nats > 0.0).then(|| Finding::alike(cause, nats, pair.both().rate()))
     });
     // The first wins a tie: nodes before zones before domains before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
@@ -437,25 +436,25 @@ fn next(
 }
 
 /// Returns a zone, domain or partition as a cause, if it is worth its cost.
-pub fn wide(search: &Search<'_, '_>, shared: Shared, culprit: Culprit, sum: &Sum) -> Option<Finding> {
-    node_or_wide(search, shared, culprit, sum, false, None)
+pub fn wide(search: &Search<'_, '_>, shared: Shared, cause: Cause, sum: &Sum) -> Option<Finding> {
+    node_or_wide(search, shared, cause, sum, false, None)
 }
 
 /// Returns a node or a wider cause, if it is worth its cost.
 fn node_or_wide(
     search: &Search<'_, '_>,
     shared: Shared,
-    culprit: Culprit,
+    cause: Cause,
     sum: &Sum,
     silent: bool,
     by_reports: Option<bool>,
 ) -> Option<Finding> {
     let (worth, is_uneven) = sum.worth(shared);
-    let nats = worth - search.costs.of(culprit) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
+    let nats = worth - search.costs.of(cause) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
     let is_worth = nats > 0.0 && sum.rate() >= shared.rate + RATE_MIN;
     let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
     (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
-        culprit,
+        cause,
         score: nats,
         rate: sum.rate(),
         is_uneven,
@@ -477,7 +476,7 @@ fn zone_candidates<'a>(
     let pairs = known.clone().flat_map(|high| (ZONE_UNKNOWN + 1..=high).map(move |low| (low, high)));
     let pairs = pairs.filter_map(move |(low, high)| {
         let sum = &weighed.zones[zone_place(low, high)];
-        counts(wide(search, shared, Culprit::Zones(low, high), sum), sum)
+        counts(wide(search, shared, Cause::Zones(low, high), sum), sum)
     });
     let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
         let mut sum = Sum::default();
@@ -490,7 +489,7 @@ fn zone_candidates<'a>(
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
             }
         }
-        let finding = counts(wide(search, shared, Culprit::Zone(zone, inside), &sum), &sum);
+        let finding = counts(wide(search, shared, Cause::Zone(zone, inside), &sum), &sum);
         // If only one zone pair is involved, the cause is that pair. Zone pairs that lose at
         // different rates are separate causes.
         finding.filter(|finding| parts >= 2 && finding.score > below)
@@ -518,9 +517,9 @@ fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Re
         });
         for (finding, sum) in findings.found.iter_mut().zip(&sums) {
             let (worth, is_uneven) = sum.worth(shared);
-            finding.score = worth - search.costs.of(finding.culprit);
+            finding.score = worth - search.costs.of(finding.cause);
             (finding.rate, finding.is_uneven) = (sum.rate(), is_uneven);
-            if let Culprit::Node(node) = finding.culprit
+            if let Cause::Node(node) = finding.cause
                 && scope.matrix.get(node).presence == Presence::Missing
             {
                 finding.score += SILENT_AGENT_BONUS;
@@ -546,8 +545,8 @@ fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) 
     scope.each_pair(|pair| {
         let mut touching = findings.of_pair(scope, pair);
         let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
-        let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.culprit == Culprit::Node(reporter));
-        if matches!(of.culprit, Culprit::Link(..)) || by_reporter || of.is_by_reports {
+        let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
+        if matches!(of.cause, Cause::Link(..)) || by_reporter || of.is_by_reports {
             return;
         }
         pairs[index].0 += 1;
@@ -555,9 +554,9 @@ fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) 
         let nats = gain(both.lost, both.probes, of.rate.max(shared.rate)) - shared.explains(pair) - costs.link;
         if nats > 0.0 {
             pairs[index].1 += 1;
-            if exceptions.len() < MESH_CULPRITS_MAX {
-                let culprit = Culprit::Link(pair.a, pair.b);
-                exceptions.push((index, Finding::alike(culprit, nats, both.rate())));
+            if exceptions.len() < CAUSES_MAX {
+                let cause = Cause::Link(pair.a, pair.b);
+                exceptions.push((index, Finding::alike(cause, nats, both.rate())));
             }
         }
     });

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::causes::{Culprit, Extent, Findings, NO_GROUP};
+use super::causes::{Cause, Extent, Findings, NO_GROUP};
 use super::details::Detail;
-use super::direction::{Direction, Way, Ways};
+use super::direction::{Direction, Directions, Requests};
 use super::pairs::{Pair, Scope, Tally};
 use super::slow::Slow;
 use super::subject;
@@ -62,17 +62,17 @@ const fn where_to(network: Network) -> &'static str {
 
 fn in_words(direction: Direction) -> &'static str {
     match direction {
-        Direction::In => " on the way in",
-        Direction::Out => " on the way out",
+        Direction::In => " inbound",
+        Direction::Out => " outbound",
         Direction::Both => "",
     }
 }
 
-fn of_requests(way: Way, whose: &str, direction: &str) -> String {
+fn of_requests(requests: Requests, whose: &str) -> String {
     // A count slightly above what was sent rounds to -0, which `clamp` does not change:
     // `abs` removes the sign.
-    let (sent, missed) = (way.sent.round(), way.missed.round().clamp(0.0, way.sent.round()).abs());
-    format!("of {sent:.0} requests {whose} {missed:.0} were lost on the way {direction}")
+    let (sent, missed) = (requests.sent.round(), requests.missed.round().clamp(0.0, requests.sent.round()).abs());
+    format!("{missed:.0} of {sent:.0} requests {whose}")
 }
 
 /// Returns the text about the pods' network, if it loses for the same reason.
@@ -81,7 +81,13 @@ fn of_pods(likewise: Option<Tally>) -> String {
 }
 
 /// Returns the verdict over a bad node.
-pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
+pub fn node(
+    scope: &Scope<'_>,
+    node: u16,
+    detail: &Detail,
+    directions: Option<Directions>,
+    likewise: Option<Tally>,
+) -> Verdict {
     let name = scope.matrix.name(node);
     let mut evidence = String::new();
     let ([sources, losing], [targets, losing_targets]) = (detail.sources, detail.targets);
@@ -99,19 +105,19 @@ pub fn node(scope: &Scope<'_>, node: u16, detail: &Detail, ways: Option<Ways>, l
         let _ = write!(evidence, "; its agent does not answer either ({})", scope.matrix.error(node));
     }
     evidence += &of_pods(likewise);
-    let told = ways.filter(|ways| ways.direction != Direction::Both);
-    if let Some(ways) = told {
-        let (inwards, outwards) =
-            (of_requests(ways.inwards, "to it", "in"), of_requests(ways.outwards, "from it", "out"));
-        let _ = write!(evidence, "; {inwards}, {outwards}");
+    let known = directions.filter(|directions| directions.direction != Direction::Both);
+    if let Some(directions) = known {
+        let (inbound, outbound) =
+            (of_requests(directions.inbound, "to it"), of_requests(directions.outbound, "from it"));
+        let _ = write!(evidence, "; {inbound} were lost, and {outbound}");
     }
-    let direction = told.map_or(Direction::Both, |ways| ways.direction);
-    let whom = if sources > 0 {
+    let direction = known.map_or(Direction::Both, |directions| directions.direction);
+    let links = if sources > 0 {
         format!("from {losing} of {sources} sources")
     } else {
         format!("to {losing_targets} of {targets} nodes")
     };
-    let summary = format!("{name} is losing packets {whom}{}{}", in_words(direction), where_to(scope.network));
+    let summary = format!("{name} is losing packets {links}{}{}", in_words(direction), where_to(scope.network));
     Verdict { direction, evidence, summary, ..loss(Kind::Node, subject::of_one(name), scope, detail) }
 }
 
@@ -265,8 +271,14 @@ pub fn reporter(pair: &Pair) -> Option<u16> {
 /// Returns the verdict over a bad link. The subject has the direction of the loss, if that is
 /// known. Otherwise, if only one end loses, it has the direction of that end's requests: that is a
 /// filter rather than a wire. Otherwise it is in the order of names.
-pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>, likewise: Option<Tally>) -> Verdict {
-    let direction = ways.map_or(Direction::Both, |ways| ways.direction);
+pub fn link(
+    scope: &Scope<'_>,
+    pair: &Pair,
+    detail: &Detail,
+    directions: Option<Directions>,
+    likewise: Option<Tally>,
+) -> Verdict {
+    let direction = directions.map_or(Direction::Both, |directions| directions.direction);
     let measured = pair.is_measured_twice();
     let reporter = reporter(pair);
     let turned = match direction {
@@ -293,11 +305,11 @@ pub fn link(scope: &Scope<'_>, pair: &Pair, detail: &Detail, ways: Option<Ways>,
         let _ = write!(evidence, "; only {} reports the loss, and what {} reports excludes it", names.0, names.1);
     }
     evidence += &of_pods(likewise);
-    if let Some(ways) = ways.filter(|_| direction != Direction::Both) {
-        let (lost, other) = if turned { (ways.inwards, ways.outwards) } else { (ways.outwards, ways.inwards) };
-        let there = of_requests(lost, &format!("from {}", names.0), "there");
-        let back = of_requests(other, &format!("from {}", names.1), "back");
-        let _ = write!(evidence, "; {there}, {back}");
+    if let Some(directions) = directions.filter(|_| direction != Direction::Both) {
+        let (lost, other) =
+            if turned { (directions.inbound, directions.outbound) } else { (directions.outbound, directions.inbound) };
+        let from = |node: &str, requests: Requests| of_requests(requests, &format!("from {node}"));
+        let _ = write!(evidence, "; {} were lost, and {}", from(names.0, lost), from(names.1, other));
     }
     let direction = if direction == Direction::Both { direction } else { Direction::Out };
     let summary = format!("{} -> {} is losing packets{}", names.0, names.1, where_to(scope.network));
@@ -313,7 +325,7 @@ pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> V
         if pairs == 1 {
             let _ = write!(
                 verdict.evidence,
-                "; no other row of those collected knows {0}: it may be {0}",
+                "; no other collected report names {0}: the cause may be {0}",
                 scope.matrix.name(node)
             );
         }
@@ -324,8 +336,8 @@ pub fn with_lone_ends(mut verdict: Verdict, scope: &Scope<'_>, pair: &Pair) -> V
 /// Returns the verdict over a slow node, zone or link, or a slow mesh.
 pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
     let (own, usual) = (time(slow.rtt_us), time(slow.usual_us));
-    let (kind, subject, evidence, who) = match slow.culprit {
-        Culprit::Node(node) => {
+    let (kind, subject, evidence, finding) = match slow.cause {
+        Cause::Node(node) => {
             let name = scope.matrix.name(node);
             let evidence = format!(
                 "round trips of {own} (median) to {} of {} nodes; usual between such zones are {usual}",
@@ -338,19 +350,19 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
                 format!("{name} is slow to {} of {} nodes", slow.pairs, slow.of),
             )
         }
-        Culprit::Zones(a, b) => {
+        Cause::Zones(a, b) => {
             let (a, b) = zone_names(scope.matrix, (a, b));
             let by = slow.by.map_or("", |by| scope.matrix.zone_name(by));
             let evidence = format!(
                 "round trips of {own} (median of {} pairs of nodes); by way of zone {by} they would take {usual}",
                 slow.pairs
             );
-            let who = if a == b { format!("zone {a} is slow") } else { format!("zone {a} <-> zone {b} is slow") };
+            let finding = if a == b { format!("zone {a} is slow") } else { format!("zone {a} <-> zone {b} is slow") };
             let (kind, subject) =
                 if a == b { (Kind::Zone, subject::of_one(a)) } else { (Kind::ZonePair, subject::of_two(a, b)) };
-            (kind, subject, evidence, who)
+            (kind, subject, evidence, finding)
         }
-        Culprit::Link(a, b) => {
+        Cause::Link(a, b) => {
             let (a, b) = (scope.matrix.name(a), scope.matrix.name(b));
             let (a, b) = (a.min(b), a.max(b));
             let usual = match slow.by {
@@ -372,7 +384,7 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
             (Kind::Mesh, EVERYTHING.to_owned(), evidence, "all links are slow".to_owned())
         }
     };
-    let summary = format!("{who}{}", where_to(scope.network));
+    let summary = format!("{finding}{}", where_to(scope.network));
     let (weight, severity) = (f64::from(slow.rtt_us / slow.usual_us), Severity::Warning);
     Verdict { severity, evidence, summary, weight, ..verdict(kind, subject, scope.network) }
 }
@@ -397,7 +409,7 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     let (name, error) = (matrix.name(node), matrix.error(node));
     let answered = detail.to.probes - detail.to.lost;
     let rest = match (detail.to.probes, answered) {
-        (0, _) => "nobody probes its node".to_owned(),
+        (0, _) => "no agent probes its node".to_owned(),
         (probes, 0) => format!("its node answered none of {probes} probes"),
         (probes, _) => format!(
             "its node answers {} of the probes of {} sources",
@@ -405,7 +417,7 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
             detail.sources[0]
         ),
     };
-    let evidence = format!("its row is missing ({error}); {rest}");
+    let evidence = format!("its report is missing ({error}); {rest}");
     let summary = format!("the agent on {name} does not answer; {rest}");
     Verdict {
         evidence,

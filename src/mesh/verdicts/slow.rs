@@ -5,9 +5,8 @@
 //! quicker, which no distance explains. If all links are slow alike, there is no other reference:
 //! each link is compared with its own quickest minute of the last hour.
 
-use super::causes::Culprit;
+use super::causes::{CAUSES_MAX, Cause};
 use super::pairs::{Pair, Scope, zone_place};
-use crate::limits::MESH_CULPRITS_MAX;
 use crate::mesh::matrix::{SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
 /// Two zones are slow from this multiple of the detour's time on.
@@ -25,13 +24,13 @@ const SHARE: (u32, u32) = (3, 4);
 const EXCEPTIONS_ONE_OF: u32 = 10;
 
 /// Largest number of slow links that are considered before the worst are taken.
-const SLOW_LINKS_MAX: usize = 4 * MESH_CULPRITS_MAX;
+const SLOW_LINKS_MAX: usize = 4 * CAUSES_MAX;
 
 /// A node, zone or link that is slow, or a slow mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
     /// The node, zone pair, link or mesh that is slow.
-    pub culprit: Culprit,
+    pub cause: Cause,
     /// Its median round-trip time in microseconds.
     pub rtt_us: f32,
     /// The round-trip time it is compared with, in microseconds.
@@ -124,7 +123,7 @@ pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
     found.extend(links);
     found.extend(mesh(scope, &classes));
     found.sort_by(|a, b| (b.rtt_us / b.usual_us).total_cmp(&(a.rtt_us / a.usual_us)));
-    found.truncate(MESH_CULPRITS_MAX);
+    found.truncate(CAUSES_MAX);
     found
 }
 
@@ -150,7 +149,7 @@ fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
     let most = of_node.into_iter().max().unwrap_or_default();
     let rtt_us = within.median_us().filter(|_| most < within.slow)?;
     let (usual_us, pairs, of) = (rtt_us / SLOW_TIMES, within.slow, within.pairs);
-    Some(Slow { culprit: Culprit::Mesh, rtt_us, usual_us, pairs, of, by: None })
+    Some(Slow { cause: Cause::Mesh, rtt_us, usual_us, pairs, of, by: None })
 }
 
 /// Returns zone pairs that are slower than the detour through a third zone, and zones that are
@@ -166,7 +165,7 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
         let detours = thirds.filter_map(|by| Some((usual(low, by)? + usual(by, high)?, by)));
         let (usual_us, by) = detours.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let pairs = classes[zone_place(low, high)].pairs;
-        let slow = Slow { culprit: Culprit::Zones(low, high), rtt_us, usual_us, pairs, of: pairs, by: Some(by) };
+        let slow = Slow { cause: Cause::Zones(low, high), rtt_us, usual_us, pairs, of: pairs, by: Some(by) };
         (rtt_us >= usual_us * DETOUR_TIMES && rtt_us >= usual_us + SLOW_EXTRA_US).then_some(slow)
     });
     slow.collect()
@@ -177,7 +176,7 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
 fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
     let mut found: Vec<Slow> = Vec::new();
     let mut are_others = true;
-    while found.len() < MESH_CULPRITS_MAX {
+    while found.len() < CAUSES_MAX {
         // Per node, over pairs that no slow node explains: slow pairs, all pairs, and the sum of
         // the logarithms of how much slower the slow ones are.
         let mut sums = vec![(0_u32, 0_u32, 0.0_f32); scope.matrix.node_count()];
@@ -204,7 +203,7 @@ fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
         let usual_us = usual_of(scope, classes, node);
         let (pairs, of) = (sum.0, sum.1);
         let rtt_us = usual_us * times;
-        found.push(Slow { culprit: Culprit::Node(node), rtt_us, usual_us, pairs, of, by: None });
+        found.push(Slow { cause: Cause::Node(node), rtt_us, usual_us, pairs, of, by: None });
     }
     (found, are_others)
 }
@@ -232,9 +231,9 @@ fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
         }
         let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
         for (slow, unexplained) in zones.iter().zip(&mut unexplained) {
-            *unexplained |= match slow.culprit {
-                Culprit::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
-                Culprit::Link(low, high) => (low, high) == (pair.a, pair.b),
+            *unexplained |= match slow.cause {
+                Cause::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
+                Cause::Link(low, high) => (low, high) == (pair.a, pair.b),
                 _ => false,
             };
         }
@@ -250,11 +249,11 @@ fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
     }
     scope.each_pair(|pair| {
         let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
-        let of_them = |slow: &&mut Slow| slow.of == 1 && slow.culprit == Culprit::Zones(a.min(b), a.max(b));
+        let of_them = |slow: &&mut Slow| slow.of == 1 && slow.cause == Cause::Zones(a.min(b), a.max(b));
         if let Some(slow) = zones.iter_mut().find(of_them)
             && pair.rtt_us().is_some()
         {
-            slow.culprit = Culprit::Link(pair.a, pair.b);
+            slow.cause = Cause::Link(pair.a, pair.b);
         }
     });
 }
@@ -271,8 +270,8 @@ fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
         let class = scope.zone_place(pair);
         slow_of_class[class] += 1;
         if slow_ones.len() < SLOW_LINKS_MAX {
-            let culprit = Culprit::Link(pair.a, pair.b);
-            slow_ones.push((class, Slow { culprit, rtt_us, usual_us, pairs: 1, of: 1, by: None }));
+            let cause = Cause::Link(pair.a, pair.b);
+            slow_ones.push((class, Slow { cause, rtt_us, usual_us, pairs: 1, of: 1, by: None }));
         }
     });
     let exceptional = |class: usize| slow_of_class[class] <= (classes[class].pairs / EXCEPTIONS_ONE_OF).max(1);
@@ -285,5 +284,5 @@ fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f
 }
 
 fn touches(slow: &Slow, pair: &Pair) -> bool {
-    matches!(slow.culprit, Culprit::Node(node) if node == pair.a || node == pair.b)
+    matches!(slow.cause, Cause::Node(node) if node == pair.a || node == pair.b)
 }

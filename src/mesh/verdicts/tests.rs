@@ -79,7 +79,7 @@ fn full(nodes: &[&str], lost: impl Fn(&str, &str) -> u32) -> Mesh {
 }
 
 #[test]
-fn what_was_not_measured_is_not_well() {
+fn nodes_that_were_not_measured_are_not_well() {
     assert_eq!(Mesh::new().headline(), "nothing measured yet");
     assert_eq!(Mesh::new().row(&source("a", 0), &[]).headline(), "nothing measured yet");
     let unsent = with(peer("b", 0), "recent", json!({"seconds": 1.0, "sent": 1, "received": 0, "lost": 0}));
@@ -90,7 +90,7 @@ fn what_was_not_measured_is_not_well() {
 }
 
 #[test]
-fn a_lost_probe_or_two_is_nobodys_fault() {
+fn one_or_two_lost_probes_give_no_verdict() {
     for lost in [1, 2] {
         let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { lost } else { 0 });
         assert_eq!(mesh.headline(), "all well");
@@ -138,16 +138,16 @@ fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
     let reachable = row("a", 0).row(&source("d", 0), &[peer("c", 1)]).missing("c");
     assert_eq!(reachable.subjects(), [(Kind::AgentUnreachable, "c".into())]);
     let evidence = &reachable.verdicts()[0].evidence;
-    assert_eq!(evidence, "its row is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
+    assert_eq!(evidence, "its report is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
     let dead = row("a", 60).row(&source("d", 0), &[peer("c", 60), peer("a", 0)]).missing("c");
     assert_eq!(dead.subjects(), [(Kind::Node, "c".into())]);
     let unknown = full(&["a", "b"], |_, _| 0).missing("x");
     assert_eq!(unknown.subjects(), [(Kind::AgentUnreachable, "x".into())]);
-    assert!(unknown.verdicts()[0].evidence.ends_with("nobody probes its node"));
+    assert!(unknown.verdicts()[0].evidence.ends_with("no agent probes its node"));
 }
 
 #[test]
-fn who_gathers_on_a_node_that_is_cut_off_blames_his_own() {
+fn an_agent_on_a_node_that_is_cut_off_names_its_own_node() {
     let names = ["b", "c", "d", "e"];
     let alone = Mesh::new().row(&source("a", 0), &names.map(|name| peer(name, 60)));
     let mesh = names.iter().fold(alone, |mesh, name| mesh.missing(name));
@@ -173,7 +173,7 @@ fn a_node_that_is_being_removed_is_no_evidence() {
 #[test]
 fn the_nodes_whose_evidence_does_not_count_are_listed() {
     let symptoms = json!({"seconds": 60.0, "receive_queue_drops": 40});
-    let gone = (0..MESH_LEAVING_MAX + 2).map(|n| with(peer(&format!("gone{n}"), 60), "state", json!("terminating")));
+    let gone = (0..LEAVING_MAX + 2).map(|n| with(peer(&format!("gone{n}"), 60), "state", json!("terminating")));
     let peers = [peer("a", 0), peer("b", 0), peer("c", 0)].into_iter().chain(gone).collect::<Vec<_>>();
     let mesh = ["a", "b", "c"].iter().fold(Mesh::new(), |mesh, from| {
         let is_starved = *from != "a";
@@ -181,7 +181,7 @@ fn the_nodes_whose_evidence_does_not_count_are_listed() {
     });
     let judgement = judge_whole(&mesh.matrix);
     assert_eq!(judgement.starved, ["b", "c"]);
-    assert_eq!((judgement.leaving.len(), judgement.leaving_not_listed), (MESH_LEAVING_MAX, 2));
+    assert_eq!((judgement.leaving.len(), judgement.leaving_not_listed), (LEAVING_MAX, 2));
     assert_eq!(judgement.leaving[..2], ["gone0", "gone1"]);
     assert_eq!((judgement.verdicts, judgement.headline), (mesh.verdicts(), headline(&mesh.verdicts(), &mesh.matrix)));
     // A starved agent of a node that is being removed is on one list only.
@@ -195,7 +195,7 @@ fn the_nodes_whose_evidence_does_not_count_are_listed() {
 /// In a growing mesh, most agents that probed the first nodes later probe others, and list the
 /// first nodes as left.
 #[test]
-fn a_node_that_most_have_ceased_to_probe_is_judged_by_those_who_do() {
+fn a_node_that_few_still_probe_is_judged_by_their_reports() {
     let names: Vec<String> = (0..25).map(|n| format!("n{n}")).collect();
     let mesh = names.iter().enumerate().fold(Mesh::new(), |mesh, (at, from)| {
         let others = names.iter().filter(|to| *to != from).map(|to| peer(to, 0));
@@ -208,7 +208,7 @@ fn a_node_that_most_have_ceased_to_probe_is_judged_by_those_who_do() {
 }
 
 #[test]
-fn what_a_starved_agent_measured_is_discounted() {
+fn measurements_of_a_starved_agent_are_discounted() {
     let symptoms =
         json!({"seconds": 60.0, "receive_queue_drops": 40, "echo_requests_received": 180, "echo_replies_sent": 180});
     let starved = with(source("b", 0), "recent", symptoms);
@@ -242,7 +242,7 @@ fn a_network_that_loses_alone_is_named() {
     let below = both_networks(0, 20);
     assert_eq!(below.headline(), "d is losing packets from 3 of 3 sources (node network)");
     let overlay = both_networks(20, 0);
-    assert_eq!(overlay.headline(), "d is losing packets from 3 of 3 sources on the way in");
+    assert_eq!(overlay.headline(), "d is losing packets from 3 of 3 sources inbound");
     for (mesh, network) in [(below, OfNetwork::Node), (overlay, OfNetwork::Pod)] {
         let verdicts = mesh.verdicts();
         assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())]);
@@ -252,7 +252,7 @@ fn a_network_that_loses_alone_is_named() {
 }
 
 #[test]
-fn what_both_networks_lose_is_one_verdict_over_the_nodes_and_has_the_direction_that_the_pods_tell() {
+fn losses_of_both_networks_are_one_verdict_of_the_node_network_with_the_pods_direction() {
     // The losses need not be exactly equal.
     for (pods, nodes) in [(20, 20), (18, 23), (15, 40), (4, 3)] {
         let mesh = both_networks(pods, nodes);
@@ -261,10 +261,7 @@ fn what_both_networks_lose_is_one_verdict_over_the_nodes_and_has_the_direction_t
         assert_eq!(verdicts[0].network, OfNetwork::Node);
         assert!(verdicts[0].evidence.contains("; so does the pod network, "), "{}", verdicts[0].evidence);
     }
-    assert_eq!(
-        both_networks(20, 20).headline(),
-        "d is losing packets from 3 of 3 sources on the way in (node network)"
-    );
+    assert_eq!(both_networks(20, 20).headline(), "d is losing packets from 3 of 3 sources inbound (node network)");
 }
 
 #[test]
@@ -275,7 +272,7 @@ fn an_overlay_that_loses_far_more_has_a_cause_of_its_own() {
 }
 
 /// Inbound losses of a node, as its own counter and those of the others show them.
-fn losing_inwards(change: impl Fn(&str, Value) -> Value, address: &str) -> Mesh {
+fn losing_inbound(change: impl Fn(&str, Value) -> Value, address: &str) -> Mesh {
     let names = ["a", "b", "c", "d"];
     names.iter().fold(Mesh::new(), |mesh, from| {
         let others = names.iter().filter(|to| *to != from);
@@ -287,17 +284,16 @@ fn losing_inwards(change: impl Fn(&str, Value) -> Value, address: &str) -> Mesh 
 }
 
 #[test]
-fn the_counters_tell_the_way_in_where_all_of_them_can_be_compared() {
-    let told = losing_inwards(|_, source| source, "10.0.0.1");
-    assert_eq!(told.verdicts()[0].direction, Direction::In);
-    let figures =
-        "; of 180 requests to it 45 were lost on the way in, of 180 requests from it 0 were lost on the way out";
-    assert!(told.verdicts()[0].evidence.ends_with(figures), "{}", told.verdicts()[0].evidence);
-    assert_eq!(told.headline(), "d is losing packets from 3 of 3 sources on the way in");
+fn the_counters_show_inbound_loss_if_all_of_them_can_be_compared() {
+    let mesh = losing_inbound(|_, source| source, "10.0.0.1");
+    assert_eq!(mesh.verdicts()[0].direction, Direction::In);
+    let figures = "; 45 of 180 requests to it were lost, and 0 of 180 requests from it";
+    assert!(mesh.verdicts()[0].evidence.ends_with(figures), "{}", mesh.verdicts()[0].evidence);
+    assert_eq!(mesh.headline(), "d is losing packets from 3 of 3 sources inbound");
 }
 
 #[test]
-fn what_a_starved_agent_lost_to_a_node_is_not_counted_as_lost_on_the_way_from_another() {
+fn losses_of_a_starved_agent_to_a_node_are_not_counted_as_outbound_losses_of_another() {
     // Only d loses requests, and its own probes are not the reason. Only b's losses are evidence.
     let lost = |from: &str, to: &str| if to == "d" && ["b", "c"].contains(&from) { 15 } else { 0 };
     let names = ["a", "b", "c", "d"];
@@ -335,14 +331,11 @@ fn a_count_a_little_above_what_was_sent_is_none_lost() {
         mesh.row(&source, &others.map(|to| peer(to, lost(to))).collect::<Vec<_>>())
     });
     let evidence = &mesh.verdicts()[0].evidence;
-    assert!(
-        evidence.ends_with("30 were lost on the way there, of 60 requests from b 0 were lost on the way back"),
-        "{evidence}"
-    );
+    assert!(evidence.ends_with("30 of 60 requests from a were lost, and 0 of 60 requests from b"), "{evidence}");
 }
 
 #[test]
-fn no_direction_is_told_where_the_evidence_does_not_hold() {
+fn no_direction_is_reported_if_the_evidence_does_not_hold() {
     let direction = |mesh: &Mesh| {
         let verdicts = mesh.verdicts();
         let node = verdicts.iter().find(|verdict| verdict.kind == Kind::Node).expect("a bad node");
@@ -355,11 +348,11 @@ fn no_direction_is_told_where_the_evidence_does_not_hold() {
         if node == "d" { with(source, "recent", recent) } else { source }
     };
     let older = |_: &str, source: Value| with(source, "recent", json!({}));
-    assert_eq!(direction(&losing_inwards(pinged, "10.0.0.1")), both, "somebody else pings it");
-    assert_eq!(direction(&losing_inwards(same, "127.0.0.4")), both, "one namespace for all");
-    assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("e")), both, "a row is missing");
-    assert_eq!(direction(&losing_inwards(same, "10.0.0.1").missing("a")), both, "a row broke off");
-    assert_eq!(direction(&losing_inwards(older, "10.0.0.1")), both, "agents that do not say what they counted");
+    assert_eq!(direction(&losing_inbound(pinged, "10.0.0.1")), both, "somebody else pings it");
+    assert_eq!(direction(&losing_inbound(same, "127.0.0.4")), both, "one namespace for all");
+    assert_eq!(direction(&losing_inbound(same, "10.0.0.1").missing("e")), both, "a row is missing");
+    assert_eq!(direction(&losing_inbound(same, "10.0.0.1").missing("a")), both, "a row broke off");
+    assert_eq!(direction(&losing_inbound(older, "10.0.0.1")), both, "agents that do not say what they counted");
 }
 
 #[test]
@@ -383,7 +376,7 @@ fn the_order_of_the_rows_does_not_matter() {
 }
 
 #[test]
-fn members_of_whom_nobody_speaks_are_not_well() {
+fn members_that_no_report_names_are_not_well() {
     let names = ["a", "b", "c"];
     let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
         let peers: Vec<Value> = names.iter().filter(|to| *to != from).map(|to| peer(to, 0)).collect();
@@ -399,7 +392,7 @@ fn a_link_to_a_node_that_no_other_row_knows_may_be_the_node() {
     let verdicts = lossy.verdicts();
     assert_eq!(lossy.subjects(), [(Kind::Link, "e->far".into())]);
     let evidence = &verdicts[0].evidence;
-    assert!(evidence.ends_with("; no other row of those collected knows far: it may be far"), "{evidence}");
+    assert!(evidence.ends_with("; no other collected report names far: the cause may be far"), "{evidence}");
 }
 
 #[test]
@@ -428,7 +421,7 @@ fn three_zones(rtt_ms: impl Fn(&str, &str) -> f64) -> Mesh {
 }
 
 #[test]
-fn what_is_slow_is_a_zone_pair_a_node_or_a_link() {
+fn slowness_is_of_a_zone_pair_a_node_or_a_link() {
     let between = |from: &str, to: &str| if from[..1] == to[..1] { 0.1 } else { 1.0 };
     let is = |from: &str, to: &str, a: &str, b: &str| {
         from.starts_with(a) && to.starts_with(b) || from.starts_with(b) && to.starts_with(a)
@@ -457,7 +450,7 @@ fn with_an_hour(rtt_ms: f64, usual_ms: impl Fn(&str, &str) -> Option<f64>) -> Me
 }
 
 #[test]
-fn what_is_slow_by_its_own_last_hour_is_the_mesh_if_all_links_are() {
+fn links_slow_by_their_own_last_hour_are_the_mesh_if_all_are() {
     let mesh = with_an_hour(9.0, |_, _| Some(1.0));
     assert_eq!(mesh.subjects(), [(Kind::Mesh, "*".into())]);
     assert_eq!(mesh.headline(), "all links are slow");
@@ -482,7 +475,7 @@ fn what_is_slow_by_its_own_last_hour_is_the_mesh_if_all_links_are() {
 }
 
 #[test]
-fn who_says_that_all_is_slow_or_as_usual_is_one_of_two_who_know() {
+fn one_of_two_reports_alone_does_not_make_all_links_slow() {
     let of = |one: Option<f64>, others: f64| with_an_hour(9.0, |from, _| if from == "b2" { one } else { Some(others) });
     assert_eq!(of(Some(1.0), 9.0).headline(), "all well");
     assert_eq!(of(Some(9.0), 1.0).headline(), "all links are slow");

@@ -95,20 +95,20 @@ fn calm_now(names: &[&str], source: impl Fn(&str) -> Value, lost: impl Fn(&str, 
 #[test]
 fn losses_over_ten_minutes_are_not_well() {
     let names = ["a", "b", "c"];
-    let told = |lost: &dyn Fn(&str, &str) -> Option<Value>| {
+    let line_of = |lost: &dyn Fn(&str, &str) -> Option<Value>| {
         let mesh = calm_now(&names, |from| source(from, 120), lost);
         assert_eq!(mesh.verdicts(), [], "a calm minute has no cause");
         let Headline { state, text } = headline(&[], &mesh.matrix);
         (state, text)
     };
     let well = (State::Well, "all well".to_owned());
-    assert_eq!(told(&|_, _| None), well);
+    assert_eq!(line_of(&|_, _| None), well);
     let one =
-        |lost: u32| told(&move |from, to| ((from, to) == ("a", "b")).then(|| over_ten_minutes(peer(to, 0), lost)));
+        |lost: u32| line_of(&move |from, to| ((from, to) == ("a", "b")).then(|| over_ten_minutes(peer(to, 0), lost)));
     assert_eq!(one(11), well);
     let text = "1 of 6 links has lost 2 % and more over ten minutes: 2.0 % from a to b; no cause stands out";
     assert_eq!(one(12), (State::Losses, text.to_owned()));
-    let two = told(&|from, to| match (from, to) {
+    let two = line_of(&|from, to| match (from, to) {
         ("c", "b") => Some(over_ten_minutes(peer(to, 0), 18)),
         ("b", "a") => Some(with(over_ten_minutes(peer(to, 1), 60), "network", json!("node"))),
         _ => None,
@@ -117,7 +117,7 @@ fn losses_over_ten_minutes_are_not_well() {
                 no cause stands out";
     assert_eq!(two, (State::Losses, text.to_owned()));
     // Current losses come first.
-    let now = told(&|from, to| match (from, to) {
+    let now = line_of(&|from, to| match (from, to) {
         ("a", "b") => Some(over_ten_minutes(peer(to, 3), 60)),
         _ => None,
     });
@@ -162,7 +162,7 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
 }
 
 #[test]
-fn whatever_a_report_says_of_ten_minutes_only_its_own_link_is_told() {
+fn a_false_report_of_ten_minutes_names_only_its_own_link() {
     for said in [
         json!({"seconds": 600, "sent": 600, "lost": 4_294_967_295_u32}),
         json!({"seconds": 1e300, "sent": 4_294_967_295_u32, "lost": 4_294_967_295_u32}),
@@ -179,7 +179,7 @@ fn whatever_a_report_says_of_ten_minutes_only_its_own_link_is_told() {
 }
 
 #[test]
-fn what_one_end_reports_and_the_other_excludes_is_likely_and_blames_no_other_node() {
+fn a_loss_that_the_other_end_excludes_is_likely_and_names_no_other_node() {
     let of = |mesh: &Mesh| {
         let verdicts = mesh.verdicts().into_iter();
         verdicts.map(|it| (it.kind, it.subject, it.confidence)).collect::<Vec<_>>()
@@ -218,7 +218,7 @@ fn nodes_that_one_row_invents_are_no_evidence() {
 }
 
 #[test]
-fn who_alone_reports_losses_to_all_others_is_named_where_no_pair_is_measured_twice() {
+fn a_sole_reporter_of_losses_to_all_is_named_if_no_pair_is_measured_twice() {
     // A ring: each node probes the next four of nine, and none of them probes it in return.
     let nodes = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     let mesh = nodes.iter().enumerate().fold(Mesh::new(), |mesh, (place, from)| {

@@ -16,7 +16,7 @@ use crate::limits::MESH_ROWS_MAX;
 use crate::peers::Roster;
 
 /// The queue of agents that are still to be asked.
-pub struct Frontier {
+pub struct Queue {
     waiting: VecDeque<Target>,
     /// Number of agents ever put in the queue.
     count: usize,
@@ -24,7 +24,7 @@ pub struct Frontier {
     roster: Arc<Roster>,
 }
 
-impl Frontier {
+impl Queue {
     /// Starts with the agent's own list.
     pub fn new(targets: Targets) -> Self {
         let Targets { nodes, port, roster } = targets;
@@ -71,25 +71,25 @@ impl Frontier {
 mod tests {
     use super::*;
 
-    fn frontier(members: &[(&str, [u8; 4])]) -> (Frontier, Matrix) {
+    fn queue(members: &[(&str, [u8; 4])]) -> (Queue, Matrix) {
         let roster = Arc::new(Roster::new(members.iter().map(|(node, address)| (*node, (*address).into()))));
         let mut matrix = Matrix::new();
         matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"));
-        (Frontier::new(Targets { nodes: Vec::new(), port: 9, roster }), matrix)
+        (Queue::new(Targets { nodes: Vec::new(), port: 9, roster }), matrix)
     }
 
-    fn learnt(frontier: &mut Frontier, matrix: &mut Matrix, peers: &[&str]) -> Vec<String> {
+    fn learnt(queue: &mut Queue, matrix: &mut Matrix, peers: &[&str]) -> Vec<String> {
         for text in peers {
             let peer = serde_json::from_str(text).expect("a peer");
             matrix.peer(&peer);
-            frontier.learn(&peer, matrix);
+            queue.learn(&peer, matrix);
         }
-        std::iter::from_fn(|| frontier.next()).map(|target| format!("{} {}", target.node, target.address)).collect()
+        std::iter::from_fn(|| queue.next()).map(|target| format!("{} {}", target.node, target.address)).collect()
     }
 
     #[test]
     fn members_are_asked_once_at_the_addresses_of_discovery_and_others_never() {
-        let (mut frontier, mut matrix) = frontier(&[("b", [10, 0, 0, 2]), ("c", [10, 0, 0, 3]), ("a", [10, 0, 0, 1])]);
+        let (mut queue, mut matrix) = queue(&[("b", [10, 0, 0, 2]), ("c", [10, 0, 0, 3]), ("a", [10, 0, 0, 1])]);
         let peers = [
             r#"{"node":"b","address":"192.0.2.1"}"#,
             r#"{"node":"b","address":"192.0.2.2","protocol":"icmpv6"}"#,
@@ -98,22 +98,22 @@ mod tests {
             // The source itself, whose report is being read.
             r#"{"node":"a"}"#,
         ];
-        assert_eq!(learnt(&mut frontier, &mut matrix, &peers), ["b 10.0.0.2:9", "c 10.0.0.3:9"]);
-        assert_eq!(frontier.count(), 2);
+        assert_eq!(learnt(&mut queue, &mut matrix, &peers), ["b 10.0.0.2:9", "c 10.0.0.3:9"]);
+        assert_eq!(queue.count(), 2);
     }
 
     #[test]
     fn a_node_that_leaves_and_an_entry_of_another_network_are_not_asked() {
         let members = [("b", [10, 0, 0, 2]), ("c", [10, 0, 0, 3]), ("d", [10, 0, 0, 4])];
-        let (mut frontier, mut matrix) = frontier(&members);
+        let (mut queue, mut matrix) = queue(&members);
         let peers = [
             r#"{"node":"b","state":"left"}"#,
             r#"{"node":"c","state":"terminating"}"#,
             r#"{"node":"d","network":"node"}"#,
         ];
-        assert!(learnt(&mut frontier, &mut matrix, &peers).is_empty());
+        assert!(learnt(&mut queue, &mut matrix, &peers).is_empty());
         // If another report gives another state for the same node, the node is still asked.
         let unready = [r#"{"node":"c","state":"unready"}"#];
-        assert_eq!(learnt(&mut frontier, &mut matrix, &unready), ["c 10.0.0.3:9"]);
+        assert_eq!(learnt(&mut queue, &mut matrix, &unready), ["c 10.0.0.3:9"]);
     }
 }

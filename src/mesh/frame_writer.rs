@@ -13,16 +13,16 @@ use crate::http::Live;
 
 /// The writing end. It holds a frame only while the body is polled. A write waits until it fits.
 #[derive(Clone, Debug)]
-pub struct Pipe(Option<Rc<RefCell<Vec<u8>>>>);
+pub struct FrameWriter(Option<Rc<RefCell<Vec<u8>>>>);
 
-impl Default for Pipe {
+impl Default for FrameWriter {
     fn default() -> Self {
         Self(Some(Rc::default()))
     }
 }
 
-impl Pipe {
-    /// Makes a pipe that accepts all data at once and drops it.
+impl FrameWriter {
+    /// Makes a writer that accepts all data at once and drops it.
     pub const fn nowhere() -> Self {
         Self(None)
     }
@@ -47,32 +47,38 @@ impl Pipe {
 }
 
 /// The reading end: a body whose frames the writer fills.
-pub struct Piped {
+pub struct WrittenBody {
     frame: Option<Rc<RefCell<Vec<u8>>>>,
     writer: Pin<Box<dyn Future<Output = ()>>>,
     /// Remaining time for which the reader may delay the writer.
-    patience: Duration,
+    reader_time: Duration,
     /// Whether the writer waits for the reader. It waits until `end` at most.
     is_waiting: bool,
     end: Pin<Box<Sleep>>,
 }
 
-impl Piped {
-    /// Makes a body that ends when `writer`, which writes into `pipe`, ends. The body is dropped if
-    /// the reader delays the writer for longer than `patience` in total.
-    pub fn new(pipe: Pipe, writer: impl Future<Output = ()> + 'static, patience: Duration) -> Self {
-        Self { frame: pipe.0, writer: Box::pin(writer), patience, is_waiting: false, end: Box::pin(sleep(patience)) }
+impl WrittenBody {
+    /// Makes a body that ends when `writer`, which writes into `frames`, ends. The body is dropped if
+    /// the reader delays the writer for longer than `reader_time` in total.
+    pub fn new(frames: FrameWriter, writer: impl Future<Output = ()> + 'static, reader_time: Duration) -> Self {
+        Self {
+            frame: frames.0,
+            writer: Box::pin(writer),
+            reader_time,
+            is_waiting: false,
+            end: Box::pin(sleep(reader_time)),
+        }
     }
 }
 
-impl Live for Piped {
+impl Live for WrittenBody {
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_waiting { self.end.as_mut().poll(cx) } else { Poll::Pending }
     }
 
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         if std::mem::take(&mut self.is_waiting) {
-            self.patience = self.end.deadline().saturating_duration_since(Instant::now());
+            self.reader_time = self.end.deadline().saturating_duration_since(Instant::now());
         }
         let mut exchange = || self.frame.iter().for_each(|frame| std::mem::swap(out, &mut frame.borrow_mut()));
         exchange();
@@ -83,7 +89,7 @@ impl Live for Piped {
             (false, true) => Poll::Pending,
             (false, false) => {
                 self.is_waiting = true;
-                self.end.as_mut().reset(Instant::now() + self.patience);
+                self.end.as_mut().reset(Instant::now() + self.reader_time);
                 Poll::Ready(true)
             }
         }
@@ -97,16 +103,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_goes_on_frame_by_frame_and_its_parts_stay_together() {
-        let pipe = Pipe::default();
+        let frames = FrameWriter::default();
         let writer = {
-            let pipe = pipe.clone();
+            let frames = frames.clone();
             async move {
                 for _ in 0..5 {
-                    pipe.write(&[b"ab", b"c"]).await;
+                    frames.write(&[b"ab", b"c"]).await;
                 }
             }
         };
-        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
+        let mut body = WrittenBody::new(frames, writer, Duration::from_secs(5));
         let mut cx = Context::from_waker(Waker::noop());
         let mut frames = Vec::new();
         loop {
@@ -123,15 +129,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_whose_writer_waits_is_pending_and_what_it_has_written_goes_out() {
-        let pipe = Pipe::default();
+        let frames = FrameWriter::default();
         let writer = {
-            let pipe = pipe.clone();
+            let frames = frames.clone();
             async move {
-                pipe.write(&[b"begun"]).await;
+                frames.write(&[b"begun"]).await;
                 std::future::pending::<()>().await;
             }
         };
-        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
+        let mut body = WrittenBody::new(frames, writer, Duration::from_secs(5));
         let mut cx = Context::from_waker(Waker::noop());
         let mut frame = Vec::with_capacity(8);
         assert_eq!(body.poll_render(&mut cx, &mut frame), Poll::Ready(true));
@@ -142,18 +148,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_given_up_when_its_reader_has_waited_for_too_long_in_all() {
-        let pipe = Pipe::default();
+        let frames = FrameWriter::default();
         let writer = {
-            let pipe = pipe.clone();
+            let frames = frames.clone();
             async move {
                 loop {
-                    pipe.write(&[b"more"]).await;
+                    frames.write(&[b"more"]).await;
                     // This is as long as an agent may take. It does not count as the reader's time.
                     sleep(Duration::from_mins(1)).await;
                 }
             }
         };
-        let mut body = Piped::new(pipe, writer, Duration::from_secs(5));
+        let mut body = WrittenBody::new(frames, writer, Duration::from_secs(5));
         for waits in [2_000, 2_999] {
             let frame = poll_fn(|cx| {
                 let mut frame = Vec::with_capacity(8);

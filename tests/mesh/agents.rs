@@ -1,0 +1,303 @@
+//! A mesh of one real agent and of other agents that answer as each test sets.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use kube_canary::allocator;
+use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
+use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
+use kube_canary::mesh::domains::DomainsFile;
+use kube_canary::mesh::{MeshRoutes, Times};
+use kube_canary::peers::{Directory, Own};
+use kube_canary::statistics::{Scale, Statistics};
+use kube_canary::sys::clock;
+use kube_canary::units::Nanos;
+use serde_json::Value;
+use tokio::time::{Sleep, sleep};
+
+use crate::http_support::leaks::NoLeaks;
+use crate::http_support::{bind, get, patient};
+
+/// Another agent's answer to `/api/v1/peers`.
+#[derive(Clone)]
+pub enum Answer {
+    Text(String),
+    /// These bytes, and then nothing more, without an end.
+    Stalls(String),
+    /// These bytes, and then a space now and then, without an end.
+    Trickles(String),
+}
+
+struct Other {
+    answer: Answer,
+    asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
+    test: ScopeNumber,
+}
+
+struct Stalling(Option<String>);
+
+impl Live for Stalling {
+    fn poll_render(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        match self.0.take() {
+            Some(text) => {
+                out.extend_from_slice(text.as_bytes());
+                Poll::Ready(true)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+struct Trickling(Option<String>, Pin<Box<Sleep>>);
+
+impl Trickling {
+    fn new(text: String) -> Self {
+        Self(Some(text), Box::pin(sleep(Duration::ZERO)))
+    }
+}
+
+impl Live for Trickling {
+    fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        ready!(self.1.as_mut().poll(cx));
+        // Far below the limit of a silent report, so that it never counts as stalled.
+        self.1.set(sleep(Duration::from_millis(100)));
+        out.extend_from_slice(self.0.take().as_deref().unwrap_or(" ").as_bytes());
+        Poll::Ready(true)
+    }
+}
+
+impl Routes for Other {
+    fn route(&self, path: &str, _: &str) -> Reply {
+        Scope::adopt(self.test);
+        self.hours.fetch_add(usize::from(path.starts_with("/api/v1/hour/")), Ordering::SeqCst);
+        let content_type = "application/json";
+        match (path, &self.answer) {
+            ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
+            ("/api/v1/peers", answer) => {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                match answer {
+                    Answer::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
+                    Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
+                    Answer::Trickles(text) => {
+                        Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) }
+                    }
+                }
+            }
+            _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
+        }
+    }
+}
+
+/// Limits that cannot run out. Only a test of a limit sets a shorter one.
+pub fn unhurried() -> Times {
+    let long = Duration::from_mins(10);
+    Times { row: long, whole_row: long, collection: long, wait: long, reader: long, verdicts: long }
+}
+
+/// A mesh of `me`, which is real, and others.
+pub struct Mesh {
+    me: Server,
+    _others: Vec<Server>,
+    asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
+    pub stats: Arc<ServerStats>,
+    /// Dropped last. Everything that a test makes of the mesh is dropped before.
+    _no_leaks: NoLeaks,
+}
+
+/// The requests to the others.
+#[derive(Default)]
+struct Counters {
+    asked: Arc<AtomicUsize>,
+    hours: Arc<AtomicUsize>,
+}
+
+impl Counters {
+    fn other(&self, answer: Answer, test: &NoLeaks) -> Other {
+        Other { answer, asked: Arc::clone(&self.asked), hours: Arc::clone(&self.hours), test: test.number() }
+    }
+}
+
+/// The values that discovery gives.
+#[derive(Default)]
+pub struct Discovered {
+    pub peers: Vec<PeerSpec>,
+    pub roster: Vec<(String, IpAddr)>,
+    pub facts: MeshFacts,
+    pub domains: Option<DomainsFile>,
+}
+
+/// The routes of an agent, for any thread that calls them.
+struct Adopted(MeshRoutes, ScopeNumber);
+
+impl Routes for Adopted {
+    fn route(&self, path: &str, accept: &str) -> Reply {
+        Scope::adopt(self.1);
+        self.0.route(path, accept)
+    }
+}
+
+pub fn spec(node: &str, port: u16) -> PeerSpec {
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    PeerSpec { zone: Some("z".into()), http_port: Some(port), ..PeerSpec::pod(node, address) }
+}
+
+impl Mesh {
+    pub fn of(others: &[(&str, Answer)]) -> Self {
+        Self::with_further(others, Vec::new())
+    }
+
+    pub fn with_further(others: &[(&str, Answer)], peers: Vec<PeerSpec>) -> Self {
+        Self::with_times(others, peers, unhurried())
+    }
+
+    pub fn with_times(others: &[(&str, Answer)], mut peers: Vec<PeerSpec>, times: Times) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (counters, mut servers) = (Counters::default(), Vec::new());
+        for (node, answer) in others {
+            let other = counters.other(answer.clone(), &no_leaks);
+            let server = bind().start_with(1, Arc::new(other), patient()).expect("a server");
+            peers.push(spec(node, server.local_addr().port()));
+            servers.push(server);
+        }
+        Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
+    }
+
+    /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port.
+    /// The agent's own list has the first two, and its roster has all of them.
+    pub fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
+        let roster: Vec<(String, IpAddr)> =
+            (0..nodes).map(|node| (format!("n{node}"), address_of(net, node))).collect();
+        Self::partial_by(net, nodes, row, |port| Discovered {
+            peers: (0..nodes.min(2)).map(|node| spec_of(net, node, port)).collect(),
+            roster: roster.clone(),
+            facts: MeshFacts { members, ..MeshFacts::default() },
+            ..Discovered::default()
+        })
+    }
+
+    /// The same with what discovery gives, for agents at that port.
+    pub fn partial_by(net: u8, nodes: u8, row: impl Fn(u8) -> String, discovered: impl Fn(u16) -> Discovered) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (counters, mut servers) = (Counters::default(), Vec::<Server>::new());
+        for node in 0..nodes {
+            let other = counters.other(Answer::Text(row(node)), &no_leaks);
+            let port = servers.first().map_or(0, |first| first.local_addr().port());
+            let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
+            servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
+        }
+        let discovered = discovered(servers[0].local_addr().port());
+        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
+    }
+
+    fn with_list(
+        no_leaks: NoLeaks,
+        counters: Counters,
+        servers: Vec<Server>,
+        discovered: Discovered,
+        times: Times,
+    ) -> Self {
+        let (allocator, stats) = allocator::info_and_stats();
+        let view = Arc::new(View {
+            node: "me".into(),
+            directory: RwLock::new(Directory::default()),
+            statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
+            health: Health::default(),
+            about: About::new(&allocator),
+            walks: Walks::default(),
+        });
+        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
+        let Discovered { peers, roster, facts, domains } = discovered;
+        let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
+        applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
+        view.directory.write().expect("no panic").set_mesh(facts);
+        let roster = Roster::new(roster.iter().map(|(node, address)| (node.as_str(), *address)));
+        view.directory.write().expect("no panic").set_roster(Arc::new(roster));
+        let bound = bind();
+        let served = bound.stats();
+        let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
+        let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
+        let app = App { view, agent, allocator, node_addresses: Vec::new() };
+        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains), no_leaks.number());
+        let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
+        let Counters { asked, hours } = counters;
+        Self { me, _others: servers, asked, hours, stats: served, _no_leaks: no_leaks }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.me.local_addr()
+    }
+
+    pub fn document(&self) -> (String, Value) {
+        let response = get(self.address(), "/api/v1/mesh").expect("an answer");
+        assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
+        let json = serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body));
+        (response.body, json)
+    }
+
+    /// The number of reports that were requested.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The number of hours that were requested.
+    pub fn hours(&self) -> usize {
+        self.hours.load(Ordering::SeqCst)
+    }
+}
+
+pub fn spec_of(net: u8, node: u8, port: u16) -> PeerSpec {
+    PeerSpec { address: address_of(net, node), ..spec(&format!("n{node}"), port) }
+}
+
+pub fn address_of(net: u8, node: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, net, 0, node + 1))
+}
+
+/// A peer as a report names it, at its address.
+pub fn peer_at(node: &str, address: IpAddr) -> String {
+    peer(node, 0).replacen('{', &format!("{{\"address\":\"{address}\","), 1)
+}
+
+pub fn source(node: &str) -> String {
+    format!(
+        r#""source":{{"node":"{node}","zone":"z","echo_requests_received":9,"echo_replies_sent":9,"recent":{{"echo_requests_received":9,"echo_replies_sent":9}}}}"#
+    )
+}
+
+pub fn peer(node: &str, lost: u32) -> String {
+    let received = 50 - lost;
+    format!(
+        r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","sent":500,"received":{received},"lost":{lost},"late":0,"rtt_p50_seconds":0.0001,"rtt_p99_seconds":0.0002,"recent":{{"seconds":50.0,"sent":50,"received":{received},"lost":{lost},"rtt_p50_seconds":0.0001,"rtt_p99_seconds":0.0002}}}}"#
+    )
+}
+
+pub fn row(node: &str, peers: &[String]) -> String {
+    format!("{{{},\"peers\":[{}]}}\n", source(node), peers.join(","))
+}
+
+pub fn nodes(document: &Value) -> Vec<&str> {
+    let rows = document["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row["source"]["node"].as_str().expect("a name")).collect()
+}
+
+pub fn errors(document: &Value) -> Vec<(&str, &str)> {
+    let missing = document["missing"].as_array().expect("a list").iter();
+    missing.map(|m| (m["node"].as_str().expect("a name"), m["error"].as_str().expect("a reason"))).collect()
+}
+
+/// The next three nodes of a ring of twelve.
+pub fn ring(net: u8) -> impl Fn(u8) -> String {
+    move |node| {
+        let ahead = (1..4).map(|step| (node + step) % 12);
+        let peers: Vec<String> = ahead.map(|node| peer_at(&format!("n{node}"), address_of(net, node))).collect();
+        row(&format!("n{node}"), &peers)
+    }
+}

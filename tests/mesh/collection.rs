@@ -1,0 +1,116 @@
+//! Complete collections: which agents are asked, and what the document contains.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::thread;
+use std::time::Instant;
+
+use kube_canary::discovery::{Network, PeerSpec};
+use kube_canary::limits::MESH_ROWS_MAX;
+use serde_json::Value;
+
+use crate::agents::{Answer, Mesh, errors, nodes, peer, row, spec};
+use crate::http_support::{self, Closed, Response, get};
+
+#[test]
+fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
+    let rows: Vec<(String, String)> = (0..20)
+        .map(|n| {
+            let peers: Vec<String> = (0..20).filter(|p| *p != n).map(|p| peer(&format!("n{p}"), 0)).collect();
+            (format!("n{n}"), row(&format!("n{n}"), &peers))
+        })
+        .collect();
+    let others: Vec<(&str, Answer)> =
+        rows.iter().map(|(node, row)| (node.as_str(), Answer::Text(row.clone()))).collect();
+    let mesh = Mesh::of(&others);
+    let (text, document) = mesh.document();
+    let mut found = nodes(&document);
+    assert_eq!(found[0], "me", "what needs no network comes first");
+    found.sort_unstable();
+    assert_eq!(found.len(), 21);
+    assert_eq!((errors(&document), document["not_gathered"].as_u64()), (vec![], Some(0)));
+    let lines: Vec<&str> = text.lines().collect();
+    for (_, row) in &rows {
+        assert!(lines.iter().any(|line| line.trim_start_matches(',') == row.trim_end()), "{row}");
+    }
+    assert!(lines[0] == "{\"rows\":[" && lines.last().expect("a line").starts_with("],\"missing\":"), "{text}");
+    assert!(document["verdicts"].is_array());
+}
+
+#[test]
+fn an_agent_of_several_addresses_is_asked_once_and_never_at_its_node_s_own() {
+    let node_entry = |node: &str, address: IpAddr, port: Option<u16>| PeerSpec {
+        address,
+        http_port: port,
+        network: Network::Node,
+        ..spec(node, 1)
+    };
+    let loopback = |last: u8| IpAddr::from([127, 0, 0, last]);
+    // Listed before the entries of their pods, so these are the first entries of their nodes.
+    let further = vec![
+        node_entry("a", loopback(9), None),
+        node_entry("b", loopback(9), Some(9)),
+        node_entry("a", IpAddr::V6(Ipv6Addr::LOCALHOST), None),
+        // No agent has reported its pod's address.
+        node_entry("only-a-node", loopback(10), None),
+    ];
+    let answers = [("a", Answer::Text(row("a", &[peer("b", 0)]))), ("b", Answer::Text(row("b", &[peer("a", 0)])))];
+    let mesh = Mesh::with_further(&answers, further);
+    let (_, document) = mesh.document();
+    let mut found = nodes(&document);
+    found.sort_unstable();
+    assert_eq!((found, errors(&document)), (vec!["a", "b", "me"], vec![]));
+    assert_eq!(mesh.asked(), 2);
+    let hour = get(mesh.address(), "/api/v1/hour/b/c").expect("an answer");
+    assert_eq!((hour.status, hour.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
+    assert_eq!(get(mesh.address(), "/api/v1/hour/only-a-node/c").expect("an answer").status, 404);
+}
+
+#[test]
+fn requests_within_some_seconds_share_one_judgement() {
+    let mesh =
+        Mesh::of(&[("a", Answer::Text(row("a", &[peer("b", 0)]))), ("b", Answer::Text(row("b", &[peer("a", 0)])))]);
+    let (address, begun) = (mesh.address(), Instant::now());
+    let asking: Vec<_> =
+        (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
+    let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
+    assert_eq!(mesh.asked(), 2, "each agent once");
+    for answer in &answers {
+        assert_eq!(answer.status, 200);
+        let document: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert!(
+            document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
+        );
+        let age = document["age_seconds"].as_f64().expect("an age");
+        assert!((0.0..=begun.elapsed().as_secs_f64() + 0.1).contains(&age), "{document}");
+    }
+    // Each document collects the reports again: only the verdicts are kept.
+    mesh.document();
+    assert_eq!(mesh.asked(), 4);
+}
+
+#[test]
+fn collections_run_one_after_the_other_and_end_if_their_reader_leaves() {
+    let mesh = Mesh::of(&[("a", Answer::Text(row("a", &[peer("b", 0)])))]);
+    let address = mesh.address();
+    // Some clients leave before they have read anything.
+    for _ in 0..3 {
+        let mut stream = http_support::connect(address);
+        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: agent\r\n\r\n").expect("a request");
+    }
+    let asking: Vec<_> =
+        (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh").expect("an answer"))).collect();
+    for one in asking {
+        let answer = one.join().expect("an answer");
+        assert_eq!((answer.status, answer.body.matches("\"source\"").count()), (200, 2), "{}", answer.body);
+    }
+}
+
+#[test]
+fn nodes_beyond_the_limit_are_counted() {
+    let closed = Closed::new();
+    let peers = (0..MESH_ROWS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed.port)).collect();
+    let mesh = Mesh::with_further(&[], peers);
+    let (_, document) = mesh.document();
+    assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_ROWS_MAX - 1));
+    assert_eq!(document["not_gathered"].as_u64(), Some(25));
+}
