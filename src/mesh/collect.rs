@@ -18,6 +18,7 @@
 //! - A slow reader of the document must not make the agents look slow.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -26,14 +27,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::frame_writer::FrameWriter;
 use super::matrix::Matrix;
-use super::queue::Queue;
+use super::queue::{Queue, Target};
 use super::row::{PeerRow, Source};
 use super::split::{Object, SplitError, Splitter};
-use super::targets::{Target, Targets};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
@@ -70,12 +71,21 @@ pub enum RowError {
     NoTime(Duration),
 }
 
+/// A node whose report is missing or incomplete.
+#[derive(Serialize)]
+pub struct Missing {
+    /// Name of the node.
+    pub node: String,
+    /// Why the report is missing or incomplete.
+    pub error: String,
+}
+
 /// The result of a collection. Its reports have been written to the document.
 pub struct Collected {
     /// The input of the verdicts.
     pub matrix: Matrix,
-    /// Nodes whose report is missing or incomplete, each with the reason.
-    pub missing: Vec<(String, String)>,
+    /// Nodes whose report is missing or incomplete.
+    pub missing: Vec<Missing>,
     /// Number of further nodes, which were not asked.
     pub further: usize,
 }
@@ -84,37 +94,23 @@ pub struct Collected {
 /// ,{row}
 /// …` into `rows`.
 pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter) -> Collected {
+    let queue = RefCell::new(Queue::new(&view, port));
+    let mut collection = Collection { matrix: listed(&view), rows, count: 0, queue: &queue, times };
     let mut missing = Vec::new();
-    let (matrix, queue) = walk(&view, port, times, rows, |node, error| missing.push((node, error))).await;
-    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-    let members = usize::try_from(directory.mesh().members).unwrap_or_default();
-    // This agent is asked too, so it counts as one.
-    let further = matrix.unsought().max(members.saturating_sub(queue.count() + 1));
-    Collected { matrix, missing, further }
-}
-
-async fn walk(
-    view: &Arc<View>,
-    port: u16,
-    times: Times,
-    rows: FrameWriter,
-    mut missing: impl FnMut(String, String),
-) -> (Matrix, Queue) {
-    let queue = RefCell::new(Queue::new(Targets::of(view, port)));
-    let mut collection = Collection { matrix: listed(view), rows, count: 0, queue: &queue, times };
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
-        missing(node.to_owned(), error);
+        missing.push(Missing { node: node.to_owned(), error });
     };
-    if let Err(error) = collection.own(Arc::clone(view)).await {
+    if let Err(error) = collection.own(Arc::clone(&view)).await {
         note(&mut collection.matrix, &view.node, &error);
     }
     for target in queue.borrow().waiting() {
         collection.matrix.seek(&target.node);
     }
     let until = Instant::now() + times.collection;
-    let mut openings = Openings { queue: &queue, in_flight: Vec::with_capacity(ROW_REQUESTS_MAX), until, times };
+    let (in_flight, answered) = (Vec::with_capacity(ROW_REQUESTS_MAX), VecDeque::new());
+    let mut openings = Openings { queue: &queue, in_flight, answered, until, times };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
             Ok(opened) => {
@@ -131,10 +127,13 @@ async fn walk(
             note(&mut collection.matrix, &target.node, &error);
         }
     }
-    collection.matrix.finish();
-    let matrix = collection.matrix;
-    drop(openings);
-    (matrix, queue.into_inner())
+    let mut matrix = collection.matrix;
+    matrix.finish();
+    let members = view.directory.read().unwrap_or_else(PoisonError::into_inner).mesh().members;
+    // This agent is asked too, so it counts as one.
+    let beyond = usize::try_from(members).unwrap_or_default().saturating_sub(queue.borrow().count() + 1);
+    let further = matrix.unsought().max(beyond);
+    Collected { matrix, missing, further }
 }
 
 /// Returns a matrix of the agent's own list, with names and zones from discovery.
@@ -151,33 +150,31 @@ fn listed(view: &View) -> Matrix {
 type Opened = (Link, Incoming);
 type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
 
-/// Requests to agents that are in flight, a few at a time.
+/// Requests to agents that are in flight or answered, a few at a time.
 struct Openings<'a> {
     queue: &'a RefCell<Queue>,
-    in_flight: Vec<(Target, State)>,
+    in_flight: Vec<(Target, Opening)>,
+    answered: VecDeque<(Target, Result<Opened, RowError>)>,
     until: Instant,
     times: Times,
-}
-
-enum State {
-    Asked(Opening),
-    Answered(Result<Opened, RowError>),
 }
 
 impl Openings<'_> {
     /// Advances all requests that are in flight, and starts further ones if there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.in_flight.len() < ROW_REQUESTS_MAX
+        while self.in_flight.len() + self.answered.len() < ROW_REQUESTS_MAX
             && let Some(target) = self.queue.borrow_mut().next()
         {
             let opening = Box::pin(open(target.address, self.until, self.times));
-            self.in_flight.push((target, State::Asked(opening)));
+            self.in_flight.push((target, opening));
         }
-        for (_, state) in &mut self.in_flight {
-            if let State::Asked(opening) = state
-                && let Poll::Ready(opened) = opening.as_mut().poll(cx)
-            {
-                *state = State::Answered(opened);
+        let mut at = 0;
+        while let Some((_, opening)) = self.in_flight.get_mut(at) {
+            if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
+                let (target, _) = self.in_flight.remove(at);
+                self.answered.push_back((target, opened));
+            } else {
+                at += 1;
             }
         }
     }
@@ -185,15 +182,9 @@ impl Openings<'_> {
     /// Returns the next agent that has answered or failed; `None` if there are no more agents.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
         self.drive(cx);
-        if self.in_flight.is_empty() {
-            return Poll::Ready(None);
-        }
-        let Some(at) = self.in_flight.iter().position(|(_, state)| matches!(state, State::Answered(_))) else {
-            return Poll::Pending;
-        };
-        match self.in_flight.swap_remove(at) {
-            (target, State::Answered(opened)) => Poll::Ready(Some((target, opened))),
-            (_, State::Asked(_)) => Poll::Pending,
+        match self.answered.pop_front() {
+            None if !self.in_flight.is_empty() => Poll::Pending,
+            next => Poll::Ready(next),
         }
     }
 }

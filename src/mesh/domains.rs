@@ -4,7 +4,6 @@
 //! only source of domains: no report can claim one. It is read before a judgement, if it has
 //! changed since the last one. If the new content is bad, the last good domains stay in use.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,18 +26,9 @@ const _: () = assert!(DOMAIN_LINES_MAX <= u16::MAX as usize && DOMAINS_FILE_BYTE
 #[error("--domains-file {}{place}: {reason}; accepted: NODE-NAME-PATTERN DOMAIN, such as rack-a-* rack-a", path.display())]
 pub struct DomainsError {
     path: PathBuf,
-    place: Place,
+    /// The bad line, as `:LINE`; empty if the file as a whole is bad.
+    place: String,
     reason: String,
-}
-
-/// Number of the bad line, counted from 1. `None` if the file as a whole is bad.
-#[derive(Debug)]
-struct Place(Option<usize>);
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |line| write!(out, ":{line}"))
-    }
 }
 
 /// A line that is refused.
@@ -84,9 +74,10 @@ impl Domains {
     /// # Errors
     /// [`DomainsError`]: the file cannot be read, or a line is bad.
     pub fn read(path: &Path) -> Result<Self, DomainsError> {
-        let error = |line, reason| DomainsError { path: path.to_owned(), place: Place(line), reason };
-        let text = files::read(path, DOMAINS_FILE_BYTES_MAX).map_err(|system| error(None, system.to_string()))?;
-        Self::parse(&text).map_err(|bad| error(Some(bad.line), bad.reason))
+        let error = |place, reason| DomainsError { path: path.to_owned(), place, reason };
+        let text =
+            files::read(path, DOMAINS_FILE_BYTES_MAX).map_err(|system| error(String::new(), system.to_string()))?;
+        Self::parse(&text).map_err(|bad| error(format!(":{}", bad.line), bad.reason))
     }
 
     /// Parses the text of a file. A line has a pattern and a domain, separated by white space; `#`

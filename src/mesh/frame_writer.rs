@@ -58,8 +58,8 @@ pub struct WrittenBody {
 }
 
 impl WrittenBody {
-    /// Makes a body that ends when `writer`, which writes into `frames`, ends. The body is dropped if
-    /// the reader delays the writer for longer than `reader_time` in total.
+    /// Makes a body that ends when `writer` ends, which writes into `frames`. The body is dropped
+    /// if the reader delays the writer for longer than `reader_time` in total.
     pub fn new(frames: FrameWriter, writer: impl Future<Output = ()> + 'static, reader_time: Duration) -> Self {
         Self {
             frame: frames.0,

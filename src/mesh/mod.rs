@@ -14,7 +14,6 @@ mod queue;
 mod routes;
 pub mod row;
 pub mod split;
-mod targets;
 mod times;
 pub mod verdicts;
 

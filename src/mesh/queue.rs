@@ -1,34 +1,80 @@
-//! The agents that a collection asks next. First come those of the agent's own list, then other
-//! members that reports name. The search is breadth first, so the nearest are asked before the
-//! limit is reached.
+//! The agents that a collection asks: first those of the agent's own list, then other members that
+//! reports name. The search is breadth first, so the nearest are asked before the limit is reached.
+//! They are asked at the pod's address, because no agent listens at a node's own address.
 //!
 //! A report comes from another pod and is not trusted. It may only name members that discovery
 //! knows. Their addresses come from discovery too ([`Roster`]), and each agent is asked once.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, PoisonError};
 
 use super::matrix::Matrix;
 use super::row::{Network, PeerRow};
-use super::targets::{Target, Targets};
+use crate::exposition::View;
 use crate::limits::MESH_ROWS_MAX;
-use crate::peers::Roster;
+use crate::peers::{self, Directory, Peer, Presence, Protocol, Roster};
+
+/// An agent that can be asked for its report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name of the node, as in this agent's list.
+    pub node: String,
+    /// Address of the agent's HTTP server.
+    pub address: SocketAddr,
+}
+
+impl Target {
+    fn of(peer: Peer<'_>, port: u16) -> Self {
+        let address = SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port));
+        Self { node: peer.node().to_owned(), address }
+    }
+
+    /// Whether discovery knows only the address of the agent. DNS gives no names, and the agent has
+    /// not answered an identity request yet.
+    pub fn is_nameless(&self) -> bool {
+        self.node.parse::<IpAddr>().is_ok()
+    }
+
+    /// Returns the agent of `node`, if discovery knows it. Its address comes from this agent's
+    /// list, or else from the roster.
+    pub fn find(view: &View, port: u16, node: &str) -> Option<Self> {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = agents(&directory).find(|peer| peer.node() == node) {
+            return Some(Self::of(peer, port));
+        }
+        let address = SocketAddr::new(directory.roster().address(node)?, port_of_all(&directory, port));
+        Some(Self { node: node.to_owned(), address })
+    }
+}
 
 /// The queue of agents that are still to be asked.
 pub struct Queue {
     waiting: VecDeque<Target>,
     /// Number of agents ever put in the queue.
     count: usize,
+    /// The port of members beyond the list. If all of the list have the same port, it is that port;
+    /// otherwise it is this agent's own.
     port: u16,
+    /// The addresses of all members; empty if the list holds all of them.
     roster: Arc<Roster>,
 }
 
 impl Queue {
-    /// Starts with the agent's own list.
-    pub fn new(targets: Targets) -> Self {
-        let Targets { nodes, port, roster } = targets;
-        Self { count: nodes.len(), waiting: nodes.into(), port, roster }
+    /// Starts with the agent's own list: every listed node once, up to a limit. `port` is this
+    /// agent's own, and is used for peers whose port the list does not give.
+    pub fn new(view: &View, port: u16) -> Self {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = |protocol| agents(&directory).filter(move |peer| peer.protocol() == protocol);
+        // A node with both address families is asked at its IPv4 address.
+        let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
+        names.sort_unstable();
+        let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
+        // This agent's own report counts too.
+        let all = listed(Protocol::Icmp).chain(six).take(MESH_ROWS_MAX - 1);
+        let waiting: VecDeque<Target> = all.map(|peer| Target::of(peer, port)).collect();
+        let (port, roster) = (port_of_all(&directory, port), Arc::clone(directory.roster()));
+        Self { count: waiting.len(), waiting, port, roster }
     }
 
     /// Returns the agents that are still to be asked, the next one first.
@@ -67,6 +113,19 @@ impl Queue {
     }
 }
 
+/// Returns the port that all agents of the list have, or else `port`.
+fn port_of_all(directory: &Directory, port: u16) -> u16 {
+    let mut ports = agents(directory).map(|peer| peer.http_port().unwrap_or(port));
+    let first = ports.next().unwrap_or(port);
+    if ports.all(|other| other == first) { first } else { port }
+}
+
+/// Returns the listed agents at their pods' addresses: once for each address family.
+fn agents(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
+    let peers = directory.peers().map(|(_, peer)| peer);
+    peers.filter(|peer| peer.presence() != Presence::Left && peer.network() == peers::Network::Pod)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +134,7 @@ mod tests {
         let roster = Arc::new(Roster::new(members.iter().map(|(node, address)| (*node, (*address).into()))));
         let mut matrix = Matrix::new();
         matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"));
-        (Queue::new(Targets { nodes: Vec::new(), port: 9, roster }), matrix)
+        (Queue { waiting: VecDeque::new(), count: 0, port: 9, roster }, matrix)
     }
 
     fn learnt(queue: &mut Queue, matrix: &mut Matrix, peers: &[&str]) -> Vec<String> {

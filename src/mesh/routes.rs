@@ -12,7 +12,6 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,11 +19,11 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::collect::{Collected, collect};
+use super::collect::{Collected, Missing, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
 use super::page;
-use super::targets::{Target, Targets};
+use super::queue::Target;
 use super::times::Times;
 use super::verdicts::{self, Judgement, Verdict};
 use crate::exposition::{App, decoded};
@@ -56,8 +55,8 @@ struct Mesh {
     turn: Arc<Semaphore>,
     /// When the pause after the last turn ends. `None` before the first turn.
     pause_until: Mutex<Option<Instant>>,
-    /// Number of requests that wait for a turn.
-    waiting: AtomicUsize,
+    /// One permit for each request that may wait for a turn.
+    waiting: Semaphore,
     judged: Mutex<Option<Judged>>,
     domains: Option<DomainsFile>,
 }
@@ -71,14 +70,8 @@ struct Judged {
 }
 
 #[derive(Serialize)]
-struct Missing<'a> {
-    node: &'a str,
-    error: &'a str,
-}
-
-#[derive(Serialize)]
 struct Fields<'a> {
-    missing: Vec<Missing<'a>>,
+    missing: Vec<Missing>,
     not_gathered: usize,
     headline: String,
     state: verdicts::State,
@@ -92,8 +85,8 @@ impl MeshRoutes {
     /// Wraps the agent's own routes. `port` is that of its server, `domains` the
     /// operator's failure domains.
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>) -> Self {
-        let (turn, waiting, judged) = (Arc::new(Semaphore::new(1)), AtomicUsize::new(0), Mutex::new(None));
-        let pause_until = Mutex::new(None);
+        let (turn, waiting) = (Arc::new(Semaphore::new(1)), Semaphore::new(COLLECTION_WAITERS_MAX));
+        let (judged, pause_until) = (Mutex::new(None), Mutex::new(None));
         Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged, domains }))
     }
 }
@@ -182,7 +175,7 @@ impl Mesh {
         }
         let Judgement { verdicts, headline, starved, leaving, leaving_not_listed } = verdicts::judge_whole(&matrix);
         let fields = Fields {
-            missing: missing.iter().map(|(node, error)| Missing { node, error }).collect(),
+            missing,
             not_gathered: further,
             headline: headline.text,
             state: headline.state,
@@ -201,10 +194,7 @@ impl Mesh {
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
     /// too many requests wait.
     async fn turn(self: &Arc<Self>) -> Option<Turn> {
-        let waiting = Waiting::begin(&self.waiting);
-        if waiting.before >= COLLECTION_WAITERS_MAX {
-            return None;
-        }
+        let _waiting = self.waiting.try_acquire().ok()?;
         let end = Instant::now() + self.times.wait;
         let permit = timeout(self.times.wait, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()?;
         let pause = *self.pause_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +210,7 @@ impl Mesh {
     /// Returns the hour of a pair that another agent probes. `peer` is as it appears in the path.
     fn hour(self: &Arc<Self>, source: &str, peer: &str) -> Reply {
         let path = format!("/api/v1/hour/{peer}");
-        match Targets::find(&self.app.view, self.port, source) {
+        match Target::find(&self.app.view, self.port, source) {
             Some(target) => Reply::Later(Box::pin(hour_of(target, path, self.times.row))),
             None => no_such_source(),
         }
@@ -274,22 +264,4 @@ fn no_such_source() -> Reply {
 
 fn busy() -> Reply {
     Reply::text(503, "another collection is running; try again\n")
-}
-
-/// A waiting request. It is counted until it is dropped.
-struct Waiting<'a> {
-    count: &'a AtomicUsize,
-    before: usize,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        Self { count, before: count.fetch_add(1, Ordering::Relaxed) }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
 }

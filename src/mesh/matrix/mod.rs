@@ -41,9 +41,10 @@ pub const JUDGED_BYTES_PER_NODE: usize = 72;
 const UNKNOWN: &str = "unknown";
 
 /// State of a node's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
     /// Only other rows name the node.
+    #[default]
     Listed,
     /// The row arrived and is complete.
     Whole,
@@ -54,7 +55,7 @@ pub enum Presence {
 }
 
 /// A node that is part of the mesh.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Node {
     name: Span,
     error: Span,
@@ -445,20 +446,7 @@ impl Matrix {
         let span = self.text.add(name)?;
         let (text, nodes) = (&self.text, &self.nodes);
         self.numbers.add(name, number, |number| nodes.get(usize::from(number)).map_or("", |node| text.get(node.name)));
-        let node = Node {
-            name: span,
-            error: Span::default(),
-            row: None,
-            zone,
-            presence: Presence::Listed,
-            is_zone_certain: false,
-            is_sought: false,
-            listed: Listed::default(),
-            said: Said::default(),
-            aimed: 0,
-            probes_per_second: 0.0,
-        };
-        self.nodes.push(node).then_some(number)
+        self.nodes.push(Node { name: span, zone, ..Node::default() }).then_some(number)
     }
 
     fn zone(&mut self, name: &str, may_add: bool) -> u8 {

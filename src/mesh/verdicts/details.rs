@@ -1,7 +1,7 @@
 //! The figures of each cause, for its sentence. They are summed up in one walk over pairs and one
 //! over cells.
 
-use super::causes::{Cause, Findings};
+use super::causes::{Cause, Finding, Findings};
 use super::pairs::{Pair, Scope, Tally};
 
 /// Largest number of moments kept per cause.
@@ -81,11 +81,7 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         *losing += u32::from(tally.lost > 0);
     };
     scope.each_pair(|pair| {
-        let is_explained = is_explained(findings, scope, (pair.a, pair.b));
-        for (index, finding) in findings.of_pair(scope, pair) {
-            if is_explained && is_of_all(finding.cause) {
-                continue;
-            }
+        for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
             let detail = &mut details[index];
             detail.both = detail.both.plus(pair.both());
             count(&mut detail.pairs, pair.both());
@@ -105,26 +101,22 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            let is_explained = is_explained(findings, scope, pair);
-            for (index, finding) in findings.touching(scope, pair) {
-                if !is_explained || !is_of_all(finding.cause) {
-                    details[index].since.add(since);
-                }
-            }
+            counted(findings, scope, pair).for_each(|(index, _)| details[index].since.add(since));
         }
     }
     details
 }
 
-/// Whether a cause touches all links. Its figures are then those of links that
-/// no other cause touches.
-const fn is_of_all(cause: Cause) -> bool {
-    matches!(cause, Cause::Mesh | Cause::Paths)
-}
-
-/// Whether a cause that does not touch all links touches this one.
-fn is_explained(findings: &Findings, scope: &Scope<'_>, pair: (u16, u16)) -> bool {
-    findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding.cause))
+/// Returns the causes whose figures include this pair. If a cause touches all links, its figures
+/// are those of links that no other cause touches.
+fn counted<'a>(
+    findings: &'a Findings,
+    scope: &'a Scope<'_>,
+    pair: (u16, u16),
+) -> impl Iterator<Item = (usize, &'a Finding)> {
+    let is_of_all = |finding: &Finding| matches!(finding.cause, Cause::Mesh | Cause::Paths);
+    let is_explained = findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding));
+    findings.touching(scope, pair).filter(move |(_, finding)| !is_explained || !is_of_all(finding))
 }
 
 #[cfg(test)]

@@ -152,10 +152,8 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     // Losses from other causes are not separated by direction: they widen the errors.
     let others = |other: u16| -> f64 {
         let pair = (node.min(other), node.max(other));
-        let touching = findings.touching(scope, pair);
-        let rates = touching.filter(|(_, finding)| finding.cause != Cause::Node(node));
-        let rates = rates.map(|(_, finding)| finding);
-        rates.map(|finding| finding.rate).sum()
+        let touching = findings.touching(scope, pair).map(|(_, finding)| finding);
+        touching.filter(|finding| finding.cause != Cause::Node(node)).map(|finding| finding.rate).sum()
     };
     let mut discounted = vec![0.0; scope.matrix.node_count()];
     for cell in cells_of_starved(scope) {

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::agents::{Standing, standings};
+use super::sentence::where_to;
 use super::{Kind, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
-use crate::mesh::row::Network;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
@@ -81,7 +81,7 @@ fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
         "{losing} of {links} links lose{}: {}{since}{}; no cause stands out",
         if losing == 1 { "s" } else { "" },
         from_to(matrix, rate(cell), source, cell.peer()),
-        in_network(cell.network()),
+        where_to(cell.network()),
     ))
 }
 
@@ -105,7 +105,7 @@ fn over_ten_minutes(
         }
     }
     let worst = worst.map_or_else(String::new, |(source, peer, network, rate)| {
-        format!(": {}{}", from_to(matrix, rate, source, peer), in_network(network))
+        format!(": {}{}", from_to(matrix, rate, source, peer), where_to(network))
     });
     let have = if losing == 1 { "has" } else { "have" };
     (losing > 0).then(|| {
@@ -115,13 +115,6 @@ fn over_ten_minutes(
 
 fn from_to(matrix: &Matrix, rate: f64, source: u16, peer: u16) -> String {
     format!("{:.1} % from {} to {}", rate * 100.0, matrix.name(source), matrix.name(peer))
-}
-
-const fn in_network(network: Network) -> &'static str {
-    match network {
-        Network::Node => " (node network)",
-        _ => "",
-    }
 }
 
 /// Returns the line for a mesh without a verdict. What was not measured is not called well.

@@ -267,7 +267,7 @@ fn of_losses<'a>(
             }
             Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
             Cause::Zone(zone, inside) => {
-                sentence::zone(scope, zone, inside, detail, found.findings.background, likewise)
+                sentence::zone(scope, (zone, inside), detail, found.findings.background, likewise)
             }
             Cause::Domain(domain, extent) => {
                 sentence::domain(scope, (domain, extent), detail, found.findings.background, likewise)

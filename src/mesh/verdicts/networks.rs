@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::causes::{Cause, Finding, Findings, is_of_zones};
 use super::details::{self, Detail};
 use super::pairs::{Scope, Tally};
-use super::score::{gain, likelihood};
+use super::score::{apart, gain};
 use super::slow::Slow;
 
 /// A network has a cause of its own if it loses so many times as much as the other,
@@ -107,9 +107,7 @@ fn covers(scope: &Scope<'_>, wide: Cause, narrow: Cause) -> bool {
 
 /// Whether one rate explains both about as well as separate rates do.
 fn is_alike(pod: Tally, node: Tally) -> bool {
-    let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
-    let all = pod.plus(node);
-    own(pod) + own(node) - likelihood(all.lost, all.probes, all.rate()) < APART
+    apart(pod, node) < APART
 }
 
 /// Whether the nodes' network is slow there, too.

@@ -92,6 +92,12 @@ pub fn likelihood(lost: u32, probes: u32, expected: f64) -> f64 {
     if lost == 0 { of_answered } else { f64::from(lost) * expected.ln() + of_answered }
 }
 
+/// Returns in nats how much better two rates explain the losses of both than one rate does.
+pub fn apart(one: Tally, other: Tally) -> f64 {
+    let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
+    own(one) + own(other) - own(one.plus(other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

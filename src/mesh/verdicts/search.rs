@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domains;
 use super::pairs::{Pair, Scope, Tally, zone_place};
-use super::score::{NodeSum, Sum, gain, likelihood};
+use super::score::{NodeSum, Sum, apart, gain};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
 use crate::mesh::matrix::{Presence, ZONE_UNKNOWN};
 
@@ -287,9 +287,7 @@ pub fn is_excluded(more: Tally, less: Tally, cost: f64) -> bool {
     if more.probes == 0 || less.probes == 0 || less.rate() >= more.rate() * SIDES_SHARE {
         return false;
     }
-    let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
-    let both = more.plus(less);
-    own(more) + own(less) - likelihood(both.lost, both.probes, both.rate()) > cost
+    apart(more, less) > cost
 }
 
 impl NodeSum {
@@ -305,24 +303,26 @@ impl NodeSum {
         }
     }
 
+    // No overflow: a node has fewer pairs than there are nodes, and node numbers have 16 bits.
     #[inline]
     fn add(&mut self, other: &Self) {
         self.sum.add(&other.sum);
         self.own = self.own.plus(other.own);
-        // No overflow: a node has fewer pairs than there are nodes, and node numbers have 16 bits.
-        self.targets += other.targets;
-        self.losing_targets += other.losing_targets;
-        self.denied += other.denied;
-        self.alone += other.alone;
+        self.each(other, |sum, part| *sum += part);
     }
 
     fn take(&mut self, other: &Self) {
         self.sum.take(&other.sum);
         self.own = self.own.without(other.own);
-        self.targets -= other.targets;
-        self.losing_targets -= other.losing_targets;
-        self.denied -= other.denied;
-        self.alone -= other.alone;
+        self.each(other, |sum, part| *sum -= part);
+    }
+
+    #[inline]
+    fn each(&mut self, other: &Self, change: impl Fn(&mut u16, u16)) {
+        change(&mut self.targets, other.targets);
+        change(&mut self.losing_targets, other.losing_targets);
+        change(&mut self.denied, other.denied);
+        change(&mut self.alone, other.alone);
     }
 
     /// Returns whether contradicting reports make the node a cause. `None` if such
@@ -369,28 +369,26 @@ impl Sum {
         }
     }
 
-    fn take(&mut self, other: &Self) {
-        self.probes -= other.probes;
-        self.lost -= other.lost;
-        self.pairs -= other.pairs;
-        self.losing -= other.losing;
-        self.hit -= other.hit;
-        self.apart -= other.apart;
-        self.as_links -= other.as_links;
-        self.explained -= other.explained;
-    }
-
     /// Adds another sum to this one.
     #[inline]
     pub fn add(&mut self, other: &Self) {
-        self.probes += other.probes;
-        self.lost += other.lost;
-        self.pairs += other.pairs;
-        self.losing += other.losing;
-        self.hit += other.hit;
-        self.apart += other.apart;
-        self.as_links += other.as_links;
-        self.explained += other.explained;
+        self.each(other, |sum, part| *sum += part, |sum, part| *sum += part);
+    }
+
+    fn take(&mut self, other: &Self) {
+        self.each(other, |sum, part| *sum -= part, |sum, part| *sum -= part);
+    }
+
+    #[inline]
+    fn each(&mut self, other: &Self, count: impl Fn(&mut u32, u32), nats: impl Fn(&mut f32, f32)) {
+        count(&mut self.probes, other.probes);
+        count(&mut self.lost, other.lost);
+        count(&mut self.pairs, other.pairs);
+        count(&mut self.losing, other.losing);
+        count(&mut self.hit, other.hit);
+        nats(&mut self.apart, other.apart);
+        nats(&mut self.as_links, other.as_links);
+        nats(&mut self.explained, other.explained);
     }
 
     /// Returns the worth in nats of a wide cause with these sums, and whether each of its

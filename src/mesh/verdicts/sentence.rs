@@ -56,7 +56,7 @@ fn time(us: f32) -> String {
 }
 
 /// Returns the network for headlines; empty for the pods' network, which is the default.
-const fn where_to(network: Network) -> &'static str {
+pub const fn where_to(network: Network) -> &'static str {
     if matches!(network, Network::Node) { " (node network)" } else { "" }
 }
 
@@ -124,33 +124,50 @@ pub fn node(
 /// Returns the verdict over the links between two zones, or inside one.
 pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f64, likewise: Option<Tally>) -> Verdict {
     let (a, b) = zone_names(scope.matrix, zones);
-    let between = if a == b { format!("within zone {a}") } else { format!("between zones {a} and {b}") };
-    let evidence = of_wide(&between, detail, background, likewise);
-    let (between, kind, subject) = if a == b {
-        (format!("zone {a}"), Kind::Zone, subject::of_one(a))
+    let (between, summary, kind, subject) = if a == b {
+        (format!("within zone {a}"), format!("zone {a}"), Kind::Zone, subject::of_one(a))
     } else {
-        (format!("zone {a} <-> zone {b}"), Kind::ZonePair, subject::of_two(a, b))
+        let between = format!("between zones {a} and {b}");
+        (between, format!("zone {a} <-> zone {b}"), Kind::ZonePair, subject::of_two(a, b))
     };
-    let summary = format!("{between} is losing packets{}", where_to(scope.network));
+    let evidence = of_wide(&between, detail, background, likewise);
+    let summary = format!("{summary} is losing packets{}", where_to(scope.network));
     Verdict { evidence, summary, ..loss(kind, subject, scope, detail) }
+}
+
+/// Returns the verdict over a zone or failure domain that loses to all `others`, inside, or both.
+fn part(
+    scope: &Scope<'_>,
+    (kind, name, others): (Kind, &str, &str),
+    extent: Extent,
+    detail: &Detail,
+    background: f64,
+    likewise: Option<Tally>,
+) -> Verdict {
+    let noun = if kind == Kind::Zone { "zone" } else { "domain" };
+    let between = match extent {
+        Extent::Outside => format!("between {noun} {name} and all {others}"),
+        Extent::Inside => format!("within {noun} {name}"),
+        Extent::Both => format!("between {noun} {name} and all {others}, and within it,"),
+    };
+    let evidence = of_wide(&between, detail, background, likewise);
+    let is_cut_off = extent == Extent::Outside && detail.both.rate() >= CUT_OFF;
+    let others = if kind == Kind::Zone { "other zones" } else { others };
+    let finding = if is_cut_off { format!("is cut off from all {others}") } else { "is losing packets".to_owned() };
+    let summary = format!("{noun} {name} {finding}{}", where_to(scope.network));
+    Verdict { evidence, summary, ..loss(kind, subject::of_one(name), scope, detail) }
 }
 
 /// Returns the verdict over a zone that loses to all others, and if `inside` also inside.
 pub fn zone(
     scope: &Scope<'_>,
-    zone: u8,
-    inside: bool,
+    (zone, inside): (u8, bool),
     detail: &Detail,
     background: f64,
     likewise: Option<Tally>,
 ) -> Verdict {
-    let name = scope.matrix.zone_name(zone);
-    let within = if inside { ", and within it," } else { "" };
-    let evidence = of_wide(&format!("between zone {name} and all others{within}"), detail, background, likewise);
-    let is_cut_off = !inside && detail.both.rate() >= CUT_OFF;
-    let finding = if is_cut_off { "is cut off from all other zones" } else { "is losing packets" };
-    let summary = format!("zone {name} {finding}{}", where_to(scope.network));
-    Verdict { evidence, summary, ..loss(Kind::Zone, subject::of_one(name), scope, detail) }
+    let extent = if inside { Extent::Both } else { Extent::Outside };
+    part(scope, (Kind::Zone, scope.matrix.zone_name(zone), "others"), extent, detail, background, likewise)
 }
 
 /// Returns the verdict over a failure domain that loses to all other nodes, or inside, or both.
@@ -162,22 +179,15 @@ pub fn domain(
     likewise: Option<Tally>,
 ) -> Verdict {
     let name = scope.matrix.domain_name(domain);
-    let between = match extent {
-        Extent::Outside => format!("between domain {name} and all other nodes"),
-        Extent::Inside => format!("within domain {name}"),
-        Extent::Both => format!("between domain {name} and all other nodes, and within it,"),
-    };
-    let mut evidence = of_wide(&between, detail, background, likewise);
-    let is_cut_off = extent == Extent::Outside && detail.both.rate() >= CUT_OFF;
-    let finding = if is_cut_off { "is cut off from all other nodes" } else { "is losing packets" };
-    let summary = format!("domain {name} {finding}{}", where_to(scope.network));
+    let verdict = part(scope, (Kind::Domain, name, "other nodes"), extent, detail, background, likewise);
     let is_member = |node: &u16| {
         scope.matrix.domain(*node) == domain && scope.standings[usize::from(*node)].is_evidence_of_others()
     };
     let mut group: Vec<&str> = scope.matrix.numbers().filter(is_member).map(|node| scope.matrix.name(node)).collect();
     group.sort_unstable();
+    let mut evidence = verdict.evidence;
     let members = members(vec![group], &mut evidence);
-    Verdict { members, evidence, summary, ..loss(Kind::Domain, subject::of_one(name), scope, detail) }
+    Verdict { members, evidence, ..verdict }
 }
 
 fn of_wide(between: &str, detail: &Detail, background: f64, likewise: Option<Tally>) -> String {
@@ -395,12 +405,7 @@ pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
     let symptoms = matrix.row(node).map(|row| agents::symptoms(&row.facts)).unwrap_or_default();
     let evidence = format!("its agent lags, and what it measured is discounted: {symptoms}");
     let summary = format!("the agent on {name} is starved: {symptoms}");
-    Verdict {
-        evidence,
-        summary,
-        confidence: Confidence::Certain,
-        ..verdict(Kind::AgentStarved, subject::of_one(name), Network::Pod)
-    }
+    of_agent(Kind::AgentStarved, name, evidence, summary)
 }
 
 /// Returns the verdict over an agent that does not answer. Its node answers probes,
@@ -419,12 +424,12 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     };
     let evidence = format!("its report is missing ({error}); {rest}");
     let summary = format!("the agent on {name} does not answer; {rest}");
-    Verdict {
-        evidence,
-        summary,
-        confidence: Confidence::Certain,
-        ..verdict(Kind::AgentUnreachable, subject::of_one(name), Network::Pod)
-    }
+    of_agent(Kind::AgentUnreachable, name, evidence, summary)
+}
+
+fn of_agent(kind: Kind, node: &str, evidence: String, summary: String) -> Verdict {
+    let confidence = Confidence::Certain;
+    Verdict { evidence, summary, confidence, ..verdict(kind, subject::of_one(node), Network::Pod) }
 }
 
 fn zone_names(matrix: &Matrix, (a, b): (u8, u8)) -> (&str, &str) {

@@ -459,7 +459,7 @@ fn links_slow_by_their_own_last_hour_are_the_mesh_if_all_are() {
     assert!(evidence.contains("on 15 of 15 pairs of nodes they take at least 4 times as long"), "{evidence}");
     let calm = |usual: &dyn Fn(&str, &str) -> Option<f64>| with_an_hour(9.0, usual).headline();
     assert_eq!(calm(&|_, _| Some(3.0)), "all well", "three times is not far slower");
-    assert_eq!(calm(&|_, _| None), "all well", "nobody knows what was usual");
+    assert_eq!(calm(&|_, _| None), "all well", "no report says what was usual");
     let within = |from: &str, to: &str| from[..1] == to[..1];
     assert_eq!(
         calm(&|from, to| Some(if within(from, to) { 9.0 } else { 1.0 })),
