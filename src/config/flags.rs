@@ -1,6 +1,6 @@
 //! The table of flags: names, environment variables, defaults and help texts in one place. The
-//! command line is looked up here, and `--help` is generated from here. A test compares the README
-//! with it.
+//! command line is looked up here, and `--help` is generated from here. A test compares
+//! docs/reference/commands.md with it.
 
 /// A flag that a command accepts.
 #[derive(Debug)]
@@ -199,19 +199,26 @@ pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the README's section about a command, from its own heading to the next.
-    fn section(of: &str) -> String {
-        let readme = include_str!("../../README.md");
-        let (_, from) = readme.split_once(&format!("\n## {of}\n")).unwrap_or_else(|| panic!("## {of} in the README"));
-        from.split_once("\n## ").map_or(from, |(section, _)| section).to_owned()
+    /// Returns the section of the reference about a command, from its own heading to the next.
+    fn section(of: &str) -> &'static str {
+        let reference = include_str!("../../docs/reference/commands.md");
+        let (_, from) = reference.split_once(&format!("\n## {of}\n")).unwrap_or_else(|| panic!("no section {of}"));
+        from.split_once("\n## ").map_or(from, |(section, _)| section)
     }
 
     #[test]
-    fn the_readme_has_every_flag_of_the_commands_that_have_a_section() {
-        for (head, flags) in [("Ping", PING), ("Footprint", FOOTPRINT), ("Fleet", FLEET), ("Doctor", DOCTOR)] {
-            let section = section(head);
+    fn the_reference_has_every_flag_of_every_command() {
+        for (head, flags) in [
+            ("Run", RUN),
+            ("Demo", DEMO),
+            ("Ping", PING),
+            ("Fleet", FLEET),
+            ("Doctor", DOCTOR),
+            ("Footprint", FOOTPRINT),
+            ("Version", VERSION),
+        ] {
             for flag in flags {
-                assert!(section.contains(&format!("--{}", flag.name)), "--{} in the README's {head}", flag.name);
+                assert!(section(head).contains(&format!("--{}", flag.name)), "--{} in the section {head}", flag.name);
             }
         }
     }
