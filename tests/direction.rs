@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it.
-const STAGES: [(&str, &[&str]); 12] = [
+const STAGES: [(&str, &[&str]); 13] = [
     (
         "discovery",
         &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "sys::region"],
     ),
-    ("peers", &["discovery", "peers", "units", "limits", "sys::region"]),
+    ("peers", &["discovery", "peers", "units", "limits", "sys::region", "sys::text"]),
     ("prober", &["peers", "prober", "units", "limits", "sys::clock", "sys::region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (
@@ -37,7 +37,22 @@ const STAGES: [(&str, &[&str]); 12] = [
             "sys::proc",
         ],
     ),
-    ("mesh", &["exposition", "http", "peers", "mesh", "sys::files", "units", "limits", "sys::clock", "sys::region"]),
+    ("sys", &["sys", "footprint::smaps", "limits", "units"]),
+    (
+        "mesh",
+        &[
+            "exposition",
+            "http",
+            "peers",
+            "mesh",
+            "sys::files",
+            "units",
+            "limits",
+            "sys::clock",
+            "sys::region",
+            "sys::text",
+        ],
+    ),
     ("http", &["http", "limits", "units", "sys::priority", "sys::descriptors", "sys::region"]),
     ("allocator", &["allocator", "limits", "units", "sys::region"]),
     (

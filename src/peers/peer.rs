@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Network, Protocol, Via, ZoneId};
 use crate::discovery::Readiness;
+use crate::sys::text::Span;
 use crate::units::Nanos;
 
 /// Whether a peer is listed, and in which state. The first three are the `state` label of `peers`.
@@ -59,7 +60,7 @@ enum Standing {
 pub(super) struct Entry {
     /// An IPv4 address is in the first four bytes.
     address: [u8; 16],
-    /// The place of its name. Two fields, because a [`NameId`] would be padded.
+    /// The place of its name. Two fields, because a [`Span`] would be padded.
     name_begin: u32,
     name_length: u16,
     /// In whole seconds, which last 136 years. A peer may be forgotten up to one second early.
@@ -71,26 +72,19 @@ pub(super) struct Entry {
     standing: Standing,
 }
 
-/// A place in [`super::names::Names`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NameId {
-    pub(super) begin: u32,
-    pub(super) length: u16,
-}
-
 impl Entry {
-    pub(super) fn new(name: NameId, zone: ZoneId) -> Self {
+    pub(super) fn new(name: Span, zone: ZoneId) -> Self {
         let (via, standing) = (Via::ALL[0], Standing::Listed(Readiness::Ready));
-        let NameId { begin: name_begin, length: name_length } = name;
+        let Span { begin: name_begin, len: name_length } = name;
         Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, standing }
     }
 
-    pub(super) const fn name(&self) -> NameId {
-        NameId { begin: self.name_begin, length: self.name_length }
+    pub(super) const fn name(&self) -> Span {
+        Span { begin: self.name_begin, len: self.name_length }
     }
 
-    pub(super) const fn name_is_at(&mut self, name: NameId) {
-        (self.name_begin, self.name_length) = (name.begin, name.length);
+    pub(super) const fn name_is_at(&mut self, name: Span) {
+        (self.name_begin, self.name_length) = (name.begin, name.len);
     }
 
     pub(super) fn list(&mut self, address: IpAddr, network: Network, readiness: Readiness, http_port: Option<u16>) {
@@ -235,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_listed_entry_is_read_back_unchanged() {
-        let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(3));
+        let mut entry = Entry::new(Span::default(), ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
             entry.list(address, Network::Node, Readiness::Unready, port);
@@ -247,7 +241,7 @@ mod tests {
 
     #[test]
     fn only_a_stopped_peer_is_forgotten_and_at_most_a_second_early() {
-        let mut entry = Entry::new(NameId { begin: 0, length: 0 }, ZoneId(0));
+        let mut entry = Entry::new(Span::default(), ZoneId(0));
         let (grace, after, ms) = (Nanos::from_millis(3_000), Nanos::from_millis(5_000), Nanos::from_millis);
         let ever = Nanos(u64::MAX);
         assert!(!entry.is_stoppable(ever, grace) && !entry.is_forgettable(ever, after));

@@ -12,6 +12,7 @@
 //! | [`relro`] | protects the constants that were relocated at the start |
 //! | [`settle`] | releases unneeded pages of the program file and its libraries |
 //! | [`stop`] | the signals that end a command |
+//! | [`text`] | strings stored one after the other |
 
 pub mod clock;
 pub mod console;
@@ -23,3 +24,4 @@ pub mod region;
 pub mod relro;
 pub mod settle;
 pub mod stop;
+pub mod text;

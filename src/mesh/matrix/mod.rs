@@ -25,12 +25,13 @@ pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 use std::ops::Range;
 
 use cell::Contents;
-use names::{Numbers, Span, Text};
+use names::Numbers;
 
 use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
 use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use crate::sys::clock;
 use crate::sys::region::List;
+use crate::sys::text::{Span, Text};
 
 /// The zone of nodes whose zone is not known or is beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;
@@ -467,7 +468,7 @@ impl Matrix {
     pub fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
         let rows = self.rows.len() * size_of::<Row>();
-        self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.len()
+        self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.bytes()
     }
 
     /// Returns the resident bytes, in whole pages for mapped memory.

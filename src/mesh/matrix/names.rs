@@ -1,55 +1,11 @@
-//! Names stored one after the other, each once, with a hash table to find them.
+//! A hash table that finds the number of a name.
 
 use std::hash::{DefaultHasher, Hasher};
-
-use crate::sys::region::List;
 
 /// Marks a free place of the table.
 const FREE: u16 = u16::MAX;
 /// Initial number of places. It is doubled before more than half are taken.
 const PLACES_MIN: usize = 64;
-
-/// Position of a string in a [`Text`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    begin: u32,
-    len: u16,
-}
-
-/// Strings that never move and are never removed.
-#[derive(Debug)]
-pub struct Text(List<u8>);
-
-impl Text {
-    /// Reserves room for so many bytes. A page takes memory when it is written.
-    pub fn new(bytes: usize) -> Self {
-        Self(List::new(bytes))
-    }
-
-    /// Adds a string. A string that is too long for a span is cut. `None` if there is no room.
-    pub fn add(&mut self, text: &str) -> Option<Span> {
-        let text = &text[..text.floor_char_boundary(u16::MAX.into())];
-        let span = Span { begin: u32::try_from(self.0.len()).ok()?, len: u16::try_from(text.len()).ok()? };
-        self.0.extend(text.as_bytes()).then_some(span)
-    }
-
-    /// Returns the string at `span`.
-    pub fn get(&self, span: Span) -> &str {
-        let begin = span.begin as usize;
-        let bytes = self.0.get(begin..begin + usize::from(span.len)).unwrap_or_default();
-        std::str::from_utf8(bytes).unwrap_or_default()
-    }
-
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.0.resident_bytes()
-    }
-
-    /// Returns the number of bytes of all strings.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-}
 
 /// Maps a name to its number: open addressing, 2 bytes per place.
 #[derive(Debug)]
@@ -129,16 +85,5 @@ mod tests {
         }
         assert_eq!(numbers.find("node", name_of), None);
         assert_eq!(numbers.bytes(), 2 * 8_192);
-    }
-
-    #[test]
-    fn text_beyond_its_room_is_refused_and_beyond_a_span_is_cut_at_a_character() {
-        let mut text = Text::new(100_000);
-        let long = "é".repeat(40_000);
-        let span = text.add(&long).expect("room");
-        assert_eq!(text.get(span).chars().count(), 32_767);
-        assert_eq!(text.add(&long), None);
-        let short = text.add("a").expect("room");
-        assert_eq!(text.get(short), "a");
     }
 }
