@@ -11,11 +11,11 @@ use kube_canary::exposition::{self, Format};
 use kube_canary::footprint;
 use kube_canary::http;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::mesh::split::{Object, Splitter};
 use kube_canary::mesh::verdicts;
 use kube_canary::prober::packet::{Codec, Decoded};
 use kube_canary::prober::{Datagram, Moment, SocketKind};
+use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::statistics;
 use kube_canary::units::Nanos;
 
@@ -90,7 +90,7 @@ pub fn report(data: &[u8]) {
             if let Ok(source) = serde_json::from_slice::<Source<'_>>(&object) {
                 matrix.begin_row(&source);
             }
-        } else if let Ok(peer) = serde_json::from_slice::<PeerRow<'_>>(&object) {
+        } else if let Ok(peer) = serde_json::from_slice::<Peer<'_>>(&object) {
             matrix.peer(&peer);
         }
     }
@@ -124,19 +124,11 @@ pub fn verdicts_of_reports(data: &[u8]) {
         matrix.begin_row(&Source {
             node: Cow::Owned(source.clone()),
             zone: zone(head[0]),
-            version: Cow::Borrowed(""),
-            allocator: Cow::Borrowed(""),
-            narenas: None,
-            linkage: Cow::Borrowed(""),
-            rss_bytes: None,
-            cpus: None,
             interval_seconds: figure(head[1]),
             hour_kept: Some(true),
             echo_requests_received: u64::from(head[2]),
             echo_replies_sent: u64::from(head[3]),
             members: (head[4] > 0).then(|| u64::from(head[4]) << (head[4] % 60)),
-            watchers: None,
-            watchers_missing: None,
             peer_list_age_seconds: Age::Unknown,
             recent: RecentSource {
                 seconds: figure(head[5]),
@@ -148,10 +140,11 @@ pub fn verdicts_of_reports(data: &[u8]) {
                 receive_queue_drops: Some(u64::from(head[10] % 4)),
                 run_delay_seconds: figure(head[11]),
             },
+            ..Source::default()
         });
         for _ in 0..head[11] % 32 {
             let Some(peer) = bytes.take::<8>() else { break };
-            matrix.peer(&PeerRow {
+            matrix.peer(&Peer {
                 node: Cow::Owned(name(peer[0])),
                 zone: zone(peer[0]),
                 network: [Network::Pod, Network::Pod, Network::Node, Network::Other][usize::from(peer[1] % 4)],
@@ -159,7 +152,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     [usize::from(peer[1] >> 2 & 3)],
                 state: [State::Ready, State::Ready, State::Unready, State::Terminating, State::Left, State::Other]
                     [usize::from(peer[1] >> 4) % 6],
-                address: Cow::Borrowed(if peer[1] == 255 { "127.0.0.1" } else { "10.0.0.1" }),
+                address: Some(if peer[1] == 255 { [127, 0, 0, 1] } else { [10, 0, 0, 1] }.into()),
                 since_unix_seconds: (peer[7] % 2 == 1).then(|| u64::from(peer[7]) << (peer[6] % 57)),
                 usual_rtt_p50_seconds: figure(peer[3]),
                 recent: RecentPeer {
@@ -175,6 +168,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     sent: u32::from(peer[3]) << (peer[7] % 25),
                     lost: u32::from(peer[5]) << (peer[6] % 25),
                 }),
+                ..Peer::default()
             });
         }
         match head[0] >> 6 {

@@ -20,6 +20,7 @@
 //! | [`fleet`], [`doctor`] | ask agents what they cost and measure, and find faults |
 //! | [`footprint`] | the purpose of memory, of this process and of others |
 //! | [`ping`] | the prober alone, for people and for tests |
+//! | [`report`] | what an agent reports of itself and its peers, as it is written and read |
 //! | [`profiling`] | the heap profile, if it is requested |
 //! | [`logging`] | the log of the program |
 //! | [`sys`] | what the operating system provides: clocks, files, memory, signals, priorities |
@@ -42,6 +43,7 @@ pub mod peers;
 pub mod ping;
 pub mod prober;
 pub mod profiling;
+pub mod report;
 pub mod shim;
 pub mod statistics;
 pub mod sys;
@@ -125,7 +127,7 @@ fn version(json: bool) -> String {
     let info = allocator::info();
     let build = Build { version: env!("CARGO_PKG_VERSION"), revision: REVISION, allocator: &info };
     if json {
-        return serde_json::to_string(&build).map_or_else(|error| format!("{error}\n"), |text| text + "\n");
+        return console::json_line(&build);
     }
     let narenas = info.narenas.map(|n| format!(", narenas {n}")).unwrap_or_default();
     format!(

@@ -194,46 +194,23 @@ pub const PID_MAX: u64 = 4_194_304;
 
 /// Agents that are asked: the largest supported Kubernetes cluster.
 pub const AGENTS_MAX: usize = 5_000;
-/// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
-/// with 5,000 peers.
-pub const AGENTS_AT_ONCE: usize = 8;
-/// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
-/// in about 50 ms.
-pub const AGENT_TIME: Duration = Duration::from_secs(10);
 /// Bytes of one report, `/api/v1/peers`: 16,384 peers with names of usual length.
-pub const ROW_BYTES_MAX: usize = 8 << 20;
-/// Bytes of `/metrics` that are read before its first series of a peer. The agent's own
-/// series take 8 KB.
-pub const OWN_SAMPLES_BYTES_MAX: usize = 256 << 10;
-/// Bytes of one line of `/metrics`: a frame, in which every sample and every help text fits.
-pub const SAMPLE_BYTES_MAX: usize = FRAME_BYTES;
-/// Timeout of one mesh. The agent that is asked first collects it from all others, and may have to
-/// wait for another collection.
-pub const MESH_TIME: Duration = Duration::from_mins(1);
+pub const REPORT_BYTES_MAX: usize = 8 << 20;
 /// Bytes of one mesh: 300 reports that name 5,000 peers each, at 300 bytes.
 pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
-/// Nodes without a report that are read, of all meshes together: twice the
-/// largest supported Kubernetes cluster.
-pub const MISSING_MAX: usize = 10_000;
 /// Nodes and reports that `doctor --rows` judges at most. This is ten times the largest supported
 /// Kubernetes cluster, and less than the node numbers that a cell can hold.
-pub const ROWS_NODES_MAX: usize = 50_000;
-/// Bytes that `doctor --rows` keeps of a mesh. 5,000 nodes that each probe all others take 200 MB.
-pub const ROWS_MESH_BYTES_MAX: usize = 512 << 20;
+pub const OFFLINE_NODES_MAX: usize = 50_000;
 /// Bytes that `doctor --rows` reads at most. The reports of those 5,000 nodes have 7.5 GB. A line
-/// may have [`ROW_BYTES_MAX`], and a document that is not in lines [`MESH_DOCUMENT_BYTES_MAX`].
-pub const ROWS_BYTES_MAX: u64 = 16 << 30;
-/// Lines without a report that `doctor --rows` names. It counts the others.
-pub const ROWS_UNREAD_NAMED_MAX: usize = 16;
-/// How soon `doctor --watch` notices that the reader of its output has gone.
-pub const WATCH_READER_TIME: Duration = Duration::from_secs(1);
+/// may have [`REPORT_BYTES_MAX`], and a document that is not in lines [`MESH_DOCUMENT_BYTES_MAX`].
+pub const OFFLINE_BYTES_MAX: u64 = 16 << 30;
 /// Shortest interval of `--watch`. Each update reads 30 KB from each of a hundred agents.
 pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 // ---- the mesh ----------------------------------------------------------------------------------
 
 /// Reports of a mesh that are collected and judged. The rest is counted.
-pub const MESH_ROWS_MAX: usize = 300;
+pub const MESH_REPORTS_MAX: usize = 300;
 /// Nodes of a mesh that are distinguished: the largest supported Kubernetes cluster, which
 /// 300 reports may name.
 pub const MESH_NODES_MAX: usize = 5_000;
@@ -261,10 +238,10 @@ pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
 pub const MESH_VERDICTS_MAX: usize = 64;
 /// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
 /// length, and the figures.
-pub const ROW_OBJECT_BYTES_MAX: usize = 4 * 1_024;
+pub const REPORT_OBJECT_BYTES_MAX: usize = 4 * 1_024;
 /// Reports that are requested at once. The next ones load while one is passed on. Each holds a
 /// connection of about 35 KB.
-pub const ROW_REQUESTS_MAX: usize = 4;
+pub const REPORT_REQUESTS_MAX: usize = 4;
 /// Bytes of a peer's last hour: two series of 60 steps with three figures each.
 pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
 
@@ -288,10 +265,10 @@ pub const PING_WRITE_BYTES: usize = 4_096;
 pub const PING_OUTPUT_RETRY: Duration = Duration::from_millis(10);
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
-const _: () = assert!(ROWS_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");
+const _: () = assert!(OFFLINE_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
-const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + ROW_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
+const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
 const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
@@ -300,5 +277,5 @@ const _: () = assert!(GZIP_BYTES.is_multiple_of(4_096) && FRAME_BYTES < GZIP_BYT
 const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());
 const _: () =
-    assert!(ROW_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
+    assert!(REPORT_OBJECT_BYTES_MAX + 64 <= FRAME_BYTES, "an object of a row and what stands around it fit a frame");
 const _: () = assert!(FRAME_BYTES >= 2 * (NAME_BYTES_MAX * 4 + 512), "a sample with the longest labels fits a frame");

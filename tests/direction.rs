@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it.
-const STAGES: [(&str, &[&str]); 13] = [
+const STAGES: [(&str, &[&str]); 14] = [
     (
         "discovery",
         &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "sys::region"],
@@ -30,6 +30,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "http",
             "allocator",
             "footprint",
+            "report",
             "units",
             "limits",
             "sys::clock",
@@ -38,6 +39,8 @@ const STAGES: [(&str, &[&str]); 13] = [
         ],
     ),
     ("sys", &["sys", "footprint::smaps", "limits", "units"]),
+    // The document between exposition, which writes it, and all that read it.
+    ("report", &["report"]),
     (
         "mesh",
         &[
@@ -45,6 +48,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "http",
             "peers",
             "mesh",
+            "report",
             "sys::files",
             "units",
             "limits",
@@ -57,7 +61,15 @@ const STAGES: [(&str, &[&str]); 13] = [
     ("allocator", &["allocator", "limits", "units", "sys::region"]),
     (
         "footprint",
-        &["config::FootprintSettings", "config::FootprintSubject", "sys::console", "footprint", "limits", "sys::proc"],
+        &[
+            "config::FootprintSettings",
+            "config::FootprintSubject",
+            "sys::console",
+            "sys::table",
+            "footprint",
+            "limits",
+            "sys::proc",
+        ],
     ),
     // It works from outside: it has what an agent says over HTTP, and nothing of an agent's own.
     (
@@ -72,8 +84,10 @@ const STAGES: [(&str, &[&str]); 13] = [
             "http::client",
             "http::lines",
             "fleet",
+            "report",
             "sys::console",
             "sys::stop",
+            "sys::table",
             "allocator",
             "limits",
         ],
@@ -90,6 +104,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "fleet",
             "doctor",
             "mesh",
+            "report",
             "http::client",
             "sys::console",
             "sys::stop",
@@ -108,7 +123,9 @@ const STAGES: [(&str, &[&str]); 13] = [
             "peers",
             "prober",
             "ping",
+            "sys::console",
             "sys::stop",
+            "sys::table",
             "allocator",
             "logging",
             "sys::priority",

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
-use kube_canary::mesh::row::{Age, PeerRow, RecentPeer, RecentSource, Source};
 use kube_canary::mesh::verdicts;
+use kube_canary::report::{Age, Peer, RecentPeer, RecentSource, Source};
 use kube_canary::sys::clock;
 
 #[global_allocator]
@@ -98,21 +98,12 @@ fn begin(matrix: &mut Matrix, node: &str, zone: &str, nodes: usize) {
     matrix.begin_row(&Source {
         node: Cow::Borrowed(node),
         zone: Cow::Borrowed(zone),
-        version: Cow::Borrowed(""),
-        allocator: Cow::Borrowed(""),
-        narenas: None,
-        linkage: Cow::Borrowed(""),
-        rss_bytes: None,
-        cpus: None,
         interval_seconds: Some(1.0),
         hour_kept: Some(true),
-        echo_requests_received: 0,
-        echo_replies_sent: 0,
         members: Some(nodes as u64),
-        watchers: None,
-        watchers_missing: None,
         peer_list_age_seconds: Age::Seconds(1.0),
         recent: RecentSource { seconds: Some(60.0), ..RecentSource::default() },
+        ..Source::default()
     });
 }
 
@@ -130,7 +121,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
             }
             let lost = drawn(fault.rate(node, peer), &mut state);
             let seconds = (lost < PROBES).then_some(0.000_3);
-            matrix.peer(&PeerRow {
+            matrix.peer(&Peer {
                 node: Cow::Owned(format!("node-{peer}")),
                 zone: Cow::Owned(zone(peer)),
                 usual_rtt_p50_seconds: Some(0.000_25),
@@ -142,7 +133,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                     rtt_p50_seconds: seconds,
                     rtt_p99_seconds: seconds,
                 },
-                ..PeerRow::default()
+                ..Peer::default()
             });
         }
         matrix.end_row();

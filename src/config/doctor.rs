@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::UsageError;
 use super::agents::Agents;
-use super::run::{domains_file, duration_between};
+use super::fleet;
+use super::run::domains_file;
 use super::typed::Typed;
-use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 
 /// The first line that `doctor --help` shows.
 pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents see it.";
@@ -67,19 +67,14 @@ impl fmt::Display for RowsFile {
 
 impl DoctorSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
-        let watch = typed.switch("watch");
-        if interval.is_some() && !watch {
-            return Err(UsageError("--interval goes with --watch".into()));
-        }
+        let watch = fleet::watch(typed, INTERVAL)?;
         let reports = match RowsFile::resolve(typed)? {
-            Some(RowsFile::StandardInput) if watch => {
+            Some(RowsFile::StandardInput) if watch.is_some() => {
                 return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
             }
             Some(file) => Reports::Read(file),
             None => Reports::Asked(Agents::resolve(typed)?),
         };
-        let watch = watch.then(|| interval.unwrap_or(INTERVAL));
         Ok(Self { reports, domains_file: domains_file(typed)?, json: typed.switch("json"), watch })
     }
 }
@@ -116,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_the_canaries_that_it_is_told_to_ask() {
+    fn the_agents_to_ask_are_those_of_the_flags() {
         let urls = settings("doctor --url http://a --json").unwrap();
         assert!(matches!(&urls.reports, Reports::Asked(Agents::Urls(urls)) if urls.len() == 1) && urls.json);
         let service = settings("doctor --namespace n").unwrap();
@@ -127,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_reports_and_looks_again() {
+    fn reports_are_read_from_a_file_and_watched() {
         let read = |line: &str| settings(line).unwrap();
         assert_eq!(read("doctor --rows -").reports, Reports::Read(RowsFile::StandardInput));
         let watched = read("doctor --rows ./a/b --watch");
@@ -137,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_one_line_that_says_so() {
+    fn flags_that_exclude_each_other_are_refused_in_one_line() {
         for (line, parts) in [
             ("--rows a --url http://a", ["--url", "--rows"]),
             ("--rows a --service s", ["--service", "--rows"]),

@@ -92,12 +92,6 @@ impl Column {
 
 impl FleetSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
-        let watch = typed.switch("watch");
-        // The variable belongs to the prober and may be set for it.
-        if interval.is_some() && !watch {
-            return Err(UsageError("--interval goes with --watch".into()));
-        }
         let only_allocator = |text: &str| if text == "allocator" { Ok(()) } else { Err("allocator".to_owned()) };
         let by_allocator = typed.value("group-by", only_allocator)?.is_some();
         if by_allocator && typed.switch("sort") {
@@ -108,8 +102,18 @@ impl FleetSettings {
             sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
             by_allocator,
             json: typed.switch("json"),
-            watch: watch.then(|| interval.unwrap_or(INTERVAL)),
+            watch: watch(typed, INTERVAL)?,
         })
+    }
+}
+
+/// Resolves `--watch` and `--interval`. Returns none without `--watch`.
+pub(super) fn watch(typed: &Typed, default: Duration) -> Result<Option<Duration>, UsageError> {
+    let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
+    match (typed.switch("watch"), interval) {
+        (true, interval) => Ok(Some(interval.unwrap_or(default))),
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(UsageError("--interval goes with --watch".into())),
     }
 }
 
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_it_is_the_service_of_the_pod_s_own_namespace() {
+    fn the_default_is_the_service_of_the_pod_s_own_namespace() {
         let plain = settings("fleet", &|_| None).unwrap();
         assert_eq!(plain.agents, service("kube-canary", 9_877));
         assert_eq!((plain.sort, plain.by_allocator, plain.json, plain.watch), (Column::Rss, false, false, None));
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_value_is_one_line_that_names_it_and_what_is_accepted() {
+    fn a_bad_value_is_refused_in_one_line_with_what_is_accepted() {
         for (line, parts) in [
             ("--url 10.0.0.1", ["--url", "\"10.0.0.1\"", "http://HOST:PORT"]),
             ("--url http://a:99999", ["--url", "http://a:99999", "1 to 65535"]),

@@ -2,33 +2,33 @@
 //! measurements.
 //!
 //! Every agent is a separate process with its own address (127.0.0.2 and up). All use the same
-//! port, as in a cluster. The table shows figures from their HTTP servers, and their memory from
-//! /proc.
+//! port, as in a cluster. The table shows figures of their reports.
 
 pub mod namespace;
 mod table;
 
 use std::io::{self, IsTerminal};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator;
 use crate::config::DemoSettings;
 use crate::http::client;
+use crate::report;
 use crate::sys::console;
-use table::{Row, RowData};
+use crate::sys::stop::Stop;
+use table::AgentSummary;
 
 /// The interval at which the table is redrawn.
 const REFRESH: Duration = Duration::from_secs(1);
 /// The interval at which a table is printed if the output is no terminal.
 const REPRINT: Duration = Duration::from_secs(5);
 /// How long an agent may take to answer, and to stop.
-const PATIENCE: Duration = Duration::from_millis(900);
+const AGENT_TIME: Duration = Duration::from_millis(900);
 /// How long the mesh may take to start.
 const START: Duration = Duration::from_secs(8);
 
@@ -94,8 +94,7 @@ pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
 }
 
 async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(DemoError::Setup)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::Setup)?;
+    let mut stop = Stop::new().map_err(DemoError::Setup)?;
     allocator::mark_baseline();
     let mut mesh = Mesh::start(settings)?;
     let shown = async {
@@ -104,16 +103,16 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
         let mut lines = 0;
         loop {
             mesh.check(settings.port)?;
-            let rows = mesh.rows(settings.port).await;
+            let agents = mesh.summaries(settings.port).await;
             // The first table waits until every agent has a result for every peer, or is overdue.
-            let complete = rows.iter().all(Row::is_complete);
-            if rows.iter().all(|row| row.data.is_none()) && started.elapsed() > START {
+            let complete = agents.iter().all(|agent| agent.is_complete);
+            if !agents.iter().any(|agent| agent.has_answered) && started.elapsed() > START {
                 return Err(DemoError::Silent);
             }
             let terminal = io::stdout().is_terminal();
             let due = printed.is_none_or(|at| terminal || at.elapsed() >= REPRINT);
             if due && (complete || printed.is_some() || started.elapsed() > START) {
-                lines = show(&rows, settings, terminal.then_some(lines));
+                lines = show(&table::render(&agents, address(0), settings), terminal.then_some(lines));
                 printed = Some(Instant::now());
             }
             let pause = if printed.is_some() { REFRESH } else { REFRESH / 10 };
@@ -128,31 +127,30 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
     };
     tokio::select! {
         error = shown => error,
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
+        () = stop.asked() => Ok(()),
         () = over => Ok(()),
     }
 }
 
 /// Prints the table. If the last table had `over` lines, the new one replaces it. Returns
 /// the number of lines.
-fn show(rows: &[Row], settings: &DemoSettings, over: Option<usize>) -> usize {
-    let mut text = String::new();
-    if let Some(lines @ 1..) = over {
-        text = format!("\x1b[{lines}A\x1b[J");
-    }
-    let body = table::render(rows, settings);
-    text.push_str(&body);
+fn show(table: &str, over: Option<usize>) -> usize {
+    let back = over.filter(|lines| *lines > 0).map(|lines| format!("\x1b[{lines}A\x1b[J")).unwrap_or_default();
     // The output may have no room or no reader. In both cases the demo ends at the next signal.
-    let _ = console::print(&text);
-    body.lines().count()
+    let _ = console::print(back + table);
+    table.lines().count()
+}
+
+/// Returns the address of an agent, by its index.
+const fn address(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, index + 2)
 }
 
 impl Mesh {
     fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
         let program = std::env::current_exe().map_err(DemoError::Setup)?;
         let nodes: Vec<(String, Ipv4Addr)> =
-            (1..=settings.nodes).map(|i| (format!("node{i}"), Ipv4Addr::new(127, 0, 0, i + 1))).collect();
+            (0..settings.nodes).map(|index| (format!("node{}", index + 1), address(index))).collect();
         let mut mesh = Self(Vec::with_capacity(nodes.len()));
         for (index, (node, address)) in nodes.iter().enumerate() {
             let mut command = Command::new(&program);
@@ -185,15 +183,14 @@ impl Mesh {
         Ok(())
     }
 
-    async fn rows(&self, port: u16) -> Vec<Row> {
-        let mut rows = Vec::with_capacity(self.0.len());
-        for agent in &self.0 {
-            let address = SocketAddr::new(agent.address.into(), port);
-            let answer = client::get(address, "/api/v1/peers", 1 << 20, PATIENCE).await.ok();
-            let data = answer.and_then(|body| serde_json::from_slice::<RowData>(&body).ok());
-            rows.push(Row::new(&agent.node, agent.address, agent.process.id(), data, self.0.len() - 1));
+    async fn summaries(&self, port: u16) -> Vec<AgentSummary> {
+        let mut summaries = Vec::with_capacity(self.0.len());
+        for Agent { node, address, .. } in &self.0 {
+            let answer = client::get((*address, port).into(), report::PATH, 1 << 20, AGENT_TIME).await.ok();
+            let report = answer.as_deref().and_then(|text| serde_json::from_slice(text).ok());
+            summaries.push(AgentSummary::new(node, *address, report.as_ref(), self.0.len() - 1));
         }
-        rows
+        summaries
     }
 }
 
@@ -203,7 +200,7 @@ impl Drop for Mesh {
             // It may have ended already.
             let _ = kill_process(Pid::from_child(&agent.process), Signal::TERM);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + AGENT_TIME;
         for agent in &mut self.0 {
             while matches!(agent.process.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));

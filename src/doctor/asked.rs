@@ -7,17 +7,20 @@ use hyper::StatusCode;
 
 use super::DoctorError;
 use super::lines::MeshLines;
-use super::output::{Report, Unanswered};
+use super::output::{Examination, Unanswered};
 use super::reading::Reading;
 use crate::config::{AgentUrl, Agents, Host};
 use crate::fleet::FleetError;
-use crate::fleet::ask::{self, AskError, Connection, More, within};
+use crate::fleet::ask::{self, Answer, AskError, foreign, within};
 use crate::http::client::GetError;
-use crate::limits::{AGENT_TIME, MESH_DOCUMENT_BYTES_MAX, MESH_TIME, ROW_BYTES_MAX};
+use crate::limits::{MESH_DOCUMENT_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
+use crate::report;
 
 const MESH: &str = "/api/v1/mesh";
-const ROW: &str = "/api/v1/peers";
+/// Timeout of one mesh. The agent that is asked first collects it from all others, and may have to
+/// wait for another collection.
+const MESH_TIME: Duration = Duration::from_mins(1);
 /// The pause before an agent that is busy with another collect is asked again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,8 +28,8 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`DoctorError`]: no agent could be asked, or none has answered.
-pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<Report, DoctorError> {
-    let agent_urls = ask::whom(agents).await.map_err(FleetError::from)?;
+pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<Examination, DoctorError> {
+    let agent_urls = ask::targets(agents).await.map_err(FleetError::from)?;
     let mut reading = Reading::default();
     let mut failed: Vec<(usize, AskError)> = Vec::new();
     match agents {
@@ -37,17 +40,17 @@ pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<R
             }
         }
         Agents::Service { .. } => {
-            let ask_row = |agent: AgentUrl| async move { within(AGENT_TIME, row(&agent)).await };
+            let ask_report = |agent: AgentUrl| async move { ask::report(&agent).await };
             let take = |document, answer: Result<Vec<u8>, AskError>| {
-                let read = answer.and_then(|text| reading.row(document, &text).map_err(foreign(ROW)));
+                let read = answer.and_then(|text| reading.report(document, &text).map_err(foreign(report::PATH)));
                 failed.extend(read.err().map(|error| (document, error)));
             };
-            ask::each(&agent_urls, ask_row, take).await;
+            ask::each(&agent_urls, ask_report, take).await;
             // This is done once all answers are known. Only they say which node is at the address
             // of an agent that did not answer.
             for (document, error) in &failed {
                 if let Host::Address(address) = agent_urls[*document].host {
-                    reading.silent(*document, address, &error.to_string());
+                    reading.unanswered(*document, address, &error.to_string());
                 }
             }
         }
@@ -56,16 +59,8 @@ pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<R
         .iter()
         .map(|(at, error)| Unanswered { url: agent_urls[*at].to_string(), error: error.to_string() })
         .collect();
-    let report = Report::judged(reading.with_domains(domains)).with_unanswered(unanswered);
-    if report.rows == 0 { Err(DoctorError::Silent(report.unanswered)) } else { Ok(report) }
-}
-
-fn foreign<E: std::fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {
-    move |error| AskError::Foreign { path, reason: error.to_string() }
-}
-
-async fn row(agent: &AgentUrl) -> Result<Vec<u8>, AskError> {
-    Ok(Connection::open(agent).await?.whole(ROW, ROW_BYTES_MAX).await?)
+    let examination = Examination::judged(reading.with_domains(domains)).with_unanswered(unanswered);
+    if examination.rows == 0 { Err(DoctorError::Silent(examination.unanswered)) } else { Ok(examination) }
 }
 
 /// Reads the mesh of one agent. Repeats the request while the agent is busy.
@@ -83,12 +78,11 @@ async fn mesh(agent: &AgentUrl, document: usize, reading: &mut Reading) -> Resul
 async fn mesh_once(agent: &AgentUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
     let (mut lines, mut bad) = (MeshLines::default(), None);
     let read = |line: &[u8]| {
-        let row = lines.take(document, line, reading).map_err(foreign(MESH))?;
-        bad = bad.take().or(row);
-        Ok::<_, AskError>(More::Wanted)
+        let invalid = lines.take(document, line, reading).map_err(foreign(MESH))?;
+        bad = bad.take().or(invalid);
+        Ok::<_, AskError>(())
     };
-    let mut connection = Connection::open(agent).await?;
-    let is_whole = connection.lines(MESH, ROW_BYTES_MAX, MESH_DOCUMENT_BYTES_MAX, read).await?;
+    let is_whole = Answer::of(agent, MESH).await?.lines(REPORT_BYTES_MAX, MESH_DOCUMENT_BYTES_MAX, read).await?;
     if let Some(bad) = bad {
         return Err(foreign(MESH)(bad));
     }

@@ -5,7 +5,7 @@
 //!
 //! | the line is | then |
 //! |---|---|
-//! | `{"rows":[` | the mesh as an agent writes it, one row per line |
+//! | `{"rows":[` | the mesh as an agent writes it, one report per line |
 //! | the beginning of a mesh, or `{` alone | a mesh or reports, formatted by another tool: read as a whole |
 //! | anything else | one report per line |
 //!
@@ -18,16 +18,18 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::lines::{HEAD, MeshLines, NoMesh};
-use super::output::{Report, Unread};
-use super::reading::{Fields, Missing, NoFields, NoRow, Reading, WholeRow};
+use super::lines::{HEAD, MeshError, MeshLines};
+use super::output::{Examination, Unread};
+use super::reading::{Fields, FieldsError, Missing, Reading, ReportError};
 use crate::config::RowsFile;
-use crate::limits::{MESH_DOCUMENT_BYTES_MAX, ROW_BYTES_MAX, ROWS_BYTES_MAX, ROWS_UNREAD_NAMED_MAX};
+use crate::limits::{MESH_DOCUMENT_BYTES_MAX, OFFLINE_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
-use crate::mesh::row::{PeerRow, Source};
+use crate::report::{Peer, Report, Source};
 
 /// All reports of a file belong to one document.
 const DOCUMENT: usize = 0;
+/// Parts without a report that are named. The others are counted.
+const UNREAD_NAMED_MAX: usize = 16;
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The first bytes of other encodings and compressed files, and what to do about them.
 const FOREIGN: [(&[u8], &str); 6] = [
@@ -63,20 +65,20 @@ enum Reason {
 
 /// The reason why a line, or the rest of the file, was not judged.
 #[derive(Debug, thiserror::Error)]
-enum NoLine {
+enum LineError {
     #[error(transparent)]
-    Row(#[from] NoRow),
+    Report(#[from] ReportError),
     #[error(transparent)]
-    Mesh(#[from] NoMesh),
+    Mesh(#[from] MeshError),
     #[error(transparent)]
-    Fields(#[from] NoFields),
+    Fields(#[from] FieldsError),
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
     #[error("neither a mesh (rows, missing, not_gathered) nor a report (source, peers)")]
     Neither,
-    #[error("a line of more than {ROW_BYTES_MAX} bytes; what is behind it is not read")]
+    #[error("a line of more than {REPORT_BYTES_MAX} bytes; what is behind it is not read")]
     Long,
-    #[error("more than {ROWS_BYTES_MAX} bytes; the rest is not read")]
+    #[error("more than {OFFLINE_BYTES_MAX} bytes; the rest is not read")]
     Bytes,
     #[error("more than {MESH_DOCUMENT_BYTES_MAX} bytes that are not in lines")]
     WholeBytes,
@@ -86,21 +88,21 @@ enum NoLine {
 ///
 /// # Errors
 /// [`FileError`]: no report could be read.
-pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Report, FileError> {
+pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Examination, FileError> {
     let failed = |reason: Reason| FileError { file: file.to_string(), reason };
     let read = match file {
         RowsFile::StandardInput => read(&mut io::stdin().lock()),
         RowsFile::Path(path) => File::open(path).and_then(|file| read(&mut BufReader::with_capacity(1 << 16, file))),
     };
     let (reading, unread) = read.map_err(Into::into).and_then(|read| read).map_err(failed)?;
-    let report = Report::judged(reading.with_domains(domains));
-    let unread = unread.into_iter().chain(report.is_cut().then(Unread::too_much)).collect();
-    let report = report.with_unread(unread);
-    if report.rows == 0 {
-        let first = report.unread.first().map_or_else(|| "a mesh without rows".into(), ToString::to_string);
+    let examination = Examination::judged(reading.with_domains(domains));
+    let unread = unread.into_iter().chain(examination.is_cut().then(Unread::too_much)).collect();
+    let examination = examination.with_unread(unread);
+    if examination.rows == 0 {
+        let first = examination.unread.first().map_or_else(|| "a mesh without reports".into(), ToString::to_string);
         return Err(failed(Reason::NoReport(first)));
     }
-    Ok(report)
+    Ok(examination)
 }
 
 /// Checks that the file can be read repeatedly. A pipe cannot, and may block its reader forever. A
@@ -118,14 +120,14 @@ pub fn expect_lasting(file: &RowsFile) -> Result<(), FileError> {
 
 /// The parts that were not read. The first few are named by their lines.
 #[derive(Debug, Default)]
-struct Losses {
+struct UnreadParts {
     named: Vec<Unread>,
     further: usize,
 }
 
-impl Losses {
-    fn add(&mut self, line: Option<usize>, error: impl Into<NoLine>) {
-        if self.named.len() == ROWS_UNREAD_NAMED_MAX {
+impl UnreadParts {
+    fn add(&mut self, line: Option<usize>, error: impl Into<LineError>) {
+        if self.named.len() == UNREAD_NAMED_MAX {
             self.further += 1;
             return;
         }
@@ -133,6 +135,13 @@ impl Losses {
         let error = error.into().to_string();
         let error = if line.is_some() { error.replace(" at line 1 column ", " at column ") } else { error };
         self.named.push(Unread { line, error });
+    }
+
+    /// Adds a part that is not one line, if it could not be read.
+    fn add_if(&mut self, read: Result<(), impl Into<LineError>>) {
+        if let Err(error) = read {
+            self.add(None, error);
+        }
     }
 
     fn all(mut self) -> Vec<Unread> {
@@ -155,18 +164,18 @@ struct Text<'a, R> {
 impl<R: BufRead> Text<'_, R> {
     /// Reads the next line that is not blank. The last line may lack its newline. Returns false if
     /// there is no more line.
-    fn next(&mut self) -> io::Result<Result<bool, NoLine>> {
+    fn next(&mut self) -> io::Result<Result<bool, LineError>> {
         loop {
             self.line.clear();
-            let most = self.bytes_left.min(ROW_BYTES_MAX as u64 + 1);
+            let most = self.bytes_left.min(REPORT_BYTES_MAX as u64 + 1);
             let read = (&mut *self.from).take(most).read_until(b'\n', &mut self.line)?;
             self.number += 1;
             self.bytes_left -= read as u64;
-            if self.line.len() > ROW_BYTES_MAX {
-                return Ok(Err(NoLine::Long));
+            if self.line.len() > REPORT_BYTES_MAX {
+                return Ok(Err(LineError::Long));
             }
             if self.bytes_left == 0 {
-                return Ok(Err(NoLine::Bytes));
+                return Ok(Err(LineError::Bytes));
             }
             if read == 0 {
                 return Ok(Ok(false));
@@ -187,8 +196,8 @@ fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Re
     {
         return Ok(Err(Reason::Foreign(what)));
     }
-    let mut text = Text { from, bytes_left: ROWS_BYTES_MAX, line: Vec::new(), number: 0 };
-    let (mut reading, mut losses) = (Reading::off_line(), Losses::default());
+    let mut text = Text { from, bytes_left: OFFLINE_BYTES_MAX, line: Vec::new(), number: 0 };
+    let (mut reading, mut unread) = (Reading::off_line(), UnreadParts::default());
     match text.next()? {
         Ok(false) => return Ok(Err(Reason::Empty)),
         Err(error) if !begins_document(text.line.trim_ascii_start()) => {
@@ -199,13 +208,13 @@ fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Re
     }
     let first = text.line.trim_ascii();
     if first == HEAD {
-        read_mesh(&mut text, &mut reading, &mut losses)?;
+        read_mesh(&mut text, &mut reading, &mut unread)?;
     } else if begins_document(first) {
-        read_whole(&mut text, &mut reading, &mut losses)?;
+        read_whole(&mut text, &mut reading, &mut unread)?;
     } else {
-        read_lines(&mut text, &mut reading, &mut losses)?;
+        read_lines(&mut text, &mut reading, &mut unread)?;
     }
-    Ok(Ok((reading, losses.all())))
+    Ok(Ok((reading, unread.all())))
 }
 
 /// Whether a text begins like a mesh, or like JSON that was formatted with indents.
@@ -215,106 +224,98 @@ fn begins_document(line: &[u8]) -> bool {
     rest.is_empty() || rest.starts_with(b"\"rows\"")
 }
 
-/// Reads the mesh as an agent writes it, from its first line on.
-fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
-    let mut lines = MeshLines::default();
+/// Passes each line to `take`, from the first one on, until `take` fails. `take` returns the reason
+/// if only this line cannot be used. Returns whether the text was read to its end.
+fn each_line(
+    text: &mut Text<'_, impl BufRead>,
+    unread: &mut UnreadParts,
+    mut take: impl FnMut(&[u8]) -> Result<Option<ReportError>, LineError>,
+) -> io::Result<bool> {
     loop {
-        match lines.take(DOCUMENT, &text.line, reading) {
-            Ok(None) => {}
-            Ok(Some(bad)) => losses.add(Some(text.number), bad),
-            Err(error) => {
-                losses.add(Some(text.number), error);
-                return Ok(());
-            }
-        }
-        match text.next()? {
-            Ok(true) => {}
-            Ok(false) => {
-                if let Err(error) = lines.end() {
-                    losses.add(None, error);
+        let step = match take(text.line.trim_ascii()) {
+            Ok(invalid) => {
+                if let Some(error) = invalid {
+                    unread.add(Some(text.number), error);
                 }
-                return Ok(());
+                text.next()?
             }
+            Err(error) => Err(error),
+        };
+        match step {
+            Ok(true) => {}
+            Ok(false) => return Ok(true),
             Err(error) => {
-                losses.add(Some(text.number), error);
-                return Ok(());
+                unread.add(Some(text.number), error);
+                return Ok(false);
             }
         }
     }
 }
 
-/// Reads one report per line, from the first line on.
-fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
-    let mut reports = 0;
-    loop {
-        reports += 1;
-        if reports > reading.rows_max() {
-            losses.add(Some(text.number), NoRow::Rows(reading.rows_max()));
-            return Ok(());
-        }
-        if let Err(error) = reading.row(DOCUMENT, text.line.trim_ascii()) {
-            losses.add(Some(text.number), error);
-        }
-        match text.next()? {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => {
-                losses.add(Some(text.number), error);
-                return Ok(());
-            }
-        }
+/// Reads the mesh as an agent writes it, from its first line on.
+fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
+    let mut lines = MeshLines::default();
+    let is_read = each_line(text, unread, |line| Ok(lines.take(DOCUMENT, line, reading)?))?;
+    if is_read && let Err(error) = lines.end() {
+        unread.add(None, error);
     }
+    Ok(())
+}
+
+/// Reads one report per line, from the first line on.
+fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
+    let mut reports = 0;
+    each_line(text, unread, |line| {
+        reports += 1;
+        if reports > reading.reports_max() {
+            return Err(ReportError::TooMany(reading.reports_max()).into());
+        }
+        Ok(reading.report(DOCUMENT, line).err())
+    })
+    .map(drop)
 }
 
 /// A mesh, or a single report.
 #[derive(Deserialize)]
 struct Document<'a> {
     #[serde(borrow)]
-    rows: Option<Vec<WholeRow<'a>>>,
+    rows: Option<Vec<Report<'a>>>,
     missing: Option<Vec<Missing>>,
     not_gathered: Option<usize>,
     #[serde(borrow)]
     source: Option<Source<'a>>,
     #[serde(borrow)]
-    peers: Option<Vec<PeerRow<'a>>>,
+    peers: Option<Vec<Peer<'a>>>,
 }
 
 /// Reads a sequence of meshes and reports in any format, from the first line on.
-fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, losses: &mut Losses) -> io::Result<()> {
+fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
     // The parser counts lines, so the blank ones are added.
     let mut whole = vec![b'\n'; text.number - 1];
     whole.append(&mut text.line);
     let most = (MESH_DOCUMENT_BYTES_MAX as u64 + 1).saturating_sub(whole.len() as u64);
     (&mut *text.from).take(most).read_to_end(&mut whole)?;
     if whole.len() > MESH_DOCUMENT_BYTES_MAX {
-        losses.add(None, NoLine::WholeBytes);
+        unread.add(None, LineError::WholeBytes);
         return Ok(());
     }
     for document in serde_json::Deserializer::from_slice(&whole).into_iter::<Document<'_>>() {
-        let document = match document {
-            Ok(document) => document,
-            Err(error) => {
-                losses.add(None, error);
-                return Ok(());
-            }
-        };
         match document {
-            Document { rows: Some(rows), missing: Some(missing), not_gathered: Some(not_gathered), .. } => {
-                for row in &rows {
-                    if let Err(error) = reading.whole_row(DOCUMENT, row) {
-                        losses.add(None, error);
-                    }
+            Ok(Document { rows: Some(reports), missing: Some(missing), not_gathered: Some(not_gathered), .. }) => {
+                for report in &reports {
+                    unread.add_if(reading.whole_report(DOCUMENT, report));
                 }
-                if let Err(error) = reading.whole_fields(DOCUMENT, Fields { missing, not_gathered }) {
-                    losses.add(None, error);
-                }
+                unread.add_if(reading.whole_fields(DOCUMENT, Fields { missing, not_gathered }));
             }
-            Document { rows: None, source: Some(source), peers: Some(peers), .. } => {
-                if let Err(error) = reading.whole_row(DOCUMENT, &WholeRow { source, peers }) {
-                    losses.add(None, error);
-                }
+            Ok(Document { rows: None, source: Some(source), peers: Some(peers), .. }) => {
+                unread.add_if(reading.whole_report(DOCUMENT, &Report { source, peers }));
             }
-            _ => losses.add(None, NoLine::Neither),
+            Ok(_) => unread.add(None, LineError::Neither),
+            // The parser cannot go on behind an error.
+            Err(error) => {
+                unread.add(None, error);
+                break;
+            }
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ use crate::fleet::{FleetError, on_event_loop, system};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
 use file::FileError;
-use output::{Report, Unanswered};
+use output::{Examination, Unanswered};
 
 /// What a judgement has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,24 +81,24 @@ pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
 async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Result<Outcome, DoctorError> {
     let examined = examine(&settings.reports, domains).await;
     match &examined {
-        Ok(Report { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
+        Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
                 eprintln!("kube-canary: {}: {}", silent.url, console::printable(&silent.error));
             }
         }
         Err(_) => {}
     }
-    let report = examined?;
-    for unread in &report.unread {
+    let examination = examined?;
+    for unread in &examination.unread {
         eprintln!("kube-canary: --rows: {}", console::printable(&unread.to_string()));
     }
-    let text = if settings.json { report.json() } else { report.text() };
+    let text = if settings.json { examination.json() } else { examination.text() };
     console::print(text).map_err(system("write to standard output"))?;
-    Ok(report.outcome())
+    Ok(examination.outcome())
 }
 
 /// Judges all reports that exist now.
-async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Report, DoctorError> {
+async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Examination, DoctorError> {
     let warn = |level: log::Level, text: &str| {
         if level <= log::Level::Warn {
             eprintln!("kube-canary: {}", console::printable(text));

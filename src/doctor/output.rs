@@ -5,38 +5,38 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::Outcome;
-use super::reading::{Missing, OldList, Reading};
-use crate::limits::{ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX};
+use super::reading::{Missing, OFFLINE_MESH_BYTES_MAX, OldList, Reading};
+use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::row::Network;
 use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
-use crate::sys::console::printable;
+use crate::report::Network;
+use crate::sys::console::{json_line, printable};
 
 /// What an examination has found.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Examination {
     /// The summary in one line.
     headline: String,
     /// Whether all is well, links have losses without a known cause, or there is a cause.
     state: State,
     /// Verdicts, the most severe first.
     pub verdicts: Vec<Verdict>,
-    /// Nodes whose row is missing or incomplete.
+    /// Nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
     /// Agents that were asked and gave no valid answer.
     pub unanswered: Vec<Unanswered>,
     /// Parts of a file that are no report.
     pub unread: Vec<Unread>,
-    /// The number of rows that were judged.
+    /// The number of reports that were judged.
     pub rows: usize,
-    /// The number of nodes that are known, by their rows or as peers of others.
+    /// The number of nodes that are known, by their reports or as peers of others.
     nodes: usize,
-    /// The number of nodes that are known only from other rows, because their
+    /// The number of nodes that are known only from other reports, because their
     /// own was not requested.
     not_gathered: usize,
     /// The number of measured pairs.
     links: usize,
-    /// The number of rows and pairs that exceeded the limits.
+    /// The number of reports and pairs that exceeded the limits.
     not_kept: usize,
     /// The number of members of the mesh, as far as the agents know.
     members: usize,
@@ -71,8 +71,8 @@ pub struct Unread {
 impl Unread {
     /// Returns the entry for a file that has more reports than are judged.
     pub fn too_much() -> Self {
-        let mebibytes = ROWS_MESH_BYTES_MAX >> 20;
-        let error = format!("more than {ROWS_NODES_MAX} nodes or {mebibytes} MiB of links: the rest is not judged");
+        let mebibytes = OFFLINE_MESH_BYTES_MAX >> 20;
+        let error = format!("more than {OFFLINE_NODES_MAX} nodes or {mebibytes} MiB of links: the rest is not judged");
         Self { line: None, error }
     }
 }
@@ -86,18 +86,18 @@ impl fmt::Display for Unread {
     }
 }
 
-impl Report {
+impl Examination {
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
-        let (matrix, missing, rows, told) = reading.finish();
+        let (matrix, missing, rows, facts) = reading.finish();
         let Judgement { verdicts, headline, .. } = verdicts::judge_whole(&matrix);
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
-        // Members that no row names were not asked either.
+        // Members that no report names were not asked either.
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
-        // A mesh may have nodes that none of its rows names.
-        let not_gathered = not_gathered.max(told.not_gathered);
+        // A mesh may have nodes that none of its reports names.
+        let not_gathered = not_gathered.max(facts.not_gathered);
         Self {
             headline: headline.text,
             state: headline.state,
@@ -112,9 +112,9 @@ impl Report {
             not_kept: not_kept.rows + not_kept.cells,
             members: matrix.members(),
             networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, name)| name).collect(),
-            watchers: told.watchers,
-            watchers_missing: told.watchers_missing,
-            old_lists: told.old_lists,
+            watchers: facts.watchers,
+            watchers_missing: facts.watchers_missing,
+            old_lists: facts.old_lists,
         }
         .with_true_headline()
     }
@@ -144,7 +144,7 @@ impl Report {
         self
     }
 
-    /// Whether rows or pairs exceeded the limits.
+    /// Whether reports or pairs exceeded the limits.
     pub const fn is_cut(&self) -> bool {
         self.not_kept > 0
     }
@@ -158,13 +158,10 @@ impl Report {
         if is_whole && self.links > 0 { Outcome::Well } else { Outcome::Unknown }
     }
 
-    /// Returns the nodes without a complete row that no verdict mentions.
-    pub fn untold(&self) -> impl Iterator<Item = &Missing> {
-        let is_told = |missing: &Missing| {
-            let is_it = |verdict: &Verdict| verdict.kind == Kind::AgentUnreachable && verdict.subject == missing.node;
-            self.verdicts.iter().any(is_it)
-        };
-        self.missing.iter().filter(move |missing| !is_told(missing))
+    /// Returns the nodes without a complete report that no verdict mentions.
+    pub fn without_verdict(&self) -> impl Iterator<Item = &Missing> {
+        let unreachable = self.verdicts.iter().filter(|verdict| verdict.kind == Kind::AgentUnreachable);
+        self.missing.iter().filter(move |missing| unreachable.clone().all(|verdict| verdict.subject != missing.node))
     }
 
     /// Returns the headline in printable form.
@@ -188,17 +185,17 @@ impl Report {
             text.push('.');
         }
         if self.not_gathered > 0 {
-            let _ = write!(text, " Not asked for: {}.", count(self.not_gathered, "row"));
+            let _ = write!(text, " Not asked for: {}.", count(self.not_gathered, "report"));
         }
         if self.not_kept > 0 {
-            let _ = write!(text, " Did not fit: {}.", count(self.not_kept, "row or link"));
+            let _ = write!(text, " Did not fit: {}.", count(self.not_kept, "report or link"));
         }
         text
     }
 
     /// Formats the report as one object on one line.
     pub fn json(&self) -> String {
-        serde_json::to_string(self).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+        json_line(self)
     }
 
     /// Formats the report as lines of text.
@@ -209,13 +206,16 @@ impl Report {
             let _ = write!(text, "\n{}\n    {}\n", title(verdict), printable(&verdict.evidence));
         }
         // The others are in a verdict, together with what else is known of them.
-        for (place, Missing { node, error }) in self.untold().enumerate() {
+        for (place, Missing { node, error }) in self.without_verdict().enumerate() {
             let head = if place == 0 { "\nMissing:\n" } else { "" };
             let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
         }
         for (place, OldList { node, age_seconds }) in self.old_lists.iter().enumerate() {
-            let head =
-                if place == 0 { "\nOld peer lists, so that who joined or left since is told wrongly:\n" } else { "" };
+            let head = if place == 0 {
+                "\nOld peer lists, which lack nodes that joined and have nodes that left since:\n"
+            } else {
+                ""
+            };
             let age = age_seconds.map_or_else(|| "never had one".to_owned(), |age| format!("{:.0} min", age / 60.0));
             let _ = writeln!(text, "{head}    {}: {age}", printable(node));
         }
@@ -248,20 +248,20 @@ pub fn finding(verdict: &Verdict) -> String {
         OfNetwork::Pod => "pod network",
         OfNetwork::Node => "node network",
     };
-    let way = |out: &str, back: &str| match verdict.direction {
+    let direction = |out: &str, inbound: &str| match verdict.direction {
         Direction::Out => format!(", {out}"),
-        Direction::In => format!(", {back}"),
+        Direction::In => format!(", {inbound}"),
         Direction::Both => String::new(),
     };
     match verdict.kind {
-        Kind::Node => format!("node {subject}{}, {network}", way("what it sends", "what is sent to it")),
-        Kind::Link => format!("link {subject}{}, {network}", way("that way", "the way back")),
+        Kind::Node => format!("node {subject}{}, {network}", direction("what it sends", "what is sent to it")),
+        Kind::Link => format!("link {subject}{}, {network}", direction("that way", "the way back")),
         Kind::Mesh => format!("all links, {network}"),
         Kind::Partition => format!("partition {subject}, {network}"),
         Kind::Paths => format!("one of several parallel paths, {network}"),
         Kind::Zone => format!("zone {subject}, {network}"),
         Kind::Domain => format!("domain {subject}, {network}"),
-        Kind::ZonePair => format!("zones {subject}{}, {network}", way("that way", "the way back")),
+        Kind::ZonePair => format!("zones {subject}{}, {network}", direction("that way", "the way back")),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
     }
@@ -301,7 +301,7 @@ mod tests {
     use crate::doctor::reading::Reading;
 
     #[test]
-    fn a_mesh_that_is_probed_in_part_and_lists_that_are_old_are_told_and_no_fault() {
+    fn a_mesh_probed_in_part_and_old_lists_are_shown_and_are_no_fault() {
         let mut reading = Reading::default();
         let peer = |node: &str, network: &str| {
             format!(
@@ -317,16 +317,16 @@ mod tests {
                 peer(other, "pod"),
                 peer(other, "node")
             );
-            reading.row(0, row.as_bytes()).expect("a row");
+            reading.report(0, row.as_bytes()).expect("a row");
         }
-        let report = Report::judged(reading);
+        let report = Examination::judged(reading);
         assert_eq!(report.outcome(), Outcome::Well);
         assert_eq!(
             report.text(),
             "all well as far as measured: nothing is known of 38 nodes\n\n\
-             Old peer lists, so that who joined or left since is told wrongly:\n    a: 10 min\n    b: never had one\n\n\
+             Old peer lists, which lack nodes that joined and have nodes that left since:\n    a: 10 min\n    b: never had one\n\n\
              Judged: 2 of 40 nodes, 4 links on the pod and node networks. Each node is watched by 12 others at least; \
-             1 node should be by more. Not asked for: 38 rows.\n"
+             1 node should be by more. Not asked for: 38 reports.\n"
         );
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
         assert_eq!((&json["members"], &json["networks"][1]), (&40.into(), &"node".into()));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
+    fn times_follow_the_calendar() {
         for (unix_seconds, text) in [
             (0, "1970-01-01 00:00 UTC"),
             (951_782_399, "2000-02-28 23:59 UTC"),

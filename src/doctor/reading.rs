@@ -1,11 +1,11 @@
-//! Adds rows to the matrix: each source once, one peer at a time. Also records which nodes are
+//! Adds reports to the matrix: each source once, one peer at a time. Also records which nodes are
 //! missing.
 //!
 //! The traps: the meshes of several agents overlap, and a source that counts twice would double the
-//! probes sent to every peer. A node is missing only if no mesh has its row. The first row of a
-//! source is judged. If it breaks off, the part is kept and marked as incomplete, because what is
+//! probes sent to every peer. A node is missing only if no mesh has its report. The first report of
+//! a source is judged. If it breaks off, the part is kept and marked as incomplete, because what is
 //! absent from it is no evidence. Its node then counts as missing even if another mesh has the
-//! whole row, because that one was not judged.
+//! whole report, because that one was not judged.
 //!
 //! The input may be malicious, so everything that is kept of it is bounded.
 
@@ -16,18 +16,22 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::limits::{
-    AGENTS_MAX, LIST_AGE_MAX, MISSING_MAX, NAME_BYTES_MAX, PEER_SLOTS_MAX, ROWS_MESH_BYTES_MAX, ROWS_NODES_MAX,
-};
+use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX};
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
-use crate::mesh::row::{Age, PeerRow, Source};
 use crate::mesh::split::{Object, SplitError, Splitter};
+use crate::report::{Age, Peer, Report, Source};
 
-/// The reason why a text is no row.
+/// Nodes without a report that are read, of all meshes together: twice the largest supported
+/// Kubernetes cluster.
+const MISSING_MAX: usize = 10_000;
+/// Bytes that `doctor --rows` keeps of a mesh. 5,000 nodes that each probe all others take 200 MB.
+pub const OFFLINE_MESH_BYTES_MAX: usize = 512 << 20;
+
+/// The reason why a text is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum NoRow {
-    /// The text as a whole is no row.
+pub enum ReportError {
+    /// The text as a whole is no report.
     #[error(transparent)]
     Split(#[from] SplitError),
     /// One of its objects, or the text between them, is invalid.
@@ -42,22 +46,22 @@ pub enum NoRow {
     /// A peer appears twice. An agent names each node once for each network and address family.
     #[error("it names {0} twice")]
     Twice(String),
-    /// The document already has the row of this node.
+    /// The document already has the report of this node.
     #[error("a second report of {0}, which is not judged")]
     Repeated(String),
-    /// There are more rows than a mesh can have.
-    #[error("more than {0} rows")]
-    Rows(usize),
+    /// There are more reports than a mesh can have.
+    #[error("more than {0} reports")]
+    TooMany(usize),
 }
 
-/// The reason why a text is not valid after the rows of a mesh.
+/// The reason why a text is not valid after the reports of a mesh.
 #[derive(Debug, thiserror::Error)]
-pub enum NoFields {
+pub enum FieldsError {
     /// The text is not the expected object.
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
     /// There are more missing nodes than a mesh can have.
-    #[error("more than {MISSING_MAX} nodes without a row")]
+    #[error("more than {MISSING_MAX} nodes without a report")]
     Missing,
 }
 
@@ -65,30 +69,31 @@ pub enum NoFields {
 #[derive(Debug)]
 pub struct Reading {
     matrix: Matrix,
-    /// The limit of accepted rows, and of the lines of a document.
-    rows_max: usize,
-    /// Sources whose row was accepted, with the document it came from.
+    /// The limit of accepted reports, and of the lines of a document.
+    reports_max: usize,
+    /// Sources whose report was accepted, with the document it came from.
     taken: HashMap<String, usize>,
-    /// The node that each probed address belongs to, according to the rows. At most as many as
+    /// The node that each probed address belongs to, according to the reports. At most as many as
     /// an agent has peers.
     owners: HashMap<IpAddr, String>,
     /// Missing nodes and the reasons, with the document they came from.
     missing: Vec<(usize, Missing)>,
-    told: Told,
+    facts: MeshFacts,
     /// The operator's failure domains.
     domains: Option<Arc<Domains>>,
 }
 
 /// What sources report about the mesh and about their lists.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct MeshFacts {
     /// Sources whose list is old.
     pub old_lists: Vec<OldList>,
     /// The smallest number of watchers that a node has.
     pub watchers: Option<u64>,
     /// The number of nodes that should have more watchers, but cannot.
     pub watchers_missing: usize,
-    /// The number of nodes whose rows a mesh left out, because it exceeds the limits of a collect.
+    /// The number of nodes whose reports a mesh left out, because it exceeds the limits of a
+    /// collection.
     pub not_gathered: usize,
 }
 
@@ -101,8 +106,8 @@ pub struct OldList {
     pub age_seconds: Option<f64>,
 }
 
-impl Told {
-    fn take(&mut self, source: &Source<'_>) {
+impl MeshFacts {
+    fn add(&mut self, source: &Source<'_>) {
         let old = match source.peer_list_age_seconds {
             Age::Never => Some(None),
             Age::Seconds(age) => (age > LIST_AGE_MAX.as_secs_f64()).then_some(Some(age)),
@@ -116,7 +121,7 @@ impl Told {
     }
 }
 
-/// A node whose row is missing or incomplete.
+/// A node whose report is missing or incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub struct Missing {
     /// The name of the node.
@@ -125,24 +130,13 @@ pub struct Missing {
     pub error: String,
 }
 
-/// The object that follows the rows of a mesh.
+/// The object after the reports of a mesh.
 #[derive(Deserialize)]
 pub struct Fields {
-    /// The nodes without a row.
+    /// The nodes without a report.
     pub missing: Vec<Missing>,
-    /// The number of nodes whose rows were not requested.
+    /// The number of nodes whose reports were not requested.
     pub not_gathered: usize,
-}
-
-/// A row that was parsed as a whole.
-#[derive(Deserialize)]
-pub struct WholeRow<'a> {
-    /// The agent that measured.
-    #[serde(borrow)]
-    pub source: Source<'a>,
-    /// The peers that it measured.
-    #[serde(borrow)]
-    pub peers: Vec<PeerRow<'a>>,
 }
 
 impl Default for Reading {
@@ -156,8 +150,8 @@ impl Reading {
     /// Creates the state for reports that are judged offline. Its limits are larger than an
     /// agent's, because no agent's memory is used.
     pub fn off_line() -> Self {
-        let bounds = Bounds { rows: ROWS_NODES_MAX, nodes: ROWS_NODES_MAX, bytes: ROWS_MESH_BYTES_MAX };
-        Self::within(bounds, ROWS_NODES_MAX)
+        let bounds = Bounds { rows: OFFLINE_NODES_MAX, nodes: OFFLINE_NODES_MAX, bytes: OFFLINE_MESH_BYTES_MAX };
+        Self::within(bounds, OFFLINE_NODES_MAX)
     }
 
     /// Returns the state with these failure domains.
@@ -165,44 +159,49 @@ impl Reading {
         Self { domains, ..self }
     }
 
-    fn within(bounds: Bounds, rows_max: usize) -> Self {
+    fn within(bounds: Bounds, reports_max: usize) -> Self {
         Self {
             matrix: Matrix::within(bounds),
-            rows_max,
+            reports_max,
             taken: HashMap::new(),
             owners: HashMap::new(),
             missing: Vec::new(),
-            told: Told::default(),
+            facts: MeshFacts::default(),
             domains: None,
         }
     }
 
-    /// Returns the largest number of rows that are read, over all documents and in each one.
-    pub const fn rows_max(&self) -> usize {
-        self.rows_max
+    /// The most reports that are read, over all documents and in each one.
+    pub const fn reports_max(&self) -> usize {
+        self.reports_max
     }
 
-    /// Adds a row from one of several documents.
+    /// Adds a report from one of several documents.
     ///
     /// # Errors
-    /// The text is no row, or breaks off. The valid part is kept.
-    pub fn row(&mut self, document: usize, text: &[u8]) -> Result<(), NoRow> {
+    /// The text is no report, or breaks off. The valid part is kept.
+    pub fn report(&mut self, document: usize, text: &[u8]) -> Result<(), ReportError> {
         let mut begun = None;
         let read = self.objects(document, text, &mut begun);
-        self.end_row(document, begun, read)
+        self.end_report(document, begun, read)
     }
 
-    /// Adds a parsed row from one of several documents.
+    /// Adds a parsed report from one of several documents.
     ///
     /// # Errors
-    /// As [`Reading::row`].
-    pub fn whole_row(&mut self, document: usize, row: &WholeRow<'_>) -> Result<(), NoRow> {
-        let begun = self.begin_row(document, &row.source)?;
-        let read = row.peers.iter().enumerate().try_for_each(|(before, peer)| self.peer(peer, before));
-        self.end_row(document, Some(begun), read)
+    /// As [`Reading::report`].
+    pub fn whole_report(&mut self, document: usize, report: &Report<'_>) -> Result<(), ReportError> {
+        let begun = self.begin_report(document, &report.source)?;
+        let read = report.peers.iter().enumerate().try_for_each(|(before, peer)| self.peer(peer, before));
+        self.end_report(document, Some(begun), read)
     }
 
-    fn end_row(&mut self, document: usize, begun: Option<String>, read: Result<(), NoRow>) -> Result<(), NoRow> {
+    fn end_report(
+        &mut self,
+        document: usize,
+        begun: Option<String>,
+        read: Result<(), ReportError>,
+    ) -> Result<(), ReportError> {
         let Some(node) = begun else { return read };
         match &read {
             Ok(()) => self.matrix.end_row(),
@@ -212,16 +211,16 @@ impl Reading {
         read
     }
 
-    /// Reads the objects of a row. `begun` is set to the source, unless its
-    /// row was accepted before.
-    fn objects(&mut self, document: usize, text: &[u8], begun: &mut Option<String>) -> Result<(), NoRow> {
+    /// Reads the objects of a report. `begun` is set to the source, unless its
+    /// report was accepted before.
+    fn objects(&mut self, document: usize, text: &[u8], begun: &mut Option<String>) -> Result<(), ReportError> {
         let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
         while let Some(object) = splitter.next(&mut rest)? {
             match object {
-                Object::Source(text) => match self.begin_row(document, &serde_json::from_slice(text)?) {
+                Object::Source(text) => match self.begin_report(document, &serde_json::from_slice(text)?) {
                     Ok(node) => *begun = Some(node),
                     // Meshes overlap. The rest is checked for validity all the same.
-                    Err(NoRow::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
+                    Err(ReportError::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
                     Err(error) => return Err(error),
                 },
                 Object::Peer(text) if begun.is_some() => {
@@ -240,35 +239,35 @@ impl Reading {
         }
     }
 
-    /// Begins the row of a source that has none yet. Returns the source's name.
-    fn begin_row(&mut self, document: usize, source: &Source<'_>) -> Result<String, NoRow> {
+    /// Begins the report of a source that has none yet. Returns the source's name.
+    fn begin_report(&mut self, document: usize, source: &Source<'_>) -> Result<String, ReportError> {
         if source.node.len() > NAME_BYTES_MAX {
-            return Err(NoRow::Name);
+            return Err(ReportError::Name);
         }
         let node = source.node.clone().into_owned();
         if self.taken.contains_key(&node) {
-            return Err(NoRow::Repeated(node));
+            return Err(ReportError::Repeated(node));
         }
-        if self.taken.len() == self.rows_max {
-            return Err(NoRow::Rows(self.rows_max));
+        if self.taken.len() == self.reports_max {
+            return Err(ReportError::TooMany(self.reports_max));
         }
         self.taken.insert(node.clone(), document);
         self.matrix.begin_row(source);
-        self.told.take(source);
+        self.facts.add(source);
         Ok(node)
     }
 
-    /// Adds a peer to the current row. `before` is the number of peers already in it.
-    fn peer(&mut self, peer: &PeerRow<'_>, before: usize) -> Result<(), NoRow> {
+    /// Adds a peer to the current report. `before` is the number of peers already in it.
+    fn peer(&mut self, peer: &Peer<'_>, before: usize) -> Result<(), ReportError> {
         if before == PEER_SLOTS_MAX {
-            return Err(NoRow::Peers);
+            return Err(ReportError::Peers);
         }
         self.learn_owner(peer);
-        if self.matrix.peer(peer) { Ok(()) } else { Err(NoRow::Twice(peer.node.clone().into_owned())) }
+        if self.matrix.peer(peer) { Ok(()) } else { Err(ReportError::Twice(peer.node.clone().into_owned())) }
     }
 
-    fn learn_owner(&mut self, peer: &PeerRow<'_>) {
-        if let Ok(address) = peer.address.parse()
+    fn learn_owner(&mut self, peer: &Peer<'_>) {
+        if let Some(address) = peer.address
             && self.owners.len() < PEER_SLOTS_MAX
             && peer.node.len() <= NAME_BYTES_MAX
         {
@@ -276,43 +275,43 @@ impl Reading {
         }
     }
 
-    /// Reads the object after the rows of a mesh.
+    /// Reads the object after the reports of a mesh.
     ///
     /// # Errors
     /// It is another object, or has too many nodes. None of it is kept then.
-    pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), NoFields> {
+    pub fn fields(&mut self, document: usize, text: &[u8]) -> Result<(), FieldsError> {
         self.whole_fields(document, serde_json::from_slice(text)?)
     }
 
-    /// Adds the parsed object after the rows.
+    /// Adds the parsed object after the reports.
     ///
     /// # Errors
-    /// [`NoFields::Missing`]. None of it is kept then.
-    pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), NoFields> {
+    /// [`FieldsError::Missing`]. None of it is kept then.
+    pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), FieldsError> {
         let Fields { missing, not_gathered } = fields;
         if self.missing.len() + missing.len() > MISSING_MAX {
-            return Err(NoFields::Missing);
+            return Err(FieldsError::Missing);
         }
         self.missing.extend(missing.into_iter().map(|missing| (document, missing)));
-        self.told.not_gathered = self.told.not_gathered.max(not_gathered);
+        self.facts.not_gathered = self.facts.not_gathered.max(not_gathered);
         Ok(())
     }
 
-    /// Records that an agent at `address` has given no row. Returns whether the node of
+    /// Records that an agent at `address` has given no report. Returns whether the node of
     /// that address is known.
-    pub fn silent(&mut self, document: usize, address: IpAddr, error: &str) -> bool {
+    pub fn unanswered(&mut self, document: usize, address: IpAddr, error: &str) -> bool {
         let Some(node) = self.owners.get(&address) else { return false };
         self.missing.push((document, Missing { node: node.clone(), error: error.to_owned() }));
         true
     }
 
-    /// Ends the reading. Returns the matrix, the missing nodes, the number of rows, and what
+    /// Ends the reading. Returns the matrix, the missing nodes, the number of reports, and what
     /// sources report about the mesh.
-    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, Told) {
+    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, MeshFacts) {
         let (mut missing, mut known) = (Vec::new(), HashSet::new());
         for (document, found) in self.missing {
-            let came_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
-            if !came_elsewhere && known.insert(found.node.clone()) {
+            let is_taken_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
+            if !is_taken_elsewhere && known.insert(found.node.clone()) {
                 self.matrix.missing(&found.node, &found.error);
                 missing.push(found);
             }
@@ -321,8 +320,8 @@ impl Reading {
         if let Some(domains) = &self.domains {
             self.matrix.set_domains(domains);
         }
-        self.told.old_lists.sort_by(|a, b| a.node.cmp(&b.node));
-        (self.matrix, missing, self.taken.len(), self.told)
+        self.facts.old_lists.sort_by(|a, b| a.node.cmp(&b.node));
+        (self.matrix, missing, self.taken.len(), self.facts)
     }
 }
 
@@ -331,7 +330,7 @@ mod tests {
     use super::*;
     use crate::mesh::matrix::Presence;
 
-    fn row(source: &str, peers: &[&str]) -> String {
+    fn report(source: &str, peers: &[&str]) -> String {
         let peer = |node: &&str| {
             format!(
                 r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.{}",
@@ -353,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn a_source_counts_once_however_many_meshes_have_it() {
+    fn a_source_that_several_meshes_have_counts_once() {
         let mut reading = Reading::default();
         for document in 0..2 {
-            reading.row(document, row("n1", &["n2", "n3"]).as_bytes()).unwrap();
-            reading.row(document, row("n2", &["n1", "n3"]).as_bytes()).unwrap();
+            reading.report(document, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
+            reading.report(document, report("n2", &["n1", "n3"]).as_bytes()).unwrap();
         }
-        let (matrix, missing, rows, _) = reading.finish();
-        assert_eq!((matrix.cell_count(), rows, matrix.not_kept().rows), (4, 2, 0));
+        let (matrix, missing, reports, _) = reading.finish();
+        assert_eq!((matrix.cell_count(), reports, matrix.not_kept().rows), (4, 2, 0));
         assert_eq!(missing, []);
         let node = |name: &str, presence| (name.to_owned(), presence);
         let expected = [node("n1", Presence::Whole), node("n2", Presence::Whole), node("n3", Presence::Listed)];
@@ -368,34 +367,34 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_missing_only_where_no_mesh_has_its_row() {
+    fn a_node_is_missing_only_if_no_mesh_has_its_report() {
         let mut reading = Reading::default();
-        reading.row(0, row("n1", &["n2", "n3"]).as_bytes()).unwrap();
+        reading.report(0, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
         let fields = |nodes: &[&str]| {
             let missing: Vec<String> =
                 nodes.iter().map(|node| format!(r#"{{"node":"{node}","error":"refused"}}"#)).collect();
             format!(r#"{{"missing":[{}],"not_gathered":0,"verdicts":[{{"kind":"link"}}]}}"#, missing.join(","))
         };
         reading.fields(0, fields(&["n2", "n3"]).as_bytes()).unwrap();
-        reading.row(1, row("n2", &["n1"]).as_bytes()).unwrap();
+        reading.report(1, report("n2", &["n1"]).as_bytes()).unwrap();
         // A row of the same mesh that broke off.
-        reading.row(1, row("n4", &["n1"]).as_bytes()).unwrap();
+        reading.report(1, report("n4", &["n1"]).as_bytes()).unwrap();
         reading.fields(1, fields(&["n3", "n4"]).as_bytes()).unwrap();
-        let (matrix, missing, rows, _) = reading.finish();
-        assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), rows), (vec!["n3", "n4"], 3));
+        let (matrix, missing, reports, _) = reading.finish();
+        assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), reports), (vec!["n3", "n4"], 3));
         let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
         let all = ["n1", "n2", "n3", "n4"].map(of);
         assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
     }
 
-    /// The text after the rows, with these missing nodes.
+    /// The text after the reports, with these missing nodes.
     fn behind(missing: &str) -> String {
         format!(r#"{{"missing":[{missing}],"not_gathered":0}}"#)
     }
 
     #[test]
-    fn a_node_is_missing_if_the_row_that_was_judged_broke_off_whatever_another_mesh_has() {
-        let (half, whole) = (row("n3", &["n1"]), row("n3", &["n1", "n2"]));
+    fn a_node_whose_judged_report_broke_off_is_missing_even_if_another_mesh_has_a_whole_one() {
+        let (half, whole) = (report("n3", &["n1"]), report("n3", &["n1", "n2"]));
         let broke_off = behind(r#"{"node":"n3","error":"broke off"}"#);
         let (of_half, of_whole) = ((&half, broke_off), (&whole, behind("")));
         for (documents, is_missing, expected) in [
@@ -405,68 +404,68 @@ mod tests {
         ] {
             let mut reading = Reading::default();
             for (document, (row, fields)) in documents.into_iter().enumerate() {
-                reading.row(document, row.as_bytes()).unwrap();
+                reading.report(document, row.as_bytes()).unwrap();
                 reading.fields(document, fields.as_bytes()).unwrap();
             }
-            let (matrix, missing, rows, _) = reading.finish();
-            assert_eq!((missing.iter().any(|missing| missing.node == "n3"), rows), (is_missing, 1));
+            let (matrix, missing, reports, _) = reading.finish();
+            assert_eq!((missing.iter().any(|missing| missing.node == "n3"), reports), (is_missing, 1));
             let found = presences(&matrix);
             assert!(found.contains(&("n3".to_owned(), expected)), "the first is kept: {found:?}");
         }
     }
 
     #[test]
-    fn a_row_with_anything_between_its_objects_is_none() {
-        let whole = row("n1", &["n2", "n3"]);
+    fn a_report_with_a_text_between_its_objects_is_invalid() {
+        let whole = report("n1", &["n2", "n3"]);
         for (from, to) in [("},{\"node\":\"n3\"", "}x{\"node\":\"n3\""), ("}]}", "}}}"), ("[1]", "[1"), ("[1]", "1]")] {
             let mut reading = Reading::default();
             let bad = whole.replace(from, to);
-            assert!(bad != whole && reading.row(0, bad.as_bytes()).is_err(), "{bad}");
+            assert!(bad != whole && reading.report(0, bad.as_bytes()).is_err(), "{bad}");
             let (_, missing, _, _) = reading.finish();
             assert_eq!(missing.len(), 1, "{bad}");
         }
     }
 
     #[test]
-    fn what_is_kept_of_a_liar_is_bounded() {
-        let row = |peers: usize| {
+    fn memory_for_a_malicious_report_is_bounded() {
+        let report = |peers: usize| {
             let peers: Vec<String> = (0..peers).map(|n| format!(r#"{{"node":"p{n}"}}"#)).collect();
             format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, peers.join(","))
         };
-        Reading::default().row(0, row(PEER_SLOTS_MAX).as_bytes()).unwrap();
-        let error = Reading::default().row(0, row(PEER_SLOTS_MAX + 1).as_bytes()).unwrap_err();
-        assert!(matches!(error, NoRow::Peers), "{error}");
+        Reading::default().report(0, report(PEER_SLOTS_MAX).as_bytes()).unwrap();
+        let error = Reading::default().report(0, report(PEER_SLOTS_MAX + 1).as_bytes()).unwrap_err();
+        assert!(matches!(error, ReportError::Peers), "{error}");
 
         let mut reading = Reading::default();
         let source = |node: &str| format!(r#"{{"source":{{"node":"{node}"}},"peers":[]}}"#);
         for number in 0..AGENTS_MAX {
-            reading.row(0, source(&number.to_string()).as_bytes()).unwrap();
+            reading.report(0, source(&number.to_string()).as_bytes()).unwrap();
         }
-        assert!(matches!(reading.row(0, source("one more").as_bytes()), Err(NoRow::Rows(AGENTS_MAX))));
-        reading.row(1, source("7").as_bytes()).unwrap();
+        assert!(matches!(reading.report(0, source("one more").as_bytes()), Err(ReportError::TooMany(AGENTS_MAX))));
+        reading.report(1, source("7").as_bytes()).unwrap();
         let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
-        assert!(matches!(Reading::default().row(0, long.as_bytes()), Err(NoRow::Name)));
+        assert!(matches!(Reading::default().report(0, long.as_bytes()), Err(ReportError::Name)));
 
         let many = |count: usize| {
             let missing: Vec<String> = (0..count).map(|n| format!(r#"{{"node":"m{n}","error":""}}"#)).collect();
             behind(&missing.join(","))
         };
         reading.fields(0, many(MISSING_MAX).as_bytes()).unwrap();
-        assert!(matches!(reading.fields(0, many(1).as_bytes()), Err(NoFields::Missing)));
+        assert!(matches!(reading.fields(0, many(1).as_bytes()), Err(FieldsError::Missing)));
         assert_eq!(reading.finish().1.len(), MISSING_MAX);
     }
 
     #[test]
-    fn a_row_that_names_a_node_twice_is_none_and_what_came_before_counts() {
+    fn a_report_that_names_a_node_twice_is_invalid_and_its_earlier_part_counts() {
         let mut reading = Reading::default();
-        let twice = row("n1", &["n2", "n3", "n2", "n4"]);
-        let error = reading.row(0, twice.as_bytes()).unwrap_err();
-        assert!(matches!(&error, NoRow::Twice(node) if node == "n2"), "{error}");
+        let twice = report("n1", &["n2", "n3", "n2", "n4"]);
+        let error = reading.report(0, twice.as_bytes()).unwrap_err();
+        assert!(matches!(&error, ReportError::Twice(node) if node == "n2"), "{error}");
         // A peer on its other network, or by the other protocol, is another object.
-        let thrice = row("n2", &["n1", "n1", "n1"]);
+        let thrice = report("n2", &["n1", "n1", "n1"]);
         let thrice = thrice.replacen("\"pod\"", "\"node\"", 1).replacen("\"icmp\"", "\"icmpv6\"", 2);
         let thrice = thrice.replacen("\"icmpv6\"", "\"icmp\"", 1);
-        reading.row(0, thrice.as_bytes()).unwrap();
+        reading.report(0, thrice.as_bytes()).unwrap();
         let (matrix, missing, _, _) = reading.finish();
         let error = "not a report: it names n2 twice".to_owned();
         assert_eq!(missing, [Missing { node: "n1".into(), error }]);
@@ -474,65 +473,67 @@ mod tests {
     }
 
     #[test]
-    fn a_second_row_of_a_document_is_refused_and_that_of_another_document_passed_over() {
+    fn a_second_report_of_a_node_is_refused_in_the_same_document_and_skipped_in_another() {
         let mut reading = Reading::default();
-        reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
-        let error = reading.row(0, row("n1", &["n3"]).as_bytes()).unwrap_err();
-        assert!(matches!(&error, NoRow::Repeated(node) if node == "n1"), "{error}");
-        reading.row(1, row("n1", &["n3"]).as_bytes()).unwrap();
-        let (matrix, missing, rows, _) = reading.finish();
-        assert_eq!((matrix.cell_count(), missing.len(), rows), (1, 0, 1));
+        reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
+        let error = reading.report(0, report("n1", &["n3"]).as_bytes()).unwrap_err();
+        assert!(matches!(&error, ReportError::Repeated(node) if node == "n1"), "{error}");
+        reading.report(1, report("n1", &["n3"]).as_bytes()).unwrap();
+        let (matrix, missing, reports, _) = reading.finish();
+        assert_eq!((matrix.cell_count(), missing.len(), reports), (1, 0, 1));
     }
 
     #[test]
-    fn off_line_there_is_room_for_what_no_agent_may_keep() {
+    fn off_line_there_is_room_for_more_than_an_agent_may_keep() {
         let mut reading = Reading::off_line();
         let names: Vec<String> = (0..24).map(|n| format!("n{n}")).collect();
         let peers: Vec<&str> = names.iter().map(String::as_str).collect();
         for number in 0..=AGENTS_MAX {
-            reading.row(0, row(&format!("source-{number}"), &peers).as_bytes()).unwrap();
+            reading.report(0, report(&format!("source-{number}"), &peers).as_bytes()).unwrap();
         }
-        let (matrix, missing, rows, _) = reading.finish();
-        assert_eq!((rows, missing.len(), matrix.cell_count()), (AGENTS_MAX + 1, 0, (AGENTS_MAX + 1) * 24));
+        let (matrix, missing, reports, _) = reading.finish();
+        assert_eq!((reports, missing.len(), matrix.cell_count()), (AGENTS_MAX + 1, 0, (AGENTS_MAX + 1) * 24));
         assert_eq!((matrix.not_kept().rows, matrix.not_kept().cells), (0, 0));
     }
 
     #[test]
-    fn a_row_that_breaks_off_keeps_what_came_and_is_known_as_broken() {
-        let whole = row("n1", &["n2", "n3"]);
+    fn a_report_that_breaks_off_keeps_its_first_part_and_is_marked_as_broken() {
+        let whole = report("n1", &["n2", "n3"]);
         let cut = &whole.as_bytes()[..whole.len() - 20];
         let mut reading = Reading::default();
-        assert!(reading.row(0, cut).is_err());
-        reading.row(0, row("n2", &["n1"]).as_bytes()).unwrap();
+        assert!(reading.report(0, cut).is_err());
+        reading.report(0, report("n2", &["n1"]).as_bytes()).unwrap();
         let (matrix, missing, _, _) = reading.finish();
         assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a report: "), "{missing:?}");
         assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, Presence::Broken));
     }
 
     #[test]
-    fn what_sources_say_of_the_mesh_and_their_lists_is_kept() {
+    fn facts_about_the_mesh_and_old_lists_are_kept() {
         let mut reading = Reading::default();
-        let row = |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
+        let report =
+            |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
         for (node, says) in [
             ("n4", r#""peer_list_age_seconds":null,"watchers":0"#),
             ("n1", r#""peer_list_age_seconds":240,"watchers":24,"watchers_missing":0"#),
             ("n2", r#""peer_list_age_seconds":241,"watchers":12,"watchers_missing":2"#),
             ("n3", r#""version":"0.1.0""#),
         ] {
-            reading.row(0, row(node, says).as_bytes()).unwrap();
+            reading.report(0, report(node, says).as_bytes()).unwrap();
         }
-        let (_, _, rows, told) = reading.finish();
+        let (_, _, reports, facts) = reading.finish();
         let old = |node: &str, age_seconds| OldList { node: node.into(), age_seconds };
-        assert_eq!((rows, told.watchers, told.watchers_missing), (4, Some(12), 1));
-        assert_eq!(told.old_lists, [old("n2", Some(241.0)), old("n4", None)]);
+        assert_eq!((reports, facts.watchers, facts.watchers_missing), (4, Some(12), 1));
+        assert_eq!(facts.old_lists, [old("n2", Some(241.0)), old("n4", None)]);
     }
 
     #[test]
-    fn who_is_silent_is_known_by_its_address() {
+    fn an_unanswered_agent_is_identified_by_its_address() {
         let mut reading = Reading::default();
-        reading.row(0, row("n1", &["n2"]).as_bytes()).unwrap();
+        reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
         assert!(
-            reading.silent(1, [10, 0, 0, 2].into(), "refused") && !reading.silent(2, [10, 0, 0, 9].into(), "refused")
+            reading.unanswered(1, [10, 0, 0, 2].into(), "refused")
+                && !reading.unanswered(2, [10, 0, 0, 9].into(), "refused")
         );
         let (matrix, missing, _, _) = reading.finish();
         assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
@@ -540,13 +541,13 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_no_report_is_an_error() {
+    fn an_invalid_report_is_an_error() {
         for text in
             ["", "[]", "{}", r#"{"peers":[],"source":{"node":"a"}}"#, r#"{"source":{"node":"a"}}"#, "{\"source\":"]
         {
-            assert!(Reading::default().row(0, text.as_bytes()).is_err(), "{text}");
+            assert!(Reading::default().report(0, text.as_bytes()).is_err(), "{text}");
         }
-        let twice = format!("{}{}", row("a", &[]), row("b", &[]));
-        assert!(Reading::default().row(0, twice.as_bytes()).is_err());
+        let twice = format!("{}{}", report("a", &[]), report("b", &[]));
+        assert!(Reading::default().report(0, twice.as_bytes()).is_err());
     }
 }

@@ -12,17 +12,19 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::output::{Report, finding, stamp, title};
+use super::output::{Examination, finding, stamp, title};
 use super::{DoctorError, Outcome, examine, file};
 use crate::allocator;
 use crate::config::{DoctorSettings, Reports};
 use crate::fleet::{FleetError, system};
-use crate::limits::{PING_OUTPUT_RETRY, PING_WRITE_BYTES, WATCH_READER_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::Verdict;
 use crate::sys::clock;
-use crate::sys::console::{self, Reader, printable};
+use crate::sys::console::{self, Reader, json_line, printable};
 use crate::sys::stop::Stop;
+
+/// How soon the watch notices that the reader of its output is gone.
+const READER_TIME: Duration = Duration::from_secs(1);
 
 /// Repeats the examination until a signal arrives or the output has no reader.
 /// Returns the last outcome.
@@ -42,12 +44,12 @@ pub async fn run(
     let (mut watched, mut outcome) = (Watched::default(), Outcome::Unknown);
     loop {
         let next = Instant::now() + interval;
-        let look = tokio::select! {
-            look = examine(&settings.reports, domains) => look,
+        let result = tokio::select! {
+            result = examine(&settings.reports, domains) => result,
             () = stop.asked() => return Ok(outcome),
         };
-        outcome = look.as_ref().map_or(Outcome::Unknown, Report::outcome);
-        let changes = watched.take(look, clock::realtime().as_secs());
+        outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
+        let changes = watched.take(result, clock::realtime().as_secs());
         let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text() });
         let is_read = tokio::select! {
             is_read = show(text, next) => is_read?,
@@ -68,9 +70,9 @@ async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
     while !rest.is_empty() {
         match console::reader() {
             Reader::Gone => return Ok(false),
-            Reader::Busy => tokio::time::sleep(PING_OUTPUT_RETRY).await,
+            Reader::Busy => tokio::time::sleep(console::WRITE_RETRY).await,
             Reader::Ready => {
-                let (piece, further) = rest.split_at(rest.len().min(PING_WRITE_BYTES));
+                let (piece, further) = rest.split_at(rest.len().min(console::WRITE_BYTES));
                 if !console::print(piece).map_err(system("write to standard output"))? {
                     return Ok(false);
                 }
@@ -86,7 +88,7 @@ async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
         if now >= next {
             return Ok(true);
         }
-        sleep_until(next.min(now + WATCH_READER_TIME)).await;
+        sleep_until(next.min(now + READER_TIME)).await;
     }
 }
 
@@ -126,7 +128,7 @@ struct Changes {
     unix_seconds: u64,
     /// Whether this is the first examination. It then also says how much was judged.
     is_first: bool,
-    look: Result<Report, String>,
+    result: Result<Examination, String>,
     new: Vec<Entry>,
     changed: Vec<Entry>,
     over: Vec<Entry>,
@@ -134,27 +136,26 @@ struct Changes {
 
 impl Watched {
     /// Takes the result of an examination. Returns the changes, if there are any.
-    fn take(&mut self, look: Result<Report, DoctorError>, unix_seconds: u64) -> Option<Changes> {
+    fn take(&mut self, result: Result<Examination, DoctorError>, unix_seconds: u64) -> Option<Changes> {
         let (is_first, failed_before) = (self.outcome.is_none(), self.failed.take());
-        let report = match look {
-            Ok(report) => report,
+        let examination = match result {
+            Ok(examination) => examination,
             Err(error) => {
                 let error = error.to_string();
                 self.failed = Some(error.clone());
-                let is_news = failed_before.is_none_or(|before| before != error);
-                let [new, changed, over] = [const { Vec::new() }; 3];
-                return is_news.then_some(Changes {
+                let is_change = failed_before.is_none_or(|before| before != error);
+                return is_change.then(|| Changes {
                     unix_seconds,
                     is_first: false,
-                    look: Err(error),
-                    new,
-                    changed,
-                    over,
+                    result: Err(error),
+                    new: Vec::new(),
+                    changed: Vec::new(),
+                    over: Vec::new(),
                 });
             }
         };
-        let outcome = self.outcome.replace(report.outcome());
-        let entries = entries(&report);
+        let outcome = self.outcome.replace(examination.outcome());
+        let entries = entries(&examination);
         let before = std::mem::replace(&mut self.entries, entries);
         let (mut new, mut changed) = (Vec::new(), Vec::new());
         for (key, entry) in &self.entries {
@@ -167,15 +168,15 @@ impl Watched {
         let over: Vec<Entry> =
             before.into_iter().filter(|(key, _)| !self.entries.contains_key(key)).map(|(_, entry)| entry).collect();
         let is_same = new.is_empty() && changed.is_empty() && over.is_empty() && outcome == self.outcome;
-        let is_news = is_first || failed_before.is_some() || !is_same;
-        is_news.then_some(Changes { unix_seconds, is_first, look: Ok(report), new, changed, over })
+        let is_change = is_first || failed_before.is_some() || !is_same;
+        is_change.then_some(Changes { unix_seconds, is_first, result: Ok(examination), new, changed, over })
     }
 }
 
 /// Returns all findings of a report, and all parts that were not judged.
-fn entries(report: &Report) -> BTreeMap<Key, Entry> {
+fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
     let mut entries = BTreeMap::new();
-    for verdict in &report.verdicts {
+    for verdict in &examination.verdicts {
         let key = format!("{:?} {} {:?}", verdict.kind, verdict.subject, verdict.network);
         let entry = Entry {
             title: finding(verdict),
@@ -189,13 +190,13 @@ fn entries(report: &Report) -> BTreeMap<Key, Entry> {
         let (line, detail) = (format!("{what}: not judged"), printable(error));
         entries.insert(Key::Unjudged(what), Entry { title: line.clone(), line, detail, verdict: None });
     };
-    for missing in report.untold() {
+    for missing in examination.without_verdict() {
         unjudged(format!("report of {}", printable(&missing.node)), &missing.error);
     }
-    for agent in &report.unanswered {
+    for agent in &examination.unanswered {
         unjudged(agent.url.clone(), &agent.error);
     }
-    for unread in &report.unread {
+    for unread in &examination.unread {
         let what = unread.line.map_or_else(|| "a part of the file".to_owned(), |line| format!("line {line}"));
         unjudged(what, &unread.error);
     }
@@ -207,12 +208,12 @@ impl Changes {
     /// or over (`-`).
     fn text(&self) -> String {
         let now = stamp(self.unix_seconds);
-        let report = match &self.look {
-            Ok(report) => report,
+        let examination = match &self.result {
+            Ok(examination) => examination,
             Err(error) => return format!("{now}: cannot judge: {}\n", printable(error)),
         };
         // Writing to memory cannot fail.
-        let mut text = format!("{now}: {}\n", report.headline());
+        let mut text = format!("{now}: {}\n", examination.headline());
         for (mark, entries) in [("+", &self.new), ("~", &self.changed)] {
             for entry in entries {
                 let _ = write!(text, "  {mark} {}\n      {}\n", entry.line, entry.detail);
@@ -222,7 +223,7 @@ impl Changes {
             let _ = writeln!(text, "  - {}", entry.title);
         }
         if self.is_first {
-            let _ = writeln!(text, "  {}", report.extent());
+            let _ = writeln!(text, "  {}", examination.extent());
         }
         text
     }
@@ -238,20 +239,20 @@ impl Changes {
             changed: Vec<&'a Verdict>,
             over: Vec<&'a Verdict>,
             #[serde(flatten)]
-            report: Option<&'a Report>,
+            examination: Option<&'a Examination>,
         }
         fn verdicts(entries: &[Entry]) -> Vec<&Verdict> {
             entries.iter().filter_map(|entry| entry.verdict.as_ref()).collect()
         }
         let line = Line {
             time_unix_seconds: self.unix_seconds,
-            error: self.look.as_ref().err().map(String::as_str),
+            error: self.result.as_ref().err().map(String::as_str),
             new: verdicts(&self.new),
             changed: verdicts(&self.changed),
             over: verdicts(&self.over),
-            report: self.look.as_ref().ok(),
+            examination: self.result.as_ref().ok(),
         };
-        serde_json::to_string(&line).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+        json_line(&line)
     }
 }
 
@@ -264,7 +265,7 @@ mod tests {
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
     /// A report on four nodes. Of 60 probes to `b`, `lost` are lost.
-    fn look(lost: u32) -> Report {
+    fn look(lost: u32) -> Examination {
         let mut reading = Reading::off_line();
         for source in &NODES {
             let peer = |peer: &&str| {
@@ -276,17 +277,17 @@ mod tests {
             };
             let peers: Vec<String> = NODES.iter().filter(|node| *node != source).map(peer).collect();
             let row = format!(r#"{{"source":{{"node":"{source}","zone":"z"}},"peers":[{}]}}"#, peers.join(","));
-            reading.row(0, row.as_bytes()).unwrap();
+            reading.report(0, row.as_bytes()).unwrap();
         }
-        Report::judged(reading)
+        Examination::judged(reading)
     }
 
-    fn silent() -> Result<Report, DoctorError> {
+    fn silent() -> Result<Examination, DoctorError> {
         Err(DoctorError::Silent(Vec::new()))
     }
 
     #[test]
-    fn only_what_has_changed_is_told() {
+    fn only_changes_are_printed() {
         let mut watched = Watched::default();
         let mut take = |look| watched.take(look, 951_782_399).map(|changes| changes.text());
         let look = |lost| Ok(look(lost));
@@ -308,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_judged_is_told_when_it_begins_and_ends() {
+    fn unjudged_parts_are_printed_when_they_begin_and_end() {
         let mut watched = Watched::default();
-        let mut take = |look: Report| watched.take(Ok(look), 0).map(|changes| changes.text());
+        let mut take = |look: Examination| watched.take(Ok(look), 0).map(|changes| changes.text());
         let unread = |lines: &[usize]| {
             let unread = |line: &usize| Unread { line: Some(*line), error: "not a report".into() };
             look(0).with_unread(lines.iter().map(unread).collect())

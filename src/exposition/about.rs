@@ -1,6 +1,6 @@
-//! What an agent's row says about the agent itself, beside its measurements.
+//! What an agent's report says about the agent itself, beside its measurements.
 
-use super::process::{Resident, cpus};
+use super::process::{ResidentCache, cpus};
 use crate::allocator::AllocatorInfo;
 
 /// The commit that this program was built from: 12 digits of its hash, the value of
@@ -8,7 +8,7 @@ use crate::allocator::AllocatorInfo;
 pub const REVISION: &str = env!("KUBE_CANARY_REVISION");
 
 /// Facts about the build and the machine, found once at start. Also holds the resident-memory
-/// reading that the row and `/metrics` share.
+/// reading that the report and `/metrics` share.
 #[derive(Debug)]
 pub struct About {
     /// The name of the malloc that runs.
@@ -17,10 +17,12 @@ pub struct About {
     pub narenas: Option<u32>,
     /// How the program was linked: `rust` or `c-shim`.
     pub linkage: &'static str,
+    /// The libc that the program is linked with.
+    pub libc: &'static str,
     /// Number of CPUs of the machine that are online.
     pub cpus: usize,
     /// The shared reading of resident memory.
-    pub resident: Resident,
+    pub resident: ResidentCache,
 }
 
 impl About {
@@ -30,8 +32,9 @@ impl About {
             allocator: allocator.allocator,
             narenas: allocator.narenas,
             linkage: allocator.linkage,
+            libc: allocator.libc,
             cpus: cpus(),
-            resident: Resident::default(),
+            resident: ResidentCache::default(),
         }
     }
 }

@@ -297,7 +297,7 @@ impl AgentMetrics {
         Readings {
             echo: EchoCounters::read(),
             run_delay: probe_thread_run_delay(),
-            resident_bytes: view.about.resident.bytes(now),
+            resident_bytes: view.about.resident.get(now).map(|resident| resident.bytes),
             throttled: self.throttle.as_ref().and_then(Throttle::read),
             process: ProcessReading::now(),
             memory: self.memory.read(now),

@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
-use super::row::{Measured, OBJECT_BYTES_MAX, PeerRow, Source};
+use super::report::{self, Measured};
 use super::{View, Walk};
 use crate::http::Render;
-use crate::limits::FRAME_BYTES;
+use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
 use crate::peers::SlotId;
 
 /// What `/api/v1/identity` answers: node, zone and version of this agent.
@@ -26,8 +26,6 @@ pub struct Identity<'a> {
     /// The node's own addresses, as configured.
     pub node_addresses: &'a [IpAddr],
 }
-
-const _: () = assert!(OBJECT_BYTES_MAX <= FRAME_BYTES);
 
 /// The body of `/api/v1/peers`, rendered one peer at a time.
 pub struct PeersBody {
@@ -65,23 +63,23 @@ impl Render for PeersBody {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(measured) = measured {
             out.extend_from_slice(b"{\"source\":");
-            write(out, &Source::new(&view, &directory, &measured));
+            write(out, &report::source(&view, &directory, &measured));
             out.extend_from_slice(b",\"peers\":[");
             self.stage = Stage::First;
         }
         while self.slot < directory.slot_count() {
-            if FRAME_BYTES.saturating_sub(out.len()) < OBJECT_BYTES_MAX {
+            if FRAME_BYTES.saturating_sub(out.len()) < REPORT_OBJECT_BYTES_MAX {
                 return true;
             }
             let slot = SlotId::at(self.slot);
             self.slot += 1;
             let Some(peer) = directory.peer(slot) else { continue };
             let zone = directory.zone_name(peer.zone());
-            let Some(row) = PeerRow::new(&view.statistics, slot, peer, zone) else { continue };
+            let Some(object) = report::peer(&view.statistics, slot, peer, zone) else { continue };
             if self.stage == Stage::Further {
                 out.push(b',');
             }
-            write(out, &row);
+            write(out, &object);
             self.stage = Stage::Further;
         }
         out.extend_from_slice(b"]}\n");

@@ -9,8 +9,8 @@ use std::sync::PoisonError;
 use serde::{Serialize, Serializer};
 
 use super::View;
-use super::rounded::Rounded;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
+use crate::report::Rounded;
 use crate::statistics::{HourReading, HourStep};
 use crate::sys::clock;
 

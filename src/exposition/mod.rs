@@ -20,9 +20,8 @@ mod metrics;
 mod own;
 mod process;
 mod protobuf;
-mod rounded;
+mod report;
 mod routes;
-mod row;
 mod series;
 mod subjects;
 mod text;
@@ -36,7 +35,6 @@ pub use agent::{AgentMetrics, Build};
 pub use api::PeersBody;
 pub use hour::{HourError, decoded, hour};
 pub use metrics::MetricsBody;
-pub use process::{Resident, field};
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
 

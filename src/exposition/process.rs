@@ -43,21 +43,41 @@ impl ProcessReading {
     }
 }
 
-/// Resident memory, shared by all callers: one reading of `smaps_rollup` is valid for 5 seconds.
-#[derive(Debug, Default)]
-pub struct Resident(Cached<u64>);
+/// Resident memory of the agent, from one reading of `smaps_rollup`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// All resident memory.
+    pub bytes: u64,
+    /// The part of it that the agent has written to and shares with no other process.
+    pub private_dirty_bytes: u64,
+}
 
 impl Resident {
-    /// Returns the resident memory in bytes. Returns none if /proc does not provide it.
-    pub fn bytes(&self, now: Nanos) -> Option<u64> {
-        let read = || Some(field("/proc/self/smaps_rollup", "Rss:")?.unsigned_abs() * 1_024);
-        self.0.get(now, MEMORY_RESIDENT_TIME, read)
+    fn read() -> Option<Self> {
+        let mut bytes = None;
+        let private_dirty_bytes = proc::find("/proc/self/smaps_rollup", |line| {
+            bytes = bytes.or_else(|| kilobytes(line, "Rss:"));
+            // This line comes after `Rss:`.
+            kilobytes(line, "Private_Dirty:")
+        })?;
+        Some(Self { bytes: bytes?, private_dirty_bytes })
     }
 }
 
-/// Returns the number after `name` in a file of `name value` lines, as many files in /proc have.
-pub fn field(path: &str, name: &str) -> Option<i64> {
-    proc::find(path, |line| proc::number(line, name))
+/// Parses a line of `name value kB`. Returns bytes.
+fn kilobytes(line: &str, name: &str) -> Option<u64> {
+    Some(proc::number::<u64>(line, name)?.saturating_mul(1_024))
+}
+
+/// Resident memory, shared by all callers: one reading is valid for [`MEMORY_RESIDENT_TIME`].
+#[derive(Debug, Default)]
+pub struct ResidentCache(Cached<Resident>);
+
+impl ResidentCache {
+    /// Returns the resident memory. Returns none if /proc does not provide it.
+    pub fn get(&self, now: Nanos) -> Option<Resident> {
+        self.0.get(now, MEMORY_RESIDENT_TIME, Resident::read)
+    }
 }
 
 /// Counts the open file descriptors. Since Linux 6.2 this is the directory's size. Before that it
@@ -157,7 +177,8 @@ mod tests {
 
     #[test]
     fn resident_memory_is_known_at_once() {
-        assert!(Resident::default().bytes(Nanos::from_millis(1_000)).unwrap() > 500_000);
+        let Resident { bytes, private_dirty_bytes } = ResidentCache::default().get(Nanos::from_millis(1_000)).unwrap();
+        assert!(bytes > 500_000 && (4_096..bytes).contains(&private_dirty_bytes), "{private_dirty_bytes} of {bytes}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Requests to agents: which agents, over which connection, and how many at once.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,9 +13,17 @@ use crate::config::{AgentUrl, Agents, Host};
 use crate::discovery::dns::{self, ResolveError, Servers};
 use crate::http::client::{GetError, Link};
 use crate::http::lines::Lines;
-use crate::limits::{AGENTS_AT_ONCE, AGENTS_MAX};
+use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
+use crate::report;
 
-/// The reason why there is no row of an agent.
+/// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one with
+/// 5,000 peers.
+const AGENTS_AT_ONCE: usize = 8;
+/// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
+/// in about 50 ms.
+const AGENT_TIME: Duration = Duration::from_secs(10);
+
+/// The reason why an agent has given no report.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The name has no address.
@@ -37,7 +46,7 @@ pub enum AskError {
 ///
 /// # Errors
 /// [`ResolveError`] of a Service. The name in a URL is resolved only when it is asked.
-pub async fn whom(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
+pub async fn targets(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
     match agents {
         Agents::Urls(urls) => Ok(urls.clone()),
         Agents::Service { name, port } => {
@@ -85,85 +94,77 @@ pub async fn within<T, E: From<GetError>>(time: Duration, asking: impl Future<Ou
     tokio::time::timeout(time, asking).await.unwrap_or_else(|_| Err(GetError::Time(time).into()))
 }
 
-/// Whether the reader of lines wants more lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum More {
-    /// Continue with the next line.
-    Wanted,
-    /// Stop after this line.
-    Enough,
+/// Returns the text of an agent's report.
+///
+/// # Errors
+/// [`AskError`].
+pub async fn report(agent: &AgentUrl) -> Result<Vec<u8>, AskError> {
+    let asking = async { Answer::of(agent, report::PATH).await?.whole(REPORT_BYTES_MAX).await };
+    within(AGENT_TIME, asking).await
 }
 
-/// A connection to an agent, for one request after the other.
-pub struct Connection {
+/// Returns an error for an answer of an agent that is not as expected.
+pub fn foreign<E: fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {
+    move |error| AskError::Foreign { path, reason: error.to_string() }
+}
+
+/// The answer of an agent, whose status was 200. Its body is still to be read.
+pub struct Answer {
     link: Link,
-    host: String,
+    body: Incoming,
 }
 
-impl Connection {
-    /// Connects to an agent.
+impl Answer {
+    /// Sends a request to an agent and reads the head of the answer.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn open(agent: &AgentUrl) -> Result<Self, AskError> {
+    pub async fn of(agent: &AgentUrl, path: &'static str) -> Result<Self, AskError> {
         let address = match &agent.host {
             Host::Address(address) => *address,
             Host::Name(name) => dns::host_address(name).await?,
         };
         let stream = TcpStream::connect(SocketAddr::new(address, agent.port)).await.map_err(GetError::Connect)?;
-        let link = Link::handshake(stream).await.map_err(GetError::Wire)?;
-        Ok(Self { link, host: agent.to_string().replacen("http://", "", 1) })
-    }
-
-    /// Whether another request can be sent.
-    pub async fn is_usable(&mut self) -> bool {
-        self.link.is_usable().await
-    }
-
-    /// Sends a request and reads the head of the answer, whose status must be 200.
-    async fn get(&mut self, path: &'static str) -> Result<Incoming, GetError> {
-        let request = Request::get(path).header(header::HOST, &self.host).body(http_body_util::Empty::new());
-        let response = self.link.send(request.map_err(GetError::Path)?).await.map_err(GetError::Wire)?;
+        let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
+        // The name as typed, because there may be a proxy at the address.
+        let host = agent.to_string().replacen("http://", "", 1);
+        let request = Request::get(path).header(header::HOST, host).body(http_body_util::Empty::new());
+        let response = link.send(request.map_err(GetError::Path)?).await.map_err(GetError::Wire)?;
         match response.status() {
-            StatusCode::OK => Ok(response.into_body()),
-            status => Err(GetError::Status(status)),
+            StatusCode::OK => Ok(Self { link, body: response.into_body() }),
+            status => Err(GetError::Status(status).into()),
         }
     }
 
-    /// Returns a complete answer of at most `limit` bytes.
+    /// Returns the whole body, of at most `limit` bytes.
     ///
     /// # Errors
     /// [`GetError`].
-    pub async fn whole(&mut self, path: &'static str, limit: usize) -> Result<Vec<u8>, GetError> {
-        let body = self.get(path).await?;
-        self.link.collect(body, limit).await
+    pub async fn whole(mut self, limit: usize) -> Result<Vec<u8>, AskError> {
+        Ok(self.link.collect(self.body, limit).await?)
     }
 
-    /// Passes one line after the other to `reader`, until it has enough or the answer ends. Blank
-    /// lines are skipped, and so is the text after the last newline. Returns whether there is no
-    /// such text: an answer that ends within a line has lost its end. No line may be longer than
-    /// `line_limit` bytes, nor the answer longer than `limit`, blank lines included.
+    /// Passes one line after the other to `reader`, until the body ends. Blank lines are skipped,
+    /// and so is the text after the last newline. Returns whether there is no such text: an answer
+    /// that ends within a line has lost its end. No line may be longer than `line_limit` bytes, nor
+    /// the body longer than `limit`, blank lines included.
     ///
     /// # Errors
     /// As `reader`, and [`GetError`].
     pub async fn lines<E: From<GetError>>(
-        &mut self,
-        path: &'static str,
+        mut self,
         line_limit: usize,
         limit: usize,
-        mut reader: impl FnMut(&[u8]) -> Result<More, E>,
+        mut reader: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let mut body = self.get(path).await?;
         let mut lines = Lines::new(line_limit);
         let mut bytes_left = limit;
-        while let Some(frame) = self.link.frame(&mut body).await {
+        while let Some(frame) = self.link.frame(&mut self.body).await {
             let Ok(data) = frame.map_err(GetError::Wire)?.into_data() else { continue };
             bytes_left = bytes_left.checked_sub(data.len()).ok_or(GetError::TooLarge(limit))?;
             lines.push(&data).map_err(|_| GetError::TooLarge(line_limit))?;
             while let Some(line) = lines.next_line() {
-                if reader(line)? == More::Enough {
-                    return Ok(true);
-                }
+                reader(line)?;
             }
         }
         Ok(lines.rest().trim_ascii().is_empty())
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_few_are_asked_at_once_and_every_answer_is_that_of_its_question() {
+    async fn a_few_agents_are_asked_at_once_and_each_answer_has_the_index_of_its_agent() {
         let host = || Host::Address(Ipv4Addr::LOCALHOST.into());
         let all: Vec<AgentUrl> = (1..=50).map(|port| AgentUrl { host: host(), port }).collect();
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -220,29 +221,26 @@ mod tests {
         let mut found = Vec::new();
         let asking = async {
             let agent = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port };
-            let mut connection = Connection::open(&agent).await.unwrap();
             let take = |line: &[u8]| {
                 found.push(String::from_utf8(line.to_vec()).unwrap());
-                Ok(if line == b"end" { More::Enough } else { More::Wanted })
+                Ok(())
             };
-            connection.lines("/", 8, 20, take).await
+            Answer::of(&agent, "/").await.unwrap().lines(8, 20, take).await
         };
         let (done, ()) = tokio::join!(asking, server);
         (done, found)
     }
 
     #[tokio::test]
-    async fn an_answer_in_lines_has_lost_its_end_if_it_ends_within_one() {
-        for (body, is_whole) in
-            [(&b"a\nb\n"[..], true), (b"a\n\nb\n \n", true), (b"a\nb\nc", false), (b"a\nb\nend\nc", true)]
-        {
+    async fn an_answer_that_ends_within_a_line_has_lost_its_end() {
+        for (body, is_whole) in [(&b"a\nb\n"[..], true), (b"a\n\nb\n \n", true), (b"a\nb\nc", false)] {
             let (done, found) = lines_of(body).await;
-            assert_eq!((done.unwrap(), &found[..2]), (is_whole, &["a".to_owned(), "b".to_owned()][..]), "{body:?}");
+            assert_eq!((done.unwrap(), &found[..]), (is_whole, &["a".to_owned(), "b".to_owned()][..]), "{body:?}");
         }
     }
 
     #[tokio::test]
-    async fn an_answer_without_an_end_is_given_up_by_its_bytes() {
+    async fn an_answer_or_a_line_beyond_its_limit_is_an_error() {
         for (body, limit) in [(&[b'\n'; 21][..], 20), (&[b'x'; 9], 8), (b"1234567\n1234567\n1234567\n", 20)] {
             let (done, _) = lines_of(body).await;
             assert!(matches!(done, Err(GetError::TooLarge(found)) if found == limit), "{done:?}");
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn interim_answers_without_end_are_not_waited_for() {
+    async fn endless_interim_answers_are_an_error() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let agent = AgentUrl { host: Host::Address(address.ip()), port: address.port() };
@@ -261,16 +259,13 @@ mod tests {
             assert!(stream.read(&mut [0; 1_000]).await.unwrap() > 0);
             while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
         };
-        let asking = async move {
-            let mut connection = Connection::open(&agent).await.unwrap();
-            connection.whole("/api/v1/peers", 9).await
-        };
+        let asking = async move { Answer::of(&agent, report::PATH).await?.whole(9).await };
         let (got, ()) = tokio::join!(asking, server);
         assert!(got.as_ref().is_err_and(|error| error.to_string().contains("beside the body")), "{got:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_hangs_is_left_after_its_time() {
+    async fn a_request_that_hangs_ends_after_its_time() {
         let time = Duration::from_secs(10);
         let hangs = within(time, std::future::pending::<Result<(), AskError>>()).await;
         assert!(matches!(hangs, Err(AskError::Get(GetError::Time(t))) if t == time), "{hangs:?}");

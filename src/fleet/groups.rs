@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::row::Row;
-use super::table::{self, Side, kilobytes, known, percent, time};
+use super::summary::NodeSummary;
+use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
 
 /// The number of nodes that a group needs for a meaningful range.
 const NODES_MIN: usize = 3;
@@ -77,22 +77,27 @@ impl<T: Copy + PartialOrd> Range<T> {
 
 /// Returns the groups of all agents that report their build, sorted by CPUs,
 /// then by resident memory.
-pub fn of(rows: &[Row]) -> Vec<Group> {
-    let mut found: BTreeMap<Build, Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        if let (Some(cpus), Some(allocator)) = (row.cpus, row.allocator.clone()) {
-            let build =
-                Build { cpus, allocator, narenas: row.narenas, linkage: row.linkage.clone(), libc: row.libc.clone() };
-            found.entry(build).or_default().push(row);
+pub fn of(nodes: &[NodeSummary]) -> Vec<Group> {
+    let mut found: BTreeMap<Build, Vec<&NodeSummary>> = BTreeMap::new();
+    for node in nodes {
+        if let (Some(cpus), Some(allocator)) = (node.cpus, node.allocator.clone()) {
+            let build = Build {
+                cpus,
+                allocator,
+                narenas: node.narenas,
+                linkage: node.linkage.clone(),
+                libc: node.libc.clone(),
+            };
+            found.entry(build).or_default().push(node);
         }
     }
     let mut groups: Vec<Group> = (found.into_iter())
-        .map(|(build, rows)| Group {
+        .map(|(build, nodes)| Group {
             build,
-            nodes: rows.len(),
-            rss_bytes: Range::of(rows.iter().filter_map(|row| row.rss_bytes)),
-            private_dirty_bytes: Range::of(rows.iter().filter_map(|row| row.private_dirty_bytes)),
-            cpu_seconds_per_probe: Range::of(rows.iter().filter_map(|row| row.cpu_seconds_per_probe)),
+            nodes: nodes.len(),
+            rss_bytes: Range::of(nodes.iter().filter_map(|node| node.rss_bytes)),
+            private_dirty_bytes: Range::of(nodes.iter().filter_map(|node| node.private_dirty_bytes)),
+            cpu_seconds_per_probe: Range::of(nodes.iter().filter_map(|node| node.cpu_seconds_per_probe)),
             smallest: false,
         })
         .collect();
@@ -106,17 +111,17 @@ pub fn of(rows: &[Row]) -> Vec<Group> {
 }
 
 /// Formats the table, followed by one sentence for each number of CPUs.
-pub fn render(groups: &[Group], rows: &[Row]) -> String {
+pub fn render(groups: &[Group], nodes: &[NodeSummary]) -> String {
     let heads = [
-        ("CORES", Side::Right),
-        ("ALLOCATOR", Side::Left),
-        ("NARENAS", Side::Right),
-        ("LINKAGE", Side::Left),
-        ("LIBC", Side::Left),
-        ("NODES", Side::Right),
-        ("RSS KB", Side::Right),
-        ("DIRTY KB", Side::Right),
-        ("CPU/PROBE", Side::Right),
+        ("CORES", Kind::Number),
+        ("ALLOCATOR", Kind::Text),
+        ("NARENAS", Kind::Number),
+        ("LINKAGE", Kind::Text),
+        ("LIBC", Kind::Text),
+        ("NODES", Kind::Number),
+        ("RSS KB", Kind::Number),
+        ("DIRTY KB", Kind::Number),
+        ("CPU/PROBE", Kind::Number),
     ];
     let cells = |group: &Group| {
         let Group { build, nodes, .. } = group;
@@ -138,7 +143,7 @@ pub fn render(groups: &[Group], rows: &[Row]) -> String {
         let cores = if same[0].build.cpus == 1 { "core" } else { "cores" };
         let _ = writeln!(text, "{} {cores}: {}.", same[0].build.cpus, verdict(same));
     }
-    let mut versions: Vec<&str> = rows.iter().filter_map(|row| row.version.as_deref()).collect();
+    let mut versions: Vec<&str> = nodes.iter().filter_map(|node| node.version.as_deref()).collect();
     versions.sort_unstable();
     versions.dedup();
     if versions.len() > 1 {
@@ -190,8 +195,8 @@ impl Build {
 mod tests {
     use super::*;
 
-    fn rows(allocator: &str, cpus: u64, kilobytes: &[u64]) -> Vec<Row> {
-        let row = |rss: &u64| Row {
+    fn rows(allocator: &str, cpus: u64, kilobytes: &[u64]) -> Vec<NodeSummary> {
+        let row = |rss: &u64| NodeSummary {
             cpus: Some(cpus),
             allocator: Some(allocator.into()),
             narenas: (allocator == "jemalloc").then_some(1),
@@ -200,12 +205,12 @@ mod tests {
             version: Some("0.1.0".into()),
             rss_bytes: Some(rss << 10),
             cpu_seconds_per_probe: Some(0.000_01),
-            ..Row::default()
+            ..NodeSummary::default()
         };
         kilobytes.iter().map(row).collect()
     }
 
-    fn sentence(rows: &[Row], cores: &str) -> String {
+    fn sentence(rows: &[NodeSummary], cores: &str) -> String {
         let text = render(&of(rows), rows);
         text.lines().find(|line| line.starts_with(cores)).unwrap_or_else(|| panic!("{text}")).to_owned()
     }
@@ -215,11 +220,11 @@ mod tests {
         let mut all = rows("jemalloc", 4, &[1_900, 1_860, 1_880, 1_870]);
         all.extend(rows("musl", 4, &[1_300, 1_320, 1_340]));
         all.extend(rows("musl", 64, &[1_400]));
-        all.push(Row { error: Some("refused".into()), ..Row::default() });
+        all.push(NodeSummary { error: Some("refused".into()), ..NodeSummary::default() });
         let groups = of(&all);
-        let told: Vec<_> =
+        let found: Vec<_> =
             groups.iter().map(|g| (g.build.cpus, g.build.allocator.as_str(), g.nodes, g.smallest)).collect();
-        assert_eq!(told, [(4, "musl", 3, true), (4, "jemalloc", 4, false), (64, "musl", 1, false)]);
+        assert_eq!(found, [(4, "musl", 3, true), (4, "jemalloc", 4, false), (64, "musl", 1, false)]);
         let jemalloc = groups[1].rss_bytes.unwrap();
         assert_eq!((jemalloc.median >> 10, jemalloc.min >> 10, jemalloc.max >> 10), (1_870, 1_860, 1_900));
         let text = render(&groups, &all);
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_winner_is_called_one_only_where_it_can_be_told() {
+    fn a_smallest_build_is_named_only_if_ranges_and_nodes_allow_it() {
         let mut overlapping = rows("musl", 4, &[1_300, 1_320, 1_900]);
         overlapping.extend(rows("jemalloc", 4, &[1_860, 1_870, 1_880]));
         assert!(

@@ -1,36 +1,30 @@
-//! `kube-canary fleet`: what every agent costs and measures, with a row for each node. `kube-canary
-//! doctor` uses the part that sends requests.
+//! `kube-canary fleet`: what every agent costs and measures, with a line for each node.
+//! `kube-canary doctor` uses the part that sends requests.
 //!
 //! ```text
-//! whom ─► ask (a few at once) ─► row (peers, own samples) ─► rows | groups ─► standard output
+//! targets ─► ask (a few at once) ─► summary of each report ─► nodes | groups ─► standard output
 //! ```
 //!
 //! The traps:
 //!
 //! - An agent that hangs must not delay the others, and one that is lost must not hide them.
-//! - With thousands of peers, a scrape is megabytes. The needed samples are at its head, so the
-//!   rest is not fetched.
-//! - An address of a Service does not name a node. So a row's node is the one that the agent
-//!   reports.
+//! - An address of a Service does not name a node. So the node is the one that the agent reports.
 
 pub mod ask;
 mod groups;
-mod own;
-mod peers;
-mod row;
-mod rows;
-mod samples;
-pub mod table;
+mod nodes;
+mod summary;
 
 use std::io;
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::allocator;
 use crate::config::FleetSettings;
 use crate::discovery::dns::ResolveError;
+use crate::sys::console::{self, json_line};
 use crate::sys::stop::Stop;
-use crate::{allocator, console};
-use row::Row;
+use summary::NodeSummary;
 
 /// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +32,7 @@ pub enum FleetError {
     /// The Service has no addresses.
     #[error("cannot resolve the Service {0}; outside the cluster, name agents with --url")]
     Service(#[from] ResolveError),
-    /// No agent gave a row.
+    /// No agent gave a report.
     #[error("none of {0} agents answers")]
     Silent(usize),
     /// The runtime, a signal handler, or standard output.
@@ -92,9 +86,9 @@ pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
 }
 
 async fn once(settings: &FleetSettings) -> Result<(), FleetError> {
-    let rows = look(settings).await?;
-    console::print(show(&rows, settings)).map_err(system("write to standard output"))?;
-    if rows.iter().all(|row| row.node.is_none()) { Err(FleetError::Silent(rows.len())) } else { Ok(()) }
+    let nodes = look(settings).await?;
+    console::print(show(&nodes, settings)).map_err(system("write to standard output"))?;
+    if nodes.iter().all(|node| node.node.is_none()) { Err(FleetError::Silent(nodes.len())) } else { Ok(()) }
 }
 
 async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Result<(), FleetError> {
@@ -102,7 +96,7 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
         let next = Instant::now() + interval;
         // A Service that does not exist now may exist again later.
         let text = match look(settings).await {
-            Ok(rows) => show(&rows, settings),
+            Ok(nodes) => show(&nodes, settings),
             Err(error) if settings.json => {
                 eprintln!("kube-canary: {error}");
                 String::new()
@@ -118,26 +112,24 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
     }
 }
 
-/// Returns all rows, sorted.
-async fn look(settings: &FleetSettings) -> Result<Vec<Row>, FleetError> {
-    let agents = ask::whom(&settings.agents).await?;
-    let mut rows = vec![Row::default(); agents.len()];
-    ask::each(&agents, row::ask, |index, row| rows[index] = row).await;
-    rows::sort(&mut rows, settings.sort);
-    Ok(rows)
+/// Returns the summaries of all nodes, sorted.
+async fn look(settings: &FleetSettings) -> Result<Vec<NodeSummary>, FleetError> {
+    let agents = ask::targets(&settings.agents).await?;
+    let mut nodes = vec![NodeSummary::default(); agents.len()];
+    ask::each(&agents, summary::ask, |index, node| nodes[index] = node).await;
+    nodes::sort(&mut nodes, settings.sort);
+    Ok(nodes)
 }
 
-fn show(rows: &[Row], settings: &FleetSettings) -> String {
-    let json =
-        |value: Result<String, serde_json::Error>| value.map_or_else(|error| format!("{error}\n"), |text| text + "\n");
+fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
     if !settings.by_allocator {
-        return if settings.json { json(serde_json::to_string(rows)) } else { rows::render(rows) };
+        return if settings.json { json_line(&nodes) } else { nodes::render(nodes) };
     }
-    for row in rows {
-        if let Some(error) = &row.error {
-            eprintln!("kube-canary: {}: {error}", row.url);
+    for node in nodes {
+        if let Some(error) = &node.error {
+            eprintln!("kube-canary: {}: {error}", node.url);
         }
     }
-    let groups = groups::of(rows);
-    if settings.json { json(serde_json::to_string(&groups)) } else { groups::render(&groups, rows) }
+    let groups = groups::of(nodes);
+    if settings.json { json_line(&groups) } else { groups::render(&groups, nodes) }
 }

@@ -1,13 +1,28 @@
 //! Prints the figures as tables and as JSON.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use serde::Serialize;
 
 use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
-use crate::sys::console::printable;
+use crate::sys::table::{self, Kind};
+
+const CATEGORY_HEADS: [(&str, Kind); 5] = [
+    ("CATEGORY", Kind::Text),
+    ("CLEAN", Kind::Number),
+    ("DIRTY", Kind::Number),
+    ("RSS", Kind::Number),
+    ("SWAP", Kind::Number),
+];
+const PROGRAM_HEADS: [(&str, Kind); 6] = [
+    ("PRIVATE", Kind::Number),
+    ("SHARED", Kind::Number),
+    ("RAM", Kind::Number),
+    ("SWAP", Kind::Number),
+    ("COUNT", Kind::Number),
+    ("PROGRAM (KB)", Kind::Text),
+];
 
 /// A process, and the figures that are shown of it.
 #[derive(Debug)]
@@ -130,29 +145,31 @@ pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
     }
     for (index, process) in processes.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };
-        out.extend_from_slice((gap.to_owned() + &table(process)).as_bytes());
+        out.extend_from_slice((gap.to_owned() + &by_category(process)).as_bytes());
     }
 }
 
-fn table(process: &Process) -> String {
+fn by_category(process: &Process) -> String {
     let footprint = &process.footprint;
-    let mut text = format!("{} (pid {}): KB\n\n", process.name, process.id);
-    let _ = writeln!(text, "CATEGORY  {:>10}  {:>10}  {:>10}  {:>10}", "CLEAN", "DIRTY", "RSS", "SWAP");
-    let mut total = Amounts::default();
-    let mut line = |name: &str, Amounts { clean, dirty, swap }: Amounts| {
+    let cells = |name: &str, amounts: Amounts| {
+        let Amounts { clean, dirty, swap } = amounts;
         let rss = clean.saturating_add(dirty);
-        let _ = writeln!(text, "{name:<8}  {clean:>10}  {dirty:>10}  {rss:>10}  {swap:>10}");
+        [name.to_owned(), clean.to_string(), dirty.to_string(), rss.to_string(), swap.to_string()]
     };
+    let mut total = Amounts::default();
+    let mut lines = Vec::new();
     for category in Category::ALL {
         let amounts = footprint.of(category);
         total.add(amounts);
         // These two are rare, and the agent never has them.
         let rare = matches!(category, Category::File | Category::Shared);
         if !rare || amounts != Amounts::default() {
-            line(category.label(), amounts);
+            lines.push(cells(category.label(), amounts));
         }
     }
-    line("total", total);
+    lines.push(cells("total", total));
+    let table = table::render(CATEGORY_HEADS, &lines);
+    let mut text = format!("{} (pid {}): KB\n\n{table}", process.name, process.id);
     let _ = write!(text, "\nPSS {}, private {}", process.pss, footprint.private);
     if let Some(tables) = process.page_tables {
         let _ = write!(text, "; page tables {tables}");
@@ -169,15 +186,14 @@ fn table(process: &Process) -> String {
 
 /// Appends one row for each program, and the total.
 pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
-    // Writing to memory cannot fail.
-    let _ =
-        writeln!(out, "{:>11} {:>11} {:>11} {:>11} {:>6}  PROGRAM (KB)", "PRIVATE", "SHARED", "RAM", "SWAP", "COUNT");
     let total = programs.total();
-    for (row, name) in programs.rows.iter().map(|row| (row, row.name.as_str())).chain([(&total, "total")]) {
-        let Row { count, private, shared, swap, .. } = row;
-        let _ =
-            writeln!(out, "{private:>11} {shared:>11} {:>11} {swap:>11} {count:>6}  {}", row.ram(), printable(name));
-    }
+    let rows = programs.rows.iter().map(|row| (row, row.name.as_str())).chain([(&total, "total")]);
+    let cells = |(row, name): (&Row, &str)| {
+        let numbers = [row.private, row.shared, row.ram(), row.swap, row.count].map(|number| number.to_string());
+        let [private, shared, ram, swap, count] = numbers;
+        [private, shared, ram, swap, count, name.to_owned()]
+    };
+    out.extend_from_slice(table::render(PROGRAM_HEADS, &rows.map(cells).collect::<Vec<_>>()).as_bytes());
 }
 
 /// Appends programs, and their processes by category, as one object on one line.

@@ -33,13 +33,13 @@ use tokio::time::{Instant, timeout_at};
 use super::frame_writer::FrameWriter;
 use super::matrix::Matrix;
 use super::queue::{Queue, Target};
-use super::row::{PeerRow, Source};
 use super::split::{Object, SplitError, Splitter};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, ROW_BYTES_MAX, ROW_REQUESTS_MAX};
+use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, REPORT_BYTES_MAX, REPORT_REQUESTS_MAX};
+use crate::report::{Peer, Source};
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter
         collection.matrix.seek(&target.node);
     }
     let until = Instant::now() + times.collection;
-    let (in_flight, answered) = (Vec::with_capacity(ROW_REQUESTS_MAX), VecDeque::new());
+    let (in_flight, answered) = (Vec::with_capacity(REPORT_REQUESTS_MAX), VecDeque::new());
     let mut openings = Openings { queue: &queue, in_flight, answered, until, times };
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
@@ -162,7 +162,7 @@ struct Openings<'a> {
 impl Openings<'_> {
     /// Advances all requests that are in flight, and starts further ones if there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.in_flight.len() + self.answered.len() < ROW_REQUESTS_MAX
+        while self.in_flight.len() + self.answered.len() < REPORT_REQUESTS_MAX
             && let Some(target) = self.queue.borrow_mut().next()
         {
             let opening = Box::pin(open(target.address, self.until, self.times));
@@ -284,8 +284,8 @@ impl<'a, 'b> Row<'a, 'b> {
 
     async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
         self.bytes += bytes.len();
-        if self.bytes > ROW_BYTES_MAX {
-            return Err(RowError::Implausible(format!("a report of more than {ROW_BYTES_MAX} bytes")));
+        if self.bytes > REPORT_BYTES_MAX {
+            return Err(RowError::Implausible(format!("a report of more than {REPORT_BYTES_MAX} bytes")));
         }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let (Object::Source(text) | Object::Peer(text)) = object;
@@ -317,7 +317,7 @@ impl<'a, 'b> Row<'a, 'b> {
                     if self.arrived > PEER_SLOTS_MAX {
                         return Err(RowError::Implausible(format!("a report of more than {PEER_SLOTS_MAX} peers")));
                     }
-                    let peer: PeerRow<'_> = serde_json::from_slice(text)?;
+                    let peer: Peer<'_> = serde_json::from_slice(text)?;
                     // A report cannot add a node that discovery does not know. If another agent
                     // learns of a new node earlier than this one, the next collection is complete.
                     if !is_known(matrix, &peer.node) {

@@ -12,7 +12,6 @@ pub mod matrix;
 pub mod page;
 mod queue;
 mod routes;
-pub mod row;
 pub mod split;
 mod times;
 pub mod verdicts;

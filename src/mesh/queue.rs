@@ -10,10 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
 use super::matrix::Matrix;
-use super::row::{Network, PeerRow};
 use crate::exposition::View;
-use crate::limits::MESH_ROWS_MAX;
+use crate::limits::MESH_REPORTS_MAX;
 use crate::peers::{self, Directory, Peer, Presence, Protocol, Roster};
+use crate::report::{self, Network};
 
 /// An agent that can be asked for its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Queue {
         names.sort_unstable();
         let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
         // This agent's own report counts too.
-        let all = listed(Protocol::Icmp).chain(six).take(MESH_ROWS_MAX - 1);
+        let all = listed(Protocol::Icmp).chain(six).take(MESH_REPORTS_MAX - 1);
         let waiting: VecDeque<Target> = all.map(|peer| Target::of(peer, port)).collect();
         let (port, roster) = (port_of_all(&directory, port), Arc::clone(directory.roster()));
         Self { count: waiting.len(), waiting, port, roster }
@@ -94,9 +94,9 @@ impl Queue {
 
     /// Handles a peer that a report names and that is in `matrix`. If it is a member and was not
     /// asked yet, it is put in the queue.
-    pub fn learn(&mut self, peer: &PeerRow<'_>, matrix: &mut Matrix) {
+    pub fn learn(&mut self, peer: &report::Peer<'_>, matrix: &mut Matrix) {
         // The agent's own report counts too.
-        if self.count + 1 >= MESH_ROWS_MAX || peer.network != Network::Pod || !peer.state.is_evidence() {
+        if self.count + 1 >= MESH_REPORTS_MAX || peer.network != Network::Pod || !peer.state.is_evidence() {
             return;
         }
         let Some(address) = self.roster.address(&peer.node) else { return };

@@ -6,7 +6,7 @@
 //! this module knows the form of a report: first its source, then its peers, each field once. Other
 //! fields are skipped.
 
-use crate::limits::ROW_OBJECT_BYTES_MAX;
+use crate::limits::REPORT_OBJECT_BYTES_MAX;
 
 /// A complete object of a report, as JSON text.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Object<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
     /// An object is longer than two names and all figures can be.
-    #[error("an object of more than {ROW_OBJECT_BYTES_MAX} bytes")]
+    #[error("an object of more than {REPORT_OBJECT_BYTES_MAX} bytes")]
     TooLong,
     /// The data is not a JSON object, lacks the two fields in their order, or has
     /// data after the object.
@@ -102,7 +102,7 @@ impl Splitter {
     /// Consumes one byte. Returns whether it completes an object.
     fn take(&mut self, byte: u8) -> Result<bool, SplitError> {
         if self.began_at > 0 {
-            if self.object.len() == ROW_OBJECT_BYTES_MAX {
+            if self.object.len() == REPORT_OBJECT_BYTES_MAX {
                 return Err(SplitError::TooLong);
             }
             self.object.push(byte);
@@ -209,7 +209,7 @@ mod tests {
         for text in ["[]", "}", "x", "{}x", "{}{", "\"a\"", peers_first].into_iter().chain(twice).chain(half) {
             assert_eq!(objects(text, 3), Err(SplitError::NotARow), "{text}");
         }
-        let long = format!(r#"{{"source":{{"node":"{}"}}"#, "x".repeat(ROW_OBJECT_BYTES_MAX));
+        let long = format!(r#"{{"source":{{"node":"{}"}}"#, "x".repeat(REPORT_OBJECT_BYTES_MAX));
         assert_eq!(objects(&long, 100), Err(SplitError::TooLong));
         assert_eq!(objects(&long.replace("source", "another"), 100), Ok((vec![], false)));
     }

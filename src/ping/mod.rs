@@ -23,10 +23,10 @@ use std::net::IpAddr;
 
 use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
-use crate::limits::PING_OUTPUT_RETRY;
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
+use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
 use crate::sys::stop::Stop;
 use crate::units::Nanos;
@@ -105,7 +105,7 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
         Err(PingError::System { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => {}
         done => done?,
     }
-    Ok(ping.book.tallies.iter().all(|tally| tally.received > 0))
+    Ok(ping.results.tallies.iter().all(|tally| tally.received > 0))
 }
 
 async fn resolve(targets: &[(String, Host)]) -> Result<Vec<IpAddr>, PingError> {
@@ -124,11 +124,11 @@ async fn resolve(targets: &[(String, Host)]) -> Result<Vec<IpAddr>, PingError> {
 struct Ping {
     prober: Prober<Sockets, MonotonicClock>,
     pacer: Pacer,
-    book: Book,
+    results: Results,
 }
 
 /// The receiver of the prober's results.
-struct Book {
+struct Results {
     form: Form,
     labels: Vec<Label>,
     tallies: Vec<Tally>,
@@ -145,7 +145,7 @@ struct Book {
 
 impl Ping {
     fn new(settings: &PingSettings, sockets: Sockets, addresses: &[IpAddr]) -> Result<Self, PingError> {
-        let form = if settings.json { Form::Json } else { Form::People };
+        let form = if settings.json { Form::Json } else { Form::Text };
         let names = settings.targets.iter().map(|(text, _)| text);
         let labels: Vec<Label> = names.zip(addresses).map(|(name, address)| Label::new(form, name, *address)).collect();
         let mut outbox = Outbox::stdout().map_err(system(WRITE))?;
@@ -171,7 +171,7 @@ impl Ping {
                 terminating: false,
             });
         }
-        let book = Book {
+        let results = Results {
             form,
             tallies: labels.iter().map(|_| Tally::default()).collect(),
             targets_left: labels.len(),
@@ -181,7 +181,7 @@ impl Ping {
             done: Vec::new(),
             in_flight: 0,
         };
-        Ok(Self { prober, pacer: Pacer::new().map_err(system("make the pacing timer"))?, book })
+        Ok(Self { prober, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
     }
 
     async fn probe(&mut self, stop: &mut Stop) -> Result<(), PingError> {
@@ -189,19 +189,19 @@ impl Ping {
         loop {
             // If the output is stuck, results must not pile up. Then nothing is sent, and replies
             // wait in the socket with the kernel's timestamp.
-            if !self.book.outbox.is_full() {
-                drained = self.prober.turn(&mut self.book);
-                self.book.done.drain(..).for_each(|slot| self.prober.pause(slot));
+            if !self.results.outbox.is_full() {
+                drained = self.prober.turn(&mut self.results);
+                self.results.done.drain(..).for_each(|slot| self.prober.pause(slot));
             }
-            let passed_on = self.book.outbox.pass_on().map_err(system(WRITE))?;
-            if self.book.targets_left == 0 && self.book.in_flight == 0 && drained {
+            let passed_on = self.results.outbox.pass_on().map_err(system(WRITE))?;
+            if self.results.targets_left == 0 && self.results.in_flight == 0 && drained {
                 return Ok(());
             }
             let now = self.prober.clock().now();
-            let retry = now.plus(PING_OUTPUT_RETRY.into());
-            if self.book.outbox.is_full() {
+            let retry = now.plus(WRITE_RETRY.into());
+            if self.results.outbox.is_full() {
                 tokio::select! {
-                    () = tokio::time::sleep(PING_OUTPUT_RETRY) => continue,
+                    () = tokio::time::sleep(WRITE_RETRY) => continue,
                     () = stop.asked() => return Ok(()),
                 }
             }
@@ -218,7 +218,7 @@ impl Ping {
     }
 
     fn end(&mut self) -> Result<(), PingError> {
-        let Book { form, labels, tallies, outbox, .. } = &mut self.book;
+        let Results { form, labels, tallies, outbox, .. } = &mut self.results;
         output::summary(&mut outbox.text, *form, labels.iter().zip(tallies.iter()));
         outbox.finish().map_err(system(WRITE))
     }
@@ -226,14 +226,14 @@ impl Ping {
 
 const WRITE: &str = "write to standard output";
 
-impl Book {
-    fn book(&mut self, slot: SlotId, event: Event, replied: Option<u16>) {
+impl Results {
+    fn record(&mut self, slot: SlotId, event: Event, replied: Option<u16>) {
         let (Some(tally), Some(label)) = (self.tallies.get_mut(slot.index()), self.labels.get(slot.index())) else {
             return;
         };
         let (in_flight, tried) = (tally.in_flight(), tally.tried());
-        if let Some((sequence, told)) = tally.book(event, replied) {
-            output::told(&mut self.outbox.text, self.form, label, sequence, told);
+        if let Some((sequence, outcome)) = tally.record(event, replied) {
+            output::probe(&mut self.outbox.text, self.form, label, sequence, outcome);
         }
         self.in_flight = self.in_flight - in_flight + tally.in_flight();
         if tally.tried() > tried && Some(tally.tried()) == self.count {
@@ -243,13 +243,13 @@ impl Book {
     }
 }
 
-impl Sink for Book {
+impl Sink for Results {
     fn event(&mut self, slot: SlotId, event: Event) {
-        self.book(slot, event, None);
+        self.record(slot, event, None);
     }
 
     fn event_of_reply(&mut self, slot: SlotId, sequence: u16, event: Event) {
-        self.book(slot, event, Some(sequence));
+        self.record(slot, event, Some(sequence));
     }
 
     fn send_lag(&mut self, _lag: Nanos) {}

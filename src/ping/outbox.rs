@@ -9,12 +9,10 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::limits::PING_WRITE_BYTES;
+use crate::sys::console::{self, Reader, WRITE_BYTES};
 
 /// Bytes of output that wait for a slow reader. Beyond that, no further probe is sent.
-const WAITING_BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 1 << 20;
 /// How long the end of a ping waits for a reader that accepts nothing.
 const FINISH_TIME: Duration = Duration::from_millis(800);
 
@@ -44,7 +42,7 @@ impl Outbox {
 
     /// Whether so much text waits that none may be added.
     pub const fn is_full(&self) -> bool {
-        self.text.len() - self.written > WAITING_BYTES_MAX
+        self.text.len() - self.written > BYTES_MAX
     }
 
     /// Writes as much as is accepted at once. Returns whether that is everything.
@@ -66,11 +64,12 @@ impl Outbox {
 
     fn pass_on_within(&mut self, time: Duration) -> io::Result<bool> {
         while self.written < self.text.len() {
-            if !self.accepts(time)? {
+            // If the reader is gone, the write returns the error.
+            if console::reader_of(&self.to, time) == Reader::Busy {
                 return Ok(false);
             }
             let rest = &self.text.as_bytes()[self.written..];
-            match self.to.write(&rest[..rest.len().min(PING_WRITE_BYTES)]) {
+            match self.to.write(&rest[..rest.len().min(WRITE_BYTES)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.written += written,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -83,16 +82,6 @@ impl Outbox {
         self.written = 0;
         Ok(true)
     }
-
-    /// Whether the reader accepts something. A reader that is gone counts as one: the write then
-    /// returns the error.
-    fn accepts(&self, time: Duration) -> io::Result<bool> {
-        let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], Some(&time)) {
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            ready => Ok(ready? > 0),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -103,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_takes_nothing_delays_no_turn_and_loses_no_text() {
+    fn a_slow_reader_delays_nothing_and_gets_everything() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
         assert!(outbox.pass_on().unwrap(), "nothing to write");
@@ -125,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_a_broken_pipe() {
+    fn a_reader_that_is_gone_is_a_broken_pipe() {
         let (reader, writer) = io::pipe().unwrap();
         let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
         drop(reader);

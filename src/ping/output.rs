@@ -8,15 +8,16 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::rtts::Quantiles;
-use super::tally::{Tally, Told};
+use super::tally::{Outcome, Tally};
 use crate::config::PingSettings;
+use crate::sys::table::{self, Kind, known, percent};
 use crate::units::Nanos;
 
 /// Which form the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Lines like those of ping(8).
-    People,
+    Text,
     /// One JSON object per line.
     Json,
 }
@@ -33,7 +34,7 @@ impl Label {
     /// Makes the label of a target in this form.
     pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
         let name = match form {
-            Form::People => name.to_owned(),
+            Form::Text => name.to_owned(),
             Form::Json => serde_json::Value::from(name).to_string(),
         };
         Self { name, address }
@@ -55,46 +56,46 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
 }
 
 /// Writes the line of a probe.
-pub fn told(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, told: Told) {
+pub fn probe(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, outcome: Outcome) {
     let _ = match form {
-        Form::People => for_people(text, label, sequence, told),
-        Form::Json => as_json(text, label, sequence, told),
+        Form::Text => as_text(text, label, sequence, outcome),
+        Form::Json => as_json(text, label, sequence, outcome),
     };
 }
 
-fn for_people(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) -> std::fmt::Result {
+fn as_text(text: &mut String, label: &Label, sequence: Option<u64>, outcome: Outcome) -> std::fmt::Result {
     write!(text, "{}", label.name)?;
     if let Some(sequence) = sequence {
         write!(text, "  seq {sequence}")?;
     }
-    match told {
-        Told::Reply { rtt, reordered, stamp } => {
+    match outcome {
+        Outcome::Reply { rtt, reordered, stamp } => {
             let order = if reordered { ", after a later one" } else { "" };
             writeln!(text, "  {}  ({} stamps{order})", Time(rtt), stamp.label())
         }
-        Told::Lost => writeln!(text, "  lost"),
-        Told::Late => writeln!(text, "  late: answered after it was counted lost"),
-        Told::Duplicate => writeln!(text, "  duplicate: answered once more"),
-        Told::Corrupt => writeln!(text, "  corrupt: a damaged reply"),
-        Told::SendError(reason) => writeln!(text, "  not sent: {}", reason.label()),
+        Outcome::Lost => writeln!(text, "  lost"),
+        Outcome::Late => writeln!(text, "  late: answered after it was counted lost"),
+        Outcome::Duplicate => writeln!(text, "  duplicate: answered once more"),
+        Outcome::Corrupt => writeln!(text, "  corrupt: a damaged reply"),
+        Outcome::SendError(reason) => writeln!(text, "  not sent: {}", reason.label()),
     }
 }
 
-fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, told: Told) -> std::fmt::Result {
+fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, outcome: Outcome) -> std::fmt::Result {
     write!(text, "{{\"target\":{}", label.name)?;
     if let Some(sequence) = sequence {
         write!(text, ",\"sequence\":{sequence}")?;
     }
-    match told {
-        Told::Reply { rtt, reordered, stamp } => {
+    match outcome {
+        Outcome::Reply { rtt, reordered, stamp } => {
             let (rtt, stamp) = (Seconds(rtt), stamp.label());
             write!(text, ",\"rtt_seconds\":{rtt},\"stamp\":\"{stamp}\",\"reordered\":{reordered}")?;
         }
-        Told::Lost => text.push_str(",\"event\":\"lost\""),
-        Told::Late => text.push_str(",\"event\":\"late\""),
-        Told::Duplicate => text.push_str(",\"event\":\"duplicate\""),
-        Told::Corrupt => text.push_str(",\"event\":\"corrupt\""),
-        Told::SendError(reason) => write!(text, ",\"event\":\"send_error\",\"reason\":\"{}\"", reason.label())?,
+        Outcome::Lost => text.push_str(",\"event\":\"lost\""),
+        Outcome::Late => text.push_str(",\"event\":\"late\""),
+        Outcome::Duplicate => text.push_str(",\"event\":\"duplicate\""),
+        Outcome::Corrupt => text.push_str(",\"event\":\"corrupt\""),
+        Outcome::SendError(reason) => write!(text, ",\"event\":\"send_error\",\"reason\":\"{}\"", reason.label())?,
     }
     text.push_str("}\n");
     Ok(())
@@ -106,7 +107,11 @@ type Figure = fn(Quantiles) -> Nanos;
 /// Writes a summary of every target.
 pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     match form {
-        Form::People => table(text, targets),
+        Form::Text => {
+            let lines: Vec<_> = targets.map(|(label, tally)| cells(label, tally)).collect();
+            text.push('\n');
+            text.push_str(&table::render(HEADS, &lines));
+        }
         Form::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
     }
 }
@@ -134,52 +139,28 @@ fn object(text: &mut String, label: &Label, tally: &Tally) {
     text.push_str("}\n");
 }
 
-const HEADS: [&str; 15] = [
-    "TARGET",
-    "SENT",
-    "RECEIVED",
-    "LOST",
-    "LOSS",
-    "LATE",
-    "DUPLICATE",
-    "REORDERED",
-    "CORRUPT",
-    "ERRORS",
-    "KERNEL",
-    "MIN",
-    "P50",
-    "P99",
-    "MAX",
+const HEADS: [(&str, Kind); 15] = [
+    ("TARGET", Kind::Text),
+    ("SENT", Kind::Number),
+    ("RECEIVED", Kind::Number),
+    ("LOST", Kind::Number),
+    ("LOSS", Kind::Number),
+    ("LATE", Kind::Rare),
+    ("DUPLICATE", Kind::Rare),
+    ("REORDERED", Kind::Rare),
+    ("CORRUPT", Kind::Rare),
+    ("ERRORS", Kind::Rare),
+    ("KERNEL", Kind::Number),
+    ("MIN", Kind::Number),
+    ("P50", Kind::Number),
+    ("P99", Kind::Number),
+    ("MAX", Kind::Number),
 ];
 
-/// Writes columns that are as wide as needed. Rare columns are shown only if they have a
-/// value other than 0.
-fn table<'a>(text: &mut String, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
-    let rows: Vec<[String; HEADS.len()]> = targets.map(|(label, tally)| row(label, tally)).collect();
-    let rare = 5..=9;
-    let shown: Vec<usize> =
-        (0..HEADS.len()).filter(|at| !rare.contains(at) || rows.iter().any(|row| row[*at] != "0")).collect();
-    let width =
-        |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default().max(HEADS[at].len());
-    let widths: Vec<usize> = shown.iter().map(|at| width(*at)).collect();
-    text.push('\n');
-    for row in std::iter::once(&HEADS.map(str::to_owned)).chain(&rows) {
-        let start = text.len();
-        for (at, width) in shown.iter().zip(&widths) {
-            let cell = &row[*at];
-            let _ = if *at == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
-        }
-        text.truncate(start + text[start..].trim_end().len());
-        text.push('\n');
-    }
-}
-
-fn row(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
-    let share = |part: u64, whole: u64| {
-        if whole == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
-    };
+fn cells(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
+    let share = |part: u64, whole: u64| known((whole > 0).then(|| part as f64 / whole as f64), percent);
     let quantiles = tally.rtts.quantiles();
-    let time = |field: Figure| quantiles.map_or_else(|| "-".to_owned(), |q| Time(field(q)).to_string());
+    let time = |field: Figure| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
     [
         label.name.clone(),
         tally.sent.to_string(),
@@ -227,37 +208,37 @@ mod tests {
     use super::*;
     use crate::prober::{Event, SendError, Stamp};
 
-    const REPLY: Told = Told::Reply { rtt: Nanos(41_234), reordered: true, stamp: Stamp::User };
+    const REPLY: Outcome = Outcome::Reply { rtt: Nanos(41_234), reordered: true, stamp: Stamp::User };
 
     fn lines(form: Form) -> String {
         let label = Label::new(form, "a", [192, 0, 2, 1].into());
         let mut text = String::new();
         for (sequence, what) in [
             (Some(7), REPLY),
-            (Some(8), Told::Lost),
-            (Some(8), Told::Late),
-            (Some(7), Told::Duplicate),
-            (None, Told::Corrupt),
-            (Some(9), Told::SendError(SendError::NoRoute)),
+            (Some(8), Outcome::Lost),
+            (Some(8), Outcome::Late),
+            (Some(7), Outcome::Duplicate),
+            (None, Outcome::Corrupt),
+            (Some(9), Outcome::SendError(SendError::NoRoute)),
         ] {
-            told(&mut text, form, &label, sequence, what);
+            probe(&mut text, form, &label, sequence, what);
         }
         text
     }
 
     fn tally() -> Tally {
         let mut tally = Tally::default();
-        (0..4).for_each(|_| _ = tally.book(Event::Sent, None));
+        (0..4).for_each(|_| _ = tally.record(Event::Sent, None));
         for (sequence, stamp) in [(0, Stamp::User), (1, Stamp::Kernel)] {
-            tally.book(Event::Received { rtt: Nanos(1_500_000), reordered: false, sequence, stamp }, Some(sequence));
+            tally.record(Event::Received { rtt: Nanos(1_500_000), reordered: false, sequence, stamp }, Some(sequence));
         }
-        tally.book(Event::Lost, None);
-        tally.book(Event::NotSent(SendError::NoRoute), None);
+        tally.record(Event::Lost, None);
+        tally.record(Event::NotSent(SendError::NoRoute), None);
         tally
     }
 
     #[test]
-    fn json_is_an_object_a_line_with_the_fields_of_the_contract() {
+    fn json_has_one_object_per_line_with_the_fields_of_the_contract() {
         assert_eq!(
             lines(Form::Json),
             "{\"target\":\"a\",\"sequence\":7,\"rtt_seconds\":0.000041234,\"stamp\":\"user\",\"reordered\":true}\n\
@@ -283,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn people_read_a_unit_and_the_source_of_the_stamps() {
+    fn text_has_units_and_the_source_of_the_stamps() {
         assert_eq!(
-            lines(Form::People),
+            lines(Form::Text),
             "a  seq 7  41.2 µs  (user stamps, after a later one)\n\
              a  seq 8  lost\n\
              a  seq 8  late: answered after it was counted lost\n\
@@ -299,17 +280,17 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_the_columns_that_say_something() {
+    fn the_table_leaves_out_rare_columns_without_a_value() {
         let mut text = String::new();
-        let label = Label::new(Form::People, "a", [192, 0, 2, 1].into());
-        summary(&mut text, Form::People, [(&label, &tally())].into_iter());
+        let label = Label::new(Form::Text, "a", [192, 0, 2, 1].into());
+        summary(&mut text, Form::Text, [(&label, &tally())].into_iter());
         assert_eq!(
             text,
             "\nTARGET  SENT  RECEIVED  LOST   LOSS  ERRORS  KERNEL       MIN       P50       P99       MAX\n\
              a          4         2     1  33.3%       1   50.0%  1.500 ms  1.500 ms  1.500 ms  1.500 ms\n"
         );
         text.clear();
-        summary(&mut text, Form::People, [(&label, &Tally::default())].into_iter());
+        summary(&mut text, Form::Text, [(&label, &Tally::default())].into_iter());
         assert!(text.ends_with("a          0         0     0     -       -    -    -    -    -\n"), "{text}");
     }
 }

@@ -6,8 +6,10 @@
 //! few hundred. HdrHistogram does the same with a table for the whole range. The smallest and the
 //! largest time are exact.
 
-use crate::limits::PING_EXACT_RTTS;
 use crate::units::Nanos;
+
+/// Exact round-trip times kept per target, 8 bytes each. Further ones are counted in cells.
+const EXACT_MAX: usize = 1_024;
 
 /// Each power of two has two to this number of cells.
 const FINE: u32 = 6;
@@ -54,7 +56,7 @@ impl Rtts {
         self.count += 1;
         (self.min, self.max) = (self.min.min(rtt), self.max.max(rtt));
         match &mut self.kept {
-            Kept::All(all) if all.len() < PING_EXACT_RTTS => all.push(rtt),
+            Kept::All(all) if all.len() < EXACT_MAX => all.push(rtt),
             Kept::All(all) => {
                 let mut cells = Vec::new();
                 all.iter().chain([&rtt]).for_each(|&rtt| count(&mut cells, rtt));
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_does_not_grow_with_the_probes() {
+    fn memory_does_not_grow_with_the_number_of_probes() {
         let mut rtts = Rtts::default();
         (0..1_000_000u64).for_each(|n| rtts.add(Nanos(50_000 + n % 20_000)));
         let Kept::Cells(cells) = &rtts.kept else { panic!("past the bound") };

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_window_is_not_named() {
+    fn a_probe_beyond_the_window_has_no_number() {
         let mut s = Sequences::default();
         s.sent();
         (0..WINDOW).for_each(|_| _ = s.skipped());

@@ -31,9 +31,9 @@ pub struct Tally {
     sequences: Sequences,
 }
 
-/// What to print about a probe. Nothing is printed when it is sent.
+/// The outcome of a probe, which is printed. Nothing is printed when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Outcome {
     /// The probe was answered within the timeout.
     Reply {
         /// Round-trip time.
@@ -58,7 +58,7 @@ pub enum Told {
 impl Tally {
     /// Counts `event`. If it is about a reply, `replied` is the ICMP sequence number of the
     /// answered probe. Returns what to print, and the number of the probe, counted from 0.
-    pub fn book(&mut self, event: Event, replied: Option<u16>) -> Option<(Option<u64>, Told)> {
+    pub fn record(&mut self, event: Event, replied: Option<u16>) -> Option<(Option<u64>, Outcome)> {
         let sequences = &mut self.sequences;
         let replied = replied.map(|sequence| sequences.settled(sequence));
         Some(match event {
@@ -71,31 +71,31 @@ impl Tally {
                 self.send_errors += 1;
                 // If the prober's own table is full, no number is used.
                 let number = (reason != SendError::TableFull).then(|| self.sequences.skipped());
-                (number, Told::SendError(reason))
+                (number, Outcome::SendError(reason))
             }
             Event::Received { rtt, reordered, sequence, stamp } => {
                 self.received += 1;
                 self.reordered += u64::from(reordered);
                 self.stamped_by_kernel += u64::from(stamp == Stamp::Kernel);
                 self.rtts.add(rtt);
-                (Some(self.sequences.settled(sequence)), Told::Reply { rtt, reordered, stamp })
+                (Some(self.sequences.settled(sequence)), Outcome::Reply { rtt, reordered, stamp })
             }
             Event::Lost => {
                 self.lost += 1;
                 // A late reply that arrives before its loss is counted settles the probe itself.
-                (replied.or_else(|| self.sequences.oldest_lost()), Told::Lost)
+                (replied.or_else(|| self.sequences.oldest_lost()), Outcome::Lost)
             }
             Event::Late => {
                 self.late += 1;
-                (replied, Told::Late)
+                (replied, Outcome::Late)
             }
             Event::Duplicate => {
                 self.duplicate += 1;
-                (replied, Told::Duplicate)
+                (replied, Outcome::Duplicate)
             }
             Event::Corrupt => {
                 self.corrupt += 1;
-                (None, Told::Corrupt)
+                (None, Outcome::Corrupt)
             }
             // Only for peers that move or leave; targets do not.
             Event::Terminating { .. } => return None,
@@ -122,33 +122,33 @@ mod tests {
     }
 
     #[test]
-    fn every_probe_is_told_by_its_number() {
+    fn each_outcome_has_the_number_of_its_probe() {
         let mut t = Tally::default();
-        (0..3).for_each(|_| assert_eq!(t.book(Event::Sent, None), None));
-        let error = t.book(Event::NotSent(SendError::NoRoute), None);
-        assert_eq!(error, Some((Some(3), Told::SendError(SendError::NoRoute))));
-        let full = t.book(Event::NotSent(SendError::TableFull), None);
-        assert_eq!(full, Some((None, Told::SendError(SendError::TableFull))));
-        t.book(Event::Sent, None);
-        let told = |reordered| Told::Reply { rtt: Nanos(5), reordered, stamp: Stamp::Kernel };
-        assert_eq!(t.book(received(2, false), Some(2)), Some((Some(2), told(false))));
-        assert_eq!(t.book(received(1, true), Some(1)), Some((Some(1), told(true))));
-        assert_eq!(t.book(Event::Duplicate, Some(1)), Some((Some(1), Told::Duplicate)));
+        (0..3).for_each(|_| assert_eq!(t.record(Event::Sent, None), None));
+        let error = t.record(Event::NotSent(SendError::NoRoute), None);
+        assert_eq!(error, Some((Some(3), Outcome::SendError(SendError::NoRoute))));
+        let full = t.record(Event::NotSent(SendError::TableFull), None);
+        assert_eq!(full, Some((None, Outcome::SendError(SendError::TableFull))));
+        t.record(Event::Sent, None);
+        let reply = |reordered| Outcome::Reply { rtt: Nanos(5), reordered, stamp: Stamp::Kernel };
+        assert_eq!(t.record(received(2, false), Some(2)), Some((Some(2), reply(false))));
+        assert_eq!(t.record(received(1, true), Some(1)), Some((Some(1), reply(true))));
+        assert_eq!(t.record(Event::Duplicate, Some(1)), Some((Some(1), Outcome::Duplicate)));
         assert_eq!(t.in_flight(), 2);
-        assert_eq!(t.book(Event::Lost, None), Some((Some(0), Told::Lost)));
-        assert_eq!(t.book(Event::Late, Some(0)), Some((Some(0), Told::Late)));
-        assert_eq!(t.book(Event::Corrupt, None), Some((None, Told::Corrupt)));
-        assert_eq!(t.book(Event::Lost, None), Some((Some(4), Told::Lost)), "number 3 never went out");
+        assert_eq!(t.record(Event::Lost, None), Some((Some(0), Outcome::Lost)));
+        assert_eq!(t.record(Event::Late, Some(0)), Some((Some(0), Outcome::Late)));
+        assert_eq!(t.record(Event::Corrupt, None), Some((None, Outcome::Corrupt)));
+        assert_eq!(t.record(Event::Lost, None), Some((Some(4), Outcome::Lost)), "number 3 never went out");
         assert_eq!((t.sent, t.received, t.lost, t.send_errors), (4, 2, 2, 2));
         assert_eq!((t.late, t.duplicate, t.reordered, t.corrupt, t.in_flight()), (1, 1, 1, 1, 0));
     }
 
     #[test]
-    fn a_reply_that_is_read_before_its_loss_is_booked_names_its_own_probe() {
+    fn a_reply_that_is_read_before_its_loss_is_recorded_has_the_number_of_its_own_probe() {
         let mut t = Tally::default();
-        (0..2).for_each(|_| _ = t.book(Event::Sent, None));
-        assert_eq!(t.book(Event::Lost, Some(1)), Some((Some(1), Told::Lost)));
-        assert_eq!(t.book(Event::Late, Some(1)), Some((Some(1), Told::Late)));
-        assert_eq!(t.book(Event::Lost, None), Some((Some(0), Told::Lost)));
+        (0..2).for_each(|_| _ = t.record(Event::Sent, None));
+        assert_eq!(t.record(Event::Lost, Some(1)), Some((Some(1), Outcome::Lost)));
+        assert_eq!(t.record(Event::Late, Some(1)), Some((Some(1), Outcome::Late)));
+        assert_eq!(t.record(Event::Lost, None), Some((Some(0), Outcome::Lost)));
     }
 }

@@ -2,6 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// Bytes that a pipe accepts without blocking if it is ready for writing: `PIPE_BUF` (pipe(7)).
+pub const WRITE_BYTES: usize = 4_096;
+/// The delay until output that a busy reader did not accept is written again.
+pub const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 /// Writes all of `text`. Returns whether the output still has a reader. A closed output is no
 /// error. `print!` is not used because it panics in that case.
@@ -15,7 +25,7 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<bool> {
 /// The state of the reader of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// The reader accepts at least as many bytes as a pipe accepts at once (`PIPE_BUF`, pipe(7)).
+    /// The reader accepts at least [`WRITE_BYTES`].
     Ready,
     /// The reader accepts nothing now. A write would block.
     Busy,
@@ -25,16 +35,17 @@ pub enum Reader {
 
 /// Returns the state of the reader of standard output.
 pub fn reader() -> Reader {
-    reader_of(libc::STDOUT_FILENO)
+    reader_of(io::stdout(), Duration::ZERO)
 }
 
-#[expect(unsafe_code, reason = "poll(2) has no safe wrapper in std")]
-fn reader_of(descriptor: i32) -> Reader {
-    let mut asked = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one valid pollfd, which outlives the call. It does not wait.
-    match unsafe { libc::poll(&raw mut asked, 1, 0) } {
-        0 => Reader::Busy,
-        1 if asked.revents & libc::POLLERR != 0 => Reader::Gone,
+/// Returns the state of the reader of an output. Waits for this time, as long as the reader is
+/// busy. A signal may end the wait.
+pub fn reader_of(output: impl AsFd, time: Duration) -> Reader {
+    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+    let mut asked = [PollFd::new(&output, PollFlags::OUT)];
+    match poll(&mut asked, Some(&time)) {
+        Ok(0) | Err(Errno::INTR) => Reader::Busy,
+        Ok(_) if asked[0].revents().contains(PollFlags::ERR) => Reader::Gone,
         // If the descriptor is broken, the write fails and says why.
         _ => Reader::Ready,
     }
@@ -59,18 +70,21 @@ pub fn screen(text: &str) -> String {
 
 /// The number of lines of the terminal that is standard output. If it is
 /// unknown, the largest number.
-#[expect(unsafe_code, reason = "ioctl(2) has no safe wrapper in std")]
 fn lines_of_terminal() -> usize {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes one winsize (ioctl_tty(2)), which outlives the call.
-    let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    if done == 0 && size.ws_row > 0 { size.ws_row.into() } else { usize::from(u16::MAX) }
+    let lines = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row);
+    if lines > 0 { lines.into() } else { usize::from(u16::MAX) }
 }
 
 /// Makes an untrusted text safe for a line of output: control characters become `?`. The names of
 /// nodes and programs may contain any characters.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Formats a value as one line of JSON, with its newline.
+pub fn json_line(value: &impl serde::Serialize) -> String {
+    // The values are plain figures and texts, so this does not fail.
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string()) + "\n"
 }
 
 fn write(to: &mut impl Write, text: &[u8]) -> io::Result<bool> {
@@ -83,23 +97,21 @@ fn write(to: &mut impl Write, text: &[u8]) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd as _;
-
     use super::*;
 
     #[test]
-    fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
+    fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert_eq!(reader_of(writer.as_raw_fd()), Reader::Ready);
+        assert_eq!(reader_of(&writer, Duration::ZERO), Reader::Ready);
         assert!(write(&mut writer, b"text").unwrap());
-        while reader_of(writer.as_raw_fd()) == Reader::Ready {
+        while reader_of(&writer, Duration::ZERO) == Reader::Ready {
             assert!(write(&mut writer, &[b' '; 4_096]).unwrap());
         }
-        assert_eq!(reader_of(writer.as_raw_fd()), Reader::Busy);
+        assert_eq!(reader_of(&writer, Duration::ZERO), Reader::Busy);
         drop(reader);
         // A child that another test has just forked holds the reader open until it executes its
         // program.
-        while reader_of(writer.as_raw_fd()) != Reader::Gone {
+        while reader_of(&writer, Duration::ZERO) != Reader::Gone {
             std::thread::yield_now();
         }
         assert!(!write(&mut writer, b"text").unwrap());

@@ -13,6 +13,7 @@
 //! | [`settle`] | releases unneeded pages of the program file and its libraries |
 //! | [`stop`] | the signals that end a command |
 //! | [`text`] | strings stored one after the other |
+//! | [`table`] | tables for terminals, and the figures in them |
 
 pub mod clock;
 pub mod console;
@@ -24,4 +25,5 @@ pub mod region;
 pub mod relro;
 pub mod settle;
 pub mod stop;
+pub mod table;
 pub mod text;

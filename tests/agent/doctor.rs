@@ -7,7 +7,7 @@ use kube_canary::http::{Render, Reply, Routes, Server};
 use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
-use crate::fleet::{Run, nobody};
+use crate::fleet::{Run, closed_url};
 
 /// A server of these documents, by path.
 struct Documents(BTreeMap<&'static str, String>);
@@ -108,7 +108,7 @@ fn a_bad_node_is_named_with_its_evidence_and_1() {
 }
 
 #[test]
-fn who_is_missing_is_not_well() {
+fn a_mesh_with_a_missing_report_is_not_well() {
     // If other nodes know the missing node, that is a verdict. If none knows it, it is missing
     // nevertheless.
     let missing = json!([{"node": "n5", "error": "connecting: refused"}, {"node": "n6", "error": "not asked"}]);
@@ -121,7 +121,7 @@ fn who_is_missing_is_not_well() {
 }
 
 #[test]
-fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
+fn an_agent_with_an_invalid_answer_is_named_and_the_exit_code_is_3() {
     let whole = mesh(&NODES, none, &json!([]));
     let (_well, well) = serve(whole.clone());
     let cut = whole.rfind("],\"missing\"").expect("fields");
@@ -129,14 +129,16 @@ fn a_canary_that_does_not_answer_as_it_should_is_named_and_3() {
     let (_a, page) = serve("<html>\n".into());
     let (_b, half) = serve(whole[..cut].into());
     let (_c, wrong) = serve(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
-    for (bad, reason) in [(&nobody(), "connecting: "), (&page, strange), (&half, "it breaks off"), (&wrong, strange)] {
+    for (bad, reason) in
+        [(&closed_url(), "connecting: "), (&page, strange), (&half, "it breaks off"), (&wrong, strange)]
+    {
         let (code, text, log) = Run::of(&["doctor", "--url", &well, "--url", bad]);
         assert_eq!(code, Some(3), "{text}{log}");
         assert!(log.starts_with(&format!("kube-canary: {bad}: ")) && log.contains(reason), "{log}");
         assert!(text.starts_with("nothing found, but not all was judged: 1 agent asked in vain"), "{text}");
         assert!(text.contains("Judged: 5 of 5 nodes, 20 links."), "{text}");
     }
-    let (code, text, log) = Run::of(&["doctor", "--url", &nobody()]);
+    let (code, text, log) = Run::of(&["doctor", "--url", &closed_url()]);
     assert_eq!((code, text.as_str()), (Some(3), ""));
     assert!(log.ends_with("kube-canary: none of 1 agents answers\n"), "{log}");
 }
@@ -185,7 +187,7 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
     // The output says what a mesh left out.
     let (_part, url) = serve(whole.replace("\"not_gathered\":0", "\"not_gathered\":7"));
     let (_, text, _) = Run::of(&["doctor", "--url", &url]);
-    assert!(text.contains("Not asked for: 7 rows."), "{text}");
+    assert!(text.contains("Not asked for: 7 reports."), "{text}");
 }
 
 /// A mesh whose document has no end.
@@ -218,7 +220,7 @@ impl Routes for EndlessMesh {
 #[test]
 fn a_mesh_without_an_end_is_given_up_by_its_size() {
     let row = b",{\"source\":{\"node\":\"a\"},\"peers\":[]}\n";
-    for (again, size) in [(&b"x"[..], "more than 8388608 bytes"), (row, "more than 5000 rows")] {
+    for (again, size) in [(&b"x"[..], "more than 8388608 bytes"), (row, "more than 5000 reports")] {
         let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let server = bound.start(1, Arc::new(EndlessMesh(again))).expect("a server");
         let (code, _, log) = Run::of(&["doctor", "--url", &format!("http://{}", server.local_addr())]);

@@ -13,7 +13,7 @@ use crate::agent::directory;
 use crate::common::process::{Process, unique};
 use crate::common::until::until_so;
 use crate::doctor::{NODES, into_n4, mesh, none, row, serve};
-use crate::fleet::{Run, nobody};
+use crate::fleet::{Run, closed_url};
 use crate::shim::PLAIN;
 
 /// A file that is removed at the end of the test.
@@ -123,7 +123,7 @@ fn standard_input_is_judged_like_a_file() {
 }
 
 #[test]
-fn what_is_no_report_is_named_by_its_line_and_3_and_never_well() {
+fn an_invalid_line_is_named_by_its_number_and_the_exit_code_is_3() {
     let good = lines(none);
     let whole = mesh(&NODES, none, &json!([]));
     let line = |number: usize| good.lines().nth(number - 1).expect("a line");
@@ -148,7 +148,7 @@ fn what_is_no_report_is_named_by_its_line_and_3_and_never_well() {
         ("a node twice", replaced(2, &twice), "line 2: it names n1 twice"),
         ("a report twice", format!("{good}{}\n", line(1)), "line 6: a second report of n1"),
         ("a mesh behind reports", format!("{good}{whole}"), "line 6: "),
-        ("a mesh behind a mesh", format!("{whole}{whole}"), "line 8: no rows in lines of their own"),
+        ("a mesh behind a mesh", format!("{whole}{whole}"), "line 8: no reports in lines of their own"),
         ("no end", whole[..whole.rfind("],\"missing\"").expect("fields")].to_owned(), "--rows: it breaks off"),
         ("half of the end", whole[..whole.len() - 20].to_owned(), "line 7: EOF"),
         ("a bad row of a mesh", whole.replacen("\"peers\":[{", "\"peers\":[[{", 1), "line 2: broke off"),
@@ -179,7 +179,7 @@ fn a_file_without_a_report_is_one_line_that_says_why_and_3() {
         ("compressed", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec(), "compressed by gzip: decompress it first"),
         ("UTF-16", utf16, "UTF-16: convert it to UTF-8 first"),
         ("half of a mesh's head", b"{\"rows\":".to_vec(), "EOF"),
-        ("a mesh without rows", mesh(&[], none, &json!([])).into_bytes(), "a mesh without rows"),
+        ("a mesh without rows", mesh(&[], none, &json!([])).into_bytes(), "a mesh without reports"),
         ("a line without an end", vec![b'x'; (8 << 20) + 2], "a line of more than 8388608 bytes"),
     ] {
         let (code, text, log) = judge(bytes, &[]);
@@ -324,7 +324,7 @@ fn a_watch_in_json_is_an_object_per_change() {
 }
 
 #[test]
-fn a_watch_ends_when_nobody_reads_or_a_signal_comes_before_there_is_anything() {
+fn a_watch_ends_without_a_reader_or_by_a_signal_before_its_first_output() {
     let reports = Reports::of(lines(into_n4));
     let mut command = Command::new(PLAIN);
     command.args(["doctor", "--rows", reports.path(), "--watch", "--interval", "300s"]);
@@ -335,7 +335,7 @@ fn a_watch_ends_when_nobody_reads_or_a_signal_comes_before_there_is_anything() {
     drop(output);
     assert_eq!((process.end().code(), process.log().as_str()), (Some(1), ""));
 
-    let mut watching = Run::start(&["doctor", "--watch", "--url", &nobody()]);
+    let mut watching = Run::start(&["doctor", "--watch", "--url", &closed_url()]);
     until_so("it has asked", || watching.text().contains("cannot judge: none of 1 agents answers\n"));
     watching.process.signal(libc::SIGTERM);
     assert_eq!((watching.process.end().code(), watching.process.log().as_str()), (Some(3), ""));

@@ -88,15 +88,15 @@ fn every_probe_has_its_line_and_the_summary_adds_them_up() {
             assert_eq!(number(summary, field), expected, "{field}: {summary}");
         }
         assert!(["duplicate", "reordered", "corrupt", "send_errors"].iter().all(|field| number(summary, field) == 0));
-        let told = ["min", "p50", "p99", "max"].map(|name| seconds(summary, &format!("rtt_{name}_seconds")));
+        let shown = ["min", "p50", "p99", "max"].map(|name| seconds(summary, &format!("rtt_{name}_seconds")));
         let expected = [rtts[0], rtts[9], rtts[19], rtts[19]];
-        assert!(told.iter().zip(expected).all(|(told, expected)| told.total_cmp(&expected).is_eq()), "{summary}");
-        assert!(told[0] > 0.0);
+        assert!(shown.iter().zip(expected).all(|(shown, expected)| shown.total_cmp(&expected).is_eq()), "{summary}");
+        assert!(shown[0] > 0.0);
     }
 }
 
 #[test]
-fn what_the_kernel_does_not_send_is_an_error_with_a_reason_and_no_loss() {
+fn a_probe_that_the_kernel_refuses_is_an_error_with_a_reason_and_no_loss() {
     let mut ping =
         Ping::start(&["127.0.0.1", REFUSED, "--count", "3", "--interval", "50ms", "--timeout", "3s", "--json"]);
     assert_eq!(ping.end(), Some(1), "one did not answer");
@@ -160,7 +160,7 @@ fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_1_and_named() {
+fn an_unknown_name_is_reported_and_the_exit_code_is_1() {
     // RFC 6761: no server knows this name. Where there is no server, the output says that.
     let mut ping = Ping::start(&["canary.invalid."]);
     assert_eq!(ping.process.end().code(), Some(1));

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{PeerRow, Source};
 use kube_canary::mesh::verdicts;
+use kube_canary::report::{Peer, Source};
 use serde_json::Value;
 
 /// All fields of an agent's own lag that the verdicts read.
@@ -116,7 +116,7 @@ pub fn judge(rows: &[Value], missing: &[Value]) -> Value {
         let (source, peers) = (row["source"].to_string(), row["peers"].as_array().expect("a list of peers"));
         matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"));
         for peer in peers {
-            matrix.peer(&serde_json::from_str::<PeerRow<'_>>(&peer.to_string()).expect("a peer"));
+            matrix.peer(&serde_json::from_str::<Peer<'_>>(&peer.to_string()).expect("a peer"));
         }
         matrix.end_row();
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use kube_canary::discovery::{Network, PeerSpec};
-use kube_canary::limits::MESH_ROWS_MAX;
+use kube_canary::limits::MESH_REPORTS_MAX;
 use serde_json::Value;
 
 use crate::agents::{Answer, Mesh, errors, nodes, peer, row, spec};
@@ -108,9 +108,9 @@ fn collections_run_one_after_the_other_and_end_if_their_reader_leaves() {
 #[test]
 fn nodes_beyond_the_limit_are_counted() {
     let closed = Closed::new();
-    let peers = (0..MESH_ROWS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed.port)).collect();
+    let peers = (0..MESH_REPORTS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed.port)).collect();
     let mesh = Mesh::with_further(&[], peers);
     let (_, document) = mesh.document();
-    assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_ROWS_MAX - 1));
+    assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_REPORTS_MAX - 1));
     assert_eq!(document["not_gathered"].as_u64(), Some(25));
 }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use kube_canary::limits::ROW_OBJECT_BYTES_MAX;
+use kube_canary::limits::REPORT_OBJECT_BYTES_MAX;
 use kube_canary::mesh::Times;
 
 use crate::agents::{Answer, Mesh, errors, nodes, peer, row, source, spec, unhurried};
@@ -21,7 +21,7 @@ fn data_that_is_no_report_is_named_and_the_document_is_complete() {
             ("other", Answer::Text(row("b", &[]))),
             ("page", Answer::Text("<html>".into())),
             ("lines", Answer::Text(row("lines", &[peer("b", 0).replace(',', ",\n")]))),
-            ("long", Answer::Text(row("long", &[peer(&"x".repeat(ROW_OBJECT_BYTES_MAX), 0)]))),
+            ("long", Answer::Text(row("long", &[peer(&"x".repeat(REPORT_OBJECT_BYTES_MAX), 0)]))),
             ("types", Answer::Text(row("types", &[r#"{"node":7}"#.into()]))),
             ("peers-first", Answer::Text(format!("{{\"peers\":[{}]}}", peer("b", 0)))),
             ("twice", Answer::Text(format!("{{{},{}}}", source("twice"), source("twice")))),

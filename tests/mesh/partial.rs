@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use kube_canary::discovery::MeshFacts;
-use kube_canary::limits::MESH_ROWS_MAX;
+use kube_canary::limits::MESH_REPORTS_MAX;
 
 use crate::agents::{Discovered, Mesh, errors, nodes, peer_at, ring, row, spec_of};
 
@@ -45,6 +45,6 @@ fn a_row_names_more_than_are_asked() {
         },
     );
     let (_, document) = mesh.document();
-    assert_eq!((nodes(&document), errors(&document).len()), (vec!["me", "n0"], MESH_ROWS_MAX - 2));
+    assert_eq!((nodes(&document), errors(&document).len()), (vec!["me", "n0"], MESH_REPORTS_MAX - 2));
     assert_eq!(document["not_gathered"].as_u64(), Some(502 - 300));
 }

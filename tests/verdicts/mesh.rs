@@ -12,7 +12,7 @@ use std::time::Duration;
 use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::row::{Age, Network, PeerRow, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
 use kube_canary::sys::clock;
 
 pub use crate::splitmix::Random;
@@ -459,7 +459,6 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         zone: Cow::Borrowed(&zone),
         version: Cow::Borrowed("0.1.0"),
         allocator: Cow::Borrowed("musl"),
-        narenas: None,
         linkage: Cow::Borrowed("rust"),
         rss_bytes: Some(1 << 20),
         cpus: Some(4),
@@ -468,8 +467,6 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         echo_requests_received: counted,
         echo_replies_sent: counted,
         members: Some(plan.nodes as u64),
-        watchers: None,
-        watchers_missing: None,
         peer_list_age_seconds: Age::Seconds(1.0),
         recent: RecentSource {
             seconds: Some(seconds),
@@ -481,17 +478,18 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
             receive_queue_drops: Some(if starved { u64::from(sent) / 10 } else { 0 }),
             run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
         },
+        ..Source::default()
     });
     for cell in row {
         let (peer, zone) = (name(cell.to), zone_name(plan.zone_of(cell.to)));
         let answered = cell.lost < cell.sent;
-        matrix.peer(&PeerRow {
+        matrix.peer(&Peer {
             node: Cow::Borrowed(&peer),
             zone: Cow::Borrowed(&zone),
             network: cell.network,
             protocol: if cell.over_ipv6 { Protocol::Icmpv6 } else { Protocol::Icmp },
             state: State::Ready,
-            address: Cow::Borrowed("10.0.0.1"),
+            address: Some([10, 0, 0, 1].into()),
             since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
             recent: RecentPeer {
                 seconds,
@@ -502,7 +500,7 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },
             usual_rtt_p50_seconds: cell.usual_rtt_seconds,
-            ..PeerRow::default()
+            ..Peer::default()
         });
     }
     matrix.end_row();

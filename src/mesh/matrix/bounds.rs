@@ -1,6 +1,6 @@
 //! Limits of what is kept of a mesh, and counts of what was dropped.
 
-use crate::limits::{MESH_BYTES_MAX, MESH_NODES_MAX, MESH_ROWS_MAX};
+use crate::limits::{MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
 
 /// Limits of what a matrix keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// The limits of an agent, whose memory is bounded.
-    pub const AGENT: Self = Self { rows: MESH_ROWS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
+    pub const AGENT: Self = Self { rows: MESH_REPORTS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
 }
 
 /// Counts of what did not fit.

@@ -1,7 +1,7 @@
 //! What a matrix keeps of one source's view of one peer: 8 bytes.
 
 use super::pace::Pace;
-use crate::mesh::row::Network;
+use crate::report::Network;
 
 /// The largest number of probes that a cell counts. An agent's recent window holds at most 510.
 const COUNT_MAX: u32 = (1 << 10) - 1;

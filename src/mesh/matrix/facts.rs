@@ -1,6 +1,6 @@
 //! What a source reports about itself, as the verdicts keep it.
 
-use crate::mesh::row::Source;
+use crate::report::Source;
 
 /// What a source reports about its last minute. A value is `None` if an older agent does not report
 /// it. `f32` is exact for counts up to 16 million.

@@ -4,7 +4,7 @@
 //! It takes 8 bytes per row, so that the cells stay at 8 bytes. The price is that only the worst
 //! link of a row is named. If that link is no evidence, the others still count, without a name.
 
-use crate::mesh::row::{Network, TenMinutes};
+use crate::report::{Network, TenMinutes};
 
 /// A link that loses this share over ten minutes is reported, even if the loss has no cause.
 const RATE_MIN: f64 = 0.02;

@@ -27,8 +27,8 @@ use std::ops::Range;
 use cell::Contents;
 use names::Numbers;
 
-use super::row::{Network, PeerRow, Protocol, RecentPeer, Source, State};
 use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
+use crate::report::{Network, Peer, Protocol, RecentPeer, Source, State};
 use crate::sys::clock;
 use crate::sys::region::List;
 use crate::sys::text::{Span, Text};
@@ -286,7 +286,7 @@ impl Matrix {
     ///
     /// Returns false, and adds nothing, if the row has already named this node for the same network
     /// and address family. An agent writes each combination once, so such a row is false.
-    pub fn peer(&mut self, peer: &PeerRow<'_>) -> bool {
+    pub fn peer(&mut self, peer: &Peer<'_>) -> bool {
         let over_ipv6 = match peer.protocol {
             Protocol::Icmp => false,
             Protocol::Icmpv6 => true,
@@ -307,7 +307,7 @@ impl Matrix {
         if !self.say(number, peer.network, over_ipv6, Stay::of(peer.state, &recent)) {
             return false;
         }
-        self.loopback |= peer.address.starts_with("127.") || peer.address == "::1";
+        self.loopback |= peer.address.is_some_and(|address| address.is_loopback());
         if !peer.state.is_evidence() {
             return true;
         }

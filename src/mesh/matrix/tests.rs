@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::*;
-use crate::limits::{MESH_BYTES_MAX, MESH_ROWS_MAX};
+use crate::limits::{MESH_BYTES_MAX, MESH_REPORTS_MAX};
 use crate::mesh::domains::Domains;
 
 fn source(node: &str) -> Source<'_> {
@@ -10,13 +10,13 @@ fn source(node: &str) -> Source<'_> {
     Source { node: Cow::Borrowed(node), ..any }
 }
 
-fn peer(node: &str) -> PeerRow<'_> {
-    PeerRow {
+fn peer(node: &str) -> Peer<'_> {
+    Peer {
         node: Cow::Borrowed(node),
         zone: Cow::Borrowed("z"),
-        address: Cow::Borrowed("10.0.0.1"),
+        address: Some([10, 0, 0, 1].into()),
         recent: RecentPeer { seconds: 60.0, sent: 60, received: 59, lost: 1, ..RecentPeer::default() },
-        ..PeerRow::default()
+        ..Peer::default()
     }
 }
 
@@ -73,7 +73,7 @@ fn a_row_that_broke_off_keeps_its_cells() {
 #[test]
 fn a_second_row_of_a_node_and_rows_beyond_the_limit_are_counted() {
     let mut matrix = Matrix::new();
-    for row in 0..=MESH_ROWS_MAX {
+    for row in 0..=MESH_REPORTS_MAX {
         matrix.begin_row(&source(&format!("node-{row}")));
         matrix.end_row();
     }
@@ -93,10 +93,10 @@ fn a_node_that_leaves_is_no_evidence_and_no_node_probes_itself() {
     matrix.begin_row(&source("a"));
     matrix.peer(&peer("a"));
     for (name, state) in [("b", State::Left), ("c", State::Terminating), ("d", State::Unready)] {
-        matrix.peer(&PeerRow { state, ..peer(name) });
+        matrix.peer(&Peer { state, ..peer(name) });
     }
-    matrix.peer(&PeerRow { protocol: Protocol::Other, ..peer("e") });
-    matrix.peer(&PeerRow { network: Network::Other, ..peer("e") });
+    matrix.peer(&Peer { protocol: Protocol::Other, ..peer("e") });
+    matrix.peer(&Peer { network: Network::Other, ..peer("e") });
     matrix.end_row();
     assert_eq!(matrix.cell_count(), 1);
     assert!(matrix.get(number(&matrix, "b")).is_leaving() && matrix.get(number(&matrix, "c")).is_leaving());
@@ -112,7 +112,7 @@ fn a_node_that_left_some_lists_long_ago_is_not_leaving() {
         for (at, (state, sent)) in rows.iter().enumerate() {
             matrix.begin_row(&source(&format!("source-{at}")));
             let recent = RecentPeer { sent: *sent, ..peer("x").recent };
-            matrix.peer(&PeerRow { state: *state, recent, ..peer("x") });
+            matrix.peer(&Peer { state: *state, recent, ..peer("x") });
             matrix.end_row();
         }
         let node = *matrix.get(number(&matrix, "x"));
@@ -133,10 +133,10 @@ fn a_node_that_left_some_lists_long_ago_is_not_leaving() {
 fn a_row_counts_once_for_a_node_and_as_the_most_present_of_what_it_says() {
     let mut matrix = Matrix::new();
     let [six, node] = [
-        PeerRow { protocol: Protocol::Icmpv6, ..peer("x") },
-        PeerRow { network: Network::Node, state: State::Terminating, ..peer("x") },
+        Peer { protocol: Protocol::Icmpv6, ..peer("x") },
+        Peer { network: Network::Node, state: State::Terminating, ..peer("x") },
     ];
-    let leaving = PeerRow { state: State::Terminating, ..peer("x") };
+    let leaving = Peer { state: State::Terminating, ..peer("x") };
     for source_of_row in ["a", "b", "c"] {
         matrix.begin_row(&source(source_of_row));
         assert!(matrix.peer(&leaving) && matrix.peer(&six) && matrix.peer(&node));
@@ -166,8 +166,8 @@ fn the_zone_that_discovery_gives_stays_and_a_row_adds_one_zone_at_most() {
     matrix.begin_row(&in_zone("a", "lie"));
     matrix.end_row();
     matrix.begin_row(&in_zone("c", "z3"));
-    matrix.peer(&PeerRow { zone: Cow::Borrowed("lie"), ..peer("b") });
-    matrix.peer(&PeerRow { zone: Cow::Borrowed("another"), ..peer("d") });
+    matrix.peer(&Peer { zone: Cow::Borrowed("lie"), ..peer("b") });
+    matrix.peer(&Peer { zone: Cow::Borrowed("another"), ..peer("d") });
     matrix.end_row();
     let zone = |node| matrix.zone_name(matrix.get(number(&matrix, node)).zone).to_owned();
     assert_eq!(["a", "b", "c", "d"].map(zone), ["z1", "z2", "z3", UNKNOWN]);
@@ -191,7 +191,7 @@ fn a_wrong_clock_among_the_first_rows_does_not_falsify_others_moments() {
     let mut matrix = Matrix::new();
     matrix.begin_row(&source("a"));
     for (name, since_unix_seconds) in ["b", "c", "d", "e", "f"].into_iter().zip(sinces) {
-        matrix.peer(&PeerRow { since_unix_seconds, ..peer(name) });
+        matrix.peer(&Peer { since_unix_seconds, ..peer(name) });
     }
     matrix.end_row();
     let moments: Vec<Option<u64>> =
@@ -204,11 +204,11 @@ fn a_full_mesh_of_300_fits_and_a_larger_one_stops_at_the_limit() {
     let fill = |nodes: usize, protocols: &[Protocol]| {
         let names: Vec<String> = (0..nodes).map(|n| format!("worker-{n:04}.cluster.example")).collect();
         let mut matrix = Matrix::new();
-        for row in names.iter().take(MESH_ROWS_MAX) {
+        for row in names.iter().take(MESH_REPORTS_MAX) {
             matrix.begin_row(&source(row));
             for name in &names {
                 for protocol in protocols {
-                    matrix.peer(&PeerRow { protocol: *protocol, ..peer(name) });
+                    matrix.peer(&Peer { protocol: *protocol, ..peer(name) });
                 }
             }
             matrix.end_row();
@@ -230,9 +230,9 @@ fn a_full_mesh_of_300_fits_and_a_larger_one_stops_at_the_limit() {
 fn zones_beyond_the_limit_are_unknown_and_ones_own_word_counts() {
     let mut matrix = Matrix::new();
     matrix.begin_row(&source("a"));
-    matrix.peer(&PeerRow { zone: Cow::Borrowed("elsewhere"), ..peer("b") });
+    matrix.peer(&Peer { zone: Cow::Borrowed("elsewhere"), ..peer("b") });
     for zone in 0..MESH_ZONES_MAX {
-        matrix.peer(&PeerRow { zone: Cow::Owned(format!("zone-{zone}")), ..peer(&format!("node-{zone}")) });
+        matrix.peer(&Peer { zone: Cow::Owned(format!("zone-{zone}")), ..peer(&format!("node-{zone}")) });
     }
     matrix.begin_row(&source("b"));
     matrix.end_row();

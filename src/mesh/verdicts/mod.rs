@@ -36,9 +36,9 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MESH_ROWS_MAX, MESH_VERDICTS_MAX};
+use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::matrix::{Matrix, Presence};
-use crate::mesh::row::Network;
+use crate::report::Network;
 use agents::Standing;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
@@ -47,7 +47,7 @@ use pairs::{Index, Scope, Tally};
 
 /// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
 /// the number of reports, so that names of 253 bytes take at most 76 KB.
-pub const LEAVING_MAX: usize = MESH_ROWS_MAX;
+pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

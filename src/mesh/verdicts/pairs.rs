@@ -3,7 +3,7 @@
 
 use super::agents::Standing;
 use crate::mesh::matrix::{Cell, Matrix, Pace, rtt_us};
-use crate::mesh::row::Network;
+use crate::report::Network;
 
 /// Number of probes and of losses.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,7 @@ use super::slow::Slow;
 use super::subject;
 use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, search};
 use crate::mesh::matrix::{Matrix, Presence};
-use crate::mesh::row::Network;
+use crate::report::Network;
 
 /// The subject of a verdict that is about no node, zone or link in particular.
 const EVERYTHING: &str = "*";

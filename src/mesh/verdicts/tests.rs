@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::mesh::domains::Domains;
-use crate::mesh::row::{PeerRow, Source};
+use crate::report::{Peer, Source};
 use crate::sys::clock;
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ impl Mesh {
         self.matrix.begin_row(&serde_json::from_str::<Source>(&text).expect("a source"));
         for peer in peers {
             let text = peer.to_string();
-            self.matrix.peer(&serde_json::from_str::<PeerRow>(&text).expect("a peer"));
+            self.matrix.peer(&serde_json::from_str::<Peer>(&text).expect("a peer"));
         }
         self.matrix.end_row();
         self

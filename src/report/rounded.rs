@@ -35,6 +35,26 @@ impl Serialize for Rounded {
     }
 }
 
+/// Serializes a number as [`Rounded`].
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(super) fn number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    Rounded(*number).serialize(serializer)
+}
+
+/// Serializes a number as [`Rounded`], if there is one.
+#[expect(clippy::ref_option, reason = "serde calls it so")]
+pub(super) fn option<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    number.map(Rounded).serialize(serializer)
+}
+
+/// Serializes a number that has no fraction and is not negative without a decimal point.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(super) fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    let whole = *number as u64;
+    serializer.serialize_u64(whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_off_by_more_than_said_or_long() {
+    fn numbers_are_short_and_within_the_error() {
         let mut number = 1e-9;
         while number < 1e5 {
             let text = serde_json::to_string(&Rounded(number)).unwrap();

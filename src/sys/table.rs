@@ -2,49 +2,52 @@
 
 use std::fmt::Write as _;
 
-use crate::sys::console::printable;
+use super::console::printable;
 
-/// The side on which a column is aligned.
+/// The kind of a column, which decides its alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// For columns of texts.
-    Left,
-    /// For columns of numbers.
-    Right,
+pub enum Kind {
+    /// Texts, aligned to the left.
+    Text,
+    /// Numbers, aligned to the right.
+    Number,
+    /// Numbers, of which most tables have none but 0. The column is then left out.
+    Rare,
 }
 
 /// The text that stands for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// Formats rows below their heads. A column is as wide as its widest cell, with two blanks between
-/// columns. Cells may come from an untrusted source: control characters are replaced, so none of
-/// them moves the cursor.
-pub fn render<const N: usize>(heads: [(&str, Side); N], rows: &[[String; N]]) -> String {
-    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| printable(cell))).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([heads[column].0.chars().count()]).max().unwrap_or(0)
+/// Formats lines of cells below their heads. A column is as wide as its widest cell, with two
+/// blanks between columns. Cells may come from an untrusted source: control characters are
+/// replaced, so none of them moves the cursor.
+pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: &[[String; N]]) -> String {
+    let lines: Vec<[String; N]> = lines.iter().map(|cells| cells.each_ref().map(|cell| printable(cell))).collect();
+    let is_shown = |at: &usize| heads[*at].1 != Kind::Rare || lines.iter().any(|cells| cells[*at] != "0");
+    let width = |at: usize| {
+        let cells = lines.iter().map(|cells| cells[at].chars().count());
+        (at, cells.chain([heads[at].0.chars().count()]).max().unwrap_or(0))
     };
-    let widths: [usize; N] = std::array::from_fn(width);
+    let columns: Vec<(usize, usize)> = (0..N).filter(is_shown).map(width).collect();
     let mut text = String::new();
     let mut line = |cells: [&str; N]| {
         let start = text.len();
-        for ((cell, width), (_, side)) in cells.iter().zip(widths).zip(heads) {
+        for &(at, width) in &columns {
             if text.len() > start {
                 text.push_str("  ");
             }
             // Writing to memory cannot fail.
-            let _ = match side {
-                Side::Left => write!(text, "{cell:<width$}"),
-                Side::Right => write!(text, "{cell:>width$}"),
+            let _ = match heads[at].1 {
+                Kind::Text => write!(text, "{:<width$}", cells[at]),
+                Kind::Number | Kind::Rare => write!(text, "{:>width$}", cells[at]),
             };
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
     };
     line(heads.map(|(head, _)| head));
-    for row in &rows {
-        line(row.each_ref().map(String::as_str));
+    for cells in &lines {
+        line(cells.each_ref().map(String::as_str));
     }
     text
 }
@@ -86,10 +89,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_and_strangers_move_no_cursor() {
+    fn columns_are_as_wide_as_their_widest_cell_without_control_characters() {
         let rows = [["a\x1b[2J".to_owned(), "1".to_owned()], ["µµ".to_owned(), "1,234".to_owned()]];
-        let text = render([("NODE", Side::Left), ("N", Side::Right)], &rows);
+        let text = render([("NODE", Kind::Text), ("N", Kind::Number)], &rows);
         assert_eq!(text, "NODE       N\na?[2J      1\nµµ     1,234\n");
+    }
+
+    #[test]
+    fn a_rare_column_is_shown_only_if_it_has_another_value_than_0() {
+        let heads = [("NODE", Kind::Text), ("LATE", Kind::Rare), ("LOST", Kind::Number)];
+        let line = |late: &str| [["a", late, "0"].map(str::to_owned)];
+        assert_eq!(render(heads, &line("0")), "NODE  LOST\na        0\n");
+        assert_eq!(render(heads, &line("1")), "NODE  LATE  LOST\na        1     0\n");
     }
 
     #[test]

@@ -1,15 +1,16 @@
-//! Sorts the rows of all nodes, and formats them as a table.
+//! Sorts the summaries of all nodes, and formats them as a table.
 
 use std::cmp::Ordering;
 
-use super::row::Row;
-use super::table::{self, Side, kilobytes, known, percent, time};
+use super::summary::NodeSummary;
 use crate::config::Column;
+use crate::report::Network;
+use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
 
-/// Sorts the rows: texts from A to Z, numbers the largest first. Unknown values come last, and
+/// Sorts the summaries: texts from A to Z, numbers the largest first. Unknown values come last, and
 /// equal values are ordered by node.
-pub fn sort(rows: &mut [Row], by: Column) {
-    rows.sort_by(|a, b| {
+pub fn sort(nodes: &mut [NodeSummary], by: Column) {
+    nodes.sort_by(|a, b| {
         let order = match by {
             Column::Node => text(a.node.as_ref(), b.node.as_ref()),
             Column::Rss => number(a.rss_bytes, b.rss_bytes),
@@ -39,69 +40,69 @@ fn number<T: PartialOrd + Copy>(a: Option<T>, b: Option<T>) -> Ordering {
 }
 
 /// Formats the table. An agent that has not answered is shown with its URL and the reason.
-pub fn render(rows: &[Row]) -> String {
+pub fn render(nodes: &[NodeSummary]) -> String {
     let heads = [
-        ("NODE", Side::Left),
-        ("RSS KB", Side::Right),
-        ("DIRTY KB", Side::Right),
-        ("CORES", Side::Right),
-        ("THREADS", Side::Right),
-        ("ALLOCATOR", Side::Left),
-        ("NARENAS", Side::Right),
-        ("LINKAGE", Side::Left),
-        ("VERSION", Side::Left),
-        ("CPU/PROBE", Side::Right),
-        ("LOSS", Side::Right),
-        ("LAG P99", Side::Right),
-        ("PEERS", Side::Right),
-        ("WATCHERS", Side::Right),
-        ("LIST AGE", Side::Right),
-        ("WORST PEER", Side::Left),
+        ("NODE", Kind::Text),
+        ("RSS KB", Kind::Number),
+        ("DIRTY KB", Kind::Number),
+        ("CORES", Kind::Number),
+        ("THREADS", Kind::Number),
+        ("ALLOCATOR", Kind::Text),
+        ("NARENAS", Kind::Number),
+        ("LINKAGE", Kind::Text),
+        ("VERSION", Kind::Text),
+        ("CPU/PROBE", Kind::Number),
+        ("LOSS", Kind::Number),
+        ("LAG P99", Kind::Number),
+        ("PEERS", Kind::Number),
+        ("WATCHERS", Kind::Number),
+        ("LIST AGE", Kind::Number),
+        ("WORST PEER", Kind::Text),
     ];
-    let cells = |row: &Row| {
+    let cells = |node: &NodeSummary| {
         let count = |value: Option<u64>| known(value, |n| n.to_string());
         [
-            row.node.clone().unwrap_or_else(|| row.url.clone()),
-            known(row.rss_bytes, kilobytes),
-            known(row.private_dirty_bytes, kilobytes),
-            count(row.cpus),
-            count(row.threads),
-            known(row.allocator.clone(), |name| name),
-            count(row.narenas),
-            known(row.linkage.clone(), |name| name),
-            known(row.version.clone(), |name| name),
-            known(row.cpu_seconds_per_probe, time),
-            known(row.loss, percent),
-            known(row.send_lag_p99_seconds, time),
-            of_members(row),
-            watchers(row),
-            known(row.peer_list_age_seconds, time),
-            last(row),
+            node.node.clone().unwrap_or_else(|| node.url.clone()),
+            known(node.rss_bytes, kilobytes),
+            known(node.private_dirty_bytes, kilobytes),
+            count(node.cpus),
+            count(node.threads),
+            known(node.allocator.clone(), |name| name),
+            count(node.narenas),
+            known(node.linkage.clone(), |name| name),
+            known(node.version.clone(), |name| name),
+            known(node.cpu_seconds_per_probe, time),
+            known(node.loss, percent),
+            known(node.send_lag_p99_seconds, time),
+            of_members(node),
+            watchers(node),
+            known(node.peer_list_age_seconds, time),
+            last(node),
         ]
     };
-    table::render(heads, &rows.iter().map(cells).collect::<Vec<_>>())
+    table::render(heads, &nodes.iter().map(cells).collect::<Vec<_>>())
 }
 
 /// The number of links, and of other members. Each member may have several links.
-fn of_members(row: &Row) -> String {
-    let others = row.members.filter(|members| *members > 0).map(|members| format!("/{}", members - 1));
-    known(row.links, |links| format!("{links}{}", others.unwrap_or_default()))
+fn of_members(node: &NodeSummary) -> String {
+    let others = node.members.filter(|members| *members > 0).map(|members| format!("/{}", members - 1));
+    known(node.links, |links| format!("{links}{}", others.unwrap_or_default()))
 }
 
-fn watchers(row: &Row) -> String {
-    let missing = row.watchers_missing.filter(|missing| *missing > 0).map(|missing| format!(" (-{missing})"));
-    known(row.watchers, |watchers| format!("{watchers}{}", missing.unwrap_or_default()))
+fn watchers(node: &NodeSummary) -> String {
+    let missing = node.watchers_missing.filter(|missing| *missing > 0).map(|missing| format!(" (-{missing})"));
+    known(node.watchers, |watchers| format!("{watchers}{}", missing.unwrap_or_default()))
 }
 
-fn last(row: &Row) -> String {
-    if let Some(error) = &row.error {
+fn last(node: &NodeSummary) -> String {
+    if let Some(error) = &node.error {
         return error.clone();
     }
-    known(row.worst_peer.as_ref(), |peer| {
-        let network = row.worst_peer_network.as_deref().filter(|network| *network != "pod");
-        let network = network.map(|network| format!(" ({network} network)")).unwrap_or_default();
-        let p99 = row.worst_peer_rtt_p99_seconds.map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
-        format!("{peer}{network}: loss {}{p99}", known(row.worst_peer_loss, percent))
+    known(node.worst_peer.as_ref(), |peer| {
+        let network = node.worst_peer_network.filter(|network| *network != Network::Pod);
+        let network = network.map(|network| format!(" ({} network)", network.label())).unwrap_or_default();
+        let p99 = node.worst_peer_rtt_p99_seconds.map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
+        format!("{peer}{network}: loss {}{p99}", known(node.worst_peer_loss, percent))
     })
 }
 
@@ -109,18 +110,24 @@ fn last(row: &Row) -> String {
 mod tests {
     use super::*;
 
-    fn row(node: &str, rss: Option<u64>, lag: Option<f64>) -> Row {
-        Row { node: Some(node.into()), rss_bytes: rss, send_lag_p99_seconds: lag, url: "u".into(), ..Row::default() }
+    fn row(node: &str, rss: Option<u64>, lag: Option<f64>) -> NodeSummary {
+        NodeSummary {
+            node: Some(node.into()),
+            rss_bytes: rss,
+            send_lag_p99_seconds: lag,
+            url: "u".into(),
+            ..NodeSummary::default()
+        }
     }
 
-    fn order(mut rows: Vec<Row>, by: Column) -> Vec<String> {
+    fn order(mut rows: Vec<NodeSummary>, by: Column) -> Vec<String> {
         sort(&mut rows, by);
         rows.into_iter().map(|row| row.node.unwrap_or(row.url)).collect()
     }
 
     #[test]
-    fn numbers_come_largest_first_texts_from_a_to_z_and_the_unknown_last() {
-        let silent = Row { url: "http://10.0.0.9:9877".into(), ..Row::default() };
+    fn numbers_are_sorted_largest_first_texts_from_a_to_z_and_unknown_values_last() {
+        let silent = NodeSummary { url: "http://10.0.0.9:9877".into(), ..NodeSummary::default() };
         let rows = vec![
             silent,
             row("b", Some(1), Some(0.5)),
@@ -135,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn worst_is_by_loss_then_by_p99_and_allocators_by_name_then_by_arenas() {
-        let worst = |node: &str, loss, p99| Row {
+    fn the_worst_are_sorted_by_loss_then_by_p99_and_allocators_by_name_then_by_arenas() {
+        let worst = |node: &str, loss, p99| NodeSummary {
             worst_peer_loss: Some(loss),
             worst_peer_rtt_p99_seconds: Some(p99),
             ..row(node, None, None)
@@ -145,7 +152,7 @@ mod tests {
             order(vec![worst("a", 0.0, 0.1), worst("b", 0.0, 0.2), worst("c", 0.1, 0.0)], Column::Worst),
             ["c", "b", "a"]
         );
-        let built = |node: &str, allocator: &str, narenas| Row {
+        let built = |node: &str, allocator: &str, narenas| NodeSummary {
             allocator: Some(allocator.into()),
             narenas,
             ..row(node, None, None)
@@ -155,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_mesh_is_told_as_such() {
-        let partial = Row {
+    fn links_and_watchers_are_shown_with_the_number_of_other_members_and_of_missing_watchers() {
+        let partial = NodeSummary {
             links: Some(24),
             members: Some(300),
             watchers: Some(11),
@@ -164,7 +171,7 @@ mod tests {
             peer_list_age_seconds: Some(0.25),
             ..row("node-1", None, None)
         };
-        let older = Row { links: Some(2), ..row("node-2", None, None) };
+        let older = NodeSummary { links: Some(2), ..row("node-2", None, None) };
         let text = render(&[partial, older]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("PEERS  WATCHERS  LIST AGE"), "{text}");
@@ -173,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn a_canary_that_does_not_answer_is_a_row_with_its_error() {
-        let mut silent = Row { url: "http://10.0.0.9:9877".into(), ..Row::default() };
+    fn an_agent_that_does_not_answer_is_a_line_with_its_error() {
+        let mut silent = NodeSummary { url: "http://10.0.0.9:9877".into(), ..NodeSummary::default() };
         silent.error = Some("connecting: refused".into());
         let mut fine = row("node-1", Some(1_355_776), None);
         fine.worst_peer = Some("node-2".into());
-        fine.worst_peer_network = Some("node".into());
+        fine.worst_peer_network = Some(Network::Node);
         (fine.worst_peer_loss, fine.worst_peer_rtt_p99_seconds) = (Some(0.125), Some(0.000_041));
         let text = render(&[fine, silent]);
         let lines: Vec<&str> = text.lines().collect();

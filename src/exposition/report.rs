@@ -1,0 +1,231 @@
+//! Makes the two objects of a report: the agent itself, and one peer.
+
+use std::borrow::Cow;
+
+use super::process::Resident;
+use super::{View, now};
+use crate::limits::HOUR_PEERS_MAX;
+use crate::peers::{self, Directory, Presence, SlotId};
+use crate::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
+use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
+use crate::sys::{clock, proc};
+use crate::units::Nanos;
+
+/// What the report takes from the agent's counters and the kernel. It is read before the
+/// directory's lock is taken.
+#[derive(Debug)]
+pub struct Measured {
+    own: OwnCounters,
+    recent: RecentOwn,
+    resident: Option<Resident>,
+    threads: Option<u64>,
+    cpu: Nanos,
+    list_age: Option<Nanos>,
+}
+
+impl Measured {
+    /// Reads the values of this moment.
+    pub fn now(view: &View) -> Self {
+        let own = view.statistics.own();
+        Self {
+            recent: view.statistics.recent_own(&own, now()),
+            own,
+            resident: view.about.resident.get(now()),
+            threads: proc::find("/proc/self/status", |line| proc::number(line, "Threads:")),
+            cpu: clock::process_cpu(),
+            list_age: view.health.list_age(now()),
+        }
+    }
+}
+
+/// Returns the agent's object with these measurements.
+pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured) -> Source<'a> {
+    let (statistics, about, own) = (&view.statistics, &view.about, &measured.own);
+    let RecentOwn { seconds, counters: recent } = &measured.recent;
+    let mesh = directory.mesh();
+    let p99 = |lag: &LagCounts| lag.quantile(lag_quantile(lag.count()), statistics.send_lag());
+    Source {
+        node: Cow::Borrowed(&view.node),
+        zone: Cow::Borrowed(directory.own_zone()),
+        version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+        allocator: Cow::Borrowed(about.allocator),
+        narenas: about.narenas.map(u64::from),
+        linkage: Cow::Borrowed(about.linkage),
+        libc: Cow::Borrowed(about.libc),
+        rss_bytes: measured.resident.map(|resident| resident.bytes),
+        private_dirty_bytes: measured.resident.map(|resident| resident.private_dirty_bytes),
+        cpus: Some(about.cpus as u64),
+        threads: measured.threads,
+        cpu_seconds: Some(measured.cpu.as_secs_f64()),
+        interval_seconds: Some(statistics.interval().as_secs_f64()),
+        hour_kept: Some(is_every_hour_kept(directory)),
+        members: Some(mesh.members.into()),
+        watchers: Some(mesh.watchers_in_zone.saturating_add(mesh.watchers_elsewhere).into()),
+        watchers_missing: Some(mesh.watchers_missing.into()),
+        peer_list_age_seconds: measured.list_age.map_or(Age::Never, |age| Age::Seconds(age.as_secs_f64())),
+        echo_requests_received: own.echoes.requests_received,
+        echo_replies_sent: own.echoes.replies_sent,
+        recent: RecentSource {
+            seconds: Some(*seconds),
+            echo_requests_received: Some(recent.echoes.requests_received),
+            echo_replies_sent: Some(recent.echoes.replies_sent),
+            send_lag_p99_seconds: p99(&recent.send_lag),
+            read_delay_p99_seconds: p99(&recent.read_delay),
+            probes_skipped: Some(recent.skipped),
+            receive_queue_drops: Some(recent.receive_queue_drops),
+            run_delay_seconds: Some(recent.run_delay.as_secs_f64()),
+        },
+    }
+}
+
+/// Returns the quantile that represents the 99th percentile of `probes` probes. With fewer than 200
+/// probes, the real percentile would be the largest or the second-largest value. A single moment of
+/// a busy machine would then make the agent look late. With fewer than 200 probes it is therefore
+/// the third-largest value.
+fn lag_quantile(probes: u64) -> f64 {
+    (1.0 - 2.0 / probes.max(1) as f64).clamp(0.5, 0.99)
+}
+
+fn is_every_hour_kept(directory: &Directory) -> bool {
+    (HOUR_PEERS_MAX..directory.slot_count()).all(|slot| directory.peer(SlotId::at(slot)).is_none())
+}
+
+/// Returns the object of the peer in this slot. Returns none if there is no such slot.
+pub fn peer<'a>(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'a>, zone: &'a str) -> Option<Peer<'a>> {
+    let in_slot = statistics.slot(slot)?;
+    let total = in_slot.read();
+    let (recent, hour) = (statistics.recent(slot, now())?, statistics.hour(slot));
+    Some(Peer {
+        node: Cow::Borrowed(peer.node()),
+        zone: Cow::Borrowed(zone),
+        network: match peer.network() {
+            peers::Network::Pod => Network::Pod,
+            peers::Network::Node => Network::Node,
+        },
+        protocol: match peer.protocol() {
+            peers::Protocol::Icmp => Protocol::Icmp,
+            peers::Protocol::Icmpv6 => Protocol::Icmpv6,
+        },
+        state: match peer.presence() {
+            Presence::Ready => State::Ready,
+            Presence::Unready => State::Unready,
+            Presence::Terminating => State::Terminating,
+            Presence::Left => State::Left,
+        },
+        address: Some(peer.address()),
+        sent: total.sent,
+        received: total.received,
+        lost: total.lost,
+        late: total.late.into(),
+        rtt_p50_seconds: in_slot.rtt_quantile(0.5),
+        rtt_p99_seconds: in_slot.rtt_quantile(0.99),
+        since_unix_seconds: statistics.losing_since(slot, &recent).map(clock::realtime_of).map(Nanos::as_secs),
+        usual_rtt_p50_seconds: hour.and_then(|it| it.usual_rtt_p50_seconds()),
+        recent: RecentPeer {
+            seconds: recent.seconds,
+            sent: recent.sent,
+            received: recent.received,
+            lost: recent.lost,
+            rtt_p50_seconds: recent.rtt_p50_seconds,
+            rtt_p99_seconds: recent.rtt_p99_seconds,
+        },
+        ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
+            seconds: it.seconds.into(),
+            sent: it.sent,
+            lost: it.lost,
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{NAME_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::statistics::SendLag;
+
+    /// The longest number.
+    const NUMBER: f64 = 0.000_012_34;
+    const LONGEST: Option<f64> = Some(NUMBER);
+
+    #[test]
+    fn a_lag_is_the_99th_percentile_of_many_probes_and_the_third_largest_of_few() {
+        let late = |of: u64, probes: u64| {
+            let lag = SendLag::default();
+            (0..of).for_each(|_| lag.observe(Nanos::from_millis(150)));
+            (of..probes).for_each(|_| lag.observe(Nanos(1)));
+            lag.counts().quantile(lag_quantile(probes), &lag).unwrap() > 0.1
+        };
+        for probes in [10, 30, 60, 120, 199, 200] {
+            assert_eq!([1, 2, 3].map(|of| late(of, probes)), [false, false, true], "of {probes}");
+        }
+        assert_eq!([14, 15].map(|of| late(of, 1_440)), [false, true]);
+    }
+
+    #[test]
+    fn the_longest_objects_have_room() {
+        // The longest name in JSON: each byte is escaped to six.
+        let name = "\u{1}".repeat(NAME_BYTES_MAX);
+        let name = Cow::Borrowed(name.as_str());
+        let peer = Peer {
+            node: name.clone(),
+            zone: name.clone(),
+            network: Network::Node,
+            protocol: Protocol::Icmpv6,
+            state: State::Terminating,
+            address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".parse().ok(),
+            sent: u64::MAX,
+            received: u64::MAX,
+            lost: u64::MAX,
+            late: u32::MAX.into(),
+            rtt_p50_seconds: LONGEST,
+            rtt_p99_seconds: LONGEST,
+            since_unix_seconds: Some(u64::MAX),
+            usual_rtt_p50_seconds: LONGEST,
+            recent: RecentPeer {
+                seconds: NUMBER,
+                sent: u32::MAX,
+                received: u32::MAX,
+                lost: u32::MAX,
+                rtt_p50_seconds: LONGEST,
+                rtt_p99_seconds: LONGEST,
+            },
+            ten_minutes: Some(TenMinutes { seconds: u32::MAX.into(), sent: u32::MAX, lost: u32::MAX }),
+        };
+        let source = Source {
+            node: name.clone(),
+            zone: name,
+            version: Cow::Borrowed("1000.1000.1000"),
+            allocator: Cow::Borrowed("mimalloc"),
+            narenas: Some(u32::MAX.into()),
+            linkage: Cow::Borrowed("c-shim"),
+            libc: Cow::Borrowed("glibc"),
+            rss_bytes: Some(u64::MAX),
+            private_dirty_bytes: Some(u64::MAX),
+            cpus: Some(u64::MAX),
+            threads: Some(u64::MAX),
+            cpu_seconds: LONGEST,
+            interval_seconds: LONGEST,
+            hour_kept: Some(false),
+            members: Some(u32::MAX.into()),
+            watchers: Some(u32::MAX.into()),
+            watchers_missing: Some(u32::MAX.into()),
+            peer_list_age_seconds: Age::Seconds(NUMBER),
+            echo_requests_received: u64::MAX,
+            echo_replies_sent: u64::MAX,
+            recent: RecentSource {
+                seconds: LONGEST,
+                echo_requests_received: Some(u64::MAX),
+                echo_replies_sent: Some(u64::MAX),
+                send_lag_p99_seconds: LONGEST,
+                read_delay_p99_seconds: LONGEST,
+                probes_skipped: Some(u64::MAX),
+                receive_queue_drops: Some(u64::MAX),
+                run_delay_seconds: LONGEST,
+            },
+        };
+        for length in [serde_json::to_vec(&peer).unwrap().len(), serde_json::to_vec(&source).unwrap().len()] {
+            // A comma, or the start of the report, surrounds each object.
+            assert!(length + 32 <= REPORT_OBJECT_BYTES_MAX, "{length} of {REPORT_OBJECT_BYTES_MAX}");
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! The report of one agent, `/api/v1/peers`: the agent itself, and what it measured of each peer.
+//!
+//! An agent writes it, and the other agents and the commands read it, all by these types.
+//!
+//! During a rollout, the agents of a mesh differ in version. So a reader ignores unknown fields,
+//! and a field that the first versions did not write may be missing. Fields may be added, and no
+//! field is removed or renamed. Strings without an escape are borrowed from the text.
+
+mod rounded;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use rounded::Rounded;
+
+/// The path of the report.
+pub const PATH: &str = "/api/v1/peers";
+
+/// A whole report. Agents write and read it object by object, so that they never hold one.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Report<'a> {
+    /// The agent that measured.
+    #[serde(borrow)]
+    pub source: Source<'a>,
+    /// What it measured: an object for each link.
+    #[serde(borrow)]
+    pub peers: Vec<Peer<'a>>,
+}
+
+/// The object `source` of a report: the agent that measured, and what it reports about itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Source<'a> {
+    /// Name of the node.
+    #[serde(borrow)]
+    pub node: Cow<'a, str>,
+    /// Zone of the node, or `unknown`.
+    #[serde(borrow, default)]
+    pub zone: Cow<'a, str>,
+    /// Version of the agent; empty if not reported.
+    #[serde(borrow, default)]
+    pub version: Cow<'a, str>,
+    /// The allocator that the agent uses; empty if not reported.
+    #[serde(borrow, default)]
+    pub allocator: Cow<'a, str>,
+    /// Number of jemalloc's arenas.
+    pub narenas: Option<u64>,
+    /// `rust` or `c-shim`; empty if not reported.
+    #[serde(borrow, default)]
+    pub linkage: Cow<'a, str>,
+    /// The libc that the agent is linked with; empty if not reported.
+    #[serde(borrow, default)]
+    pub libc: Cow<'a, str>,
+    /// Resident memory of the agent. Older agents write 0 if they do not know it.
+    pub rss_bytes: Option<u64>,
+    /// The part of `rss_bytes` that the agent has written to and shares with no other process, from
+    /// the same reading.
+    pub private_dirty_bytes: Option<u64>,
+    /// Number of CPUs of the node.
+    pub cpus: Option<u64>,
+    /// Number of threads of the agent.
+    pub threads: Option<u64>,
+    /// CPU time of the agent since its start.
+    #[serde(serialize_with = "rounded::option")]
+    pub cpu_seconds: Option<f64>,
+    /// Time between two probes of one peer.
+    #[serde(serialize_with = "rounded::option")]
+    pub interval_seconds: Option<f64>,
+    /// Whether every peer's last hour is kept.
+    pub hour_kept: Option<bool>,
+    /// Number of nodes of the mesh, including this one; 0 before the first list. The agent probes a
+    /// part of them.
+    pub members: Option<u64>,
+    /// Number of nodes that probe this node, by the selection that all agents compute.
+    pub watchers: Option<u64>,
+    /// Number of watchers that this node should have but cannot, because its zone has too large a
+    /// share of the nodes.
+    pub watchers_missing: Option<u64>,
+    /// Time since the peer list was last confirmed.
+    #[serde(default)]
+    pub peer_list_age_seconds: Age,
+    /// Echo requests counted by the kernel since the agent's network namespace was created.
+    #[serde(default)]
+    pub echo_requests_received: u64,
+    /// Echo replies counted by the kernel since then.
+    #[serde(default)]
+    pub echo_replies_sent: u64,
+    /// Measurements in the recent window.
+    #[serde(default)]
+    pub recent: RecentSource,
+}
+
+/// Age of an agent's list of peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Age {
+    /// Not reported, by an older agent.
+    #[default]
+    Unknown,
+    /// The agent has never had a list.
+    Never,
+    /// The age of the list in seconds.
+    Seconds(f64),
+}
+
+impl Age {
+    /// Returns the age in seconds, if there is a list and its age is reported.
+    pub const fn seconds(self) -> Option<f64> {
+        if let Self::Seconds(age) = self { Some(age) } else { None }
+    }
+}
+
+impl Serialize for Age {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.seconds().map(Rounded).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Age {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.map_or(Self::Never, Self::Seconds))
+    }
+}
+
+/// What an agent reports about itself in the last 30 to 60 s.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RecentSource {
+    /// Time covered, in seconds.
+    #[serde(serialize_with = "rounded::option")]
+    pub seconds: Option<f64>,
+    /// Echo requests counted by the kernel in the agent's network namespace.
+    pub echo_requests_received: Option<u64>,
+    /// Echo replies counted by the kernel in the agent's network namespace.
+    pub echo_replies_sent: Option<u64>,
+    /// Delay between schedule and sending: the 99th percentile; with fewer than 200 probes, the
+    /// third-largest.
+    #[serde(serialize_with = "rounded::option")]
+    pub send_lag_p99_seconds: Option<f64>,
+    /// Delay between a reply's arrival and its read: the 99th percentile; with fewer than 200
+    /// replies, the third-largest.
+    #[serde(serialize_with = "rounded::option")]
+    pub read_delay_p99_seconds: Option<f64>,
+    /// Probes not sent because the agent was stopped for longer than an interval.
+    pub probes_skipped: Option<u64>,
+    /// Packets dropped because the socket's queue was full.
+    pub receive_queue_drops: Option<u64>,
+    /// How long the probe thread waited for a CPU.
+    #[serde(serialize_with = "rounded::option")]
+    pub run_delay_seconds: Option<f64>,
+}
+
+/// An object of a report's `peers`: what the agent measured of one peer, by one protocol on one
+/// network.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Peer<'a> {
+    /// Name of the node.
+    #[serde(borrow)]
+    pub node: Cow<'a, str>,
+    /// Zone of the node as the source knows it, or `unknown`.
+    #[serde(borrow, default)]
+    pub zone: Cow<'a, str>,
+    /// Which of the node's addresses is probed.
+    #[serde(default)]
+    pub network: Network,
+    /// The protocol of the probes.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// State of the peer in the source's list.
+    #[serde(default)]
+    pub state: State,
+    /// The address that is probed. `None` if it is not reported, or is no address.
+    #[serde(default, deserialize_with = "address")]
+    pub address: Option<IpAddr>,
+    /// Number of probes sent since the start of the agent.
+    #[serde(default)]
+    pub sent: u64,
+    /// Number of them answered.
+    #[serde(default)]
+    pub received: u64,
+    /// Number of them lost.
+    #[serde(default)]
+    pub lost: u64,
+    /// Number of lost ones answered after the timeout.
+    #[serde(default)]
+    pub late: u64,
+    /// Median round-trip time since the start.
+    #[serde(serialize_with = "rounded::option")]
+    pub rtt_p50_seconds: Option<f64>,
+    /// 99th percentile of the round-trip times since the start.
+    #[serde(serialize_with = "rounded::option")]
+    pub rtt_p99_seconds: Option<f64>,
+    /// When the current loss began. `None` if nothing is lost now, or if the peer has no hour.
+    pub since_unix_seconds: Option<u64>,
+    /// Median round-trip time of the quickest minute of the last hour. `None` if not reported, or
+    /// if fewer than five minutes had an answer, or if the hour is not kept.
+    #[serde(serialize_with = "rounded::option")]
+    pub usual_rtt_p50_seconds: Option<f64>,
+    /// Measurements in the recent window.
+    #[serde(default)]
+    pub recent: RecentPeer,
+    /// The last ten whole minutes. `None` if not reported, or if none of them was measured.
+    pub ten_minutes: Option<TenMinutes>,
+}
+
+/// Reads an address. A text that is no address is not an error, because an agent may be of another
+/// version, and its figures count all the same.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    struct Text;
+    impl Visitor<'_> for Text {
+        type Value = Option<IpAddr>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("an address")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(text.parse().ok())
+        }
+    }
+    deserializer.deserialize_str(Text)
+}
+
+/// What a source measured of a peer in the last 30 to 60 s.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecentPeer {
+    /// Time covered, in seconds.
+    #[serde(serialize_with = "rounded::number")]
+    pub seconds: f64,
+    /// Number of probes sent.
+    pub sent: u32,
+    /// Number of probes answered.
+    pub received: u32,
+    /// Number of probes lost.
+    pub lost: u32,
+    /// Median round-trip time.
+    #[serde(serialize_with = "rounded::option")]
+    pub rtt_p50_seconds: Option<f64>,
+    /// 99th percentile of the round-trip times.
+    #[serde(serialize_with = "rounded::option")]
+    pub rtt_p99_seconds: Option<f64>,
+}
+
+/// What a source measured of a peer in the last ten whole minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenMinutes {
+    /// Measured time, in seconds; a multiple of 60.
+    #[serde(serialize_with = "rounded::whole")]
+    pub seconds: f64,
+    /// Number of probes answered or lost.
+    pub sent: u32,
+    /// Number of probes lost.
+    pub lost: u32,
+}
+
+/// The network whose address is probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The pod's address.
+    #[default]
+    Pod,
+    /// The node's own address.
+    Node,
+    /// A network that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl Network {
+    /// Returns the name of the network.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// The protocol of the probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// ICMP echo over IPv4.
+    #[default]
+    Icmp,
+    /// ICMPv6 echo over IPv6.
+    Icmpv6,
+    /// A protocol that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// State of a peer in a source's list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Listed, and its agent is ready.
+    #[default]
+    Ready,
+    /// Listed, but its agent is not ready.
+    Unready,
+    /// The peer is terminating.
+    Terminating,
+    /// The peer is no longer listed.
+    Left,
+    /// A state that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl State {
+    /// Whether measurements of the peer say something about the network. An address that is being
+    /// removed may answer or not.
+    pub const fn is_evidence(self) -> bool {
+        matches!(self, Self::Ready | Self::Unready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_of_the_first_version_is_read() {
+        let text = r#"{"node":"a","zone":"z","echo_requests_received":7,"echo_replies_sent":6,
+            "recent":{"echo_requests_received":5,"echo_replies_sent":4}}"#;
+        let source: Source = serde_json::from_str(text).expect("a source");
+        assert!(matches!(source.node, Cow::Borrowed("a")) && matches!(source.zone, Cow::Borrowed("z")));
+        assert_eq!((source.echo_requests_received, source.recent.echo_replies_sent), (7, Some(4)));
+        assert_eq!((source.recent.seconds, source.rss_bytes, source.version.as_ref()), (None, None, ""));
+        assert_eq!((source.members, source.peer_list_age_seconds), (None, Age::Unknown));
+    }
+
+    #[test]
+    fn a_source_of_this_version_is_read_and_unknown_fields_are_ignored() {
+        let text = r#"{"node":"a","zone":"z","version":"1","allocator":"jemalloc","narenas":1,"linkage":"rust","rss_bytes":5,
+            "cpus":8,"interval_seconds":0.5,"hour_kept":true,"echo_requests_received":7,"echo_replies_sent":6,"new":[{}],
+            "recent":{"seconds":31.5,"echo_requests_received":5,"echo_replies_sent":4,"send_lag_p99_seconds":null,
+            "read_delay_p99_seconds":0.1,"probes_skipped":3,"receive_queue_drops":2,"run_delay_seconds":0.25,"new":1}}"#;
+        let source: Source = serde_json::from_str(text).expect("a source");
+        assert_eq!((source.narenas, source.cpus, source.hour_kept), (Some(1), Some(8), Some(true)));
+        assert_eq!(source.recent.seconds, Some(31.5));
+        assert_eq!(source.recent.send_lag_p99_seconds, None);
+        assert_eq!((source.recent.probes_skipped, source.recent.receive_queue_drops), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn a_source_has_the_size_of_the_mesh_and_the_age_of_its_list() {
+        let source = |age: &str| {
+            let text = format!(
+                r#"{{"node":"a","zone":"z","members":300,"watchers":23,"watchers_missing":1,"peer_list_age_seconds":{age}}}"#
+            );
+            serde_json::from_str::<Source>(&text)
+                .map(|source| (source.members, source.watchers, source.watchers_missing, source.peer_list_age_seconds))
+        };
+        let expected = |age| (Some(300), Some(23), Some(1), age);
+        assert_eq!(source("12.5").expect("a source"), expected(Age::Seconds(12.5)));
+        assert_eq!(source("null").expect("a source"), expected(Age::Never));
+        assert!(source("\"old\"").is_err());
+    }
+
+    #[test]
+    fn a_peer_is_read_and_borrows_its_names() {
+        let text = r#"{"node":"b","zone":"z","network":"node","protocol":"icmpv6","state":"unready","address":"fd00::1",
+            "sent":10,"received":9,"lost":1,"late":0,"rtt_p50_seconds":0.1,"rtt_p99_seconds":null,"since_unix_seconds":60,
+            "recent":{"seconds":31.5,"sent":5,"received":4,"lost":1,"rtt_p50_seconds":0.1,"rtt_p99_seconds":null}}"#;
+        let peer: Peer = serde_json::from_str(text).expect("a peer");
+        assert!(matches!(peer.node, Cow::Borrowed("b")) && peer.address == "fd00::1".parse().ok());
+        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Node, Protocol::Icmpv6, State::Unready));
+        assert_eq!((peer.since_unix_seconds, peer.recent.sent, peer.recent.lost), (Some(60), 5, 1));
+        assert_eq!(peer.ten_minutes, None, "an older agent does not report it");
+    }
+
+    #[test]
+    fn ten_minutes_are_read_and_invalid_counts_are_an_error() {
+        let read = |text: &str| {
+            let text = format!(r#"{{"node":"b","ten_minutes":{text}}}"#);
+            serde_json::from_str::<Peer>(&text).map(|peer| peer.ten_minutes).map_err(|_| ())
+        };
+        let expected = TenMinutes { seconds: 600.0, sent: 600, lost: 12 };
+        assert_eq!(read(r#"{"seconds":600,"sent":600,"lost":12,"new":[]}"#), Ok(Some(expected)));
+        assert_eq!((read("null"), read("{}")), (Ok(None), Ok(Some(TenMinutes::default()))));
+        for text in [r#"{"lost":-1}"#, r#"{"sent":4294967296}"#, r#"{"sent":0.5}"#, "7"] {
+            assert_eq!(read(text), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_networks_protocols_and_states_are_other() {
+        let text = r#"{"node":"b\"","network":"overlay","protocol":"tcp","state":"paused","recent":{"sent":1}}"#;
+        let peer: Peer = serde_json::from_str(text).expect("a peer");
+        assert_eq!(peer.node, "b\"");
+        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Other, Protocol::Other, State::Other));
+        assert!(!peer.state.is_evidence());
+    }
+
+    #[test]
+    fn an_object_without_a_name_is_an_error() {
+        assert!(serde_json::from_str::<Source>("{}").is_err());
+        assert!(serde_json::from_str::<Peer>("{\"node\":7}").is_err());
+    }
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let source = Source {
+            node: Cow::Borrowed("a"),
+            rss_bytes: Some(1_355_776),
+            private_dirty_bytes: Some(12_288),
+            cpu_seconds: Some(0.000_123_456),
+            peer_list_age_seconds: Age::Seconds(2.0),
+            ..Source::default()
+        };
+        let peer = Peer {
+            node: Cow::Borrowed("b"),
+            network: Network::Node,
+            protocol: Protocol::Icmpv6,
+            state: State::Unready,
+            address: "fd00::1".parse().ok(),
+            ten_minutes: Some(TenMinutes { seconds: 600.0, sent: 600, lost: 12 }),
+            ..Peer::default()
+        };
+        let (source, peer) = (serde_json::to_string(&source).unwrap(), serde_json::to_string(&peer).unwrap());
+        assert!(source.contains(r#","cpu_seconds":0.0001235,"#) && source.contains(r#","threads":null,"#), "{source}");
+        assert!(
+            peer.contains(r#","network":"node","protocol":"icmpv6","state":"unready","address":"fd00::1","#),
+            "{peer}"
+        );
+        assert!(peer.ends_with(r#","ten_minutes":{"seconds":600,"sent":600,"lost":12}}"#), "{peer}");
+        let text = format!(r#"{{"source":{source},"peers":[{peer}]}}"#);
+        let report: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&report.source).unwrap(), source);
+        assert_eq!(serde_json::to_string(&report.peers[0]).unwrap(), peer);
+    }
+
+    #[test]
+    fn an_address_of_another_kind_is_not_known_and_no_error() {
+        let read = |address: &str| {
+            let text = format!(r#"{{"node":"b","address":{address}}}"#);
+            serde_json::from_str::<Peer>(&text).map(|peer| peer.address).map_err(drop)
+        };
+        assert_eq!(read(r#""10.0.0.1""#), Ok(Some([10, 0, 0, 1].into())));
+        assert_eq!((read(r#""""#), read(r#""b.example""#), read("7")), (Ok(None), Ok(None), Err(())));
+    }
+}
