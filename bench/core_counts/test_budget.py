@@ -34,7 +34,7 @@ def musl(cores: int, peers: int = 200) -> Point:
 
 # The builds that ship, at 200 peers: KB that the process wrote, KB of the program file.
 # bench/budget.toml says how they were measured.
-SHIPPED = [("system-musl", 630, 776), ("c-shim-musl", 622, 772), ("jemalloc", 989, 988)]
+SHIPPED = [("system-musl", 630, 776), ("c-shim-musl", 650, 772), ("jemalloc", 989, 988)]
 # The largest difference of two rows: far more than was ever measured.
 SPREAD_KB = 40
 
