@@ -74,7 +74,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     // A truncated bundle would lack authorities. A truncated token would be refused without a
     // reason.
     if read as u64 > FILE_BYTES_MAX {
-        return Err(credentials(path, &format_args!("longer than {} bytes", FILE_BYTES_MAX)));
+        return Err(credentials(path, &format_args!("longer than {FILE_BYTES_MAX} bytes")));
     }
     Ok(bytes)
 }
