@@ -429,7 +429,7 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
 
 fn of_agent(kind: Kind, node: &str, evidence: String, summary: String) -> Verdict {
     let confidence = Confidence::Certain;
-    Verdict { evidence, summary, confidence, ..verdict(kind, subject::of_one(node), Network::Pod) }
+    Verdict { confidence, evidence, summary, ..verdict(kind, subject::of_one(node), Network::Pod) }
 }
 
 fn zone_names(matrix: &Matrix, (a, b): (u8, u8)) -> (&str, &str) {
