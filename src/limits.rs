@@ -95,21 +95,6 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// `/healthz` and `/readyz` alone. The kubelet must get an answer even if slow scrapers
 /// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
-/// Minimum time that a health connection stays before the next one may evict it. A kubelet sends
-/// its request once it learns that it is connected: within a millisecond, or one time slice later
-/// (3 ms) on a busy node. It must not be evicted in that time.
-///
-/// A longer time would help an attacker. The 16 health permits of four workers take 3,200
-/// connections a second, so a full backlog is served in 40 ms. At 100 ms they would take 160 a
-/// second. The kubelet's connection would then wait behind 128 others in the backlog for 0.8 s of
-/// its 1 s timeout (Kubernetes' default).
-pub const HEALTH_STAY_MIN: Duration = Duration::from_millis(5);
-/// File descriptors of a worker besides those of its connections: its event loop, its listening
-/// socket, a file of /proc, and a connection that waits for a permit.
-pub const DESCRIPTORS_PER_WORKER: usize = 8;
-/// File descriptors of an ordinary connection: the client's, and the one to the agent that is
-/// asked for the client.
-pub const DESCRIPTORS_PER_ORDINARY_PLACE: usize = 2;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
 /// of the probe thread, 8 identity requests, 4 reports of a collection, 4 of discovery.
 /// The rest is reserve.
@@ -131,33 +116,11 @@ pub const COMPRESSED_RESPONSES_MAX: usize = 16;
 /// of zlib state (docs/adr/0019), a frame that is not compressed yet, and compressed bytes that
 /// are not sent yet.
 pub const GZIP_BYTES: usize = 24 * 1_024;
-/// Smallest complete body that is compressed, in bytes. A smaller one fits one packet anyway.
-pub const COMPRESSED_BODY_BYTES_MIN: usize = 1_024;
-/// Frame buffers that a worker keeps for the next scrape. A frame is rendered only if its socket
-/// has room for it, so more than one is rarely alive.
-pub const SPARE_FRAMES_PER_WORKER: usize = 1;
-/// Connections that wait in the kernel to be accepted.
-pub const LISTEN_BACKLOG: i32 = 128;
-/// Bytes that the kernel may hold for a client that does not read. For its own bookkeeping the
-/// kernel counts twice this and charges it to the container. A scrape of 1.6 MB over a round trip
-/// of 50 ms still takes less than 3 s.
-pub const SOCKET_SEND_BYTES: usize = 32 * 1_024;
-/// Bytes of requests that the kernel may hold before they are read.
-pub const SOCKET_RECEIVE_BYTES: usize = 16 * 1_024;
-/// Bytes that are read from a client at a time. More than any scraper's request.
-pub const READ_BYTES: usize = 2_048;
-/// Bytes of a refused request that are read and discarded, so that the client can read the error.
-pub const DRAIN_BYTES_MAX: usize = 64 * 1_024;
-/// How long discarding a refused request may take.
-pub const DRAIN_TIME: Duration = Duration::from_millis(250);
 /// Pause after accept(2) fails for a reason other than the connection itself, such as too few
 /// descriptors or too little memory.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for responses in progress. The whole process stops within a second.
 pub const HTTP_SHUTDOWN_TIME: Duration = Duration::from_millis(500);
-/// Stack of an HTTP worker. After parallel scrapes, 28 KiB were measured in a release build and 68
-/// KiB in a debug build. Untouched pages cost nothing.
-pub const HTTP_WORKER_STACK_BYTES: usize = 192 * 1_024;
 
 // ---- discovery ---------------------------------------------------------------------------------
 
@@ -175,13 +138,6 @@ pub const SLICES_MAX: usize = 4_096;
 /// Capacity that a read buffer keeps between two watch events. A larger buffer is
 /// released after its event.
 pub const EVENT_BUFFER_KEPT_BYTES: usize = 8_192;
-/// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
-pub const CLIENT_BUFFER_BYTES: usize = 8_192;
-/// Bytes that a client reads of an answer besides its body: the head with every 1xx response before
-/// it, chunk sizes and trailers. It allows a head of hyper's largest size, body bytes read together
-/// with it, and as much again for 1xx. Heads of our own answers have 150 bytes, those of API
-/// servers less than 2 KB.
-pub const CLIENT_OVERHEAD_BYTES_MAX: usize = 4 * CLIENT_BUFFER_BYTES;
 /// Largest number of identity requests in progress at once.
 pub const IDENTITY_REQUESTS_MAX: usize = 8;
 
@@ -269,10 +225,8 @@ const _: () = assert!(OFFLINE_NODES_MAX < u16::MAX as usize, "a node has a numbe
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
-const _: () = assert!(DRAIN_TIME.as_millis() < HTTP_SHUTDOWN_TIME.as_millis());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
-const _: () = assert!(3 * FRAME_BYTES <= SOCKET_SEND_BYTES, "a third of a send buffer takes a frame");
 const _: () = assert!(GZIP_BYTES.is_multiple_of(4_096) && FRAME_BYTES < GZIP_BYTES);
 const _: () = assert!(HOUR_PEERS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(INTERVAL_MIN.as_nanos() < INTERVAL_MAX.as_nanos());

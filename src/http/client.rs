@@ -9,13 +9,13 @@
 //! The trap: hyper reads and discards 1xx answers without limit, and also the digits of a chunk's
 //! size. Code above hyper sees neither, so the bytes are counted below it ([`Metered`]).
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty};
@@ -26,7 +26,13 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::limits;
+/// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
+const BUFFER_BYTES: usize = 8_192;
+/// Bytes that a client reads of an answer besides its body: the head with every 1xx response before
+/// it, chunk sizes and trailers. It allows a head of hyper's largest size, body bytes read together
+/// with it, and as much again for 1xx. Heads of our own answers have 150 bytes, those of API
+/// servers less than 2 KB.
+pub const OVERHEAD_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
 /// The reason why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -106,11 +112,9 @@ pub async fn open(address: SocketAddr, path: &str) -> Result<(Link, Incoming), G
 struct Allowance(AtomicUsize);
 
 impl Allowance {
-    const MAX: usize = limits::CLIENT_OVERHEAD_BYTES_MAX;
-
     /// Resets the allowance at the start of a request.
     fn renew(&self) {
-        self.0.store(Self::MAX, Ordering::Relaxed);
+        self.0.store(OVERHEAD_BYTES_MAX, Ordering::Relaxed);
     }
 
     /// Subtracts the bytes of a read. Returns whether they were allowed.
@@ -124,7 +128,8 @@ impl Allowance {
     /// takes at most `2n + 8`, if its size has no leading zeros and no extension.
     fn give_back(&self, bytes: usize) {
         let left = self.0.load(Ordering::Relaxed);
-        self.0.store(left.saturating_add(bytes.saturating_mul(2).saturating_add(8)).min(Self::MAX), Ordering::Relaxed);
+        let more = left.saturating_add(bytes.saturating_mul(2).saturating_add(8));
+        self.0.store(more.min(OVERHEAD_BYTES_MAX), Ordering::Relaxed);
     }
 }
 
@@ -138,9 +143,9 @@ struct Metered<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         let allowed = self.allowance.take(into.filled().len() - before);
-        let refused = || io::Error::other(format!("more than {} bytes beside the body", Allowance::MAX));
+        let refused = || io::Error::other(format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body"));
         Poll::Ready(if allowed { Ok(()) } else { Err(refused()) })
     }
 }
@@ -160,7 +165,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 }
 
 /// A client connection that is polled by the future that waits for it. At most
-/// [`limits::CLIENT_OVERHEAD_BYTES_MAX`] of each answer are read in addition to its body.
+/// [`OVERHEAD_BYTES_MAX`] of each answer are read in addition to its body.
 pub struct Link {
     sender: SendRequest<Empty<Bytes>>,
     allowance: Arc<Allowance>,
@@ -177,9 +182,9 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let allowance = Arc::new(Allowance(AtomicUsize::new(Allowance::MAX)));
+        let allowance = Arc::new(Allowance(AtomicUsize::new(OVERHEAD_BYTES_MAX)));
         let (sender, wire) = http1::Builder::new()
-            .max_buf_size(limits::CLIENT_BUFFER_BYTES)
+            .max_buf_size(BUFFER_BYTES)
             .handshake::<_, Empty<Bytes>>(TokioIo::new(Metered { stream, allowance: Arc::clone(&allowance) }))
             .await?;
         Ok(Self { sender, allowance, wire: Box::pin(wire), open: true })
@@ -189,13 +194,7 @@ impl Link {
     /// server keeps the connection.
     pub async fn is_usable(&mut self) -> bool {
         // A single poll detects a server that has closed the connection since.
-        poll_fn(|context| {
-            if self.open && self.wire.as_mut().poll(context).is_ready() {
-                self.open = false;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        self.drive(ready(())).await;
         self.open && self.sender.is_ready()
     }
 
@@ -203,7 +202,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection broke, the answer was not HTTP, or it has more than
-    /// [`limits::CLIENT_OVERHEAD_BYTES_MAX`].
+    /// [`OVERHEAD_BYTES_MAX`].
     pub async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
         self.allowance.renew();
         let response = self.sender.send_request(request);
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_comes_back_whole_with_a_length_or_in_chunks() {
+    async fn a_body_is_complete_with_a_length_or_in_chunks() {
         let (body, line) = exchange(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5).await;
         assert_eq!((body.unwrap(), line.as_str()), (b"hello".to_vec(), "GET /a?b=c HTTP/1.1"));
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_past_the_limit_is_refused_whether_announced_or_not() {
+    async fn a_body_above_the_limit_is_an_error_with_and_without_a_length() {
         let (body, _) = exchange(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 4).await;
         assert!(matches!(body, Err(GetError::TooLarge(4))), "{body:?}");
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
@@ -336,8 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_an_endless_answer_no_more_is_read_than_the_limit_which_the_error_names() {
-        const MAX: usize = limits::CLIENT_OVERHEAD_BYTES_MAX;
+    async fn an_endless_answer_is_read_up_to_the_limit_that_the_error_names() {
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let endless: [(&[u8], &[u8]); 4] = [
             (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
@@ -347,17 +345,21 @@ mod tests {
         ];
         for (head, piece) in endless {
             let (bytes, error) = read_of_endless(head, piece).await;
-            assert!(error.ends_with(&format!("more than {MAX} bytes beside the body")), "{error}");
+            assert!(error.ends_with(&format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body")), "{error}");
             // The read that exceeds the limit may be as large as the buffer.
-            let most = MAX + limits::CLIENT_BUFFER_BYTES + PIPE_BYTES;
-            assert!((MAX..=most).contains(&bytes), "{bytes} bytes of {:?}", String::from_utf8_lossy(piece));
+            let most = OVERHEAD_BYTES_MAX + BUFFER_BYTES + PIPE_BYTES;
+            assert!(
+                (OVERHEAD_BYTES_MAX..=most).contains(&bytes),
+                "{bytes} bytes of {:?}",
+                String::from_utf8_lossy(piece)
+            );
         }
     }
 
     #[tokio::test]
-    async fn a_body_may_be_larger_than_the_limit_in_pieces_of_any_size_and_on_one_connection_after_the_other() {
+    async fn a_body_does_not_count_towards_the_overhead_of_its_connection() {
         for piece in [1, 3, 16, 5_000] {
-            let pieces = 4 * limits::CLIENT_OVERHEAD_BYTES_MAX / piece;
+            let pieces = 4 * OVERHEAD_BYTES_MAX / piece;
             let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
             let mut link = Link::handshake(ours).await.unwrap();
             for _ in 0..2 {
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_of_endless_interim_answers_is_left_and_not_waited_for() {
+    async fn endless_interim_answers_are_an_error_before_the_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = || async {
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_status_a_cut_and_nonsense_are_errors() {
+    async fn another_status_a_truncated_body_and_another_protocol_are_errors() {
         let (body, _) = exchange(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", 9).await;
         assert!(matches!(body, Err(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))), "{body:?}");
         let (body, _) = exchange(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", 9).await;
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_server_is_left_after_the_time_allowed() {
+    async fn a_server_that_does_not_answer_is_a_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let time = Duration::from_secs(2);
         let got = get(listener.local_addr().unwrap(), "/", 9, time).await;
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_listening_is_a_connect_error() {
+    async fn a_port_without_a_listener_is_a_connect_error() {
         // The socket is bound, so that no other process gets the port, but it does not listen.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

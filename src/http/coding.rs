@@ -6,14 +6,13 @@ use hyper::{
     header::{self, HeaderValue},
 };
 
-use super::weight::thousandths;
-
 /// What a request and its path determine about the coding of the response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coding {
     /// The request headers that the response depends on. None if the path is never compressed.
     vary: Option<&'static str>,
-    accepts_gzip: bool,
+    /// Whether the body is compressed, provided that it is long enough.
+    pub(super) accepts_gzip: bool,
 }
 
 impl Coding {
@@ -26,11 +25,6 @@ impl Coding {
         };
         let fields = headers.get_all(header::ACCEPT_ENCODING);
         Self { vary, accepts_gzip: vary.is_some() && accepts_gzip(fields.iter().map(HeaderValue::as_bytes)) }
-    }
-
-    /// Whether the body is compressed, provided that it is long enough.
-    pub(super) fn is_gzip(self) -> bool {
-        self.accepts_gzip
     }
 
     /// Adds the headers that describe the coding of the body. They also forbid caching, because
@@ -73,6 +67,24 @@ fn weight(parameter: &[u8]) -> Option<u16> {
     thousandths(parameter.strip_prefix(b"q=").or(parameter.strip_prefix(b"Q="))?)
 }
 
+/// Parses a weight `q` (RFC 9110, section 12.4.2), such as `0.5`, into thousandths. Media types have
+/// the same weights. Returns none if the form is not that of the standard: 0 or 1, with at most
+/// three decimals, and not more than 1.
+pub fn thousandths(value: &[u8]) -> Option<u16> {
+    let (whole, rest) = value.split_first()?;
+    let digits = match rest {
+        [] => rest,
+        [b'.', digits @ ..] if digits.len() <= 3 && digits.iter().all(u8::is_ascii_digit) => digits,
+        _ => return None,
+    };
+    let digit = |place| digits.get(place).map_or(0, |digit| u16::from(digit - b'0'));
+    match (whole, digit(0) * 100 + digit(1) * 10 + digit(2)) {
+        (b'0', fraction) => Some(fraction),
+        (b'1', 0) => Some(1_000),
+        _ => None,
+    }
+}
+
 /// Parses any bytes as an Accept-Encoding header, and as one of several.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_accept_encoding(data: &[u8]) {
@@ -91,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_accepted_where_it_is_listed_or_covered_with_a_weight() {
+    fn gzip_is_accepted_if_it_or_a_wildcard_has_a_weight_above_0() {
         for field in [
             "gzip",
             "GZip",
@@ -117,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_not_sent_if_it_is_excluded_or_less_preferred_or_cannot_be_read() {
+    fn gzip_is_not_accepted_if_excluded_less_preferred_or_malformed() {
         for field in [
             "",
             ",",
@@ -163,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_metrics_the_page_and_the_api_are_coded_and_depend_on_what_is_accepted() {
+    fn only_metrics_the_page_and_the_api_depend_on_accept_encoding() {
         let mut request = HeaderMap::new();
         request.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         for (path, vary) in [
@@ -177,10 +189,20 @@ mod tests {
             ("/metrics/", None),
         ] {
             let coding = Coding::of(path, &request);
-            assert_eq!((coding.vary, coding.is_gzip()), (vary, vary.is_some()), "{path}");
+            assert_eq!((coding.vary, coding.accepts_gzip), (vary, vary.is_some()), "{path}");
             let mut response = HeaderMap::new();
             coding.describe(true, &mut response);
             assert_eq!(response.len(), if vary.is_some() { 3 } else { 0 }, "{path}");
+        }
+    }
+    #[test]
+    fn a_weight_has_the_form_of_the_standard() {
+        let valid = [("1", 1_000), ("0", 0), ("0.5", 500), ("0.125", 125), ("1.000", 1_000), ("0.", 0)];
+        for (text, weight) in valid {
+            assert_eq!(thousandths(text.as_bytes()), Some(weight), "{text}");
+        }
+        for text in ["", "1.001", "2", "0.1234", "-1", "1e0", ".5", "0.5.5", "NaN"] {
+            assert_eq!(thousandths(text.as_bytes()), None, "{text}");
         }
     }
 }

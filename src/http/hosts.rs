@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn addresses_and_known_names_are_accepted_in_every_spelling() {
-        let hosts = Hosts::new(["Agent.ns.svc.".to_owned(), String::new()]);
+        let hosts = Hosts::new(["Canary.ns.svc.".to_owned(), String::new()]);
         for host in [
             "127.0.0.1",
             "10.0.0.7:9877",
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_and_what_is_no_host_are_not() {
+    fn unknown_names_and_malformed_hosts_are_refused() {
         let hosts = Hosts::new(["canary.ns.svc".to_owned()]);
         for host in [
             "",

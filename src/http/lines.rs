@@ -77,29 +77,29 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn all(lines: &mut Lines) -> Vec<String> {
+    fn read_all(lines: &mut Lines) -> Vec<String> {
         std::iter::from_fn(|| lines.next_line().map(|l| String::from_utf8(l.to_vec()).unwrap())).collect()
     }
 
     #[test]
-    fn lines_come_out_whole_wherever_the_stream_is_cut() {
+    fn lines_are_complete_regardless_of_the_pieces_of_the_stream() {
         let text = b"{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":3}\n";
         for size in 1..=text.len() {
             let mut lines = Lines::new(16);
             let mut got = Vec::new();
             for piece in text.chunks(size) {
                 lines.push(piece).unwrap();
-                got.extend(all(&mut lines));
+                got.extend(read_all(&mut lines));
             }
             assert_eq!(got, ["{\"a\":1}", "{\"b\":2}\r", "{\"c\":3}"], "{size}");
         }
     }
 
     #[test]
-    fn a_line_past_the_limit_is_refused_and_many_short_ones_are_not() {
+    fn a_line_above_the_limit_is_an_error_and_many_short_lines_are_not() {
         let mut lines = Lines::new(4);
         assert_eq!(lines.push(b"1234\n12\n1234\n"), Ok(()));
-        assert_eq!(all(&mut lines), ["1234", "12", "1234"]);
+        assert_eq!(read_all(&mut lines), ["1234", "12", "1234"]);
         assert_eq!(lines.push(b"123"), Ok(()));
         assert!(lines.next_line().is_none());
         assert_eq!(lines.push(b"45"), Err(TooLong));
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_large_buffer_is_given_back_after_its_line() {
+    fn a_large_buffer_is_freed_after_its_line() {
         let mut lines = Lines::new(1 << 20);
         let mut long = vec![b'x'; 1 << 18];
         long.push(b'\n');
         lines.push(&long).unwrap();
         assert_eq!(lines.next_line().unwrap().len(), 1 << 18);
         lines.push(b"y\n").unwrap();
-        assert_eq!(all(&mut lines), ["y"]);
+        assert_eq!(read_all(&mut lines), ["y"]);
         assert!(lines.buffer.capacity() <= limits::EVENT_BUFFER_KEPT_BYTES);
     }
 }

@@ -3,26 +3,29 @@
 //!
 //! The server knows nothing of probes. It passes a request's path to a [`Routes`] and streams the
 //! result, compressed if the client accepts gzip.
+//!
+//! `server` starts the threads. `worker` is the state machine of a worker and its connections. All
+//! others are below it: `answer` → `body` → `socket`, and helpers that know nothing of connections.
 
 mod answer;
+mod body;
 mod coding;
-mod frames;
-mod gate;
 mod gzip;
 mod hosts;
-mod line;
 mod listen;
+mod permits;
 mod places;
 mod server;
-mod weight;
+mod socket;
+mod stats;
 mod worker;
 
 #[cfg(feature = "fuzzing")]
 pub use coding::fuzz_accept_encoding;
-pub use gate::ServerStats;
+pub use coding::thousandths;
 pub use hosts::Hosts;
 pub use server::{Bound, ServeError, ServeLimits, Server};
-pub use weight::thousandths;
+pub use stats::ServerStats;
 pub mod client;
 pub mod lines;
 

@@ -4,8 +4,15 @@
 //! open none: a connection to the API server, a DNS query, a file of /proc.
 
 use super::{ServeError, ServeLimits};
-use crate::limits::{DESCRIPTORS_PER_ORDINARY_PLACE, DESCRIPTORS_PER_WORKER, DESCRIPTORS_RESERVED};
+use crate::limits::DESCRIPTORS_RESERVED;
 use crate::sys::descriptors;
+
+/// File descriptors of a worker besides those of its connections: its event loop, its listening
+/// socket, a file of /proc, and a connection that waits for a permit.
+const DESCRIPTORS_PER_WORKER: usize = 8;
+/// File descriptors of an ordinary connection: the client's, and the one to the agent that is
+/// asked for the client.
+const DESCRIPTORS_PER_ORDINARY_PLACE: usize = 2;
 
 /// Returns `limits` with at most as many connections as there are descriptors. Raises the soft
 /// limit of descriptors as far as needed and possible.

@@ -1,6 +1,22 @@
-//! One worker thread: which connections it accepts, and how long each may stay.
+//! One worker thread, and each of its connections from accept to close. This is the server's state
+//! machine. The files that it imports do not know it.
 //!
-//! Everything here lives on one thread, hence `Rc` and `Cell`. The rules:
+//! ```text
+//!  backlog of the kernel
+//!    │ accepted, and given a permit         Worker::run, Worker::admit
+//!    ▼
+//!  New
+//!    │ tried to read                        serve, Connection::tried_to_read
+//!    ▼
+//!  Waiting ◀──┐                             before_deadline
+//!    │ head   │ body ended, and all written Connection::answer, poll_flush
+//!    ▼        │
+//!  Answering ─┘                             AnswerBody::poll_frame, frame by frame
+//!
+//!  At the end, in any phase: drained if bytes are unread, and closed. Then the permit is free.
+//! ```
+//!
+//! All connections of a worker live on its thread, hence `Rc` and `Cell`. The rules of accepting:
 //! - If an ordinary permit is free here, accept the connection.
 //! - If none is free here but another worker has one, leave the connection to that worker.
 //! - If none is free anywhere, accept it for health checks alone. It becomes an ordinary connection
@@ -14,15 +30,23 @@
 
 use std::{
     cell::{Cell, RefCell},
+    convert::Infallible,
     future::{Future, poll_fn},
-    io,
+    io::{self, IoSlice},
     pin::{Pin, pin},
     rc::Rc,
-    sync::Arc,
-    task::Poll,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
 };
 
-use hyper::server::conn::http1;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    rt::{Read, ReadBufCursor, Write},
+    server::conn::http1,
+    service::service_fn,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
@@ -31,138 +55,118 @@ use tokio::{
 };
 
 use super::{
-    Hosts, Routes, ServeLimits, ServerStats,
-    answer::Answering,
-    frames::FramePool,
-    gate::Gate,
-    line::{Class, Line, LineIo},
+    Hosts, Reply, Routes, ServeLimits, ServerStats,
+    answer::{self, Form},
+    body::AnswerBody,
+    permits::Permits,
+    socket::{FramePool, Socket},
 };
-use crate::limits::{ACCEPT_PAUSE, DRAIN_BYTES_MAX, REQUEST_HEAD_BYTES_MAX};
+use crate::limits::{ACCEPT_PAUSE, REQUEST_HEAD_BYTES_MAX};
 
-/// State that all workers share.
-#[derive(Clone)]
-pub(super) struct Common {
-    pub(super) gate: Arc<Gate>,
+/// What all workers share.
+pub(super) struct Shared {
+    pub(super) permits: Arc<Permits>,
     pub(super) routes: Arc<dyn Routes>,
     /// The accepted host names. None accepts every name.
-    pub(super) hosts: Option<Arc<Hosts>>,
+    pub(super) hosts: Option<Hosts>,
     pub(super) limits: ServeLimits,
     pub(super) stats: Arc<ServerStats>,
 }
 
-/// A worker's permits, and what its connections share.
+/// A worker: its permits, and what its connections share.
 pub(super) struct Worker {
     index: usize,
-    common: Common,
-    frames: FramePool,
+    shared: Arc<Shared>,
+    frames: Rc<FramePool>,
     protocol: http1::Builder,
-    ordinary: Cell<usize>,
-    health: Cell<usize>,
-    /// The connections in order of arrival.
-    seats: RefCell<Vec<Seat>>,
+    /// The connections in order of arrival, with their tasks.
+    connections: RefCell<Vec<(Rc<Connection>, AbortHandle)>>,
 }
 
-struct Seat {
-    line: Rc<Line>,
-    /// When the connection was accepted.
-    since: Instant,
-    task: AbortHandle,
-    evicted: bool,
+/// What a connection may request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Any path may be requested.
+    Ordinary,
+    /// Only the health checks may be requested.
+    Health,
+}
+
+/// The phase of a connection in the diagram above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The server has not yet checked for bytes that arrived with the connection. The connection
+    /// must not be evicted as idle before.
+    New,
+    /// The head of a request is not complete.
+    Waiting,
+    /// A request was read, and its answer is not written yet.
+    Answering,
+    /// Its task is about to be dropped, to make room for the next connection.
+    Evicted,
+}
+
+/// A client's connection, shared by its task and its worker.
+struct Connection {
+    socket: Rc<Socket>,
+    worker: Rc<Worker>,
+    accepted: Instant,
+    class: Cell<Class>,
+    phase: Cell<Phase>,
+    /// When the client must have sent a request, or read its answer.
+    deadline: Cell<Instant>,
+    /// Whether the client may continue to send bytes that the server will not read.
+    unread: Cell<bool>,
 }
 
 /// The permit of a connection, held as long as its task lives.
-struct Place(Rc<Line>);
+struct Permit(Rc<Connection>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.worker().leave(&self.0);
+        self.0.worker.release(&self.0);
     }
 }
 
 impl Worker {
-    pub(super) fn new(index: usize, common: Common) -> Self {
+    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
         let mut protocol = http1::Builder::new();
         // Timeouts are handled in this module. hyper's own covers only the head, and allocates a
         // timer for each request.
         protocol.max_buf_size(REQUEST_HEAD_BYTES_MAX).header_read_timeout(None).half_close(true);
+        let connections_max = shared.limits.connections + shared.limits.health_connections;
         Self {
             index,
-            frames: FramePool::new(Arc::clone(&common.stats)),
+            frames: Rc::new(FramePool::new(Arc::clone(&shared.stats))),
             protocol,
-            ordinary: Cell::new(0),
-            health: Cell::new(0),
-            seats: RefCell::new(Vec::with_capacity(common.limits.connections + common.limits.health_connections)),
-            common,
+            connections: RefCell::new(Vec::with_capacity(connections_max)),
+            shared,
         }
     }
 
-    pub(super) fn routes(&self) -> &dyn Routes {
-        &*self.common.routes
+    fn notify(&self) -> &Notify {
+        self.shared.permits.notify(self.index)
     }
 
-    /// The names under which the server may be addressed. None if any name is accepted.
-    pub(super) fn hosts(&self) -> Option<&Hosts> {
-        self.common.hosts.as_deref()
+    fn is_stopping(&self) -> bool {
+        self.shared.permits.is_stopping()
     }
 
-    pub(super) fn limits(&self) -> &ServeLimits {
-        &self.common.limits
-    }
-
-    pub(super) fn stats(&self) -> &ServerStats {
-        &self.common.stats
-    }
-
-    pub(super) fn frames(&self) -> &FramePool {
-        &self.frames
-    }
-
-    pub(super) fn bell(&self) -> &Notify {
-        self.common.gate.bell(self.index)
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.common.gate.is_stopping()
-    }
-
-    /// How long to wait for the next request of a connection.
-    pub(super) fn patience(&self) -> Duration {
-        if self.is_stopping() { Duration::ZERO } else { self.common.limits.request_head_time }
-    }
-
-    /// Turns a health connection into an ordinary one, if a permit is free.
-    pub(super) fn promote(&self, line: &Line) -> bool {
-        if self.ordinary.get() == self.common.limits.connections {
-            return false;
-        }
-        self.health.update(|count| count - 1);
-        self.ordinary.update(|count| count + 1);
-        self.common.gate.take();
-        line.set_class(Class::Ordinary);
-        // The last permit may now be taken while this worker waits for a connection. That
-        // connection would then be for health checks alone.
-        self.bell().notify_one();
-        true
-    }
-
-    /// Serves until the gate signals the stop, then lets the answers in progress finish
-    /// for a short time.
+    /// Serves until the server stops, then lets the answers in progress finish for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
         while !self.is_stopping() {
-            match self.accepts_from() {
-                Some(due) if due <= Instant::now() => {}
-                due => {
-                    self.change(due).await;
-                    continue;
-                }
+            let due = self.accepts_from();
+            if due.is_none_or(|due| due > Instant::now()) {
+                self.change(due).await;
+                continue;
             }
             let accepted = tokio::select! {
                 biased;
-                () = self.bell().notified() => continue,
+                () = self.notify().notified() => continue,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => self.seat(stream).await,
+                Ok((stream, _)) => self.admit(stream).await,
                 Err(error) if is_of_one_connection(&error) => {}
                 // The next call may fail as well. Without descriptors or memory, the connection
                 // stays in the backlog. A broken socket stays broken.
@@ -170,141 +174,266 @@ impl Worker {
             }
         }
         drop(listener);
-        self.close_idle();
-        let all_left = async {
-            while self.ordinary.get() + self.health.get() > 0 {
-                self.bell().notified().await;
+        for (connection, task) in &*self.connections.borrow() {
+            if connection.phase.get() != Phase::Answering {
+                task.abort();
+            }
+        }
+        let all_closed = async {
+            while !self.connections.borrow().is_empty() {
+                self.notify().notified().await;
             }
         };
-        let _ = timeout(self.common.limits.shutdown_time, all_left).await;
+        let _ = timeout(self.shared.limits.shutdown_time, all_closed).await;
     }
 
     /// The time from which the worker may accept a connection, unless the state changes before.
     /// None if it cannot accept until the state changes.
     fn accepts_from(&self) -> Option<Instant> {
-        let limits = self.limits();
-        if self.ordinary.get() < limits.connections {
-            return Some(Instant::now());
+        match self.free_class() {
+            Some(Class::Ordinary) => Some(Instant::now()),
+            _ if !self.shared.permits.all_taken() => None,
+            Some(Class::Health) => Some(Instant::now()),
+            None => self.oldest_waiting().map(|(_, due)| due),
         }
-        match self.common.gate.is_full() {
-            false => None,
-            true if self.health.get() < limits.health_connections => Some(Instant::now()),
-            true => self.oldest_waiting().map(|(_, due)| due),
+    }
+
+    /// The class that a new connection gets. None if all permits of this worker are taken.
+    fn free_class(&self) -> Option<Class> {
+        let connections = self.connections.borrow();
+        let ordinary = connections.iter().filter(|(connection, _)| connection.class.get() == Class::Ordinary).count();
+        let Shared { limits, .. } = &*self.shared;
+        if ordinary < limits.connections {
+            return Some(Class::Ordinary);
         }
+        (connections.len() - ordinary < limits.health_connections).then_some(Class::Health)
     }
 
     /// Waits for the worker's notification, or until `due`.
     async fn change(&self, due: Option<Instant>) {
-        let bell = self.bell().notified();
+        let notified = self.notify().notified();
         match due {
-            Some(due) => drop(timeout_at(due, bell).await),
-            None => bell.await,
+            Some(due) => drop(timeout_at(due, notified).await),
+            None => notified.await,
         }
     }
 
-    async fn seat(self: &Rc<Self>, stream: TcpStream) {
-        while self.ordinary.get() == self.common.limits.connections
-            && self.health.get() == self.common.limits.health_connections
-        {
+    /// Gives a connection a permit, and starts its task. Evicts a health connection if no permit is
+    /// free.
+    async fn admit(self: &Rc<Self>, stream: TcpStream) {
+        let class = loop {
+            if let Some(class) = self.free_class() {
+                break class;
+            }
             if self.is_stopping() {
                 return;
             }
             match self.oldest_waiting() {
                 Some((index, due)) if due <= Instant::now() => {
-                    self.evict(index);
-                    self.change(None).await;
+                    let (connection, task) = &self.connections.borrow()[index];
+                    connection.phase.set(Phase::Evicted);
+                    task.abort();
                 }
                 waiting => self.change(waiting.map(|(_, due)| due)).await,
             }
-        }
-        let class = if self.ordinary.get() < self.common.limits.connections {
-            self.ordinary.update(|count| count + 1);
-            self.common.gate.take();
-            Class::Ordinary
-        } else {
-            self.health.update(|count| count + 1);
-            Class::Health
         };
-        self.common.stats.connected();
-        let line = Rc::new(Line::new(stream, Rc::clone(self), class));
-        let task = spawn_local(converse(Place(Rc::clone(&line)))).abort_handle();
-        self.seats.borrow_mut().push(Seat { line, since: Instant::now(), task, evicted: false });
+        if class == Class::Ordinary {
+            self.shared.permits.take();
+        }
+        self.shared.stats.connections.fetch_add(1, Ordering::Relaxed);
+        let connection = Rc::new(Connection::new(stream, Rc::clone(self), class));
+        let task = spawn_local(serve(Permit(Rc::clone(&connection)))).abort_handle();
+        self.connections.borrow_mut().push((connection, task));
     }
 
     /// The health connection that has waited longest for its client, and the time from which it may
     /// be evicted. None if one is being evicted already.
     fn oldest_waiting(&self) -> Option<(usize, Instant)> {
-        let seats = self.seats.borrow();
-        if seats.iter().any(|seat| seat.evicted) {
+        let connections = self.connections.borrow();
+        if connections.iter().any(|(connection, _)| connection.phase.get() == Phase::Evicted) {
             return None;
         }
-        let waits = |seat: &Seat| seat.line.class() == Class::Health && !seat.line.is_fresh();
-        let index = seats.iter().position(waits)?;
-        Some((index, seats[index].since + self.common.limits.health_stay))
+        let waits =
+            |connection: &Connection| connection.class.get() == Class::Health && connection.phase.get() != Phase::New;
+        let index = connections.iter().position(|(connection, _)| waits(connection))?;
+        Some((index, connections[index].0.accepted + self.shared.limits.health_stay))
     }
 
-    fn evict(&self, index: usize) {
-        let seat = &mut self.seats.borrow_mut()[index];
-        seat.evicted = true;
-        seat.task.abort();
-    }
-
-    fn close_idle(&self) {
-        self.seats.borrow().iter().filter(|seat| !seat.line.is_answering()).for_each(|seat| seat.task.abort());
-    }
-
-    fn leave(&self, line: &Rc<Line>) {
-        match line.class() {
-            Class::Ordinary => {
-                self.ordinary.update(|count| count - 1);
-                self.common.gate.give();
-            }
-            Class::Health => self.health.update(|count| count - 1),
+    /// Turns a health connection into an ordinary one, if a permit is free.
+    fn promote(&self, connection: &Connection) -> bool {
+        if self.free_class() != Some(Class::Ordinary) {
+            return false;
         }
-        self.common.stats.disconnected();
-        self.seats.borrow_mut().retain(|seat| !Rc::ptr_eq(&seat.line, line));
-        self.bell().notify_one();
+        self.shared.permits.take();
+        connection.class.set(Class::Ordinary);
+        // The last permit may now be taken while this worker waits for a connection. That
+        // connection would then be for health checks alone.
+        self.notify().notify_one();
+        true
+    }
+
+    /// Records that a connection is closed, and its permit free.
+    fn release(&self, closed: &Rc<Connection>) {
+        self.connections.borrow_mut().retain(|(connection, _)| !Rc::ptr_eq(connection, closed));
+        if closed.class.get() == Class::Ordinary {
+            self.shared.permits.give();
+        }
+        self.shared.stats.connections.fetch_sub(1, Ordering::Relaxed);
+        self.notify().notify_one();
     }
 }
 
 /// Serves a connection from its first byte to its last.
-async fn converse(place: Place) {
-    let line = &place.0;
-    let mut alarm = pin!(sleep_until(line.deadline()));
-    // An idle client costs a socket and this future. hyper's 16 KiB of buffers are allocated only
-    // with its first byte.
-    if before_deadline(line, alarm.as_mut(), pin!(line.readable())).await.is_none() {
+///
+/// hyper implements the protocol, but does not say when an answer is completely written. It also
+/// allocates 16 KiB for a client that has not sent a byte. Both are visible at the socket: hyper
+/// flushes it once everything is written, and it becomes readable before hyper is needed.
+async fn serve(permit: Permit) {
+    let connection = &*permit.0;
+    let mut timer = pin!(sleep_until(connection.deadline.get()));
+    let readable = pin!(connection.socket.readable(|| connection.tried_to_read()));
+    if before_deadline(connection, timer.as_mut(), readable).await.is_none() {
         return;
     }
-    let io = LineIo(Rc::clone(line));
-    let mut protocol = Box::pin(line.worker().protocol.serve_connection(io, Answering(Rc::clone(line))));
+    let service = service_fn(|request| connection.answer(&request));
+    let mut protocol = Box::pin(connection.worker.protocol.serve_connection(connection, service));
     // A client that disconnects or sends an invalid request is not worth a log line.
-    let refused = match before_deadline(line, alarm.as_mut(), protocol.as_mut()).await {
+    let refused = match before_deadline(connection, timer.as_mut(), protocol.as_mut()).await {
         None => return,
         Some(outcome) => outcome.is_err_and(|error| error.is_parse()),
     };
     drop(protocol);
-    if refused || line.has_unread() {
-        let _ = timeout_at(Instant::now() + line.worker().limits().drain_time, line.drain(DRAIN_BYTES_MAX)).await;
+    if refused || connection.unread.get() {
+        let _ = timeout(connection.worker.shared.limits.drain_time, connection.socket.drain()).await;
     }
 }
 
 /// Runs `future` until the connection's deadline, which may change while it runs.
 async fn before_deadline<F: Future>(
-    line: &Line,
-    mut alarm: Pin<&mut Sleep>,
+    connection: &Connection,
+    mut timer: Pin<&mut Sleep>,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        if alarm.deadline() != line.deadline() {
-            alarm.as_mut().reset(line.deadline());
+        if timer.deadline() != connection.deadline.get() {
+            timer.as_mut().reset(connection.deadline.get());
         }
-        alarm.as_mut().poll(cx).map(|()| None)
+        timer.as_mut().poll(cx).map(|()| None)
     })
     .await
+}
+
+impl Connection {
+    fn new(stream: TcpStream, worker: Rc<Worker>, class: Class) -> Self {
+        let accepted = Instant::now();
+        Self {
+            socket: Rc::new(Socket::new(stream, Rc::clone(&worker.frames))),
+            accepted,
+            class: Cell::new(class),
+            phase: Cell::new(Phase::New),
+            deadline: Cell::new(accepted + worker.shared.limits.request_head_time),
+            unread: Cell::new(false),
+            worker,
+        }
+    }
+
+    /// Records that the bytes that arrived with the connection have been read.
+    fn tried_to_read(&self) {
+        if self.phase.get() == Phase::New {
+            self.phase.set(Phase::Waiting);
+            if self.class.get() == Class::Health {
+                self.worker.notify().notify_one();
+            }
+        }
+    }
+
+    /// Answers a request whose head is complete.
+    fn answer(
+        &self,
+        request: &Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<AnswerBody>, Infallible>> + use<'_> {
+        let (socket, shared) = (&self.socket, &self.worker.shared);
+        self.phase.set(Phase::Answering);
+        self.deadline.set(Instant::now() + shared.limits.response_time);
+        // This holds even before the body is known: hyper may flush in between, which would look
+        // like the end of the answer.
+        socket.has_body.set(true);
+        let form = Form::of(request);
+        self.unread.update(|unread| unread || form.closes);
+        let mut reply = self.reply(request);
+        async move {
+            while let Reply::Later(later) = reply {
+                reply = later.await;
+            }
+            let mut response = form.respond(reply, Rc::clone(socket), &shared.stats);
+            let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+            if form.closes || is_refused || self.worker.is_stopping() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
+        }
+    }
+
+    fn reply(&self, request: &Request<Incoming>) -> Reply {
+        let Shared { routes, hosts, stats, .. } = &*self.worker.shared;
+        let path = request.uri().path();
+        let refusal = answer::refusal(request, hosts.as_ref());
+        let may_request =
+            || answer::is_health(path) || self.class.get() == Class::Ordinary || self.worker.promote(self);
+        if refusal.is_none() && !may_request() {
+            stats.refused.fetch_add(1, Ordering::Relaxed);
+            return Reply::text(503, "every place is taken; try again\n");
+        }
+        stats.requests.fetch_add(1, Ordering::Relaxed);
+        refusal.unwrap_or_else(|| {
+            if !matches!(*request.method(), Method::GET | Method::HEAD) {
+                return Reply::text(405, "only GET and HEAD are answered\n");
+            }
+            let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+            routes.route(path, accept)
+        })
+    }
+}
+
+impl Read for &Connection {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_read(cx, into, || self.tried_to_read())
+    }
+}
+
+impl Write for &Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.socket.poll_write(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_write(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// hyper calls this once all its bytes are written.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.phase.get() == Phase::Answering && !self.socket.has_body.get() {
+            self.phase.set(Phase::Waiting);
+            let head_time = self.worker.shared.limits.request_head_time;
+            self.deadline.set(Instant::now() + if self.worker.is_stopping() { Duration::ZERO } else { head_time });
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.socket.end_writing())
+    }
 }
 
 /// Whether an error of accept(2) concerns only the connection that was to be accepted, which is
@@ -331,7 +460,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::task::Waker;
 
     use tokio::{
         task::{LocalSet, yield_now},
@@ -339,20 +468,19 @@ mod tests {
     };
 
     use super::*;
-    use crate::http::Reply;
 
-    struct Nothing;
+    struct NoRoutes;
 
-    impl Routes for Nothing {
+    impl Routes for NoRoutes {
         fn route(&self, _: &str, _: &str) -> Reply {
             Reply::text(404, "")
         }
     }
 
-    /// The only worker of a server.
-    fn worker(limits: ServeLimits) -> Rc<Worker> {
-        let (gate, stats) = (Arc::new(Gate::new(1, limits.connections)), Arc::default());
-        Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), hosts: None, limits, stats }))
+    /// The first worker of a server of this many.
+    fn worker(workers: usize, limits: ServeLimits) -> Rc<Worker> {
+        let (permits, stats) = (Arc::new(Permits::new(workers, limits.connections)), Arc::default());
+        Rc::new(Worker::new(0, Arc::new(Shared { permits, routes: Arc::new(NoRoutes), hosts: None, limits, stats })))
     }
 
     /// A client, and its connection as it is accepted. It does not wait, because a paused clock
@@ -365,39 +493,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_health_connection_has_its_time_before_it_gives_way() {
+    async fn a_health_connection_is_evicted_only_after_its_minimum_stay() {
         let limits = ServeLimits { connections: 0, health_connections: 1, ..ServeLimits::default() };
-        let (stay, worker) = (limits.health_stay, worker(limits));
+        let (stay, worker) = (limits.health_stay, worker(1, limits));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         LocalSet::new()
             .run_until(async {
                 let begun = Instant::now();
                 let (_probe, accepted) = connection(&listener);
-                assert!(worker.accepts_from() == Some(begun), "the place is free");
-                worker.seat(accepted).await;
-                assert_eq!(worker.accepts_from(), None, "what came with it has not been looked at");
+                assert!(worker.accepts_from() == Some(begun), "a permit is free");
+                worker.admit(accepted).await;
+                assert_eq!(worker.accepts_from(), None, "its first bytes have not been read");
                 yield_now().await;
                 assert_eq!(worker.accepts_from(), Some(begun + stay), "then the next one has to wait");
 
                 // The worker has nevertheless accepted the next one.
                 let (_next, accepted) = connection(&listener);
-                let mut seated = pin!(worker.seat(accepted));
+                let mut admitted = pin!(worker.admit(accepted));
                 let mut cx = Context::from_waker(Waker::noop());
+                let phase = || worker.connections.borrow()[0].0.phase.get();
                 advance(stay / 2).await;
-                assert!(seated.as_mut().poll(&mut cx).is_pending());
-                assert!(!worker.seats.borrow()[0].evicted, "it may still send its request");
+                assert!(admitted.as_mut().poll(&mut cx).is_pending());
+                assert_eq!(phase(), Phase::Waiting, "it may still send its request");
                 advance(stay / 2).await;
-                assert!(seated.as_mut().poll(&mut cx).is_pending());
-                assert!(worker.seats.borrow()[0].evicted);
+                assert!(admitted.as_mut().poll(&mut cx).is_pending());
+                assert_eq!(phase(), Phase::Evicted);
                 yield_now().await;
-                assert!(seated.as_mut().poll(&mut cx).is_ready());
-                assert_eq!(worker.seats.borrow()[0].since, begun + stay);
+                assert!(admitted.as_mut().poll(&mut cx).is_ready());
+                assert_eq!(worker.connections.borrow()[0].0.accepted, begun + stay);
             })
             .await;
     }
 
     #[test]
-    fn only_errors_of_the_connection_itself_are_passed_over_without_a_pause() {
+    fn only_errors_of_one_connection_are_ignored_without_a_pause() {
         let of_one = |code| is_of_one_connection(&io::Error::from_raw_os_error(code));
         assert!([libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH].into_iter().all(of_one));
         let lasting = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EBADF, libc::EINVAL, libc::EPERM];
@@ -406,20 +535,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_looks_again_whether_it_may_accept_when_a_promotion_took_its_last_place() {
+    async fn a_promotion_that_takes_the_last_permit_notifies_the_worker() {
         let limits = ServeLimits { connections: 1, health_connections: 1, ..ServeLimits::default() };
-        let (gate, stats) = (Arc::new(Gate::new(2, limits.connections)), Arc::default());
-        let worker = Rc::new(Worker::new(0, Common { gate, routes: Arc::new(Nothing), hosts: None, limits, stats }));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let line = Line::new(stream, Rc::clone(&worker), Class::Health);
-        worker.health.set(1);
-        // The state while the worker waits in accept(2).
-        let mut bell = pin!(worker.bell().notified());
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(worker.accepts_from().is_some() && bell.as_mut().poll(&mut cx).is_pending());
-        assert!(worker.promote(&line));
-        assert!(bell.as_mut().poll(&mut cx).is_ready() && worker.accepts_from().is_none());
-        assert!(!worker.promote(&line), "there is no other");
+        let worker = worker(2, limits);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        LocalSet::new()
+            .run_until(async {
+                let (_client, accepted) = connection(&listener);
+                let connection = Rc::new(Connection::new(accepted, Rc::clone(&worker), Class::Health));
+                let task = spawn_local(async {}).abort_handle();
+                worker.connections.borrow_mut().push((Rc::clone(&connection), task));
+                // The state while the worker waits in accept(2).
+                let mut notified = pin!(worker.notify().notified());
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(worker.accepts_from().is_some() && notified.as_mut().poll(&mut cx).is_pending());
+                assert!(worker.promote(&connection));
+                assert!(notified.as_mut().poll(&mut cx).is_ready() && worker.accepts_from().is_none());
+                assert!(!worker.promote(&connection), "no other permit is free");
+            })
+            .await;
     }
 }
