@@ -212,13 +212,6 @@ pub const DEMO_NODES_MAX: u64 = 50;
 pub const PING_TARGETS_MAX: usize = 5_000;
 /// Largest number of probes per target.
 pub const PING_COUNT_MAX: u64 = 1_000_000_000;
-/// Exact round-trip times kept per target, 8 bytes each. Further ones are counted in cells.
-pub const PING_EXACT_RTTS: usize = 1_024;
-/// Bytes written at a time: PIPE_BUF, which a pipe that is ready for writing accepts without
-/// blocking (pipe(7)).
-pub const PING_WRITE_BYTES: usize = 4_096;
-/// Delay until output that did not fit is written again.
-pub const PING_OUTPUT_RETRY: Duration = Duration::from_millis(10);
 
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(OFFLINE_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");

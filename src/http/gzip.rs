@@ -5,17 +5,19 @@
 //! returns all memory at once when it ends. `docs/adr/0019-gzip-by-zlib.md` explains why it is
 //! zlib, and why it has these parameters.
 //!
-//! A compressor never moves in memory: zlib checks that the stream is still at the address at which
-//! it was initialized.
+//! zlib keeps addresses within the mapping, which all come from the mapping's own start. So they
+//! stay valid while the buffers are read and written between its calls. The mapping never moves:
+//! zlib checks that the stream is still at the address at which it was initialized.
 #![expect(unsafe_code, reason = "zlib is C, and its memory is a mapping")]
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr::null_mut;
 
 use libz_sys as zlib;
 
 use crate::limits::{FRAME_BYTES, GZIP_BYTES};
-use crate::sys::region;
+use crate::sys::region::{Table, Zero};
 
 #[cfg(test)]
 #[path = "../../tests/common/gunzip.rs"]
@@ -41,15 +43,18 @@ const ALIGNMENT: usize = 16;
 /// The contents of the mapping.
 #[repr(C)]
 struct Memory {
-    stream: zlib::z_stream,
+    stream: MaybeUninit<zlib::z_stream>,
+    arena: MaybeUninit<Arena>,
     /// Bytes of the arena that zlib uses.
     used: usize,
-    arena: Arena,
     /// The frame that is being compressed.
     input: [u8; FRAME_BYTES],
     /// Compressed bytes that are not sent yet.
     held: [u8; HELD_BYTES],
 }
+
+// SAFETY: integers, of which zero is a value, and memory that may be uninitialized.
+unsafe impl Zero for Memory {}
 
 #[repr(C, align(16))]
 struct Arena([u8; ARENA_BYTES]);
@@ -69,10 +74,12 @@ enum Work {
     Finish,
 }
 
-/// A gzip stream. It owns its mapping, which is unmapped on drop.
+/// A gzip stream. It owns its mapping, which is unmapped on drop. zlib owns nothing outside of it.
 pub(super) struct Compressor {
-    memory: NonNull<Memory>,
+    memory: Table<Memory>,
     work: Work,
+    /// Bytes of [`Memory::input`] that zlib has not been given yet.
+    input: c_uint,
     /// Whether input was read since the last flush.
     unflushed: bool,
     finished: bool,
@@ -84,7 +91,8 @@ impl Compressor {
     /// Creates an empty stream. Returns none if the system has no memory.
     pub(super) fn new() -> Option<Self> {
         let size = c_int::try_from(size_of::<zlib::z_stream>()).ok()?;
-        let memory = region::map(GZIP_BYTES)?.cast::<Memory>();
+        let memory = Table::<Memory>::try_new(1)?;
+        let start = memory.start();
         let stream = zlib::z_stream {
             next_in: null_mut(),
             avail_in: 0,
@@ -96,20 +104,18 @@ impl Compressor {
             state: null_mut(),
             zalloc: allocate,
             zfree: free,
-            opaque: memory.as_ptr().cast(),
+            opaque: start.cast(),
             data_type: 0,
             adler: 0,
             reserved: 0,
         };
-        let this = Self { memory, work: Work::Nothing, unflushed: false, finished: false, held: 0 };
-        // SAFETY: the mapping is ours alone, as large as `Memory` and aligned to a page; all its
-        // other fields are integers, of which the kernel's zero bytes are a value. The stream is
-        // valid, its two functions keep zlib's contract, and version and size are those of the zlib
-        // that is linked.
+        // SAFETY: the mapping is ours alone, and begins with the stream, which is valid once it is
+        // written. Its two functions keep zlib's contract, and version and size are those of the
+        // zlib that is linked.
         let result = unsafe {
-            (&raw mut (*memory.as_ptr()).stream).write(stream);
+            start.cast::<zlib::z_stream>().write(stream);
             zlib::deflateInit2_(
-                &raw mut (*memory.as_ptr()).stream,
+                start.cast(),
                 LEVEL,
                 zlib::Z_DEFLATED,
                 WINDOW_BITS,
@@ -119,6 +125,7 @@ impl Compressor {
                 size,
             )
         };
+        let this = Self { memory, work: Work::Nothing, input: 0, unflushed: false, finished: false, held: 0 };
         (result == zlib::Z_OK).then_some(this)
     }
 
@@ -134,22 +141,12 @@ impl Compressor {
     /// If the frame has more than [`FRAME_BYTES`], which no renderer may write.
     pub(super) fn take(&mut self, frame: &mut Vec<u8>) {
         assert!(frame.len() <= FRAME_BYTES && !self.is_busy(), "more than a frame at a time");
-        let bytes = c_uint::try_from(frame.len()).unwrap_or(0);
-        if bytes == 0 {
-            return;
+        self.input = c_uint::try_from(frame.len()).unwrap_or(0);
+        if self.input > 0 {
+            self.memory[0].input[..frame.len()].copy_from_slice(frame);
+            frame.clear();
+            (self.work, self.unflushed) = (Work::Compress, true);
         }
-        // SAFETY: the input has room for a frame. zlib does not read from it outside of its own
-        // calls, and has read all that was in it before.
-        unsafe {
-            let input = (&raw mut (*self.memory.as_ptr()).input).cast::<u8>();
-            input.copy_from_nonoverlapping(frame.as_ptr(), frame.len());
-            let stream = &raw mut (*self.memory.as_ptr()).stream;
-            (*stream).next_in = input;
-            (*stream).avail_in = bytes;
-        }
-        frame.clear();
-        self.work = Work::Compress;
-        self.unflushed = true;
     }
 
     /// Requests that all input is written now. Returns whether there is anything left to write.
@@ -168,23 +165,16 @@ impl Compressor {
     /// Writes into `out`, which is empty and does not grow. A short output is held until there is
     /// more of it, or until a flush or the end. Returns whether more output follows.
     pub(super) fn compress(&mut self, out: &mut Vec<u8>) -> bool {
-        let must_go = self.work != Work::Compress;
-        // SAFETY: so many bytes of `held` have been written, and there is no other reference to it.
-        out.extend_from_slice(unsafe { std::slice::from_raw_parts(self.held_bytes(), self.held) });
+        let may_hold = self.work == Work::Compress;
+        out.extend_from_slice(&self.memory[0].held[..self.held]);
         self.held = 0;
         self.run(out);
-        if !must_go && !self.is_busy() && out.len() <= HELD_BYTES {
-            // SAFETY: there is room for so many bytes, and there is no other reference to it.
-            unsafe { self.held_bytes().copy_from_nonoverlapping(out.as_ptr(), out.len()) };
+        if may_hold && !self.is_busy() && out.len() <= HELD_BYTES {
+            self.memory[0].held[..out.len()].copy_from_slice(out);
             self.held = out.len();
             out.clear();
         }
         !self.finished
-    }
-
-    fn held_bytes(&self) -> *mut u8 {
-        // SAFETY: a place inside the mapping; nothing is read or written here.
-        unsafe { (&raw mut (*self.memory.as_ptr()).held).cast() }
     }
 
     /// Lets zlib do its work and write into the free room of `out`.
@@ -196,14 +186,17 @@ impl Compressor {
             Work::Finish => zlib::Z_FINISH,
         };
         let room = out.spare_capacity_mut();
-        let Ok(bytes @ 1..) = c_uint::try_from(room.len()) else { return };
-        // SAFETY: the stream is initialized and has not moved; its input lies in the mapping, and
-        // its output is the room of `out`, of which zlib writes `bytes - avail_out` bytes from the
-        // start.
+        let bytes = c_uint::try_from(room.len()).unwrap_or(c_uint::MAX);
+        let stream = self.memory.start().cast::<zlib::z_stream>();
+        let input = self.memory.start().wrapping_byte_add(offset_of!(Memory, input));
+        // SAFETY: the stream is initialized and has not moved. Its input is in the mapping, and
+        // zlib has read all that it was given before. Its output is the room of `out`, of which it
+        // writes the first `bytes - avail_out` bytes.
         let (result, left) = unsafe {
-            let stream = &raw mut (*self.memory.as_ptr()).stream;
-            (*stream).next_out = room.as_mut_ptr().cast();
-            (*stream).avail_out = bytes;
+            if self.input > 0 {
+                ((*stream).next_in, (*stream).avail_in) = (input.cast(), std::mem::take(&mut self.input));
+            }
+            ((*stream).next_out, (*stream).avail_out) = (room.as_mut_ptr().cast(), bytes);
             let result = zlib::deflate(stream, flush);
             let left = (*stream).avail_out;
             out.set_len(out.len() + (bytes - left) as usize);
@@ -220,30 +213,21 @@ impl Compressor {
     }
 }
 
-impl Drop for Compressor {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, of this size, to which nothing else refers. deflateEnd, which
-        // also takes a stream that could not be initialized, calls `free` alone.
-        unsafe {
-            zlib::deflateEnd(&raw mut (*self.memory.as_ptr()).stream);
-            region::unmap(self.memory.as_ptr().cast(), GZIP_BYTES);
-        }
-    }
-}
-
 /// zlib's `zalloc`: returns the next piece of the arena, or null if too little is left.
 unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
     let memory = memory.cast::<Memory>();
-    let bytes = (items as usize).saturating_mul(size as usize);
-    // SAFETY: `opaque` of the stream, which is its mapping. Only this function reads or writes
-    // `used`.
+    // SAFETY: `opaque` of the stream, which is its mapping. There is no other reference into it
+    // during a call of zlib.
     let used = unsafe { &mut (*memory).used };
-    let Some(end) = used.checked_add(bytes).filter(|end| *end <= ARENA_BYTES) else { return null_mut() };
-    // SAFETY: inside the arena, and of no piece before. Its start is aligned, and every piece
-    // begins at a multiple of the alignment.
-    let piece = unsafe { (&raw mut (*memory).arena).cast::<u8>().add(*used) };
-    *used = end.next_multiple_of(ALIGNMENT).min(ARENA_BYTES);
-    piece.cast()
+    let piece = next_piece(used, items as usize, size as usize);
+    piece.map_or(null_mut(), |at| memory.wrapping_byte_add(offset_of!(Memory, arena) + at).cast())
+}
+
+/// Takes the next piece of an arena of which so many bytes are used. Returns its place, which is
+/// aligned, or none if too little is left.
+fn next_piece(used: &mut usize, items: usize, size: usize) -> Option<usize> {
+    let end = used.checked_add(items.checked_mul(size)?).filter(|end| *end <= ARENA_BYTES)?;
+    Some(std::mem::replace(used, end.next_multiple_of(ALIGNMENT).min(ARENA_BYTES)))
 }
 
 /// zlib's `zfree`: does nothing, because all pieces are freed together, with the mapping.
@@ -290,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_comes_back_at_any_size() {
+    fn gunzip_restores_content_of_any_size() {
         for bytes in [0, 1, 2, 255, 1_024, FRAME_BYTES - 100, FRAME_BYTES, 30_000, 65_536, 131_071, 200_000] {
             for content in contents(bytes) {
                 let compressed = frames(&content, || false).concat();
@@ -305,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn any_room_for_output_will_do() {
+    fn the_output_may_have_any_room() {
         for (room, bytes) in [(1, 3_000), (2, 3_000), (7, 6_000), (100, 6_000)] {
             for content in contents(bytes) {
                 let (mut compressor, mut compressed) = (Compressor::new().unwrap(), Vec::new());
@@ -324,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_taken_before_a_flush_can_be_read_behind_it() {
+    fn a_flush_makes_all_earlier_input_readable() {
         let [lines, random, _] = contents(50_000);
         for content in [lines, random] {
             let (mut compressor, mut sent) = (Compressor::new().unwrap(), Vec::new());
@@ -345,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_anywhere_leave_the_content_as_it_is() {
+    fn flushes_do_not_change_the_content() {
         for seed in 0..20 {
             let mut random = Random(seed);
             for content in contents(usize::try_from(random.next() % 100_000).unwrap()) {
@@ -356,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_may_be_dropped_at_any_moment() {
+    fn a_compressor_may_be_dropped_at_any_moment() {
         let [lines, random, _] = contents(6_000);
         for mut content in [lines, random] {
             drop(Compressor::new());
@@ -367,19 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn zlib_gets_no_more_than_the_arena_has() {
-        let compressor = Compressor::new().unwrap();
-        let memory = compressor.memory.as_ptr();
-        // SAFETY: the compressor's mapping; nothing else uses it meanwhile.
-        let used = unsafe { (*memory).used };
-        assert!((10_000..=ARENA_BYTES).contains(&used), "{used}");
-        // SAFETY: as above: a piece of the arena that zlib does not have.
-        let (rest, more) = unsafe {
-            let rest = allocate(memory.cast(), 1, c_uint::try_from(ARENA_BYTES - used).unwrap());
-            (rest, allocate(memory.cast(), 1, 1))
-        };
-        assert!(!rest.is_null() && more.is_null());
-        // SAFETY: as above.
-        assert!(unsafe { allocate(memory.cast(), c_uint::MAX, c_uint::MAX) }.is_null());
+    fn zlib_allocates_at_most_the_arena() {
+        let mut compressor = Compressor::new().unwrap();
+        let used = &mut compressor.memory[0].used;
+        assert!((10_000..=ARENA_BYTES).contains(used), "{used}");
+        let (start, rest) = (*used, ARENA_BYTES - *used);
+        assert_eq!(next_piece(used, 1, rest + 1), None);
+        assert_eq!(next_piece(used, 1, rest), Some(start));
+        assert_eq!(next_piece(used, 1, 1), None);
+        assert_eq!(next_piece(used, usize::MAX, usize::MAX), None);
     }
 }
