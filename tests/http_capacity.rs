@@ -9,7 +9,9 @@ use std::{
     thread,
 };
 
-use http_support::{Agent, bind, connect, eventually, exchange, get, is_closed, lines, patient, serve, serve_on};
+use http_support::{
+    Agent, bind, connect, eventually, exchange, generous_limits, get, is_closed, lines, serve, serve_on,
+};
 use kube_canary::{
     http::ServeLimits,
     limits::{CONNECTIONS_PER_WORKER, HEALTH_CONNECTIONS_PER_WORKER},
@@ -23,7 +25,7 @@ const HEALTH_PLACES: usize = WORKERS * HEALTH_CONNECTIONS_PER_WORKER;
 /// those beyond its places.
 fn idle(agent: &Agent, count: usize) -> Vec<TcpStream> {
     let idle = (0..count).map(|_| connect(agent.address)).collect();
-    eventually("the idle ones are seated", || agent.stats.connections() >= count.min(PLACES));
+    eventually("the idle connections are accepted", || agent.stats.connections() >= count.min(PLACES));
     idle
 }
 
@@ -35,9 +37,9 @@ fn health_answers(agent: &Agent) {
 }
 
 #[test]
-fn health_is_answered_whatever_number_of_idle_connections_there_is() {
+fn health_is_answered_with_any_number_of_idle_connections() {
     for count in [PLACES - 1, PLACES, PLACES + 1, PLACES + HEALTH_PLACES, 200, 500] {
-        let agent = serve(WORKERS, 10, patient());
+        let agent = serve(WORKERS, 10, generous_limits());
         let held = idle(&agent, count);
         health_answers(&agent);
         assert!(agent.stats.connections() <= PLACES + HEALTH_PLACES);
@@ -47,7 +49,7 @@ fn health_is_answered_whatever_number_of_idle_connections_there_is() {
 
 #[test]
 fn idle_connections_that_began_a_request_do_not_stop_health() {
-    let agent = serve(WORKERS, 10, patient());
+    let agent = serve(WORKERS, 10, generous_limits());
     let mut held = idle(&agent, PLACES);
     for _ in 0..200 {
         let mut begun = connect(agent.address);
@@ -59,14 +61,14 @@ fn idle_connections_that_began_a_request_do_not_stop_health() {
 }
 
 #[test]
-fn a_probe_is_not_evicted_before_it_is_looked_at() {
+fn a_probe_is_not_evicted_before_it_is_read() {
     // They all wait in the backlog for the one health place of the one worker.
     let bound = bind();
     let mut probes: Vec<_> = (0..50).map(|_| connect(bound.local_addr())).collect();
     for probe in &mut probes {
-        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request is sent");
     }
-    let _canary = serve_on(bound, 1, 10, ServeLimits { connections: 0, health_connections: 1, ..patient() });
+    let _canary = serve_on(bound, 1, 10, ServeLimits { connections: 0, health_connections: 1, ..generous_limits() });
     for probe in &probes {
         assert_eq!(http_support::receive(&mut BufReader::new(probe), false).expect("an answer").body, "ok\n");
     }
@@ -74,10 +76,10 @@ fn a_probe_is_not_evicted_before_it_is_looked_at() {
 
 #[test]
 fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
-    let agent = serve(1, 1_000_000, patient());
-    let mut stuck = connect(agent.address);
-    stuck.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
-    let rendered = || agent.seen.rendered_bytes.load(Ordering::SeqCst);
+    let agent = serve(1, 1_000_000, generous_limits());
+    let mut scraper = connect(agent.address);
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request is sent");
+    let rendered = || agent.observed.rendered_bytes.load(Ordering::SeqCst);
     let (mut before, mut still) = (0, 0);
     eventually("the sockets are full", || {
         still = if rendered() == before && before > 0 { still + 1 } else { 0 };
@@ -85,21 +87,21 @@ fn the_kernel_holds_little_for_a_scraper_that_does_not_read() {
         still == 50
     });
     // Most of this is the client's receive buffer.
-    assert!(before < 400_000, "{before} bytes are on their way");
+    assert!(before < 400_000, "{before} bytes are in flight");
 }
 
 #[test]
-fn scrapers_that_do_not_read_take_the_places_of_scrapers_alone() {
-    let agent = serve(WORKERS, 1_000_000, patient());
+fn scrapers_that_do_not_read_leave_places_for_health() {
+    let agent = serve(WORKERS, 1_000_000, generous_limits());
     let held: Vec<_> = (0..PLACES)
         .map(|_| {
             let mut stream = connect(agent.address);
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request is sent");
             stream.read_exact(&mut [0; 100]).expect("the beginning of a body");
             stream
         })
         .collect();
-    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), PLACES, "every place serves a scraper");
+    assert_eq!(agent.observed.bodies.load(Ordering::SeqCst), PLACES, "every place serves a scraper");
     health_answers(&agent);
     let refused = get(agent.address, "/metrics").expect("an answer");
     assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
@@ -111,7 +113,7 @@ fn scrapers_that_do_not_read_take_the_places_of_scrapers_alone() {
 
 #[test]
 fn a_full_server_refuses_metrics_until_a_place_is_free() {
-    let agent = serve(WORKERS, 10, patient());
+    let agent = serve(WORKERS, 10, generous_limits());
     let mut held = idle(&agent, PLACES);
     assert_eq!(get(agent.address, "/metrics").expect("an answer").status, 503);
     assert_eq!(get(agent.address, "/healthz").expect("an answer").status, 200);
@@ -121,9 +123,9 @@ fn a_full_server_refuses_metrics_until_a_place_is_free() {
 }
 
 #[test]
-fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
+fn a_full_server_serves_metrics_after_idle_connections_time_out() {
     let time = std::time::Duration::from_millis(500);
-    let agent = serve(WORKERS, 10, ServeLimits { request_head_time: time, ..patient() });
+    let agent = serve(WORKERS, 10, ServeLimits { request_head_time: time, ..generous_limits() });
     let mut held: Vec<_> = (0..PLACES).map(|_| connect(agent.address)).collect();
     assert!(held.iter_mut().all(is_closed), "each had a place, and none sent a request in time");
     eventually("all places are free", || agent.stats.connections() == 0);
@@ -134,7 +136,7 @@ fn a_full_server_serves_metrics_once_the_idle_ones_time_out() {
 #[test]
 fn a_worker_without_a_place_leaves_a_connection_to_one_that_has() {
     // Each worker has one place, so most accepts race between a full worker and a free one.
-    let agent = serve(WORKERS, 10, ServeLimits { connections: 1, ..patient() });
+    let agent = serve(WORKERS, 10, ServeLimits { connections: 1, ..generous_limits() });
     for _ in 0..100 {
         let mut held: Vec<_> = (0..WORKERS - 1).map(|_| connect(agent.address)).collect();
         for stream in &mut held {
@@ -148,8 +150,8 @@ fn a_worker_without_a_place_leaves_a_connection_to_one_that_has() {
 }
 
 #[test]
-fn a_health_connection_is_promoted_when_a_place_is_free_by_then() {
-    let agent = serve(1, 10, ServeLimits { connections: 1, ..patient() });
+fn a_health_connection_is_promoted_if_a_place_is_free() {
+    let agent = serve(1, 10, ServeLimits { connections: 1, ..generous_limits() });
     let first = connect(agent.address);
     eventually("the place is taken", || agent.stats.connections() == 1);
     let mut second = connect(agent.address);
@@ -163,7 +165,7 @@ fn a_health_connection_is_promoted_when_a_place_is_free_by_then() {
 
 #[test]
 fn parallel_scrapes_all_get_the_same_complete_body() {
-    let agent = serve(WORKERS, 30_000, patient());
+    let agent = serve(WORKERS, 30_000, generous_limits());
     let expected = lines(30_000);
     thread::scope(|scope| {
         let scrapes: Vec<_> = (0..20).map(|_| scope.spawn(|| get(agent.address, "/metrics"))).collect();
@@ -181,11 +183,11 @@ fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
     /// The most bytes that the sockets of both sides hold between renderer and reader, with the
     /// kernel's own overhead.
     const IN_SOCKETS: usize = 1 << 20;
-    let agent = serve(1, LINES, patient());
+    let agent = serve(1, LINES, generous_limits());
     let mut readers: Vec<_> = (0..CONNECTIONS_PER_WORKER)
         .map(|_| {
             let stream = connect(agent.address);
-            (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+            (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request is sent");
             stream
         })
         .collect();
@@ -195,27 +197,30 @@ fn a_body_of_any_length_is_never_rendered_ahead_of_slow_readers() {
             let mut bytes = [0; 10_000];
             reader.read_exact(&mut bytes).expect("a part of the body");
             received += bytes.len();
-            let rendered = agent.seen.rendered_bytes.load(Ordering::SeqCst);
+            let rendered = agent.observed.rendered_bytes.load(Ordering::SeqCst);
             assert!(
                 rendered <= received + CONNECTIONS_PER_WORKER * IN_SOCKETS,
                 "{rendered} after {received} were read"
             );
         }
     }
-    assert!(agent.seen.rendered_bytes.load(Ordering::SeqCst) < CONNECTIONS_PER_WORKER * 4_000_000, "far from the end");
-    let peak = agent.seen.frame_buffers_max.load(Ordering::SeqCst);
+    assert!(
+        agent.observed.rendered_bytes.load(Ordering::SeqCst) < CONNECTIONS_PER_WORKER * 4_000_000,
+        "far from the end"
+    );
+    let peak = agent.observed.frame_buffers_max.load(Ordering::SeqCst);
     assert!(peak <= 2, "{peak} frame buffers at once, for {} streams", readers.len());
 }
 
 #[test]
 fn a_very_long_body_arrives_complete() {
     const LINES: usize = 1_300_000;
-    let agent = serve(1, LINES, patient());
+    let agent = serve(1, LINES, generous_limits());
     let stream = connect(agent.address);
-    (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("it is taken");
+    (&stream).write_all(b"GET /metrics HTTP/1.1\r\nHost: canary\r\n\r\n").expect("a request is sent");
     let response = receive_all(&stream);
     assert!(response.len() > 50 << 20 && response == lines(LINES), "{} bytes", response.len());
-    assert_eq!(agent.seen.frame_buffers_max.load(Ordering::SeqCst), 1);
+    assert_eq!(agent.observed.frame_buffers_max.load(Ordering::SeqCst), 1);
 }
 
 fn receive_all(stream: &TcpStream) -> String {

@@ -18,8 +18,8 @@ use std::{
 
 use gunzip::{beginning, gunzip};
 use http_support::{
-    PATIENCE, Response, bind, connect, eventually, exchange, is_closed, leaks::NoLeaks, lines, patient, receive_body,
-    receive_chunk, receive_head, serve,
+    Response, WAIT_MAX, bind, connect, eventually, exchange, generous_limits, is_closed, leaks::NoLeaks, lines,
+    receive_body, receive_chunk, receive_head, serve,
 };
 use kube_canary::{
     allocator::finder::{Scope, ScopeNumber},
@@ -40,7 +40,7 @@ fn request(path: &str) -> String {
 
 /// Sends a request, and reads the response with its body as received.
 fn ask(stream: &mut TcpStream, request: &str) -> (Response, Vec<u8>) {
-    stream.write_all(request.as_bytes()).expect("it is taken");
+    stream.write_all(request.as_bytes()).expect("a request is sent");
     let mut answer = BufReader::new(stream);
     let head = receive_head(&mut answer).expect("a head");
     let body = receive_body(&mut answer, &head).expect("a body");
@@ -52,19 +52,19 @@ fn is_gzip(response: &Response) -> bool {
 }
 
 /// A connection that has sent a request, with a small receive buffer in the kernel.
-fn narrow(address: SocketAddr, request: &str) -> BufReader<TcpStream> {
+fn connect_narrow(address: SocketAddr, request: &str) -> BufReader<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4_096).expect("an option");
     socket.connect(&address.into()).expect("the server accepts");
     let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(request.as_bytes()).expect("it is taken");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
+    stream.write_all(request.as_bytes()).expect("a request is sent");
     BufReader::new(stream)
 }
 
 #[test]
-fn a_client_that_accepts_gzip_gets_it_and_others_get_the_body_as_it_is() {
-    let agent = serve(1, 3_000, patient());
+fn only_a_client_that_accepts_gzip_gets_a_compressed_body() {
+    let agent = serve(1, 3_000, generous_limits());
     let mut stream = connect(agent.address);
     for (path, vary) in [("/metrics", "accept, accept-encoding"), ("/", "accept-encoding")] {
         for (accepted, is_compressed) in [
@@ -88,8 +88,8 @@ fn a_client_that_accepts_gzip_gets_it_and_others_get_the_body_as_it_is() {
 }
 
 #[test]
-fn of_complete_bodies_long_ones_that_are_no_errors_are_compressed() {
-    let agent = serve(1, 3, patient());
+fn a_complete_body_is_compressed_if_it_is_long_and_no_error() {
+    let agent = serve(1, 3, generous_limits());
     let mut stream = connect(agent.address);
     for (path, status, is_compressed) in
         [("/api/long", 200, true), ("/api/short", 200, false), ("/api/refused", 404, false), ("/healthz", 200, false)]
@@ -110,11 +110,11 @@ fn of_complete_bodies_long_ones_that_are_no_errors_are_compressed() {
 
 #[test]
 fn head_has_the_headers_of_get_and_compresses_nothing() {
-    let agent = serve(2, ENDLESS, patient());
+    let agent = serve(2, ENDLESS, generous_limits());
     // Whether a compressor is free makes no difference to it.
     let held: Vec<_> = (0..COMPRESSED_RESPONSES_MAX)
         .map(|_| {
-            let mut reader = narrow(agent.address, &request("/metrics"));
+            let mut reader = connect_narrow(agent.address, &request("/metrics"));
             assert!(is_gzip(&receive_head(&mut reader).expect("a head")));
             reader
         })
@@ -134,11 +134,11 @@ fn head_has_the_headers_of_get_and_compresses_nothing() {
 }
 
 #[test]
-fn no_more_than_16_responses_are_compressed_at_once_and_further_ones_are_sent_as_they_are() {
+fn at_most_16_responses_are_compressed_at_once() {
     const READERS: usize = 48;
-    let agent = serve(4, ENDLESS, patient());
+    let agent = serve(4, ENDLESS, generous_limits());
     for _ in 0..3 {
-        let mut readers: Vec<_> = (0..READERS).map(|_| narrow(agent.address, &request("/metrics"))).collect();
+        let mut readers: Vec<_> = (0..READERS).map(|_| connect_narrow(agent.address, &request("/metrics"))).collect();
         let compressed = readers.iter_mut().map(|reader| is_gzip(&receive_head(reader).expect("a head")));
         // None of them can have ended, because the readers have not read.
         assert_eq!(compressed.filter(|is_gzip| *is_gzip).count(), COMPRESSED_RESPONSES_MAX);
@@ -147,12 +147,12 @@ fn no_more_than_16_responses_are_compressed_at_once_and_further_ones_are_sent_as
         eventually("all compressors are gone", || agent.stats.compressors() == 0);
         eventually("all places are free", || agent.stats.connections() == 0);
     }
-    assert_eq!(agent.seen.bodies_alive.load(Ordering::SeqCst), 0);
+    assert_eq!(agent.observed.bodies.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn parallel_readers_all_get_the_whole_body_compressed_or_not() {
-    let agent = serve(4, 5_000, patient());
+fn parallel_readers_get_the_complete_body_compressed_or_not() {
+    let agent = serve(4, 5_000, generous_limits());
     let expected = lines(5_000).into_bytes();
     thread::scope(|scope| {
         let readers: Vec<_> =
@@ -167,33 +167,33 @@ fn parallel_readers_all_get_the_whole_body_compressed_or_not() {
 }
 
 #[test]
-fn a_reader_that_leaves_in_the_middle_frees_its_compressor() {
-    let agent = serve(1, ENDLESS, patient());
+fn a_reader_that_disconnects_frees_its_compressor() {
+    let agent = serve(1, ENDLESS, generous_limits());
     for _ in 0..40 {
-        let mut leaver = narrow(agent.address, &request("/metrics"));
-        receive_head(&mut leaver).expect("a head");
-        leaver.read_exact(&mut [0; 1_000]).expect("the beginning of a body");
+        let mut client = connect_narrow(agent.address, &request("/metrics"));
+        receive_head(&mut client).expect("a head");
+        client.read_exact(&mut [0; 1_000]).expect("the beginning of a body");
     }
     eventually("all places are free", || agent.stats.connections() == 0);
     assert_eq!(agent.stats.compressors(), 0);
 }
 
 #[test]
-fn a_reader_that_does_not_read_is_cut_off_and_frees_its_compressor() {
-    let agent = serve(1, ENDLESS, ServeLimits { response_time: SHORT, ..patient() });
-    let mut stuck = narrow(agent.address, &request("/metrics"));
-    let head = receive_head(&mut stuck).expect("a head");
+fn a_response_that_times_out_frees_its_compressor() {
+    let agent = serve(1, ENDLESS, ServeLimits { response_time: SHORT, ..generous_limits() });
+    let mut reader = connect_narrow(agent.address, &request("/metrics"));
+    let head = receive_head(&mut reader).expect("a head");
     assert!(is_gzip(&head));
     eventually("its place is free", || agent.stats.connections() == 0);
     assert_eq!(agent.stats.compressors(), 0);
-    assert!(receive_body(&mut stuck, &head).is_err(), "the body ends before its end");
+    assert!(receive_body(&mut reader, &head).is_err(), "the body ends before its end");
 }
 
 #[test]
-fn a_server_that_stops_leaves_no_compressor() {
-    let agent = serve(2, ENDLESS, ServeLimits { shutdown_time: SHORT, ..patient() });
-    let mut stuck = narrow(agent.address, &request("/metrics"));
-    assert!(is_gzip(&receive_head(&mut stuck).expect("a head")));
+fn shutdown_frees_all_compressors() {
+    let agent = serve(2, ENDLESS, ServeLimits { shutdown_time: SHORT, ..generous_limits() });
+    let mut reader = connect_narrow(agent.address, &request("/metrics"));
+    assert!(is_gzip(&receive_head(&mut reader).expect("a head")));
     assert_eq!(agent.stats.compressors(), 1);
     agent.server.shutdown();
     assert_eq!((agent.stats.compressors(), agent.stats.frame_buffers()), (0, 0));
@@ -201,7 +201,7 @@ fn a_server_that_stops_leaves_no_compressor() {
 
 #[test]
 fn http_1_0_gets_a_compressed_stream_that_ends_with_the_connection() {
-    let agent = serve(1, 5_000, patient());
+    let agent = serve(1, 5_000, generous_limits());
     let mut stream = connect(agent.address);
     let (head, body) = ask(&mut stream, "GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n");
     assert_eq!((is_gzip(&head), head.header("transfer-encoding")), (true, None));
@@ -279,10 +279,10 @@ fn serve_live(limits: ServeLimits) -> LiveAgent {
 }
 
 #[test]
-fn what_a_live_body_has_so_far_can_be_read_while_it_waits_for_the_rest() {
-    let agent = serve_live(patient());
+fn a_live_body_is_flushed_while_it_waits() {
+    let agent = serve_live(generous_limits());
     let mut stream = connect(agent.server.local_addr());
-    stream.write_all(request("/api/v1/mesh").as_bytes()).expect("it is taken");
+    stream.write_all(request("/api/v1/mesh").as_bytes()).expect("a request is sent");
     let mut answer = BufReader::new(stream);
     assert!(is_gzip(&receive_head(&mut answer).expect("a head")));
     let mut body = Vec::new();
@@ -299,9 +299,9 @@ fn what_a_live_body_has_so_far_can_be_read_while_it_waits_for_the_rest() {
 }
 
 #[test]
-fn a_live_body_that_is_cut_off_while_it_waits_frees_its_compressor() {
-    let agent = serve_live(ServeLimits { response_time: SHORT, ..patient() });
-    let mut answer = narrow(agent.server.local_addr(), &request("/api/v1/mesh"));
+fn a_live_body_that_times_out_frees_its_compressor() {
+    let agent = serve_live(ServeLimits { response_time: SHORT, ..generous_limits() });
+    let mut answer = connect_narrow(agent.server.local_addr(), &request("/api/v1/mesh"));
     let head = receive_head(&mut answer).expect("a head");
     assert!(is_gzip(&head));
     eventually("its compressor is gone", || agent.server.stats().compressors() == 0);

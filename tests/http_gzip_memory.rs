@@ -8,7 +8,7 @@ mod http_support;
 use std::fs;
 use std::io::{BufReader, Write};
 
-use http_support::{connect, lines, patient, receive_body, receive_head, serve};
+use http_support::{connect, generous_limits, lines, receive_body, receive_head, serve};
 use kube_canary::limits::GZIP_BYTES;
 
 /// Returns the whole address space of this process, in bytes.
@@ -21,11 +21,11 @@ fn mapped() -> usize {
 #[test]
 fn the_memory_of_a_compressed_response_is_unmapped_when_it_ends() {
     const RESPONSES: usize = 1_000;
-    let agent = serve(1, 300, patient());
+    let agent = serve(1, 300, generous_limits());
     let scrape = |is_read: bool| {
         let mut answer = BufReader::new(connect(agent.address));
         let request = b"GET /metrics HTTP/1.1\r\nHost: canary\r\nAccept-Encoding: gzip\r\n\r\n";
-        answer.get_mut().write_all(request).expect("it is taken");
+        answer.get_mut().write_all(request).expect("a request is sent");
         let head = receive_head(&mut answer).expect("a head");
         assert_eq!(head.header("content-encoding"), Some("gzip"));
         if is_read {

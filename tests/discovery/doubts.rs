@@ -11,7 +11,7 @@ use super::encode::{self, Endpoint, Slice, slice};
 use super::leaks;
 
 /// Times with two slices, each of which is read only after hours unless a peer is doubted.
-fn patient() -> Timing {
+fn generous_limits() -> Timing {
     let hour = Duration::from_hours(1);
     Timing { read_spacing: hour, read_pause: hour, ..timing() }
 }
@@ -21,7 +21,7 @@ fn two() -> [Slice; 2] {
 }
 
 async fn patiently() -> (Api, Watch) {
-    with(patient()).await
+    with(generous_limits()).await
 }
 
 async fn with(timing: Timing) -> (Api, Watch) {
@@ -109,7 +109,7 @@ fn a_slice_that_says_the_same_is_an_answer_without_a_list() {
 #[test]
 fn one_reading_answers_all_doubts_that_wait_for_it() {
     leaks::run(async {
-        let mut api = Api::timed(patient()).await;
+        let mut api = Api::timed(generous_limits()).await;
         let [first, second] = two();
         let crowded = slice("s1", "90", "IPv4", &[("n1", "10.0.0.1"), ("n3", "10.0.0.3")]);
         let watch = api.synced_with(&[crowded, second]).await;
@@ -177,7 +177,7 @@ fn a_client_out_of_touch_answers_at_once() {
 
 /// As [`patiently`], with watches that may end at any moment.
 async fn briefly() -> (Api, Watch) {
-    with(Timing { watch: Duration::from_secs(1), ..patient() }).await
+    with(Timing { watch: Duration::from_secs(1), ..generous_limits() }).await
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn doubts_are_given_up_when_the_watch_breaks() {
 #[test]
 fn endpoints_of_a_deleted_slice_stay_until_all_is_read_or_they_are_doubted() {
     leaks::run(async {
-        let mut api = Api::timed(patient()).await;
+        let mut api = Api::timed(generous_limits()).await;
         let s2 = slice("s2", "91", "IPv4", &[("n2", "10.0.0.2"), ("n3", "10.0.0.3")]);
         let watch = api.synced_with(&[two()[0].clone(), s2]).await;
         // The Service's slices are replaced: other slices come, and the known ones go.

@@ -24,21 +24,21 @@ use leaks::NoLeaks;
 use socket2::{Domain, Socket, Type};
 
 /// The limit of every wait. A wait takes longer only if it hangs.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The observations of the renderer of `/metrics`.
 #[derive(Default)]
-pub struct Seen {
+pub struct Observed {
     pub rendered_bytes: AtomicUsize,
     pub frame_buffers_max: AtomicUsize,
-    pub bodies_alive: AtomicUsize,
+    pub bodies: AtomicUsize,
 }
 
 /// `/metrics` and `/` return `lines` numbered lines, in frames. `/healthz` and `/readyz` return
 /// `ok`. Paths below `/api/` have complete bodies. No other path exists.
-pub struct MadeUp {
+pub struct TestRoutes {
     lines: usize,
-    seen: Arc<Seen>,
+    observed: Arc<Observed>,
     stats: Arc<ServerStats>,
     test: ScopeNumber,
 }
@@ -46,7 +46,7 @@ pub struct MadeUp {
 struct Lines {
     next: usize,
     end: usize,
-    seen: Arc<Seen>,
+    observed: Arc<Observed>,
     stats: Arc<ServerStats>,
 }
 
@@ -61,31 +61,31 @@ pub fn lines(count: usize) -> String {
 impl Render for Lines {
     fn render(&mut self, out: &mut Vec<u8>) -> bool {
         assert_eq!((out.len(), out.capacity()), (0, FRAME_BYTES), "the frame is empty and of its size");
-        self.seen.frame_buffers_max.fetch_max(self.stats.frame_buffers(), Ordering::SeqCst);
+        self.observed.frame_buffers_max.fetch_max(self.stats.frame_buffers(), Ordering::SeqCst);
         while self.next < self.end && out.len() + 64 <= FRAME_BYTES {
-            writeln!(out, "made_up_total{{number=\"{:09}\"}} {}", self.next, self.next).expect("a vector takes it");
+            writeln!(out, "made_up_total{{number=\"{:09}\"}} {}", self.next, self.next).expect("writing to a vector");
             self.next += 1;
         }
-        self.seen.rendered_bytes.fetch_add(out.len(), Ordering::SeqCst);
+        self.observed.rendered_bytes.fetch_add(out.len(), Ordering::SeqCst);
         self.next < self.end
     }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        self.seen.bodies_alive.fetch_sub(1, Ordering::SeqCst);
+        self.observed.bodies.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl MadeUp {
+impl TestRoutes {
     fn lines(&self) -> Lines {
-        self.seen.bodies_alive.fetch_add(1, Ordering::SeqCst);
-        let (seen, stats) = (Arc::clone(&self.seen), Arc::clone(&self.stats));
-        Lines { next: 0, end: self.lines, seen, stats }
+        self.observed.bodies.fetch_add(1, Ordering::SeqCst);
+        let (observed, stats) = (Arc::clone(&self.observed), Arc::clone(&self.stats));
+        Lines { next: 0, end: self.lines, observed, stats }
     }
 }
 
-impl Routes for MadeUp {
+impl Routes for TestRoutes {
     fn route(&self, path: &str, accept: &str) -> Reply {
         // Whichever worker this is, it belongs to the one server of the test.
         Scope::adopt(self.test);
@@ -107,7 +107,7 @@ impl Routes for MadeUp {
 /// A running server on 127.0.0.1.
 pub struct Agent {
     pub address: SocketAddr,
-    pub seen: Arc<Seen>,
+    pub observed: Arc<Observed>,
     pub stats: Arc<ServerStats>,
     pub server: Server,
     /// Declared last, so that it is dropped last.
@@ -124,22 +124,22 @@ pub fn serve(workers: usize, lines: usize, limits: ServeLimits) -> Agent {
 
 pub fn serve_on(bound: Bound, workers: usize, lines: usize, limits: ServeLimits) -> Agent {
     let no_leaks = NoLeaks::here();
-    let (seen, stats) = (Arc::new(Seen::default()), bound.stats());
+    let (observed, stats) = (Arc::new(Observed::default()), bound.stats());
     let test = no_leaks.number();
-    let routes = MadeUp { lines, seen: Arc::clone(&seen), stats: Arc::clone(&stats), test };
+    let routes = TestRoutes { lines, observed: Arc::clone(&observed), stats: Arc::clone(&stats), test };
     let server = bound.start_with(workers, Arc::new(routes), limits).expect("a server");
-    Agent { address: server.local_addr(), seen, stats, server, no_leaks }
+    Agent { address: server.local_addr(), observed, stats, server, no_leaks }
 }
 
 /// Returns long timeouts: only a test of a timeout shortens it.
-pub fn patient() -> ServeLimits {
-    let long = PATIENCE * 10;
+pub fn generous_limits() -> ServeLimits {
+    let long = WAIT_MAX * 10;
     ServeLimits { request_head_time: long, response_time: long, drain_time: long, ..ServeLimits::default() }
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the server accepts");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
     stream
 }
 
@@ -185,9 +185,9 @@ pub fn exchange(stream: &mut TcpStream, request: &str) -> io::Result<Response> {
 }
 
 /// Reads one response, whatever form its length has.
-pub fn receive(from: &mut impl BufRead, headless: bool) -> io::Result<Response> {
+pub fn receive(from: &mut impl BufRead, is_head: bool) -> io::Result<Response> {
     let mut response = receive_head(from)?;
-    if !headless {
+    if !is_head {
         let body = receive_body(from, &response)?;
         response.body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;
     }
@@ -233,7 +233,7 @@ pub fn receive_chunk(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<
 
 /// Waits until an event on another thread has happened.
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_MAX;
     while !happened() {
         assert!(Instant::now() < end, "this never happened: {what}");
         std::thread::sleep(Duration::from_millis(2));

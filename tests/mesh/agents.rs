@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::time::{Sleep, sleep};
 
 use crate::http_support::leaks::NoLeaks;
-use crate::http_support::{bind, get, patient};
+use crate::http_support::{bind, get, generous_limits};
 
 /// Another agent's answer to `/api/v1/peers`.
 #[derive(Clone)]
@@ -163,7 +163,7 @@ impl Mesh {
         let (counters, mut servers) = (Counters::default(), Vec::new());
         for (node, answer) in others {
             let other = counters.other(answer.clone(), &no_leaks);
-            let server = bind().start_with(1, Arc::new(other), patient()).expect("a server");
+            let server = bind().start_with(1, Arc::new(other), generous_limits()).expect("a server");
             peers.push(spec(node, server.local_addr().port()));
             servers.push(server);
         }
@@ -191,7 +191,7 @@ impl Mesh {
             let other = counters.other(Answer::Text(row(node)), &no_leaks);
             let port = servers.first().map_or(0, |first| first.local_addr().port());
             let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
-            servers.push(bound.start_with(1, Arc::new(other), patient()).expect("a server"));
+            servers.push(bound.start_with(1, Arc::new(other), generous_limits()).expect("a server"));
         }
         let discovered = discovered(servers[0].local_addr().port());
         Self::with_list(no_leaks, counters, servers, discovered, unhurried())
@@ -226,7 +226,7 @@ impl Mesh {
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains), no_leaks.number());
-        let me = bound.start_with(2, Arc::new(routes), patient()).expect("a server");
+        let me = bound.start_with(2, Arc::new(routes), generous_limits()).expect("a server");
         let Counters { asked, hours } = counters;
         Self { me, _others: servers, asked, hours, stats: served, _no_leaks: no_leaks }
     }
