@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::time::{Sleep, sleep};
 
 use crate::http_support::leaks::NoLeaks;
-use crate::http_support::{bind, get, generous_limits};
+use crate::http_support::{bind, generous_limits, get};
 
 /// Another agent's answer to `/api/v1/peers`.
 #[derive(Clone)]
