@@ -171,7 +171,7 @@ impl Reading {
         }
     }
 
-    /// The most reports that are read, over all documents and in each one.
+    /// Returns the largest number of reports that are read, over all documents and in each one.
     pub const fn reports_max(&self) -> usize {
         self.reports_max
     }

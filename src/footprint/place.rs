@@ -14,7 +14,7 @@ use super::{Amounts, Elf};
 /// Entries of a page map that are read at a time.
 const ENTRIES: usize = 128;
 
-/// The directory of a process in /proc.
+/// Reads the directory of a process in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcDir {
     /// The process that reads.

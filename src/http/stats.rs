@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::COMPRESSED_RESPONSES_MAX;
 
-/// The server's counters about itself, for exposition.
+/// Counts what the server does, for exposition.
 #[derive(Debug, Default)]
 pub struct ServerStats {
     pub(super) requests: AtomicU64,
@@ -16,29 +16,29 @@ pub struct ServerStats {
 }
 
 impl ServerStats {
-    /// Number of requests that were answered by a route, or with 400, 403 or 405.
+    /// Returns the number of requests that were answered by a route, or with 400, 403 or 405.
     pub fn requests_served(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Number of requests that got 503 because every ordinary permit was taken.
+    /// Returns the number of requests that got 503 because every ordinary permit was taken.
     pub fn requests_refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Number of connections that are open now, including idle ones.
+    /// Returns the number of connections that are open now, including idle ones.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Number of frame buffers that are allocated now, each of [`crate::limits::FRAME_BYTES`]. They
-    /// are in use or spare.
+    /// Returns the number of frame buffers that are allocated now, each of
+    /// [`crate::limits::FRAME_BYTES`]. They are in use or spare.
     pub fn frame_buffers(&self) -> usize {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that are being compressed now, at most [`COMPRESSED_RESPONSES_MAX`].
-    /// Each has [`crate::limits::GZIP_BYTES`] of memory.
+    /// Returns the number of responses that are being compressed now, at most
+    /// [`COMPRESSED_RESPONSES_MAX`]. Each has [`crate::limits::GZIP_BYTES`] of memory.
     pub fn compressors(&self) -> usize {
         self.compressors.load(Ordering::Acquire)
     }

@@ -21,7 +21,7 @@ use crate::limits::FRAME_BYTES;
 pub const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The whole page, as served.
+/// The whole page, as it is served.
 pub const DOCUMENT: &str = concat!(
     include_str!("page/head.html"),
     include_str!("page/page.css"),

@@ -6,7 +6,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit that is in force. An infinite one is the largest number.
+/// Returns the limit that is in force. An infinite one is the largest number.
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

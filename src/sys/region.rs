@@ -86,8 +86,8 @@ impl<T> List<T> {
         self.capacity * size_of::<T>()
     }
 
-    /// Bytes that are resident, in whole pages. These are pages that were written, and those that
-    /// were never written but read.
+    /// Returns the bytes that are resident, in whole pages. These are pages that were written, and
+    /// those that were never written but read.
     pub fn resident_bytes(&self) -> usize {
         const PAGES: usize = 256;
         let (page, mut pages) = (page_bytes(), [0_u8; PAGES]);
@@ -186,7 +186,7 @@ impl<T: Zero> Table<T> {
         Self::full(List::new(len))
     }
 
-    /// As [`Table::new`], but returns none if the system has no memory.
+    /// Creates a table as [`Table::new`] does, but returns none if the system has no memory.
     pub fn try_new(len: usize) -> Option<Self> {
         List::try_new(len).ok().map(Self::full)
     }
@@ -197,8 +197,8 @@ impl<T: Zero> Table<T> {
         Self(list)
     }
 
-    /// The address of the first element. C code may keep addresses that are derived from it while
-    /// the table is used.
+    /// Returns the address of the first element. C code may keep addresses that are derived from it
+    /// while the table is used.
     pub fn start(&self) -> *mut T {
         self.0.start.as_ptr()
     }

@@ -36,7 +36,7 @@ pub struct Names {
     loaded: bool,
 }
 
-/// The result of a look-up.
+/// The result that a look-up returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Addresses were added or removed, or this is the first list.

@@ -48,18 +48,18 @@ impl Schedule {
         self.in_progress = true;
     }
 
-    /// The peer is at another address. It is asked there at once, or after the question in
-    /// progress.
+    /// Notes that the peer is at another address. It is asked there at once, or after the question
+    /// in progress.
     pub const fn restart(&mut self, now: Instant) {
         (self.at, self.tried) = (now, false);
     }
 
-    /// The question in progress was sent to an earlier address of the peer.
+    /// Ends the question in progress, which was sent to an earlier address of the peer.
     pub const fn outdated(&mut self) {
         self.in_progress = false;
     }
 
-    /// The question in progress has ended, with an answer or without.
+    /// Notes that the question in progress has ended, with an answer or without.
     pub fn ended(&mut self, answered: bool, now: Instant, random: f64) {
         let at = now + spread(if answered { REFRESH } else { RETRY }, 0.5, random);
         *self = Self { at, in_progress: false, tried: true };
@@ -73,7 +73,7 @@ pub fn next_due<'a, K>(peers: impl Iterator<Item = (K, &'a Schedule)>, now: Inst
     due.min_by_key(|(_, schedule)| (schedule.tried, schedule.at)).map(|(key, _)| key)
 }
 
-/// A question to a peer.
+/// A question that is sent to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The node name that is listed there. Empty if it is not known.
@@ -82,7 +82,7 @@ pub struct Question {
     pub server: SocketAddr,
 }
 
-/// The requests in progress, at most [`IDENTITY_REQUESTS_MAX`].
+/// Sends requests, at most [`IDENTITY_REQUESTS_MAX`] at a time.
 pub struct Requests {
     /// What asks, for the log.
     asks: &'static str,

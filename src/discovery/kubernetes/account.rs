@@ -17,7 +17,7 @@ pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Bytes of a file (token, CA bundle, namespace). A bundle of a dozen roots is 20 KB.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// A directory with `token`, `ca.crt` and `namespace`.
+/// A directory that holds `token`, `ca.crt` and `namespace`.
 #[derive(Clone, Debug)]
 pub struct Account {
     directory: PathBuf,
