@@ -22,6 +22,7 @@ LIMITS = {
     "idiom": 20,
     "not the glossary's word": 20,
     "fragment as documentation": 20,
+    "name as a person": 0,
     WIDE: 20,
 }
 WORDS = {
@@ -30,6 +31,8 @@ WORDS = {
     "idiom": r"\b(let(s|ting)? go|(is|are|was|were|be) told|likewise|anew|in vain|thereof|hitherto|meanwhile)\b",
     "not the glossary's word": r"\b(processor time|processors?|the way (there|back)|under way|gather(s|ed|ing)?)\b",
 }
+# The name of a function, such as a test's, that speaks of data as of people, or in words of its own.
+NAME = re.compile(r"\bfn (\w+_)?(who|whom|nobody|somebody|told|tells|stood|blamed?|blames|his|him|canar(y|ies)|gather\w*)(_\w+)?\b(?<!_main)")
 # A comment of one to three words in front of an item.
 FRAGMENT = re.compile(r"///\s+(\w+[ ,]?){1,3}\.")
 SUFFIXES = (".rs", ".c", ".h", ".sh", ".py", ".js", ".yaml", ".yml", ".toml", ".ld")
@@ -77,6 +80,8 @@ def hits(path, text):
         previous = ""
         for number, line in enumerate(lines, 1):
             following = lines[number].lstrip() if number < len(lines) else ""
+            if NAME.search(line):
+                yield "name as a person", number
             is_whole = not previous.startswith("///") and not following.startswith("///")
             if is_whole and FRAGMENT.fullmatch(line.strip()):
                 yield "fragment as documentation", number

@@ -23,6 +23,10 @@ class Check(unittest.TestCase):
         self.assertEqual(kinds("a.rs", "/// All targets.\nfn a() {}\n"), [("fragment as documentation", 1)])
         self.assertEqual(kinds("a.rs", "/// All targets.\n///\n/// They are sorted by name.\nfn a() {}\n"), [])
 
+    def test_names_of_functions_are_found_by_whole_words(self):
+        self.assertEqual(kinds("a.rs", "fn a_peer_who_left() {}\n"), [("name as a person", 1)])
+        self.assertEqual(kinds("a.rs", "fn whole_reports(who: u8) {}\nfn kube_canary_main() {}\n"), [])
+
     def test_a_long_comment_is_found_and_long_code_or_a_long_address_is_not(self):
         long = "word " * 25
         self.assertEqual(kinds("a.rs", f"    // {long}\n"), [("comment over 100 columns", 1)])

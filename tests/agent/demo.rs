@@ -142,7 +142,7 @@ fn the_demo_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_signal_ends_it_and_its_canaries_and_so_does_its_own_death() {
+fn a_signal_or_its_own_death_ends_the_demo_and_its_agents() {
     let _alone = alone();
     for (signal, code) in [(libc::SIGINT, Some(0)), (libc::SIGTERM, Some(0)), (libc::SIGKILL, None)] {
         let port = Port::free();

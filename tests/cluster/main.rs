@@ -25,7 +25,7 @@ use std::time::Instant;
 use agents::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
 use cluster::Cluster;
 use image::Image;
-use rows::{Finding, blame_only, finding};
+use rows::{Finding, finding, is_the_only_subject};
 use wait::until;
 
 const NODES: usize = 3;
@@ -155,7 +155,7 @@ impl Test {
         // While the fault is young, or ends, the losses in the recent window may all be those of
         // one of the node's links.
         let of_it = |found: BTreeSet<Finding>| {
-            assert!(blame_only(&victim, &found), "something else is blamed: {found:?}");
+            assert!(is_the_only_subject(&victim, &found), "something else is named: {found:?}");
             found
         };
         until("the recent window full of the fault", || {

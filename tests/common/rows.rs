@@ -37,7 +37,7 @@ pub fn losses_in(verdicts: &Value) -> BTreeSet<Finding> {
 }
 
 /// Whether the verdicts name only this node and links that end at it.
-pub fn blame_only(node: &str, losses: &BTreeSet<Finding>) -> bool {
+pub fn is_the_only_subject(node: &str, losses: &BTreeSet<Finding>) -> bool {
     losses.iter().all(|[_, subject, _]| subject.split("->").any(|end| end == node))
 }
 

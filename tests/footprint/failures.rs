@@ -23,7 +23,7 @@ fn a_bad_flag_is_2_and_what_is_not_there_1() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_not_there_and_one_that_nobody_waited_for_has_no_memory() {
+fn a_process_that_has_ended_is_absent_and_a_zombie_has_no_memory() {
     let mut child = Command::new("true").stdin(Stdio::null()).spawn().expect("true");
     let id = child.id();
     until("it has ended", || {
@@ -38,7 +38,7 @@ fn a_process_that_has_ended_is_not_there_and_one_that_nobody_waited_for_has_no_m
 }
 
 #[test]
-fn a_process_of_another_user_is_a_line_that_says_who_may_read_it() {
+fn a_process_of_another_user_is_a_line_that_names_the_needed_right() {
     let taker = Taker::start(false);
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));

@@ -90,7 +90,7 @@ fn a_process_that_stands_still_is_what_the_kernel_s_own_sums_say() {
 }
 
 #[test]
-fn a_program_whose_file_is_gone_is_told_apart_all_the_same() {
+fn a_program_whose_file_is_gone_is_still_distinguished() {
     let copy = crate::copy("deleted");
     let mut command = std::process::Command::new(&copy);
     command.arg("/dev/null").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());

@@ -29,7 +29,7 @@ use crate::common::until::PATIENCE;
 use crate::echo::Kind;
 use crate::mesh::{Node, Socket, wait_for_link};
 use crate::namespace::Namespace;
-use crate::pinging::{Ping, Told};
+use crate::pinging::{Ping, Printed};
 
 const COUNT: u64 = 400;
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -153,9 +153,9 @@ fn times_are_those_of_the_wire(socket: Socket) {
         format!("{:<36} {:>6} {:>8} {:>8} {:>8} {:>8}\n", "|error| in µs", "probes", "p50", "p90", "p99", "max");
     table += &baseline.rows("user stamps, IPv4");
     for peer in FAR {
-        let told = Told::of(&objects, &peer.to_string());
-        assert_eq!(told.answers.len() as u64, COUNT, "{peer}: {}", told.summary);
-        let by_kernel = told.answers.iter().filter(|(_, answer)| answer.by_kernel).map(|(number, answer)| {
+        let printed = Printed::of(&objects, &peer.to_string());
+        assert_eq!(printed.answers.len() as u64, COUNT, "{peer}: {}", printed.summary);
+        let by_kernel = printed.answers.iter().filter(|(_, answer)| answer.by_kernel).map(|(number, answer)| {
             let wire = &wire[&(peer, u16::try_from(*number).expect("few probes"))];
             let Wire { outer, inner } = wire;
             let plausible = (inner.saturating_sub(ROUNDING)..=outer + ROUNDING).contains(&answer.nanos);

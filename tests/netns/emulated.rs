@@ -14,7 +14,7 @@ use crate::emulator::{Emulator, Fate, Link, Probe, Way, peer4, peer6};
 use crate::mesh::{Agent, Node, SETTLED, Socket};
 use crate::namespace::DIRECTORY;
 use crate::oracle::{Expected, agree, expected, open};
-use crate::pinging::{Ping, Told};
+use crate::pinging::{Ping, Printed};
 use crate::random::Random;
 
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -52,8 +52,8 @@ fn ping_over(
             if over < end {
                 return Err(format!("{peer}: {over} of {end} are over"));
             }
-            let told = Told::of(&running.objects(), &peer.to_string());
-            let (decided, reported) = (told.decided_below(end), told.replies_below(end));
+            let printed = Printed::of(&running.objects(), &peer.to_string());
+            let (decided, reported) = (printed.decided_below(end), printed.replies_below(end));
             if (decided, reported) != (end, replies) {
                 return Err(format!("{peer}: {decided} of {end} decided, {reported} of {replies} replies reported"));
             }
@@ -76,8 +76,8 @@ fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
     let peers = [peer4(1), peer6(1)];
     let (objects, log) = ping_over(socket, &peers, (COUNT, TIMEOUT), |_, _| Fate::after(ms(10)));
     for peer in peers {
-        let told = Told::of(&objects, &peer.to_string());
-        let Expected { answered, lost, .. } = agree(&told, &log, peer, TIMEOUT, COUNT);
+        let printed = Printed::of(&objects, &peer.to_string());
+        let Expected { answered, lost, .. } = agree(&printed, &log, peer, TIMEOUT, COUNT);
         assert_eq!((answered.len() + lost.len()) as u64, COUNT, "{peer}");
         let (mut applied, mut tardy, mut reported) = (Vec::new(), Vec::new(), Vec::new());
         for probe in log.iter().filter(|probe| probe.peer == peer && answered.contains(&probe.sequence.into())) {
@@ -85,7 +85,7 @@ fn a_link_of_10_ms_reads_10_ms(socket: Socket) {
             assert!(arrived >= due, "the link itself was too quick: {probe:?}");
             applied.push(arrived.since(probe.entered).0);
             tardy.push(arrived.since(due).0);
-            let answer = told.answers[&probe.sequence.into()];
+            let answer = printed.answers[&probe.sequence.into()];
             assert!(answer.by_kernel, "{peer} {}: {answer:?}", probe.sequence);
             reported.push(answer.nanos);
         }
@@ -123,14 +123,14 @@ fn follows_the_script(expected: &Expected, end: u64) {
     assert_eq!(expected.duplicate, of(&[1, 5, 13, 15]));
 }
 
-fn every_scripted_fate_is_told(socket: Socket) {
+fn every_scripted_outcome_is_printed(socket: Socket) {
     const END: u16 = 160;
     let peers = [peer4(1), peer4(2), peer6(1), peer6(2)];
     let end = u64::from(END);
     let (objects, log) = ping_over(socket, &peers, (end, TIMEOUT), script(TIMEOUT, INTERVAL, END));
     for peer in peers {
-        let told = Told::of(&objects, &peer.to_string());
-        let expected = agree(&told, &log, peer, TIMEOUT, end);
+        let printed = Printed::of(&objects, &peer.to_string());
+        let expected = agree(&printed, &log, peer, TIMEOUT, end);
         assert_eq!((expected.answered.len() + expected.lost.len()) as u64, end, "{peer}");
         follows_the_script(&expected, end);
     }
@@ -198,7 +198,7 @@ fn seeds() -> Vec<u64> {
     given.map_or_else(|| (1..=3).collect(), |seed| vec![seed.parse().expect("KUBE_CANARY_TEST_SEED: a number")])
 }
 
-fn random_links_are_told_as_they_were(socket: Socket) {
+fn random_links_are_measured_exactly(socket: Socket) {
     for seed in seeds() {
         println!("{socket:?}: KUBE_CANARY_TEST_SEED={seed}");
         let peers = [peer4(1), peer4(2), peer4(3), peer6(1), peer6(2), peer6(3)];
@@ -212,7 +212,7 @@ fn random_links_are_told_as_they_were(socket: Socket) {
         let compared = u64::from(end);
         let (objects, log) = ping_over(socket, &peers, (compared, timeout), fates);
         for peer in peers {
-            let expected = agree(&Told::of(&objects, &peer.to_string()), &log, peer, timeout, compared);
+            let expected = agree(&Printed::of(&objects, &peer.to_string()), &log, peer, timeout, compared);
             assert_eq!((expected.answered.len() + expected.lost.len()) as u64, compared, "{peer}");
             let Expected { answered, reordered, lost, late, duplicate } = &expected;
             let [answered, reordered] = [answered, reordered].map(std::collections::BTreeSet::len);
@@ -236,12 +236,12 @@ fn a_link_of_10_ms_measures_10_ms_on_raw_sockets() {
 
 #[test]
 fn every_scripted_outcome_is_printed_on_ping_sockets() {
-    every_scripted_fate_is_told(Socket::Ping);
+    every_scripted_outcome_is_printed(Socket::Ping);
 }
 
 #[test]
 fn every_scripted_outcome_is_printed_on_raw_sockets() {
-    every_scripted_fate_is_told(Socket::Raw);
+    every_scripted_outcome_is_printed(Socket::Raw);
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn every_scripted_outcome_is_counted_on_raw_sockets() {
 
 #[test]
 fn random_links_are_measured_exactly_on_ping_sockets() {
-    random_links_are_told_as_they_were(Socket::Ping);
+    random_links_are_measured_exactly(Socket::Ping);
 }
 
 #[test]
 fn random_links_are_measured_exactly_on_raw_sockets() {
-    random_links_are_told_as_they_were(Socket::Raw);
+    random_links_are_measured_exactly(Socket::Raw);
 }

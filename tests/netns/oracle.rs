@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::emulator::Probe;
-use crate::pinging::Told;
+use crate::pinging::Printed;
 
 /// The rounding error in nanoseconds: both sides convert clocks, to the tenth of a microsecond.
 const ROUNDING: u64 = 1_000;
@@ -28,8 +28,8 @@ pub struct Expected {
 
 impl Expected {
     /// The reported events, in the same form.
-    pub fn told(told: &Told) -> Self {
-        let Told { answers, reordered, lost, late, duplicate, .. } = told;
+    pub fn printed(printed: &Printed) -> Self {
+        let Printed { answers, reordered, lost, late, duplicate, .. } = printed;
         let (lost, late, duplicate) = (lost.clone(), late.clone(), duplicate.clone());
         Self { answered: answers.keys().copied().collect(), reordered: reordered.clone(), lost, late, duplicate }
     }
@@ -92,23 +92,24 @@ fn of_peer(log: &[Probe], peer: IpAddr) -> impl Iterator<Item = (u64, &Probe)> {
 
 /// Asserts that the reports of the first `end` probes agree with the log, and that every time is
 /// within its bounds. All replies to these probes are in the log.
-pub fn agree(told: &Told, log: &[Probe], peer: IpAddr, timeout: Duration, end: u64) -> Expected {
+pub fn agree(printed: &Printed, log: &[Probe], peer: IpAddr, timeout: Duration, end: u64) -> Expected {
     let is_compared = |number| number < end;
-    let expected = expected(log, peer, timeout, |number| told.lost.binary_search(&number).is_ok()).of(is_compared);
+    let expected = expected(log, peer, timeout, |number| printed.lost.binary_search(&number).is_ok()).of(is_compared);
     let forgotten = forgotten(log, peer, timeout);
-    let [seen, logged] = [Expected::told(told).of(is_compared), expected].map(|it| it.without_replies_to(&forgotten));
+    let [seen, logged] =
+        [Expected::printed(printed).of(is_compared), expected].map(|it| it.without_replies_to(&forgotten));
     assert_eq!(seen, logged, "{peer}: reported, and expected");
     for (number, probe) in of_peer(log, peer).take_while(|(number, _)| is_compared(*number)) {
         assert_eq!(probe.arrived().count(), probe.fate.replies().count(), "{peer} {number} is not over: {probe:?}");
-        let Some(answer) = told.answers.get(&number).filter(|answer| answer.by_kernel) else { continue };
+        let Some(answer) = printed.answers.get(&number).filter(|answer| answer.by_kernel) else { continue };
         let arrived = probe.first().expect("an answer has arrived").at;
         let bounds = arrived.since(probe.read).0.saturating_sub(ROUNDING)..=arrived.since(probe.entered).0 + ROUNDING;
         assert!(bounds.contains(&answer.nanos), "{peer} {number}: {answer:?}, not within {bounds:?}: {probe:?}");
     }
-    let Expected { answered, reordered, lost, late, duplicate } = Expected::told(told);
+    let Expected { answered, reordered, lost, late, duplicate } = Expected::printed(printed);
     let counts = [answered.len(), lost.len(), late.len(), duplicate.len(), reordered.len()];
     let fields = ["received", "lost", "late", "duplicate", "reordered"];
-    assert_eq!(fields.map(|field| told.count(field)), counts.map(|count| count as u64), "{peer}: {fields:?}");
+    assert_eq!(fields.map(|field| printed.count(field)), counts.map(|count| count as u64), "{peer}: {fields:?}");
     logged
 }
 

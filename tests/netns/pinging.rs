@@ -84,7 +84,7 @@ pub struct Answer {
 
 /// The events of one target's probes, by the numbers of the probes.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Printed {
     pub answers: BTreeMap<u64, Answer>,
     /// The answers that arrived after the answer to a later probe.
     pub reordered: BTreeSet<u64>,
@@ -94,28 +94,28 @@ pub struct Told {
     pub summary: Value,
 }
 
-impl Told {
+impl Printed {
     /// The events of `target`. Any other event fails the test.
     pub fn of(objects: &[Value], target: &str) -> Self {
-        let mut told = Self::default();
+        let mut printed = Self::default();
         for object in objects.iter().filter(|object| object["target"] == target) {
             let Some(sequence) = object["sequence"].as_u64() else {
-                assert!(object["sent"].is_u64() && told.summary.is_null(), "{object}");
-                told.summary = object.clone();
+                assert!(object["sent"].is_u64() && printed.summary.is_null(), "{object}");
+                printed.summary = object.clone();
                 continue;
             };
             match object["event"].as_str() {
-                None => told.answer(sequence, object),
-                Some("lost") => told.lost.push(sequence),
-                Some("late") => told.late.push(sequence),
-                Some("duplicate") => told.duplicate.push(sequence),
+                None => printed.answer(sequence, object),
+                Some("lost") => printed.lost.push(sequence),
+                Some("late") => printed.late.push(sequence),
+                Some("duplicate") => printed.duplicate.push(sequence),
                 Some(_) => panic!("{object}"),
             }
         }
-        for sequences in [&mut told.lost, &mut told.late, &mut told.duplicate] {
+        for sequences in [&mut printed.lost, &mut printed.late, &mut printed.duplicate] {
             sequences.sort_unstable();
         }
-        told
+        printed
     }
 
     fn answer(&mut self, sequence: u64, object: &Value) {

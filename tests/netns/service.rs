@@ -17,7 +17,7 @@ use crate::common::until::{PATIENCE, until_within};
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, Node, SETTLED, Socket, all_clean, pairs};
 use crate::namespace::{DIRECTORY, run};
-use crate::rows::{self, Finding, blame_only, finding};
+use crate::rows::{self, Finding, finding, is_the_only_subject};
 
 const SERVICE: &str = "kube-canary.agents.svc.cluster.local";
 /// Probes in which the recent window and the timeout pass. At 20 ms the window is 7.1 s at most,
@@ -140,7 +140,7 @@ fn inbound_loss_at_a_node_is_visible_at_that_node_by_default() {
     }
     assert_eq!(code, Some(0));
     let found = losses_by_doctor(&mesh, mesh.node("b"));
-    assert!(blame_only("c", &found), "{found:?}");
+    assert!(is_the_only_subject("c", &found), "{found:?}");
     // The node is certain at any time. The direction is certain if no agent was blocked within the
     // window.
     let (named, either) = (finding("node", "c", "in"), finding("node", "c", "both"));

@@ -84,7 +84,7 @@ fn reports(agents: &[Agent<'_>]) -> Vec<Value> {
 }
 
 /// A verdict about losses: its kind, its subject and how certain it is.
-type Blamed = (String, String, String);
+type Named = (String, String, String);
 
 /// Returns the verdicts about losses that follow from these reports, whatever the agents record of
 /// their own lag. Verdicts about slow links, as on a busy machine, are left out.
@@ -96,7 +96,7 @@ fn judged(reports: &[Value], missing: &[Value]) -> Vec<Value> {
     verdicts.as_array().expect("a list").iter().filter(is_loss).cloned().collect()
 }
 
-fn in_short(verdicts: &[Value]) -> Vec<Blamed> {
+fn in_short(verdicts: &[Value]) -> Vec<Named> {
     let short = |verdict: &Value| {
         let [kind, subject, confidence] =
             ["kind", "subject", "confidence"].map(|field| verdict[field].as_str().expect("text").to_owned());
@@ -105,11 +105,11 @@ fn in_short(verdicts: &[Value]) -> Vec<Blamed> {
     verdicts.iter().map(short).collect()
 }
 
-fn blamed(reports: &[Value], missing: &[Value]) -> Vec<Blamed> {
+fn named(reports: &[Value], missing: &[Value]) -> Vec<Named> {
     in_short(&judged(reports, missing))
 }
 
-fn certain(kind: &str, subject: &str) -> Blamed {
+fn certain(kind: &str, subject: &str) -> Named {
     (kind.to_owned(), subject.to_owned(), "certain".to_owned())
 }
 
@@ -157,13 +157,13 @@ fn loss_of_three_percent_everywhere_is_a_mesh_verdict_and_no_node_verdict() {
     let agents = agents(&mesh);
     let reports = reports(&agents);
     assert!(faults.iter().all(|fault| fault.packets("dropped") >= 11.0), "requests are dropped at each node");
-    assert_eq!(blamed(&reports, &[]), [certain("mesh", "*")], "{}", picture(&reports));
+    assert_eq!(named(&reports, &[]), [certain("mesh", "*")], "{}", picture(&reports));
     // The agent's verdicts follow from the reports that it collected, and these have the same
     // losses.
     let document = document(&agents[4], &NAMES);
     rows::verdicts_follow(&document);
     let collected = list(&document, "rows");
-    assert_eq!(blamed(collected, &[]), [certain("mesh", "*")], "{}", picture(collected));
+    assert_eq!(named(collected, &[]), [certain("mesh", "*")], "{}", picture(collected));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_dead_next_hop_is_paths(policy: &str) {
     assert!(losses.clone().all(|[received, lost]| received == 0 || lost == 0), "{}", picture(&reports));
     let pairs = losses.filter(|[received, _]| *received == 0).count() / 2;
     println!("policy {policy}: {pairs} of 66 pairs take the dead one of {HOPS} next hops");
-    assert_eq!(blamed(&reports, &[]), [certain("paths", "*")], "{}", picture(&reports));
+    assert_eq!(named(&reports, &[]), [certain("paths", "*")], "{}", picture(&reports));
     if policy == "0" {
         let mut reached = vec![agents[0].node.name];
         let peers = list(&reports[0], "peers").iter().filter(|peer| decided(peer)[1] == 0);
@@ -304,7 +304,7 @@ fn a_dead_next_hop_is_paths(policy: &str) {
         let document = document(&agents[0], &reached);
         rows::verdicts_follow(&document);
         let (collected, missing) = (list(&document, "rows"), list(&document, "missing"));
-        assert_eq!(blamed(collected, missing), [certain("paths", "*")], "{}", picture(collected));
+        assert_eq!(named(collected, missing), [certain("paths", "*")], "{}", picture(collected));
     }
 }
 
@@ -395,8 +395,8 @@ fn exaggerate(report: &mut Value) {
 }
 
 /// Asserts that only the liar, n12, or its own links are named, its links at most as `likely`.
-fn blames_the_liar_alone(blamed: &[Blamed], lie: &str, judge: &str) {
-    let is_fair = |(kind, subject, confidence): &Blamed| {
+fn names_the_liar_alone(named: &[Named], lie: &str, judge: &str) {
+    let is_fair = |(kind, subject, confidence): &Named| {
         let is_own = subject.split("->").any(|end| end == "n12");
         match kind.as_str() {
             "node" => subject == "n12",
@@ -404,8 +404,8 @@ fn blames_the_liar_alone(blamed: &[Blamed], lie: &str, judge: &str) {
             _ => false,
         }
     };
-    println!("{lie}, by {judge}: {blamed:?}");
-    assert!(blamed.iter().all(is_fair), "{lie}, by {judge}: {blamed:?}");
+    println!("{lie}, by {judge}: {named:?}");
+    assert!(named.iter().all(is_fair), "{lie}, by {judge}: {named:?}");
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
     let mut agents: Vec<Agent<'_>> = honest.iter().map(|node| agent(node, &peers)).collect();
     agents.push(truth);
     let true_reports = reports(&agents);
-    assert_eq!(blamed(&true_reports, &[]), [], "{}", picture(&true_reports));
+    assert_eq!(named(&true_reports, &[]), [], "{}", picture(&true_reports));
 
     let listener = liar.namespace.within(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a free port"));
     let (said, stop) = (Mutex::new(String::new()), AtomicBool::new(false));
@@ -436,12 +436,12 @@ fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
             let mut reports = true_reports.clone();
             tell(reports.last_mut().expect("twelve"));
             *said.lock().unwrap_or_else(PoisonError::into_inner) = rows::line(reports.last().expect("twelve"));
-            let lied = blamed(&reports, &[]);
-            blames_the_liar_alone(&lied, lie, "doctor");
+            let lied = named(&reports, &[]);
+            names_the_liar_alone(&lied, lie, "doctor");
             let document = document(&agents[4], &NAMES);
             rows::verdicts_follow(&document);
             assert!(!document.to_string().contains("ghost"), "{lie}: {document}");
-            blames_the_liar_alone(&blamed(list(&document, "rows"), &[]), lie, "an agent");
+            names_the_liar_alone(&named(list(&document, "rows"), &[]), lie, "an agent");
             // Nodes that one report invents are no evidence, not even against that report.
             assert_eq!(lied.is_empty(), *lie == "invents members", "{lie}: {lied:?}");
         }

@@ -402,7 +402,7 @@ fn meshes_of_which_each_node_probes_24_are_judged_as_whole_ones_are() {
 }
 
 #[test]
-fn a_part_of_the_reports_of_a_partial_mesh_names_no_innocent_node() {
+fn a_part_of_the_reports_of_a_partial_mesh_names_no_healthy_node() {
     let draw = |random: &mut Random| {
         let nodes = [600, 1_000][random.below(2)];
         let mut plan = partial(random, nodes);
