@@ -1,5 +1,5 @@
-//! Every limit of the program, with its reason. Relations between them are asserted at compile
-//! time.
+//! The bounds of operators, and those that several stages share, each with its reason. Relations
+//! between them are asserted at compile time. A constant of one stage is beside its use.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// if thousands of agents ask during a rollout. With 0.75 s, such rollouts showed single losses.
 pub const DOUBT_TIME: Duration = Duration::from_secs(3);
 /// Peers that are in doubt at once, and questions that may wait for their source. Losses of further
-/// peers are counted at once. 24 peers with both protocols on both networks are 96. If more
-/// disappear within a second, it is not a rollout.
+/// peers are counted at once. 24 peers with both protocols on both networks are 96. Peers
+/// that stay silent take half of the places at most.
 pub const DOUBTS_MAX: u16 = 128;
 /// How long a peer that has left the list is still probed. These probes are counted apart from sent
 /// and lost. A rolled pod leaves the list before it returns, and this is longer than its absence.
@@ -187,8 +187,8 @@ pub const DOMAIN_PATTERNS_MAX: usize = 500;
 /// Bytes that are kept of a mesh and used to judge it. A collection may peak at 1 MB. 300 nodes
 /// that each probe all others take 780 KB, of which their cells take 718 KB.
 pub const MESH_BYTES_MAX: usize = 900_000;
-/// Age from which an agent's list of peers is reported as old. It is above [`WATCH_SILENCE`], after
-/// which a list is confirmed even if nothing in the cluster changes.
+/// Age from which an agent's list of peers is reported as old. It is above `watch_silence` in
+/// `src/discovery/kubernetes/config.rs`, after which a list is confirmed even if nothing changes.
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
 /// Verdicts that are reported, gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;

@@ -101,9 +101,10 @@ pub enum Update {
     /// The addresses of all members, if the lists contain only a part of them.
     /// Else an empty roster.
     Roster(Arc<Roster>),
-    /// The answer to a question: what the lists say of this address is as new as possible.
+    /// The answer to a question: what the lists say of this address is as new as possible. After
+    /// some seconds it may be asked again.
     Sure(IpAddr),
-    /// The answer to a question: it cannot be checked now. It may be asked again.
+    /// The answer to a question: it cannot be checked now. After some seconds it may be asked again.
     Unsure(IpAddr),
 }
 

@@ -38,13 +38,17 @@ pub const WITHHELD_MAX: u8 = 200;
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
 const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 
-/// The doubt about a peer. It is a part of every [`super::destination::Destination`], so it has only two bytes.
+/// The doubt about a peer. It is a part of every [`super::destination::Destination`], so it has
+/// only two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoubtId(u16);
 
 impl DoubtId {
     /// No doubt: the next loss leads to a question.
     pub const NONE: Self = Self(u16::MAX);
+    /// No doubt at present, after one that the peer has not answered. The next loss leads to a
+    /// question if the ring has places to spare.
+    pub const SILENT: Self = Self(u16::MAX - 1);
 }
 
 /// State of a doubt.
@@ -77,7 +81,7 @@ pub struct Doubt {
 }
 
 const _: () = assert!(size_of::<Doubt>() <= 48);
-const _: () = assert!(DOUBTS_MAX < DoubtId::NONE.0);
+const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0);
 
 impl Doubt {
     /// Whether the question was passed on.
@@ -153,7 +157,9 @@ impl Doubts {
             doubt.probes.1 = number;
             return Some(id);
         }
-        if self.len == self.places {
+        // Dead peers fill half of the ring at most, so that a pod that is replaced finds a place.
+        let places = if id == DoubtId::SILENT { self.places / 2 } else { self.places };
+        if self.len >= places {
             return None;
         }
         let (standing, probes) = (Standing::Open, (number, number));

@@ -41,6 +41,7 @@ pub fn timing() -> Timing {
         return_pause: Duration::ZERO,
         second_look: Duration::from_millis(2),
         confirm: Duration::from_hours(1),
+        doubt: Duration::from_hours(1),
         ..Timing::default()
     }
 }

@@ -227,6 +227,19 @@ fn readings_go_on_between_two_watches_and_questions_wait_for_the_second() {
 }
 
 #[test]
+fn while_a_watch_does_not_open_in_time_doubts_are_answered_as_unsure() {
+    leaks::run(async {
+        let (watch, doubt) = (Duration::from_secs(1), Duration::from_millis(100));
+        let (mut api, watch) = with(Timing { watch, doubt, ..generous_limits() }).await;
+        watch.end();
+        let _unanswered = api.request().await;
+        api.doubt("10.0.0.1").await;
+        // This is after the longest time of a doubt.
+        api.unsure("10.0.0.1").await;
+    });
+}
+
+#[test]
 fn doubts_are_given_up_when_the_watch_breaks() {
     leaks::run(async {
         let (mut api, watch) = patiently().await;

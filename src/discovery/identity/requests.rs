@@ -111,7 +111,7 @@ impl Requests {
             self.tasks.spawn(async move {
                 let Question { node, server } = &question;
                 // Not a warning: a peer that starts later than we do is normal, and is asked again.
-                let failed = |error: &_| log::debug!("{asks}: asking {node} at {server}: {error}");
+                let failed = |error: &_| log::debug!("{asks}: asking {node:?} at {server}: {error}");
                 let answer = ask(*server, timeout).await.inspect_err(failed).ok();
                 (question, answer)
             });

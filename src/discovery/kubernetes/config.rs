@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::account::Account;
 use super::connect::Server;
 use super::failure::Failure;
+use crate::limits::DOUBT_TIME;
 
 /// Why Kubernetes discovery cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,8 @@ pub struct Timing {
     /// Minimum time between two confirmations of the list by events. In a rollout, events come by
     /// the dozen.
     pub confirm: Duration,
+    /// How long questions wait for a watch that is being opened: as long as a loss is withheld.
+    pub doubt: Duration,
 }
 
 impl Default for Timing {
@@ -99,6 +102,7 @@ impl Default for Timing {
             return_pause: Duration::from_secs(10),
             second_look: Duration::from_secs(5),
             confirm: Duration::from_secs(1),
+            doubt: DOUBT_TIME,
         }
     }
 }

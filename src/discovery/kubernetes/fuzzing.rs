@@ -57,7 +57,7 @@ pub fn watch(data: &[u8]) {
             if machine.event(&event, now, 0.5).is_err() {
                 return;
             }
-            let next = machine.next_reading().map(|(name, version, _)| (name.to_owned(), version));
+            let next = machine.next_reading(Instant::now()).map(|(name, version, _)| (name.to_owned(), version));
             if let Some((name, version)) = next {
                 let _ = machine.read(&name, version, Some(body), now);
             }

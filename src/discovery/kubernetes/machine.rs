@@ -227,8 +227,8 @@ impl Machine {
     }
 
     /// Returns the slice to read next, the minimum version that it must have, and when.
-    pub fn next_reading(&self) -> Option<(&str, u64, Instant)> {
-        self.store.next(&self.timing)
+    pub fn next_reading(&self, now: Instant) -> Option<(&str, u64, Instant)> {
+        self.store.next(&self.timing, now)
     }
 
     /// Takes the result of reading a slice that should have at least version `asked`. A body of

@@ -280,12 +280,13 @@ impl Store {
     }
 
     /// Returns the slice to read next, the minimum version that it must have, and when.
-    pub fn next(&self, timing: &Timing) -> Option<(&str, u64, Instant)> {
-        // A doubt does not wait for long, so doubted slices come before all others, however late
-        // those are.
+    pub fn next(&self, timing: &Timing, now: Instant) -> Option<(&str, u64, Instant)> {
+        // A doubt does not wait for long, so doubted slices come before all others. Dead peers are
+        // doubted again and again, so slices that are overdue come with the doubted ones.
         let stale = self.slices.iter().filter_map(|(name, slice)| {
             let stale = slice.stale?;
-            Some((!stale.is_doubted(), stale.due(self.len(), timing), name, slice.announced))
+            let is_urgent = stale.is_doubted() || stale.is_overdue(self.len(), timing, now);
+            Some((!is_urgent, stale.due(self.len(), timing), name, slice.announced))
         });
         let (_, due, name, version) = stale.min_by_key(|(later, due, ..)| (*later, *due))?;
         Some((name, version, due))

@@ -210,13 +210,7 @@ impl Watcher {
         let lasting = Duration::from_secs(random::spread(timing.watch, 0.2, random::unit()).as_secs().max(1));
         let started = Instant::now();
         let ask = Ask::watch(&self.config, version, lasting.as_secs());
-        let opened = if self.in_touch {
-            self.open(main, &ask).await?
-        } else {
-            let updates = self.updates.clone();
-            meanwhile(questions, &updates, self.open(main, &ask)).await?
-        };
-        let Some(mut body) = opened else { return Ok(Outcome::LookAgain) };
+        let Some(mut body) = self.open(main, &ask, questions).await? else { return Ok(Outcome::LookAgain) };
         let opened = Instant::now();
         self.in_touch = true;
         self.confirm().await;
@@ -233,11 +227,18 @@ impl Watcher {
     }
 
     /// Asks for a watch. One watch usually follows the other within milliseconds, but the server
-    /// may queue us for a minute. Readings continue during that time, and questions wait for the
-    /// watch: the probe loop withholds a loss for some seconds at most. Returns None if all peers
-    /// are gone, so that a new list must be requested.
-    async fn open(&mut self, main: &mut Connection, ask: &Ask) -> Result<Option<Incoming>, Failure> {
+    /// may queue us for a minute. For as long as a doubt lasts, readings continue and questions wait
+    /// for the watch. After that the client is out of touch. Returns None if all peers are gone, so
+    /// that a new list must be requested.
+    async fn open(
+        &mut self,
+        main: &mut Connection,
+        ask: &Ask,
+        questions: &mut Questions,
+    ) -> Result<Option<Incoming>, Failure> {
         let mut head = pin!(main.get(ask));
+        let in_touch_until = Instant::now() + self.config.timing.doubt;
+        let mut asked = true;
         loop {
             let due = if self.in_touch { self.reading_due() } else { None };
             tokio::select! {
@@ -249,18 +250,23 @@ impl Watcher {
                     }
                 }
                 () = until(due) => self.begin_reading(),
+                () = sleep_until(in_touch_until), if self.in_touch => self.in_touch = false,
+                question = questions.recv(), if asked && !self.in_touch => match question {
+                    Some(address) => self.send(Update::Unsure(address)).await,
+                    None => asked = false,
+                },
             }
         }
     }
 
     /// Returns when a slice is to be read next. None while one is being read.
     fn reading_due(&self) -> Option<Instant> {
-        let due = self.machine.next_reading().map(|(.., due)| due.max(self.reader.not_before));
+        let due = self.machine.next_reading(Instant::now()).map(|(.., due)| due.max(self.reader.not_before));
         due.filter(|_| self.reader.reading.is_none())
     }
 
     fn begin_reading(&mut self) {
-        if let Some((name, version, _)) = self.machine.next_reading() {
+        if let Some((name, version, _)) = self.machine.next_reading(Instant::now()) {
             self.reader.begin(name.to_owned(), version);
         }
     }

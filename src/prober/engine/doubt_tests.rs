@@ -156,6 +156,23 @@ fn after_an_answer_losses_count_until_the_doubt_is_over_and_are_then_asked_about
 }
 
 #[test]
+fn peers_that_stay_silent_leave_half_of_the_places_to_others() {
+    let peers = usize::from(DOUBTS_MAX) + 1;
+    let (mut e, _) = silent(peers);
+    // All but the last are silent, fill the ring, and are lost when their doubts end.
+    let last = peers - 1;
+    assert_eq!(reported(&mut e, 1_001), [(SlotId::at(last), Event::Lost)]);
+    assert_eq!(reported(&mut e, 4_002).len(), last);
+    for slot in 0..last {
+        send(&mut e, slot, 5_000);
+    }
+    let again = reported(&mut e, 6_001);
+    assert_eq!(again.len(), last / 2, "half of them are withheld again");
+    send(&mut e, last, 6_100);
+    assert_eq!(reported(&mut e, 7_101), [], "a peer without an earlier doubt finds a place");
+}
+
+#[test]
 fn more_peers_in_doubt_than_places_and_more_losses_than_may_be_withheld_are_counted_at_once() {
     let (mut e, _) = silent(usize::from(DOUBTS_MAX) + 3);
     let lost = reported(&mut e, 1_001);

@@ -128,7 +128,7 @@ impl Engine {
                 continue;
             }
             if let Some(peer) = self.destinations.get_mut(doubt.slot.index()).filter(|peer| peer.doubt == id) {
-                peer.doubt = DoubtId::NONE;
+                peer.doubt = DoubtId::SILENT;
             }
             self.doubts.pop();
         }

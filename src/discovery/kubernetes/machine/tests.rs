@@ -91,7 +91,10 @@ fn nothing_is_reported_before_every_slice_has_been_read() {
     let other = slice("s2", "91", "IPv4", &[("n2", "10.0.0.2")]);
     list(&mut machine, false, "101", &[one("90"), other.clone()], now).unwrap();
     assert!(machine.changes().list.is_none() && !machine.is_sure(now));
-    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s2".into(), 91)));
+    assert_eq!(
+        machine.next_reading(Instant::now()).map(|(name, version, _)| (name.to_owned(), version)),
+        Some(("s2".into(), 91))
+    );
     machine.read("s2", 91, Some(&other.body()), now).unwrap();
     assert_eq!(machine.changes().list.unwrap().peers.len(), 2);
     assert!(machine.is_sure(now));
@@ -112,7 +115,7 @@ fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() 
     let restored = other("80", "10.0.0.22");
     list(&mut machine, false, "101", &[one("90"), restored.clone()], now).unwrap();
     let mut asked = Vec::new();
-    while let Some((name, version, _)) = machine.next_reading() {
+    while let Some((name, version, _)) = machine.next_reading(Instant::now()) {
         let name = name.to_owned();
         asked.push((name.clone(), version));
         let body = if name == "s1" { one("90").body() } else { restored.body() };
@@ -122,7 +125,7 @@ fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() 
     assert_eq!(asked, [("s1".into(), 90), ("s2".into(), 80)]);
     // From here on that history is the known one.
     list(&mut machine, false, "101", &[one("90"), restored], now).unwrap();
-    assert!(machine.next_reading().is_none());
+    assert!(machine.next_reading(Instant::now()).is_none());
 }
 
 #[test]
@@ -137,10 +140,13 @@ fn a_slice_that_is_older_in_a_newer_list_is_read_again() {
     // old versions.
     let restored = slice("s1", "3000", "IPv4", &[("n1", "10.0.0.3")]);
     list(&mut machine, false, "1000000", std::slice::from_ref(&restored), now).unwrap();
-    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 3_000)));
+    assert_eq!(
+        machine.next_reading(Instant::now()).map(|(name, version, _)| (name.to_owned(), version)),
+        Some(("s1".into(), 3_000))
+    );
     machine.read("s1", 3_000, Some(&restored.body()), now).unwrap();
     assert_eq!(machine.changes().list.unwrap().peers[0].address.to_string(), "10.0.0.3");
-    assert!(machine.next_reading().is_none());
+    assert!(machine.next_reading(Instant::now()).is_none());
 }
 
 #[test]
@@ -177,7 +183,10 @@ fn a_slice_older_than_asked_for_is_refused_and_the_known_one_stays() {
     list(&mut machine, false, "60", &[one("50")], now).unwrap();
     machine.read("s1", 105, Some(&slice("s1", "106", "IPv4", &[("n1", "10.0.0.2")]).body()), now).unwrap();
     assert!(machine.changes().list.is_none());
-    assert_eq!(machine.next_reading().map(|(name, version, _)| (name.to_owned(), version)), Some(("s1".into(), 50)));
+    assert_eq!(
+        machine.next_reading(Instant::now()).map(|(name, version, _)| (name.to_owned(), version)),
+        Some(("s1".into(), 50))
+    );
 }
 
 #[test]
@@ -189,14 +198,14 @@ fn a_slice_that_has_changed_again_while_it_was_read_is_read_after_another_pause(
     let later = now + Duration::from_secs(9);
     machine.read("s1", 101, Some(&slice("s1", "101", "IPv4", &[("n1", "10.0.0.2")]).body()), later).unwrap();
     assert_eq!(machine.changes().list.unwrap().peers[0].address.to_string(), "10.0.0.2");
-    let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due));
+    let next = machine.next_reading(Instant::now()).map(|(name, version, due)| (name.to_owned(), version, due));
     assert_eq!(next, Some(("s1".into(), 102, later + Timing::default().coalesce)));
     // The doubt keeps waiting, and the slice is read again at once.
     machine.event(&changed("s1", 103), later, 0.5).unwrap();
     assert!(machine.doubt("10.0.0.2".parse().unwrap(), later));
-    let doubted = machine.next_reading().map(|(.., due)| due);
+    let doubted = machine.next_reading(Instant::now()).map(|(.., due)| due);
     machine.read("s1", 102, Some(&slice("s1", "102", "IPv4", &[("n1", "10.0.0.2")]).body()), later).unwrap();
-    assert_eq!((machine.answer(), machine.next_reading().map(|(.., due)| due)), (None, doubted));
+    assert_eq!((machine.answer(), machine.next_reading(Instant::now()).map(|(.., due)| due)), (None, doubted));
 }
 
 #[test]
@@ -212,11 +221,11 @@ fn a_slice_that_has_come_back_since_it_was_not_found_stays() {
     machine.event(&changed("s1", 104), now, 0.5).unwrap();
     let later = now + Duration::from_secs(1);
     machine.read("s1", 102, None, later).unwrap();
-    let next = machine.next_reading().map(|(name, version, due)| (name.to_owned(), version, due > later));
+    let next = machine.next_reading(Instant::now()).map(|(name, version, due)| (name.to_owned(), version, due > later));
     assert_eq!(next, Some(("s1".into(), 104, true)));
     // If it is as new as the newest known version, it is true.
     machine.read("s1", 104, None, now).unwrap();
-    assert_eq!(machine.next_reading(), None);
+    assert_eq!(machine.next_reading(Instant::now()), None);
     assert_eq!(machine.changes().list.unwrap().peers.len(), 1);
 }
 
@@ -352,7 +361,7 @@ fn fifty() -> Vec<Given> {
 /// Returns the delay between a slice's change and its reading.
 fn reading_after(machine: &mut Machine, name: &str, version: u64, now: Instant) -> Duration {
     machine.event(&changed(name, version), now, 0.5).unwrap();
-    let (next, _, due) = machine.next_reading().unwrap();
+    let (next, _, due) = machine.next_reading(Instant::now()).unwrap();
     assert_eq!(next, name);
     due - now
 }
@@ -379,7 +388,7 @@ fn the_rest_of_a_first_list_that_broke_off_is_read_slice_by_slice() {
     let slices = fifty();
     first_list_breaks_off(&mut machine, &slices[..1], &slices, now);
     let mut read = 0;
-    while let Some((name, version, due)) = machine.next_reading() {
+    while let Some((name, version, due)) = machine.next_reading(Instant::now()) {
         assert_eq!(due - now, PAUSE, "{name}");
         let name = name.to_owned();
         let slice = slices.iter().find(|slice| slice.name == name).unwrap();

@@ -189,7 +189,7 @@ fn a_reading_that_fails_does_not_remove_the_endpoints_of_a_deleted_slice() {
 fn a_slice_is_stale_until_the_announced_version_is_read() {
     let (now, timing) = (Instant::now(), Timing::default());
     let mut store = listed(&[slice("s", "5", "IPv4", &[("n1", "10.0.0.1")])]);
-    let next = |store: &Store| store.next(&timing).map(|(name, version, _)| (name.to_owned(), version));
+    let next = |store: &Store| store.next(&timing, Instant::now()).map(|(name, version, _)| (name.to_owned(), version));
     assert_eq!(next(&store), None);
     for old in [4, 5] {
         announce(&mut store, "s", old, now);
@@ -225,9 +225,9 @@ fn a_doubted_slice_is_read_before_all_that_are_overdue() {
     announce(&mut store, "a", 2, now);
     let later = now + Duration::from_mins(1);
     announce(&mut store, "b", 3, later);
-    assert_eq!(store.next(&timing).unwrap().0, "a");
+    assert_eq!(store.next(&timing, Instant::now()).unwrap().0, "a");
     store.doubt("10.0.0.2".parse().unwrap(), later);
-    assert_eq!(store.next(&timing).unwrap().0, "b");
+    assert_eq!(store.next(&timing, Instant::now()).unwrap().0, "b");
 }
 
 #[test]
