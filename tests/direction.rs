@@ -40,7 +40,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("sys", &["sys", "footprint::smaps", "limits", "units"]),
     // The document between exposition, which writes it, and all that read it.
-    ("report", &["report"]),
+    ("report", &["limits", "report"]),
     (
         "mesh",
         &[

@@ -10,12 +10,15 @@ mod rounded;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use serde::de::{self, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use rounded::Rounded;
+
+use crate::limits::PEER_SLOTS_MAX;
 
 /// The path of the report.
 pub const PATH: &str = "/api/v1/peers";
@@ -26,9 +29,36 @@ pub struct Report<'a> {
     /// The agent that measured.
     #[serde(borrow)]
     pub source: Source<'a>,
-    /// What it measured: an object for each link.
-    #[serde(borrow)]
+    /// What it measured: an object for each link, at most [`PEER_SLOTS_MAX`].
+    #[serde(borrow, deserialize_with = "peers")]
     pub peers: Vec<Peer<'a>>,
+}
+
+/// Reads the peers of a report. A short object in the text takes twenty times its bytes in memory,
+/// so that a limit of the text alone would not bound it.
+fn peers<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer<'a>>, D::Error> {
+    struct Peers<'a>(PhantomData<Peer<'a>>);
+
+    impl<'de: 'a, 'a> Visitor<'de> for Peers<'a> {
+        type Value = Vec<Peer<'a>>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "at most {PEER_SLOTS_MAX} peers")
+        }
+
+        fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
+            let mut peers = Vec::new();
+            while let Some(peer) = items.next_element()? {
+                if peers.len() == PEER_SLOTS_MAX {
+                    return Err(de::Error::invalid_length(peers.len() + 1, &self));
+                }
+                peers.push(peer);
+            }
+            Ok(peers)
+        }
+    }
+
+    deserializer.deserialize_seq(Peers(PhantomData))
 }
 
 /// The object `source` of a report: the agent that measured, and what it reports about itself.
@@ -362,6 +392,16 @@ mod tests {
         assert_eq!(source("12.5").expect("a source"), expected(Age::Seconds(12.5)));
         assert_eq!(source("null").expect("a source"), expected(Age::Never));
         assert!(source("\"old\"").is_err());
+    }
+
+    #[test]
+    fn more_peers_than_an_agent_can_have_are_an_error() {
+        let peer = r#"{"node":"p","sent":1,"received":1,"lost":0,"recent":{"sent":1,"lost":0}}"#;
+        let report = |peers: usize| format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, vec![peer; peers].join(","));
+        let (most, more) = (report(PEER_SLOTS_MAX), report(PEER_SLOTS_MAX + 1));
+        assert_eq!(serde_json::from_str::<Report>(&most).expect("a report").peers.len(), PEER_SLOTS_MAX);
+        let error = serde_json::from_str::<Report>(&more).expect_err("one too many").to_string();
+        assert!(error.starts_with("invalid length 16385, expected at most 16384 peers"), "{error}");
     }
 
     #[test]
