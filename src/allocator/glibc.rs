@@ -18,7 +18,8 @@ const MMAP_THRESHOLD_BYTES: c_int = 4 * 1_024;
 const TOP_BYTES: c_int = 4 * 1_024;
 
 // SAFETY: the types are those of malloc.h and gnu/libc-version.h. All three functions take plain
-// integers or nothing, and lock what they change or read.
+// integers or nothing. mallopt changes what others read without a lock, and its only caller is
+// `keep_small`, which runs before any other thread.
 #[expect(unsafe_code, reason = "glibc's own functions")]
 unsafe extern "C" {
     safe fn mallopt(option: c_int, value: c_int) -> c_int;

@@ -97,6 +97,7 @@ mod unwind {
     #![expect(unsafe_code, reason = "called by C")]
 
     use std::ffi::{c_uint, c_void};
+    use std::mem::MaybeUninit;
     use std::slice;
 
     use crate::allocator::stack::walk;
@@ -107,13 +108,15 @@ mod unwind {
 
     /// This must not allocate: jemalloc calls it during an allocation.
     unsafe extern "C" fn call_stack(addresses: *mut *mut c_void, count: *mut c_uint, max: c_uint) {
-        // SAFETY: jemalloc lends an array of `max` pointers, which it has initialized, and a number.
+        let addresses = addresses.cast::<MaybeUninit<*mut c_void>>();
+        // SAFETY: jemalloc lends an array of `max` pointers, which need not be initialized, and a
+        // number.
         let (addresses, count) = unsafe { (slice::from_raw_parts_mut(addresses, max as usize), &mut *count) };
         *count = 0;
         let mut places = addresses.iter_mut();
         walk(|address| {
             let Some(place) = places.next() else { return false };
-            *place = address;
+            place.write(address);
             *count += 1;
             true
         });

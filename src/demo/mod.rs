@@ -196,9 +196,11 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        for agent in &self.0 {
-            // It may have ended already.
-            let _ = kill_process(Pid::from_child(&agent.process), Signal::TERM);
+        for agent in &mut self.0 {
+            // The number of a process that was waited for may belong to another one.
+            if matches!(agent.process.try_wait(), Ok(None)) {
+                let _ = kill_process(Pid::from_child(&agent.process), Signal::TERM);
+            }
         }
         let deadline = Instant::now() + AGENT_TIME;
         for agent in &mut self.0 {

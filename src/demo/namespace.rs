@@ -21,7 +21,7 @@ pub fn can_ping() -> bool {
 /// The kernel's error: user namespaces may be disabled, or the process may have several threads.
 pub fn enter() -> io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: the flags concern neither descriptors nor directories. The caller promises that there
+    // SAFETY: the flags do not concern descriptors, which is all that this function requires. The caller promises that there
     // is no other thread, which would stay in the old namespaces.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }?;
     // user_namespaces(7): without privilege, the group map may be written only after setgroups is

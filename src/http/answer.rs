@@ -15,6 +15,7 @@ use super::{
     coding::Coding,
     socket::Socket,
 };
+
 /// Smallest complete body that is compressed, in bytes. A smaller one fits one packet anyway.
 const COMPRESSED_BODY_BYTES_MIN: usize = 1_024;
 const FOREIGN_HOST: &str =

@@ -195,6 +195,7 @@ mod tests {
             assert_eq!(response.len(), if vary.is_some() { 3 } else { 0 }, "{path}");
         }
     }
+
     #[test]
     fn a_weight_has_the_form_of_the_standard() {
         let valid = [("1", 1_000), ("0", 0), ("0.5", 500), ("0.125", 125), ("1.000", 1_000), ("0.", 0)];
