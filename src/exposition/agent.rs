@@ -60,7 +60,7 @@ type Metric = (&'static str, &'static str, Value);
 
 #[rustfmt::skip]
 const COUNTERS: [Metric; 8] = [
-    ("kube_canary_probes_skipped_total", "Probes left out because the agent did not run for longer than an interval.",
+    ("kube_canary_probes_skipped_total", "Probes left out because the agent was stopped for longer than an interval.",
         |it| count(it.view.statistics.skipped())),
     ("kube_canary_replies_unrelated_total", "Echo replies that answer no probe of this agent.",
         |it| count(it.view.statistics.unrelated())),
@@ -105,7 +105,7 @@ const GAUGES: [Metric; 9] = [
     ("process_resident_memory_bytes", "Resident memory, from smaps_rollup.",
         |it| it.readings.resident_bytes.and_then(count)),
     ("process_open_fds", "Open file descriptors.", |it| it.readings.process.open_descriptors.and_then(count)),
-    ("process_max_fds", "Largest number of open file descriptors.", |_| count(descriptors::limit())),
+    ("process_max_fds", "Limit on open file descriptors.", |_| count(descriptors::limit())),
     ("process_virtual_memory_bytes", "Virtual memory size.", |it| it.readings.process.virtual_bytes.and_then(count)),
     ("process_start_time_seconds", "Start of the process, in seconds since the epoch.",
         |it| Some(it.agent.start.as_secs_f64())),
