@@ -67,11 +67,12 @@ fn metrics(max: usize) -> AgentMetrics {
     AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
 }
 
-/// The number of agents of each budget, of which the median is compared. The registry keeps its
-/// metrics in an order that is random in each agent. One agent in about 200 therefore sorts them
-/// with one allocation more or fewer, of 1,160 bytes. The median of 16 is affected once in
-/// 10^13 runs.
+/// The number of agents of each budget, of which the median is compared.
 const AGENTS: usize = 16;
+/// The registry keeps its metrics in an order that is random in each agent, and sorts them in a
+/// `BTreeMap`. A leaf holds 5 to 11 entries in 1,160 bytes, so 17 to 21 metrics take two leaves or
+/// three.
+const LEAF_BYTES: i64 = 1_160;
 
 /// Returns what the second scrape of an agent takes, the median of [`AGENTS`] agents. The first
 /// allocates what an agent keeps: the text of its own families.
@@ -105,10 +106,13 @@ fn the_series_limit_adds_no_allocation_to_a_scrape() {
     let cases = [(24, MAX_SERIES_MAX), (5_000, MAX_SERIES_MAX), (5_000, MAX_SERIES_DEFAULT)];
     let [few, whole, cut] = cases.map(|(peers, max)| median_asked(peers, max, Format::Text));
     unfollowed(|| println!("24 peers, 5,000, 5,000 of which some are left out: {few:?} {whole:?} {cut:?}"));
-    assert!(whole.peak <= few.peak + 64 && cut.peak <= few.peak + 64, "{few:?} {whole:?} {cut:?}");
-    // The number of buffers is the same. How many times each grows depends on the digits of this
-    // process's figures.
-    assert_eq!([whole.frees, cut.frees], [few.frees; 2]);
+    let most = few.peak + LEAF_BYTES + 64;
+    assert!(whole.peak <= most && cut.peak <= most, "{few:?} {whole:?} {cut:?}");
+    // The number of buffers is the same, but for a leaf. How many times each grows depends on the
+    // digits of this process's figures.
+    for other in [whole, cut] {
+        assert!(other.frees.abs_diff(few.frees) <= 1, "{few:?} {whole:?} {cut:?}");
+    }
 }
 
 #[test]
