@@ -1,8 +1,8 @@
 //! The plain binary. With the feature `c-shim`, `main` is that of c-shim/main.c.
 #![cfg_attr(feature = "c-shim", no_main)]
 
-/// Only C calls this function. Without a reference, the linker would not extract it from the
-/// library.
+/// Only C calls this function. Without a reference, the linker would not extract
+/// it from the library.
 #[cfg(feature = "c-shim")]
 #[used]
 static CALLED_BY_C: unsafe extern "C" fn(

@@ -14,8 +14,8 @@ impl Nanos {
         Self(ms * 1_000_000)
     }
 
-    /// Returns the span from `earlier` to `self`, or zero if `earlier` is later. It is never
-    /// negative.
+    /// Returns the span from `earlier` to `self`, or zero if `earlier` is later.
+    /// It is never negative.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

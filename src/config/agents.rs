@@ -121,8 +121,8 @@ impl Host {
     }
 }
 
-/// Whether the last part of a name is a number. No top-level domain is one, so the name was meant
-/// as an address.
+/// Whether the last part of a name is a number. No top-level domain is one, so the name was
+/// meant as an address.
 pub(super) fn has_numeric_end(name: &str) -> bool {
     name.rsplit('.').next().is_none_or(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
 }

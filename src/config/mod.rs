@@ -82,8 +82,8 @@ See `kube-canary COMMAND --help` for the flags of each.
 const RUN: &str = "Probes the peers and serves /metrics.";
 const VERSION: &str = "Shows which build this is, and which allocator runs.";
 
-/// A command: its usage line, its description, its flags, the text below them, and how it is
-/// resolved.
+/// A command: its usage line, its description, its flags, the text below them, and
+/// how it is resolved.
 type Description = (
     &'static str,
     &'static str,

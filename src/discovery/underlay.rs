@@ -40,8 +40,8 @@ pub struct Ends {
     pub questions: Questions,
     /// Updates to the probe loop.
     pub updates: Updates,
-    /// Timeout of a peer's identity, and how long new addresses wait for more. 2 s, except in
-    /// tests.
+    /// Timeout of a peer's identity, and how long new addresses wait for more. 2
+    /// s, except in tests.
     pub identity_time: Duration,
 }
 

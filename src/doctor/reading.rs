@@ -22,8 +22,8 @@ use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::split::{Object, SplitError, Splitter};
 use crate::report::{Age, Peer, Report, Source};
 
-/// Nodes without a report that are read, of all meshes together: twice the largest supported
-/// Kubernetes cluster.
+/// Nodes without a report that are read, of all meshes together: twice the
+/// largest supported Kubernetes cluster.
 const MISSING_MAX: usize = 10_000;
 /// Bytes that `doctor --rows` keeps of a mesh. 5,000 nodes that each probe all others take 200 MB.
 pub const OFFLINE_MESH_BYTES_MAX: usize = 512 << 20;
@@ -92,8 +92,8 @@ pub struct MeshFacts {
     pub watchers: Option<u64>,
     /// The number of nodes that should have more watchers, but cannot.
     pub watchers_missing: usize,
-    /// The number of nodes whose reports a mesh left out, because it exceeds the limits of a
-    /// collection.
+    /// The number of nodes whose reports a mesh left out, because it exceeds the
+    /// limits of a collection.
     pub not_gathered: usize,
 }
 

@@ -19,8 +19,8 @@ use crate::sys::descriptors;
 use crate::units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long overlapping scrapes share one encoding of the agent's own metrics. Consecutive scrapes
-/// never share it.
+/// How long overlapping scrapes share one encoding of the agent's own metrics. Consecutive
+/// scrapes never share it.
 const HEAD_SHARED_TIME: Nanos = Nanos::from_millis(1_000);
 
 /// The registry and the sources of its metrics. Each scrape brings them up to date.
@@ -33,9 +33,9 @@ pub struct AgentMetrics {
     stats: Stats,
     cpus: usize,
     http_workers: usize,
-    /// When the process started, since the epoch. It is read once. Computed at every scrape, it
-    /// would vary by some microseconds, and a step of the real-time clock would look like a
-    /// restart.
+    /// When the process started, since the epoch. It is read once. Computed at every
+    /// scrape, it would vary by some microseconds, and a step of the real-time clock would
+    /// look like a restart.
     start: Nanos,
     throttle: Option<Throttle>,
     http: Arc<ServerStats>,

@@ -16,8 +16,8 @@ use crate::http::lines::Lines;
 use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
 use crate::report;
 
-/// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one with
-/// 5,000 peers.
+/// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
+/// with 5,000 peers.
 const AGENTS_AT_ONCE: usize = 8;
 /// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
 /// in about 50 ms.

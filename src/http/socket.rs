@@ -29,9 +29,9 @@ const READ_BYTES: usize = 2_048;
 /// Bytes of a refused request that are read and discarded, so that the client can read the error.
 const DRAIN_BYTES_MAX: usize = 64 * 1_024;
 
-/// The spare frame buffer of a worker. All its connections are on one thread, so there is no lock.
-/// A frame is rendered only if its socket has room for it, so more than one is rarely in use, and
-/// one is kept.
+/// The spare frame buffer of a worker. All its connections are on one thread, so there is no
+/// lock. A frame is rendered only if its socket has room for it, so more than one is rarely in
+/// use, and one is kept.
 pub(super) struct FramePool {
     spare: Cell<Option<Vec<u8>>>,
     stats: Arc<ServerStats>,
@@ -97,8 +97,8 @@ impl Socket {
         room.map(drop)
     }
 
-    /// Waits until there is something to read: bytes, the end, or an error. Calls `empty` if there
-    /// is nothing yet.
+    /// Waits until there is something to read: bytes, the end, or an error. Calls `empty` if
+    /// there is nothing yet.
     pub(super) async fn readable(&self, empty: impl Fn()) {
         let peek = || SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
         // The first look bypasses the event loop, which may not have noticed bytes that came with

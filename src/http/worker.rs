@@ -218,8 +218,8 @@ impl Worker {
         }
     }
 
-    /// Gives a connection a permit, and starts its task. Evicts a health connection if no permit is
-    /// free.
+    /// Gives a connection a permit, and starts its task. Evicts a health connection if
+    /// no permit is free.
     async fn admit(self: &Rc<Self>, stream: TcpStream) {
         let class = loop {
             if let Some(class) = self.free_class() {

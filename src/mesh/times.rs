@@ -13,8 +13,8 @@ pub struct Times {
     /// How long a whole report may take once it has begun. Reports are read one after the other, so
     /// a slow one must not use up the time of all others.
     pub whole_row: Duration,
-    /// How long a collection may take. 300 reports take about a second. Dead agents take 2 s for
-    /// four of them.
+    /// How long a collection may take. 300 reports take about a second. Dead agents take 2 s
+    /// for four of them.
     pub collection: Duration,
     /// How long a request waits for the collection before it.
     pub wait: Duration,

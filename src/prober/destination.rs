@@ -13,8 +13,8 @@ pub struct Destination {
     listed: bool,
     /// Whether the peer is terminating.
     pub terminating: bool,
-    /// The peer's current generation. It changes when the peer moves, leaves or begins to
-    /// terminate.
+    /// The peer's current generation. It changes when the peer moves, leaves
+    /// or begins to terminate.
     pub generation: Generation,
     /// Sequence number of the next probe.
     sequence: u16,

@@ -38,8 +38,8 @@ pub const WITHHELD_MAX: u8 = 200;
 const _: () = assert!(QUESTION_PAUSE.as_millis() < DOUBT_TIME.as_millis());
 const _: () = assert!(DOUBT_TIME.as_millis() / 15 <= WITHHELD_MAX as u128);
 
-/// The doubt about a peer. It is a part of every [`super::destination::Destination`], so it has
-/// only two bytes.
+/// The doubt about a peer. It is a part of every [`super::destination::Destination`], so it
+/// has only two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoubtId(u16);
 

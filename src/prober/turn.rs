@@ -17,9 +17,9 @@ const BATCH_UNSTAMPED: usize = 8;
 /// Longest delay of a loss decision after the timeout. Probes that time out soon after each other
 /// are decided by the same turn. If turns are frequent, there is one within that time anyway.
 const LOSS_SLACK: Nanos = Nanos::from_millis(125);
-/// If the prober has not run for longer than this, it reads replies before it sends. Its send times
-/// wrap around after some minutes. Recording the next probe would move the earlier ones into the
-/// future.
+/// If the prober has not run for longer than this, it reads replies before it sends. Its
+/// send times wrap around after some minutes. Recording the next probe would move the
+/// earlier ones into the future.
 pub(super) const STANDSTILL: Nanos = Nanos::from_millis(5_000);
 /// How often the prober reads after a standstill, as long as packets are left. Each read takes
 /// 4,096 packets. Together they exceed what the queues of all peers can hold.

@@ -86,8 +86,8 @@ pub struct Source<'a> {
     pub libc: Cow<'a, str>,
     /// Resident memory of the agent. Older agents write 0 if they do not know it.
     pub rss_bytes: Option<u64>,
-    /// The part of `rss_bytes` that the agent has written to and shares with no other process, from
-    /// the same reading.
+    /// The part of `rss_bytes` that the agent has written to and shares with no other process,
+    /// from the same reading.
     pub private_dirty_bytes: Option<u64>,
     /// Number of CPUs of the node.
     pub cpus: Option<u64>,
@@ -101,8 +101,8 @@ pub struct Source<'a> {
     pub interval_seconds: Option<f64>,
     /// Whether every peer's last hour is kept.
     pub hour_kept: Option<bool>,
-    /// Number of nodes of the mesh, including this one; 0 before the first list. The agent probes a
-    /// part of them.
+    /// Number of nodes of the mesh, including this one; 0 before the first list. The agent
+    /// probes a part of them.
     pub members: Option<u64>,
     /// Number of nodes that probe this node, by the selection that all agents compute.
     pub watchers: Option<u64>,
@@ -181,8 +181,8 @@ pub struct RecentSource {
     pub run_delay_seconds: Option<f64>,
 }
 
-/// An object of a report's `peers`: what the agent measured of one peer, by one protocol on one
-/// network.
+/// An object of a report's `peers`: what the agent measured of one peer, by one
+/// protocol on one network.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Peer<'a> {
     /// Name of the node.

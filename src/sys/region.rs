@@ -22,8 +22,8 @@ use std::slice;
 /// Releases a mapping: munmap(2).
 ///
 /// # Safety
-/// It is a complete mapping from [`map`], perhaps resized, and has this many bytes. It is not used
-/// afterwards.
+/// It is a complete mapping from [`map`], perhaps resized, and has this many bytes. It
+/// is not used afterwards.
 pub(crate) use libc::munmap as unmap;
 pub(crate) use rustix::param::page_size as page_bytes;
 

@@ -69,9 +69,9 @@ fn metrics(max: usize) -> AgentMetrics {
 
 /// The number of agents of each budget, of which the median is compared.
 const AGENTS: usize = 16;
-/// The registry keeps its metrics in an order that is random in each agent, and sorts them in a
-/// `BTreeMap`. A leaf holds 5 to 11 entries in 1,160 bytes, so 17 to 21 metrics take two leaves or
-/// three.
+/// The registry keeps its metrics in an order that is random in each agent, and sorts them
+/// in a `BTreeMap`. A leaf holds 5 to 11 entries in 1,160 bytes, so 17 to 21 metrics take
+/// two leaves or three.
 const LEAF_BYTES: i64 = 1_160;
 
 /// Returns what the second scrape of an agent takes, the median of [`AGENTS`] agents. The first

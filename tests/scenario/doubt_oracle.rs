@@ -66,8 +66,8 @@ pub struct Ends {
     pub late: u64,
     /// The list showed that the peer has gone.
     pub withdrawn: u64,
-    /// Counted without a question: the peer had answered a later probe before, or was asked about
-    /// not long before.
+    /// Counted without a question: the peer had answered a later probe before, or was asked
+    /// about not long before.
     pub counted: u64,
 }
 

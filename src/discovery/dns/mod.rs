@@ -31,11 +31,11 @@ pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::{Settings, system};
 
-/// Shortest time between two look-ups, whatever the TTL. CoreDNS answers with 5 s, and every node
-/// asks.
+/// Shortest time between two look-ups, whatever the TTL. CoreDNS answers with 5 s,
+/// and every node asks.
 const REFRESH_MIN: Duration = Duration::from_secs(5);
-/// Longest time between two look-ups. A deleted pod is probed for up to this time, and its losses
-/// count.
+/// Longest time between two look-ups. A deleted pod is probed for up to this time,
+/// and its losses count.
 const REFRESH_MAX: Duration = Duration::from_secs(30);
 
 /// Which name is resolved, and how.
@@ -50,8 +50,8 @@ pub struct DnsConfig {
     pub servers: Servers,
     /// Bounds of the time between two look-ups. Within them, the records' time to live decides.
     pub refresh: (Duration, Duration),
-    /// Timeout of a peer's identity, and how long a new list waits for identities. 2 s, except in
-    /// tests.
+    /// Timeout of a peer's identity, and how long a new list waits for identities. 2
+    /// s, except in tests.
     pub identity_time: Duration,
 }
 

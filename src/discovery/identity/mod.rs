@@ -80,8 +80,8 @@ impl<'de> Deserialize<'de> for Addresses {
     }
 }
 
-/// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`]. An error is a text for
-/// the log.
+/// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`]. An error is a
+/// text for the log.
 async fn ask(server: SocketAddr, timeout: Duration) -> Result<Answer, String> {
     let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await.map_err(|error| error.to_string())?;
     parse(&body).map_err(|reason| format!("not an identity: {reason}"))

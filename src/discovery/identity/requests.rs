@@ -48,8 +48,8 @@ impl Schedule {
         self.in_progress = true;
     }
 
-    /// Notes that the peer is at another address. It is asked there at once, or after the question
-    /// in progress.
+    /// Notes that the peer is at another address. It is asked there at once, or after
+    /// the question in progress.
     pub const fn restart(&mut self, now: Instant) {
         (self.at, self.tried) = (now, false);
     }

@@ -72,13 +72,13 @@ pub struct Timing {
     /// After a failure, an agent waits for its back-off and a random part of this for each further
     /// slice. 5,000 agents that an API server has turned away return over 10 s, not over one.
     pub return_spacing: Duration,
-    /// Upper bound of the wait by `return_spacing`. The second look at an empty list is spread over
-    /// as much.
+    /// Upper bound of the wait by `return_spacing`. The second look at an empty list is
+    /// spread over as much.
     pub return_pause: Duration,
     /// Minimum time between the first look at an empty list and the second, which confirms it.
     pub second_look: Duration,
-    /// Minimum time between two confirmations of the list by events. In a rollout, events come by
-    /// the dozen.
+    /// Minimum time between two confirmations of the list by events. In a rollout, events
+    /// come by the dozen.
     pub confirm: Duration,
     /// How long questions wait for a watch that is being opened: as long as a loss is withheld.
     pub doubt: Duration,

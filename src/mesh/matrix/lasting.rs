@@ -8,11 +8,11 @@ use crate::report::{Network, TenMinutes};
 
 /// A link that loses this share over ten minutes is reported, even if the loss has no cause.
 const RATE_MIN: f64 = 0.02;
-/// A reported link has at least this many losses, and at least this much measured time in seconds.
-/// A calm mesh loses 0.1 %. At an interval of 2.4 s, five losses are just 2 %, and chance alone
-/// causes them on one link of 150,000. At 1 s it takes twelve losses, which chance causes on one
-/// link of 4 * 10^11. With less measured time, five losses would be enough at 1 s, too: 2 % of 250
-/// probes.
+/// A reported link has at least this many losses, and at least this much measured time in
+/// seconds. A calm mesh loses 0.1 %. At an interval of 2.4 s, five losses are just 2 %, and
+/// chance alone causes them on one link of 150,000. At 1 s it takes twelve losses, which
+/// chance causes on one link of 4 * 10^11. With less measured time, five losses would be
+/// enough at 1 s, too: 2 % of 250 probes.
 const LOST_MIN: u32 = 5;
 const SECONDS_MIN: f64 = 300.0;
 /// The code of a loss rate of 1.
