@@ -6,8 +6,12 @@
 //! documentation moves no data. The trap is another path: `super::` from a stage's root reaches the
 //! crate too, so it is checked as well.
 
+#[path = "common/sources.rs"]
+mod sources;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{read, root, rust_files};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it.
@@ -238,30 +242,6 @@ fn offences(allowed: &[&str], source: &str, depth: usize) -> Vec<String> {
         offences.push("super::… beyond the stage".into());
     }
     offences
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[test]

@@ -5,8 +5,10 @@
 //! person or with "Whether". For everything else, one of the words below is enough. A word that is
 //! missing here can be added. The aim is to find documentation that only repeats a name.
 
-use std::fs;
-use std::path::Path;
+#[path = "common/sources.rs"]
+mod sources;
+
+use sources::{read, root, rust_files};
 
 /// Verbs in a finite form. Words that are also nouns count, because the check does not parse.
 const VERBS: &str = "
@@ -84,21 +86,13 @@ fn says_something(item: &Item) -> bool {
 
 #[test]
 fn public_documentation_says_more_than_the_name() {
-    let (mut wrong, mut folders, mut checked) = (Vec::new(), vec!["src".to_owned()], 0);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root.join(&folder)).expect("a folder of the repository") {
-            let entry = entry.expect("an entry");
-            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
-            if entry.path().is_dir() {
-                folders.push(path);
-            } else if entry.path().extension().is_some_and(|extension| extension == "rs") {
-                let items = items(&fs::read_to_string(entry.path()).expect("a source file"));
-                checked += items.len();
-                let failed = items.iter().filter(|item| !says_something(item));
-                wrong.extend(failed.map(|item| format!("{path}:{}:{}", item.line, item.documentation)));
-            }
-        }
+    let (mut wrong, mut checked) = (Vec::new(), 0);
+    for path in rust_files(&root().join("src")) {
+        let items = items(&read(&path));
+        checked += items.len();
+        let path = path.strip_prefix(root()).expect("below it").display();
+        let failed = items.iter().filter(|item| !says_something(item));
+        wrong.extend(failed.map(|item| format!("{path}:{}:{}", item.line, item.documentation)));
     }
     assert!(checked > 1_000, "only {checked} items were found");
     assert!(
