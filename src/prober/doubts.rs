@@ -141,7 +141,8 @@ impl Doubts {
         (0..self.len).map(move |nth| DoubtId((first + nth) % places))
     }
 
-    /// Returns the doubt in a place; `None` for [`DoubtId::NONE`].
+    /// Returns the doubt in a place; `None` for [`DoubtId::NONE`] and
+    /// [`DoubtId::SILENT`].
     pub fn get(&mut self, id: DoubtId) -> Option<&mut Doubt> {
         self.ring.get_mut(usize::from(id.0))
     }

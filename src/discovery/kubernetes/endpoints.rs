@@ -101,6 +101,11 @@ impl Endpoints {
         }
     }
 
+    /// Returns whether any endpoint has this address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.iter().any(|(_, _, other, _)| other == address)
+    }
+
     /// Returns number, member, address and readiness of each endpoint.
     pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
         let (v4, v6): (&[_], &[_]) = match self {

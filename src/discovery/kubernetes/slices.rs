@@ -64,6 +64,12 @@ impl Slice {
         let (version, created, port, gone) = (0, 0, None, None);
         Self { version, announced, created, port, gone, in_list: true, refused: 0, stale, endpoints }
     }
+
+    /// Marks it as deleted. Its content stays, and needs no reading.
+    fn delete(&mut self, now: Instant) {
+        self.gone.get_or_insert(now);
+        self.stale = None;
+    }
 }
 
 /// How a slice's version became known, which decides the comparison.
@@ -155,17 +161,13 @@ impl Store {
     /// Marks a slice as deleted. Its content stays until the slices that may hold it now are read.
     pub fn deleted(&mut self, name: &str, now: Instant) {
         if let Some(slice) = self.slices.get_mut(name) {
-            slice.gone.get_or_insert(now);
-            slice.stale = None;
+            slice.delete(now);
         }
     }
 
     /// Ends a list that has arrived completely. Slices that were not in it are deleted.
     pub fn list_ends(&mut self, now: Instant) {
-        for slice in self.slices.values_mut().filter(|slice| !slice.in_list) {
-            slice.gone.get_or_insert(now);
-            slice.stale = None;
-        }
+        self.slices.values_mut().filter(|slice| !slice.in_list).for_each(|slice| slice.delete(now));
         self.number();
     }
 
@@ -300,14 +302,14 @@ impl Store {
     /// Returns whether no slice that contains the address has changed since it was read, or was
     /// deleted and is kept.
     pub fn is_fresh(&self, address: IpAddr) -> bool {
-        let mut holders = self.slices.values().filter(|slice| has(slice, address));
+        let mut holders = self.slices.values().filter(|slice| slice.endpoints.has(address));
         holders.all(|slice| slice.gone.is_none() && slice.stale.is_none())
     }
 
     /// Records a doubt about an address. Its slices are read at once. Deleted slices lose that
     /// address, but keep their other endpoints, which are not doubted.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
-        let gone = |slice: &&mut Slice| slice.gone.is_some() && has(slice, address);
+        let gone = |slice: &&mut Slice| slice.gone.is_some() && slice.endpoints.has(address);
         let mut removed = false;
         for slice in self.slices.values_mut().filter(gone) {
             slice.endpoints.remove(address);
@@ -318,9 +320,9 @@ impl Store {
             self.settle(now);
         }
         for slice in self.slices.values_mut() {
-            if slice.stale.is_some_and(|stale| !stale.is_doubted())
-                && has(slice, address)
-                && let Some(stale) = &mut slice.stale
+            if let Some(stale) = &mut slice.stale
+                && !stale.is_doubted()
+                && slice.endpoints.has(address)
             {
                 stale.doubt(now);
             }
@@ -362,10 +364,6 @@ impl Store {
         }
         all
     }
-}
-
-fn has(slice: &Slice, address: IpAddr) -> bool {
-    slice.endpoints.iter().any(|(_, _, other, _)| other == address)
 }
 
 #[cfg(test)]

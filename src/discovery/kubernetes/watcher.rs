@@ -238,7 +238,6 @@ impl Watcher {
     ) -> Result<Option<Incoming>, Failure> {
         let mut head = pin!(main.get(ask));
         let in_touch_until = Instant::now() + self.config.timing.doubt;
-        let mut asked = true;
         loop {
             let due = if self.in_touch { self.reading_due() } else { None };
             tokio::select! {
@@ -251,10 +250,7 @@ impl Watcher {
                 }
                 () = until(due) => self.begin_reading(),
                 () = sleep_until(in_touch_until), if self.in_touch => self.in_touch = false,
-                question = questions.recv(), if asked && !self.in_touch => match question {
-                    Some(address) => self.send(Update::Unsure(address)).await,
-                    None => asked = false,
-                },
+                Some(address) = questions.recv(), if !self.in_touch => self.send(Update::Unsure(address)).await,
             }
         }
     }
@@ -282,7 +278,6 @@ impl Watcher {
         let mut events = Events::new(limits::API_BODY_BYTES_MAX);
         let mut silent_at = Instant::now() + timing.watch_silence;
         let mut tick = Instant::now() + TICK;
-        let mut asked = true;
         loop {
             let due = self.reading_due();
             let idle = self.reader.idle_at(timing.read_idle);
@@ -303,11 +298,8 @@ impl Watcher {
                     self.begin_reading();
                     continue;
                 }
-                question = questions.recv(), if asked => {
-                    match question {
-                        Some(address) => self.doubt(address).await,
-                        None => asked = false,
-                    }
+                Some(address) = questions.recv() => {
+                    self.doubt(address).await;
                     continue;
                 }
                 () = until(idle) => {
