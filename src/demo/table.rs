@@ -59,7 +59,7 @@ impl AgentSummary {
 
 /// Formats the whole table.
 pub fn render(agents: &[AgentSummary], first: Ipv4Addr, settings: &DemoSettings) -> String {
-    let table = table::render(HEADS, &agents.iter().map(|agent| agent.cells.clone()).collect::<Vec<_>>());
+    let table = table::render(HEADS, agents.iter().map(|agent| agent.cells.clone()));
     format!(
         "{table}\nRTT P50: median over the peers; P99: of the worst peer (both interpolated in the histogram).\n\
          One agent's metrics: curl http://{first}:{}/metrics — Ctrl-C stops the mesh.\n",

@@ -137,7 +137,7 @@ pub fn render(groups: &[Group], nodes: &[NodeSummary]) -> String {
             known(group.cpu_seconds_per_probe, |range| range.show(time)),
         ]
     };
-    let mut text = table::render(heads, &groups.iter().map(cells).collect::<Vec<_>>());
+    let mut text = table::render(heads, groups.iter().map(cells));
     text.push_str("\nMedian (smallest..largest) of the nodes.\n");
     for same in groups.chunk_by(|a, b| a.build.cpus == b.build.cpus) {
         let cores = if same[0].build.cpus == 1 { "core" } else { "cores" };

@@ -80,7 +80,7 @@ pub fn render(nodes: &[NodeSummary]) -> String {
             last(node),
         ]
     };
-    table::render(heads, &nodes.iter().map(cells).collect::<Vec<_>>())
+    table::render(heads, nodes.iter().map(cells))
 }
 
 /// The number of links, and of other members. Each member may have several links.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
+use crate::sys::console::json_line;
 use crate::sys::table::{self, Kind};
 
 const CATEGORY_HEADS: [(&str, Kind); 5] = [
@@ -129,19 +130,12 @@ impl<'a> RowJson<'a> {
     }
 }
 
-fn write_json(out: &mut Vec<u8>, answer: &Answer<'_>) {
-    // The output goes to memory and consists of plain numbers and texts, so nothing here can fail.
-    if let Err(error) = serde_json::to_writer(&mut *out, answer) {
-        log::error!("writing JSON: {error}");
-    }
-    out.push(b'\n');
-}
-
 /// Appends processes by category: one table for each, or all as one object on one line.
 pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
     if json {
         let processes = processes.iter().map(ProcessJson::of).collect();
-        return write_json(out, &Answer { processes, programs: None, total: None, unreadable: None });
+        let answer = Answer { processes, programs: None, total: None, unreadable: None };
+        return out.extend_from_slice(json_line(&answer).as_bytes());
     }
     for (index, process) in processes.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };
@@ -168,7 +162,7 @@ fn by_category(process: &Process) -> String {
         }
     }
     lines.push(cells("total", total));
-    let table = table::render(CATEGORY_HEADS, &lines);
+    let table = table::render(CATEGORY_HEADS, lines);
     let mut text = format!("{} (pid {}): KB\n\n{table}", process.name, process.id);
     let _ = write!(text, "\nPSS {}, private {}", process.pss, footprint.private);
     if let Some(tables) = process.page_tables {
@@ -193,7 +187,7 @@ pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
         let [private, shared, ram, swap, count] = numbers;
         [private, shared, ram, swap, count, name.to_owned()]
     };
-    out.extend_from_slice(table::render(PROGRAM_HEADS, &rows.map(cells).collect::<Vec<_>>()).as_bytes());
+    out.extend_from_slice(table::render(PROGRAM_HEADS, rows.map(cells)).as_bytes());
 }
 
 /// Appends programs, and their processes by category, as one object on one line.
@@ -204,7 +198,7 @@ pub fn programs_json(out: &mut Vec<u8>, programs: &Programs, processes: &[Proces
         total: Some(RowJson::of(&programs.total(), "")),
         unreadable: Some(programs.unreadable.1),
     };
-    write_json(out, &answer);
+    out.extend_from_slice(json_line(&answer).as_bytes());
 }
 
 #[cfg(test)]

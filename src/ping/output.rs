@@ -108,9 +108,8 @@ type Figure = fn(Quantiles) -> Nanos;
 pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     match form {
         Form::Text => {
-            let lines: Vec<_> = targets.map(|(label, tally)| cells(label, tally)).collect();
             text.push('\n');
-            text.push_str(&table::render(HEADS, &lines));
+            text.push_str(&table::render(HEADS, targets.map(|(label, tally)| cells(label, tally))));
         }
         Form::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
     }

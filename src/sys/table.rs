@@ -21,8 +21,8 @@ pub const UNKNOWN: &str = "-";
 /// Formats lines of cells below their heads. A column is as wide as its widest cell, with two
 /// blanks between columns. Cells may come from an untrusted source: control characters are
 /// replaced, so none of them moves the cursor.
-pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: &[[String; N]]) -> String {
-    let lines: Vec<[String; N]> = lines.iter().map(|cells| cells.each_ref().map(|cell| printable(cell))).collect();
+pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
+    let lines: Vec<[String; N]> = lines.into_iter().map(|cells| cells.map(|cell| printable(&cell))).collect();
     let is_shown = |at: &usize| heads[*at].1 != Kind::Rare || lines.iter().any(|cells| cells[*at] != "0");
     let width = |at: usize| {
         let cells = lines.iter().map(|cells| cells[at].chars().count());
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_without_control_characters() {
         let rows = [["a\x1b[2J".to_owned(), "1".to_owned()], ["µµ".to_owned(), "1,234".to_owned()]];
-        let text = render([("NODE", Kind::Text), ("N", Kind::Number)], &rows);
+        let text = render([("NODE", Kind::Text), ("N", Kind::Number)], rows);
         assert_eq!(text, "NODE       N\na?[2J      1\nµµ     1,234\n");
     }
 
@@ -99,8 +99,8 @@ mod tests {
     fn a_rare_column_is_shown_only_if_it_has_another_value_than_0() {
         let heads = [("NODE", Kind::Text), ("LATE", Kind::Rare), ("LOST", Kind::Number)];
         let line = |late: &str| [["a", late, "0"].map(str::to_owned)];
-        assert_eq!(render(heads, &line("0")), "NODE  LOST\na        0\n");
-        assert_eq!(render(heads, &line("1")), "NODE  LATE  LOST\na        1     0\n");
+        assert_eq!(render(heads, line("0")), "NODE  LOST\na        0\n");
+        assert_eq!(render(heads, line("1")), "NODE  LATE  LOST\na        1     0\n");
     }
 
     #[test]
