@@ -137,10 +137,9 @@ struct Results {
     count: Option<u64>,
     /// Targets that have had all their probes since the last turn.
     done: Vec<SlotId>,
-    /// Targets with probes left to send; `in_flight` is the number of probes in flight. With a
-    /// count, ping waits for both.
+    /// Targets with probes left to send. With a count, ping waits for these, and for the probes in
+    /// flight.
     targets_left: usize,
-    in_flight: u64,
 }
 
 impl Ping {
@@ -179,7 +178,6 @@ impl Ping {
             outbox,
             count: settings.count,
             done: Vec::new(),
-            in_flight: 0,
         };
         Ok(Self { prober, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
     }
@@ -194,7 +192,7 @@ impl Ping {
                 self.results.done.drain(..).for_each(|slot| self.prober.pause(slot));
             }
             let passed_on = self.results.outbox.pass_on().map_err(system(WRITE))?;
-            if self.results.targets_left == 0 && self.results.in_flight == 0 && drained {
+            if self.results.targets_left == 0 && self.results.tallies.iter().all(|it| it.in_flight() == 0) && drained {
                 return Ok(());
             }
             let now = self.prober.clock().now();
@@ -231,11 +229,10 @@ impl Results {
         let (Some(tally), Some(label)) = (self.tallies.get_mut(slot.index()), self.labels.get(slot.index())) else {
             return;
         };
-        let (in_flight, tried) = (tally.in_flight(), tally.tried());
+        let tried = tally.tried();
         if let Some((sequence, outcome)) = tally.record(event, replied) {
             output::probe(&mut self.outbox.text, self.form, label, sequence, outcome);
         }
-        self.in_flight = self.in_flight - in_flight + tally.in_flight();
         if tally.tried() > tried && Some(tally.tried()) == self.count {
             self.done.push(slot);
             self.targets_left -= 1;
