@@ -35,7 +35,7 @@ impl ProcessReading {
     pub fn now() -> Self {
         let mut virtual_bytes = None;
         let threads = proc::find("/proc/self/status", |line| {
-            virtual_bytes = virtual_bytes.or(proc::number::<u64>(line, "VmSize:").map(|kilobytes| kilobytes * 1_024));
+            virtual_bytes = virtual_bytes.or_else(|| kilobytes(line, "VmSize:"));
             // This line comes after `VmSize:`.
             proc::number(line, "Threads:")
         });

@@ -8,6 +8,7 @@ use super::hour::hour;
 use super::{AgentMetrics, Format, MetricsBody, View, now};
 use crate::allocator::AllocatorInfo;
 use crate::http::{Reply, Routes};
+use crate::report;
 
 const JSON: &str = "application/json";
 
@@ -38,7 +39,7 @@ impl Routes for App {
             "/healthz" => health(self.view.health.live(now())),
             "/readyz" => health(self.view.health.ready(now())),
             "/api/v1/identity" => self.identity(),
-            "/api/v1/peers" => {
+            report::PATH => {
                 let body = PeersBody::new(Arc::clone(&self.view));
                 Reply::Stream { content_type: JSON, body: Box::new(body) }
             }

@@ -11,13 +11,13 @@ use std::{
     io::{self, Cursor, IoSlice},
     mem::MaybeUninit,
     net::Shutdown,
-    os::fd::AsRawFd,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker, ready},
 };
 
 use hyper::{body::Buf, rt::ReadBufCursor};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::{io::Interest, net::TcpStream};
 
@@ -181,13 +181,9 @@ fn retry<T>(
 
 /// Asks the kernel whether the socket is writable. This also makes the kernel report the next time
 /// that the socket becomes writable.
-#[expect(unsafe_code, reason = "poll(2) has no safe wrapper among the dependencies")]
 fn is_writable(stream: &TcpStream) -> bool {
-    let mut asked = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: `asked` is one valid pollfd, and outlives the call, which does not wait.
-    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
     // A failure counts as writable: the write that follows returns the error.
-    answered != 0
+    poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&Timespec::default())) != Ok(0)
 }
 
 /// Bytes that wait to be written to a socket: a frame, or a complete body. hyper's queue of the

@@ -39,7 +39,7 @@ use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
 use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, REPORT_BYTES_MAX, REPORT_REQUESTS_MAX};
-use crate::report::{Peer, Source};
+use crate::report::{self, Peer, Source};
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +190,7 @@ impl Openings<'_> {
 }
 
 async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opened, RowError> {
-    let opening = async { Ok(client::open(address, "/api/v1/peers").await?) };
+    let opening = async { Ok(client::open(address, report::PATH).await?) };
     let answer = GetError::Time(times.row).into();
     in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.collection))]).await
 }

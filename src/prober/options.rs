@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use socket2::{SockFilter, SockRef};
 use tokio::io::Interest;
@@ -146,13 +146,7 @@ pub fn drops(fd: BorrowedFd<'_>) -> u32 {
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
     unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_MEMINFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut length)
     };
     info[SK_MEMINFO_DROPS]
 }
