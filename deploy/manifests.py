@@ -6,7 +6,7 @@ import subprocess
 def run(*command, text=None):
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode != 0:
-        raise AssertionError(f"{' '.join(command)}: {done.stderr}")
+        raise AssertionError(f"{' '.join(map(str, command))}: {done.stderr}")
     return done.stdout
 
 
