@@ -13,16 +13,21 @@ app.kubernetes.io/name: kube-canary
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "kube-canary.labels" -}}
+{{/* Labels that stay the same when the chart is upgraded. */}}
+{{- define "kube-canary.labels.lasting" -}}
 {{ include "kube-canary.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: agent
 app.kubernetes.io/part-of: kube-canary
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{- define "kube-canary.labels" -}}
+{{ include "kube-canary.labels.lasting" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "kube-canary.image" -}}
@@ -38,4 +43,29 @@ name: {{ include "kube-canary.fullname" . }}
 namespace: {{ .Release.Namespace }}
 labels:
   {{- include "kube-canary.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* Not empty if the agents have a PodMonitor. */}}
+{{- define "kube-canary.podMonitor" -}}
+{{- if and .Values.monitoring.enabled .Values.monitoring.podMonitor.enabled }}yes{{ end -}}
+{{- end -}}
+
+{{/* Where the pods of the agents and of the test run, and how they get their image. */}}
+{{- define "kube-canary.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
