@@ -4,8 +4,9 @@ Each function returns a list of what is refused, and an empty list for a pod tha
 rules are those of
 
 - https://kubernetes.io/docs/concepts/security/pod-security-standards/
-- https://docs.redhat.com/en/documentation/openshift_container_platform, "Managing security context constraints"
-- https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security
+- https://docs.redhat.com/en/documentation/openshift_container_platform, "Managing security context
+  constraints"
+- https://github.com/CrowdStrike/falcon-helm/issues/310, where GKE Autopilot names its own
 
 as far as they concern what these manifests can contain. They do not take the place of a cluster:
 `.ci/full cluster` applies the manifest to one that enforces "restricted".
