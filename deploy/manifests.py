@@ -1,6 +1,11 @@
-"""Runs commands and reads their YAML, for deploy/check and deploy/helm/check."""
+"""Runs commands and reads their YAML, for deploy/check, deploy/helm/check and deploy/conformance."""
 import json
+import os
+import pathlib
 import subprocess
+import tempfile
+
+DEPLOY = pathlib.Path(__file__).resolve().parent
 
 
 def run(*command, text=None):
@@ -19,3 +24,13 @@ def parsed(yaml):
         documents.append(document)
         output = output[end:]
     return documents
+
+
+def kustomized(resource, *components):
+    """The YAML of a directory below deploy/ with these components added, from a kustomization elsewhere."""
+    with tempfile.TemporaryDirectory() as directory:
+        # kustomize accepts no absolute paths, and no links in relative ones.
+        root = os.path.relpath(DEPLOY, os.path.realpath(directory))
+        kustomization = {"resources": [f"{root}/{resource}"], "components": [f"{root}/components/{it}" for it in components]}
+        pathlib.Path(directory, "kustomization.yaml").write_text(json.dumps(kustomization))
+        return run("kubectl", "kustomize", directory)

@@ -69,3 +69,18 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
+
+{{/* The lines of the file of failure domains. An agent refuses a file with more of them. */}}
+{{- define "kube-canary.domains" -}}
+{{- $names := list -}}
+{{- $patterns := 0 -}}
+{{- range .Values.domains -}}
+{{- $names = append $names .domain -}}
+{{- if contains "*" .nodes }}{{ $patterns = add1 $patterns }}{{ end -}}
+{{- end -}}
+{{- if gt (len (uniq $names)) 250 }}{{ fail "domains: at most 250 different domains" }}{{ end -}}
+{{- if gt (int $patterns) 500 }}{{ fail "domains: at most 500 patterns with *" }}{{ end -}}
+{{- range .Values.domains }}
+{{ .nodes }} {{ .domain }}
+{{- end -}}
+{{- end -}}
