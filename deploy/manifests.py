@@ -16,7 +16,8 @@ def run(*command, text=None):
 
 
 def parsed(yaml):
-    """The documents of some YAML. kubectl reads it, for Python's library cannot; --local asks no API server."""
+    """The documents of some YAML. kubectl reads it, because Python's own library cannot."""
+    # --local asks no API server.
     output = run("kubectl", "annotate", "--local", "-f", "-", "-o", "json", "checked=yes", text=yaml)
     decoder, documents = json.JSONDecoder(), []
     while output := output.lstrip():

@@ -1,4 +1,4 @@
-"""What Pod Security, OpenShift and GKE Autopilot refuse in a pod, for deploy/check and deploy/helm/check.
+"""What Pod Security, OpenShift and GKE Autopilot refuse in a pod.
 
 Each function returns a list of what is refused, and an empty list for a pod that is admitted. The
 rules are those of

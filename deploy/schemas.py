@@ -1,6 +1,6 @@
-"""Makes JSON schemas for kubeconform from Kubernetes' OpenAPI document and from the Prometheus operator's CRDs.
+"""Makes JSON schemas for kubeconform.
 
-Both come out of the Go module proxy, as released: no other copy has to be trusted. A field that a
+The sources are Kubernetes' OpenAPI document and the Prometheus operator's CRDs. Both come out of the Go module proxy, as released: no other copy has to be trusted. A field that a
 schema does not know is refused.
 """
 import json
