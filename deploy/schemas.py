@@ -1,7 +1,8 @@
 """Makes JSON schemas for kubeconform.
 
-The sources are Kubernetes' OpenAPI document and the Prometheus operator's CRDs. Both come out of the Go module proxy, as released: no other copy has to be trusted. A field that a
-schema does not know is refused.
+The sources are Kubernetes' OpenAPI document and the Prometheus operator's CRDs. Both come out of the
+Go module proxy, as released: no other copy has to be trusted. A field that a schema does not know is
+refused.
 """
 import json
 import pathlib
