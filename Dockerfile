@@ -1,11 +1,11 @@
-# One static binary in an empty image.
+# One static binary in an empty image, for a build of one's own. The images of a release are made by release/build, which
+# reads port, user and entry point here.
 #
 #   docker build --build-arg ALLOCATOR=system|jemalloc|c-shim [--build-arg SHIM_MALLOC=musl|mimalloc|jemalloc] \
 #     --build-arg KUBE_CANARY_REVISION="$(git rev-parse --short=12 HEAD)" .
 #
 # Platforms: linux/amd64 and linux/arm64 (`docker buildx build --platform …`), each compiled on its own architecture, under
-# emulation where the machine has only the other. Cross-compiling was rejected: jemalloc and the shim's malloc need a musl C
-# compiler of the target, which Debian packages for the native architecture only.
+# emulation where the machine has only the other. release/build compiles both on amd64.
 #
 # Without a network: name a local image with Rust, its musl target, gcc, make and musl-tools by `--build-arg BUILDER=…`
 # (tests/cluster/builder-image makes one) and put the crates beside the sources, by
@@ -70,8 +70,6 @@ RUN --mount=type=cache,id=kube-canary-target-${TARGETARCH},target=/build/target,
     fi
 
 FROM scratch
-LABEL org.opencontainers.image.source=https://github.com/kube-canary/kube-canary \
-      org.opencontainers.image.licenses=Apache-2.0
 COPY --from=build /out/kube-canary /kube-canary
 # Numeric, for runAsNonRoot is checked without a /etc/passwd; the group is what net.ipv4.ping_group_range names.
 USER 65532:65532
