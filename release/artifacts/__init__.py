@@ -18,5 +18,5 @@ def run(*command, **more):
     command = [str(part) for part in command]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, **more)
     if done.returncode:
-        fail(f"{' '.join(command)}: exit code {done.returncode}")
+        fail(f"{' '.join(command)}: exit code {done.returncode} {done.stderr or ''}")
     return done.stdout.strip()
