@@ -24,7 +24,7 @@ ARG KUBE_CANARY_REVISION=
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /build
 ENV CARGO_HOME=/cargo CARGO_TARGET_DIR=/build/target \
-    CC_x86_64_unknown_linux_musl=musl-gcc CC_aarch64_unknown_linux_musl=musl-gcc
+    CC_x86_64_unknown_linux_musl=musl-gcc
 
 # What a public Rust image lacks; a local builder has it all and skips both.
 RUN case "$TARGETARCH" in \
