@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Tests of the kubectl plugin, without a cluster: python3 -B release/plugin_test.py
+
+A program of its own takes the place of kubectl. It answers from a description of the cluster, and
+records how it was called. Every test runs with each POSIX shell that is installed.
+"""
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PLUGIN = pathlib.Path(__file__).resolve().parent / "kubectl-kube_canary"
+SHELLS = {name: command for name, command in {
+    "sh": ["sh"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"],
+}.items() if shutil.which(command[0])}
+
+KUBECTL = '''#!%s
+import json, os, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+cluster = json.loads((here / "cluster.json").read_text())
+arguments = sys.argv[1:]
+with (here / "calls").open("a") as calls:
+    calls.write(json.dumps([os.environ.get("KUBECONFIG"), arguments]) + "\\n")
+words = [argument for argument in arguments if not argument.startswith("--context=")]
+value = lambda flag: words[words.index(flag) + 1]
+def refuse(error):
+    print("Warning: a line before the cause", file=sys.stderr)
+    sys.exit(error)
+match words[0], words[1]:
+    case "get", "daemonsets":
+        if "daemonsets" in cluster["refused"]:
+            refuse(cluster["refused"]["daemonsets"])
+        print("".join(name + "\\n" for name in cluster["daemonsets"]), end="")
+    case "get", "pods":
+        wanted = dict(part.split("=") for part in value("--field-selector").split(","))
+        node = wanted.get("spec.nodeName")
+        for name, ready, deleted, release, on in cluster["pods"].get(value("--namespace"), []):
+            if node in (None, on):
+                print(name, ready, deleted, release, sep="|")
+    case "exec", _:
+        pod, command = words[words.index("--namespace") + 2], words[words.index("--") + 1:]
+        if pod in cluster["refused"]:
+            refuse(cluster["refused"][pod])
+        if command[1] == "version":
+            sys.exit(0)
+        print("agent in", pod, *command)
+        sys.exit(cluster["exit_code"])
+    case "port-forward", _:
+        pod, port = words[-2].removeprefix("pod/"), words[-1].split(":")[0] or "40217"
+        if pod in cluster["refused"]:
+            refuse(cluster["refused"][pod])
+        (here / "forwarding").write_text(str(os.getpid()))
+        print(f"Forwarding from 127.0.0.1:{port} -> 9877\\nForwarding from [::1]:{port} -> 9877", flush=True)
+        if cluster["exit_code"]:
+            refuse("error: lost connection to pod")
+        time.sleep(600)
+'''
+
+
+def pod(name, node, ready="True", deleted="", release=""):
+    return [name, ready, deleted, release, node]
+
+
+class Plugin:
+    """The tests, of the shell in `shell`."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        kubectl = self.directory / "kubectl"
+        kubectl.write_text(KUBECTL % sys.executable)
+        kubectl.chmod(0o755)
+        (self.directory / "temporary").mkdir()
+        self.environment = os.environ | {
+            "PATH": f"{self.directory}:{os.environ['PATH']}", "TMPDIR": str(self.directory / "temporary")}
+        self.environment.pop("KUBECONFIG", None)
+        self.cluster = {"daemonsets": ["canary", "canary"], "refused": {}, "exit_code": 0, "pods": {
+            "canary": [pod("starting", "node1", ready="False"), pod("stopping", "node2", deleted="2026-11-23T18:00:00Z"),
+                       pod("good", "node2"), pod("better", "node3")]}}
+
+    def start(self, *arguments, **more):
+        """Starts the plugin. Nothing is recorded of earlier calls."""
+        (self.directory / "calls").write_text("")
+        (self.directory / "cluster.json").write_text(json.dumps(self.cluster))
+        return subprocess.Popen([*self.shell, str(PLUGIN), *arguments], env=self.environment, text=True, **more)
+
+    def calls(self):
+        return [json.loads(line) for line in (self.directory / "calls").read_text().splitlines()]
+
+    def run_plugin(self, *arguments):
+        """Runs the plugin without a terminal. Returns its exit code, output and errors."""
+        plugin = self.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output, errors = plugin.communicate(timeout=60)
+        self.expect_nothing_left()
+        return plugin.returncode, output, errors
+
+    def expect_nothing_left(self):
+        self.assertEqual(list((self.directory / "temporary").iterdir()), [])
+
+    def expect(self, arguments, code, output="", error=None):
+        """Expects this exit code and output. `error` is part of the one line of errors, if there is one."""
+        done = self.run_plugin(*arguments)
+        self.assertEqual(done[:2], (code, output), done[2])
+        if error is None:
+            self.assertEqual(done[2], "")
+        else:
+            self.assertIn(error, done[2])
+            self.assertEqual(done[2].count("\n"), 1, done[2])
+            self.assertTrue(done[2].startswith("kubectl kube-canary: "))
+
+    def test_runs_the_command_in_a_ready_pod(self):
+        self.expect(["doctor"], 0, "agent in good /kube-canary doctor\n")
+
+    def test_returns_the_exit_code_of_the_command(self):
+        self.cluster["exit_code"] = 1
+        self.expect(["doctor", "--json"], 1, "agent in good /kube-canary doctor --json\n")
+
+    def test_passes_arguments_on_as_they_are(self):
+        code, _, errors = self.run_plugin("ping", "a b", "$HOME *", "", "-c3", "--", "-n", "--node")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual(self.calls()[-1][1][-7:], ["ping", "a b", "$HOME *", "", "-c3", "-n", "--node"])
+
+    def test_takes_its_own_flags_before_and_behind_the_command(self):
+        for flags in (["--node", "node3", "fleet", "-n", "canary"], ["fleet", "--namespace=canary", "--node=node3", "--"]):
+            self.expect(flags, 0, "agent in better /kube-canary fleet\n")
+            self.assertEqual([call[1][:2] for call in self.calls()], [["get", "pods"], ["exec", "--namespace"], ["exec", "--namespace"]])
+
+    def test_passes_context_and_kubeconfig_to_every_call(self):
+        self.run_plugin("version", "--context", "east", "--kubeconfig=/a file")
+        calls = self.calls()
+        self.assertEqual(len(calls), 4)
+        for kubeconfig, arguments in calls:
+            self.assertEqual((kubeconfig, arguments[0]), ("/a file", "--context=east"))
+
+    def test_asks_a_named_agent_that_is_not_ready(self):
+        self.expect(["version", "--node", "node1"], 0)
+        self.assertIn("starting", self.calls()[-1][1])
+
+    def test_does_not_ask_a_pod_that_stops(self):
+        self.cluster["pods"]["canary"] = self.cluster["pods"]["canary"][1:2]
+        self.expect(["doctor", "--node", "node2"], 3, error="no agent runs on node node2 in namespace canary")
+
+    def test_tries_another_agent(self):
+        self.cluster["refused"]["good"] = "error dialing backend: i/o timeout"
+        self.expect(["doctor"], 0, "agent in better /kube-canary doctor\n", error="pod good cannot be asked: error dialing backend: i/o timeout")
+
+    def test_names_the_missing_right(self):
+        self.cluster["refused"] = {"good": 'Error from server (Forbidden): cannot create resource "pods/exec"'}
+        self.expect(["doctor"], 3, error="needs the verb create of pods/exec: Error from server (Forbidden)")
+        self.expect(["page"], 3, error="needs the verb create of pods/portforward: Error from server (Forbidden)")
+        self.cluster["refused"] = {"daemonsets": "Error from server (Forbidden): daemonsets.apps is forbidden"}
+        self.expect(["doctor"], 3, error="name the agents' namespace by --namespace, or correct the access: Error from")
+        self.expect(["doctor", "-n", "canary"], 0, "agent in good /kube-canary doctor\n")
+
+    def test_names_several_installations(self):
+        self.cluster["daemonsets"] = ["canary", "other", "canary"]
+        self.expect(["doctor"], 3, error="2 namespaces have an installation; choose one by --namespace: canary other")
+        self.expect(["doctor", "-n", "other"], 3, error="no agent runs in namespace other")
+
+    def test_names_several_releases(self):
+        self.cluster["pods"]["canary"] = [pod("good", "node1", release="blue"), pod("better", "node1", release="green")]
+        self.expect(["doctor"], 3, error="choose one by --release: blue green")
+        self.expect(["doctor", "--release", "green"], 0, "agent in better /kube-canary doctor\n")
+        self.expect(["doctor", "--release", "red"], 3, error="no agent runs in namespace canary of release red")
+
+    def test_says_what_is_missing(self):
+        self.cluster["daemonsets"] = []
+        self.expect(["doctor"], 3, error="install KubeCanary, or choose the cluster by --context")
+        self.cluster["daemonsets"] = ["canary"]
+        self.cluster["pods"]["canary"] = self.cluster["pods"]["canary"][:1]
+        self.expect(["doctor"], 3, error="no agent in namespace canary is Ready")
+        (self.directory / "kubectl").unlink()
+        # A PATH with the shell alone. Its program is looked up in the PATH of this test.
+        self.environment["PATH"] = str(self.directory)
+        self.shell = [shutil.which(self.shell[0]), *self.shell[1:]]
+        self.expect(["doctor"], 3, error="kubectl is not in the PATH")
+
+    def test_refuses_bad_arguments(self):
+        for arguments, error in (
+            ([], "a command is missing"), (["dcotor"], "dcotor is not a command"), (["--json", "doctor"], "--json is not a flag"),
+            (["doctor", "-n"], "-n needs a value"), (["doctor", "--node="], "--node needs a value"),
+            (["page", "extra"], "page does not take extra"),
+        ):
+            self.expect(arguments, 2, error=error)
+            self.assertEqual(self.calls(), [])
+
+    def test_prints_its_manual(self):
+        for arguments in (["--help"], ["-h"], ["help"], ["page", "--help"]):
+            code, output, errors = self.run_plugin(*arguments)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertIn("kubectl kube-canary doctor ", output)
+        self.expect(["doctor", "--help"], 0, "agent in good /kube-canary doctor --help\n")
+
+    def test_refuses_what_only_a_terminal_can_end(self):
+        for arguments in (["doctor", "--watch"], ["fleet", "-w"], ["ping", "node2"]):
+            self.expect(arguments, 2, error="call it with a terminal")
+        self.expect(["ping", "node2", "--count", "3"], 0, "agent in good /kube-canary ping node2 --count 3\n")
+
+    def test_gives_the_pod_a_terminal(self):
+        ours, theirs = pty.openpty()
+        self.assertEqual(self.start("doctor", "--watch", stdin=theirs, stdout=theirs).wait(60), 0)
+        os.close(theirs)
+        os.close(ours)
+        self.assertEqual(self.calls()[-1][1][:3], ["exec", "--stdin", "--tty"])
+
+    def test_prints_the_address_of_the_page_and_ends_the_forwarding(self):
+        for sent, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
+            # As in a terminal: a shell cannot handle a signal that it was started to ignore.
+            plugin = self.start("page", "--port", "8080", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            self.assertEqual(plugin.stdout.readline(), "http://localhost:8080/\n")
+            self.assertIn("the page as pod good serves it", plugin.stderr.readline())
+            plugin.send_signal(sent)
+            self.assertEqual((*plugin.communicate(timeout=60), plugin.returncode), ("", "", code))
+            self.expect_nothing_left()
+            self.expect_end_of(int((self.directory / "forwarding").read_text()))
+
+    def expect_end_of(self, process):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                os.kill(process, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.01)
+        self.fail("kubectl still runs")
+
+    def test_says_when_the_forwarding_ends_by_itself(self):
+        self.cluster["exit_code"] = 1
+        code, output, errors = self.run_plugin("page")
+        self.assertEqual((code, output), (1, "http://localhost:40217/\n"))
+        self.assertIn("the connection to pod good has ended: error: lost connection to pod", errors)
+
+    def test_tries_another_agent_for_the_page(self):
+        self.cluster["refused"]["good"] = "error dialing backend: i/o timeout"
+        self.cluster["exit_code"] = 1
+        _, output, errors = self.run_plugin("page")
+        self.assertEqual(output, "http://localhost:40217/\n")
+        self.assertIn("the page as pod better serves it", errors)
+
+
+def load_tests(loader, _tests, _pattern):
+    """All tests in each shell."""
+    cases = [type(f"Plugin in {name}", (Plugin, unittest.TestCase), {"shell": shell}) for name, shell in SHELLS.items()]
+    return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases)
+
+
+if __name__ == "__main__":
+    unittest.main()
