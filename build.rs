@@ -15,7 +15,7 @@ const LINK_MAP: &str = "KUBE_CANARY_LINK_MAP";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=layout/functions.ld");
+    println!("cargo::rerun-if-changed=layout");
     println!("cargo::rerun-if-env-changed={VARIABLE}");
     println!("cargo::rerun-if-env-changed={LINK_MAP}");
     let variable = |name| env::var(name).unwrap_or_default();
@@ -32,7 +32,11 @@ fn main() {
     let revision = given.or_else(|| if is_release { committed() } else { None });
     println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
     if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/layout/functions.ld", variable("CARGO_MANIFEST_DIR"));
+        let layout = format!("{}/layout", variable("CARGO_MANIFEST_DIR"));
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{layout}/functions.ld");
+        if variable("CARGO_CFG_TARGET_ARCH") == "aarch64" {
+            println!("cargo::rustc-link-arg-bins=-Wl,-T,{layout}/aarch64.ld");
+        }
         if let Ok(map) = env::var(LINK_MAP) {
             println!("cargo::rustc-link-arg-bins=-Wl,-Map={map}");
         }

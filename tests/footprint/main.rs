@@ -35,7 +35,8 @@ fn program(fixed: bool) -> &'static Path {
         let kind: &[&str] = if fixed { &["-fno-pie", "-no-pie"] } else { &["-fPIE", "-pie"] };
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut command = Command::new(compiler);
-        command.args(["-O1", "-Wall", "-Werror", "-pthread"]).args(kind);
+        // Not every linker separates constants from code by default: for arm64, GNU ld does not.
+        command.args(["-O1", "-Wall", "-Werror", "-pthread", "-Wl,-z,separate-code"]).args(kind);
         let made = command.arg("-o").arg(&out).arg(&source).status().expect("a C compiler");
         assert!(made.success(), "{made}");
         out
