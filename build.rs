@@ -20,6 +20,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed={LINK_MAP}");
     let variable = |name| env::var(name).unwrap_or_default();
     let is_release = variable("PROFILE") == "release";
+    let is_aarch64 = variable("CARGO_CFG_TARGET_ARCH") == "aarch64";
+    if is_aarch64 && variable("CARGO_CFG_TARGET_OS") == "linux" {
+        // As the linker does by itself for x86_64: constants have pages of their own, which are not
+        // executable. Those of .rodata.rare stay behind the code.
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,separate-code");
+    }
     let given = Some(variable(VARIABLE)).filter(|revision| !revision.is_empty());
     if let Some(revision) = &given {
         let is_plain = revision.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
@@ -33,10 +39,11 @@ fn main() {
     println!("cargo::rustc-env={VARIABLE}={}", revision.as_deref().unwrap_or("unknown"));
     if is_release && variable("CARGO_CFG_TARGET_OS") == "linux" {
         let layout = format!("{}/layout", variable("CARGO_MANIFEST_DIR"));
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{layout}/functions.ld");
-        if variable("CARGO_CFG_TARGET_ARCH") == "aarch64" {
+        if is_aarch64 {
+            // The linker takes a function for the first list that has it.
             println!("cargo::rustc-link-arg-bins=-Wl,-T,{layout}/aarch64.ld");
         }
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{layout}/functions.ld");
         if let Ok(map) = env::var(LINK_MAP) {
             println!("cargo::rustc-link-arg-bins=-Wl,-Map={map}");
         }
