@@ -80,7 +80,7 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// # Errors
 /// [`RunError`], if the agent cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
-    logging::start(settings.log_level);
+    logging::start(settings.log_level, settings.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

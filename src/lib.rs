@@ -26,6 +26,9 @@
 //! | [`sys`] | what the operating system provides: clocks, files, memory, signals, priorities |
 //! | [`limits`], [`units`] | every bound with its reason, the shared units |
 
+// They panic if the output has no reader or no room: sys::console writes instead.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod agent;
 pub mod allocator;
 pub mod config;
@@ -76,7 +79,7 @@ pub fn main_from(arguments: Vec<OsString>) -> i32 {
 fn run(arguments: Vec<OsString>) -> i32 {
     let arguments = arguments.into_iter().skip(1).collect();
     let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
-        Ok(Command::Help(text)) => print(&text),
+        Ok(Command::Print(text)) => print(&text),
         Ok(Command::Version { json }) => print(&version(json)),
         Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Ping(settings)) => match ping::run(&settings) {
@@ -90,7 +93,7 @@ fn run(arguments: Vec<OsString>) -> i32 {
             // The faults have been printed.
             return doctor::run(&settings).map_or_else(
                 |error| {
-                    eprintln!("kube-canary: {error}");
+                    console::complain(&error);
                     doctor::Outcome::Unknown.exit_code()
                 },
                 doctor::Outcome::exit_code,
@@ -99,14 +102,14 @@ fn run(arguments: Vec<OsString>) -> i32 {
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
-            eprintln!("kube-canary: {error}");
+            console::complain(&error);
             return USAGE;
         }
     };
     match done {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("kube-canary: {error}");
+            console::complain(&error);
             FAILURE
         }
     }

@@ -201,6 +201,13 @@ pub const REPORT_REQUESTS_MAX: usize = 4;
 /// Bytes of a peer's last hour: two series of 60 steps with three figures each.
 pub const HOUR_BYTES_MAX: usize = 16 * 1_024;
 
+// ---- names of commands -------------------------------------------------------------------------
+
+/// Bytes of `/etc/hosts`. Lists of blocked names have up to 6 MB.
+pub const HOSTS_FILE_BYTES_MAX: u64 = 16 << 20;
+/// Addresses of one name in `/etc/hosts`. A command uses the first that fits.
+pub const HOSTS_ADDRESSES_MAX: usize = 64;
+
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Agents of one demo. Each is a process.

@@ -12,7 +12,8 @@ use crate::limits::AGENTS_MAX;
 
 /// The default HTTP port of an agent.
 const PORT: u16 = 9_877;
-const ACCEPTED: &str = "http://HOST or http://HOST:PORT, where HOST is a name or an address (IPv6 in brackets)";
+const ACCEPTED: &str =
+    "HOST or HOST:PORT, where HOST is a name or an address (IPv6 in brackets); http:// may precede it";
 
 /// Which agents a command asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct AgentUrl {
 pub enum Host {
     /// A host given as an address.
     Address(IpAddr),
-    /// A name that the servers of resolv.conf resolve.
+    /// A name of `/etc/hosts`, or one that the servers of resolv.conf resolve.
     Name(String),
 }
 
@@ -74,9 +75,7 @@ impl Agents {
             let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
             return Ok(Self::Service { name: full, port });
         }
-        // Variables may be set for another purpose (POD_NAMESPACE in every pod of ours). A flag is
-        // intentional.
-        match ["service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
+        match typed.first_typed(&["service", "namespace", "port"]) {
             Some(flag) => Err(UsageError(format!("--{flag} goes with --service, and --url is given"))),
             None => Ok(Self::Urls(urls)),
         }
@@ -84,11 +83,24 @@ impl Agents {
 }
 
 impl AgentUrl {
-    /// Reads `http://HOST[:PORT]`, with or without a slash at the end.
+    /// Reads `HOST[:PORT]`, with or without `http://` before it and a slash at the end.
     fn parse(text: &str) -> Result<Self, String> {
         let accepted = || ACCEPTED.to_owned();
-        let rest = text.strip_prefix("http://").ok_or_else(accepted)?;
+        let rest = match text.split_once("://") {
+            None => text,
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err("http://, because agents do not serve TLS".into());
+            }
+            Some(_) => return Err(accepted()),
+        };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains(['/', '?', '#']) {
+            return Err("HOST:PORT without a path, because the command itself knows the paths".into());
+        }
+        if rest.parse::<Ipv6Addr>().is_ok() {
+            return Err(format!("an IPv6 address in brackets, [{rest}] or [{rest}]:{PORT}"));
+        }
         let (host, behind) = if let Some(bracketed) = rest.strip_prefix('[') {
             let (address, behind) = bracketed.split_once(']').ok_or_else(accepted)?;
             let address: Ipv6Addr = address.parse().map_err(|_| accepted())?;
@@ -110,11 +122,6 @@ impl Host {
     fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return Some(Self::Address(address.into()));
-        }
-        // RFC 6761, 6.3: not every name server resolves it, and ports forwarded to a workstation
-        // are there.
-        if text.eq_ignore_ascii_case("localhost") {
-            return Some(Self::Address(Ipv4Addr::LOCALHOST.into()));
         }
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         (plain && !has_numeric_end(text) && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
@@ -148,7 +155,14 @@ mod tests {
             ("http://10.0.0.1/", "http://10.0.0.1:9877"),
             ("http://[fd00::1]:80", "http://[fd00::1]:80"),
             ("http://[::1]", "http://[::1]:9877"),
-            ("http://localhost:1234", "http://127.0.0.1:1234"),
+            ("http://localhost:1234", "http://localhost:1234"),
+            ("HTTP://10.0.0.1", "http://10.0.0.1:9877"),
+            ("10.0.0.1:80", "http://10.0.0.1:80"),
+            ("10.0.0.1", "http://10.0.0.1:9877"),
+            ("localhost/", "http://localhost:9877"),
+            ("canary-0:1234/", "http://canary-0:1234"),
+            ("[::1]:9877", "http://[::1]:9877"),
+            ("[fd00::1]", "http://[fd00::1]:9877"),
             ("http://canary-0.ns.svc:9877/", "http://canary-0.ns.svc:9877"),
         ] {
             assert_eq!(AgentUrl::parse(text).unwrap().to_string(), shown, "{text}");
@@ -157,27 +171,34 @@ mod tests {
 
     #[test]
     fn a_url_that_no_agent_can_have_is_refused() {
-        for text in [
-            "",
-            "10.0.0.1:9877",
-            "https://a:9877",
-            "http://",
-            "http://a:",
-            "http://a:0",
-            "http://a:65536",
-            "http://a:b",
-            "http://fd00::1",
-            "http://[fd00::1",
-            "http://[fd00::1]9877",
-            "http://[fd00::1]:",
-            "http://[10.0.0.1]:1",
-            "http://10.0.0.256",
-            "http://a/metrics",
-            "http://user@a",
-            "http://a b",
-            "http://a\r\nb",
+        for (text, accepted) in [
+            ("", "HOST:PORT"),
+            ("https://a:9877", "TLS"),
+            ("HTTPS://a", "TLS"),
+            ("ftp://a", "HOST:PORT"),
+            ("://a", "HOST:PORT"),
+            ("http://", "HOST:PORT"),
+            ("http://http://a", "without a path"),
+            ("http://a:", "1 to 65535"),
+            ("a:0", "1 to 65535"),
+            ("a:65536", "1 to 65535"),
+            ("http://a:b", "1 to 65535"),
+            ("http://fd00::1", "[fd00::1]:9877"),
+            ("::1", "[::1]:9877"),
+            ("http://[fd00::1", "HOST:PORT"),
+            ("http://[fd00::1]9877", "HOST:PORT"),
+            ("http://[fd00::1]:", "1 to 65535"),
+            ("http://[10.0.0.1]:1", "HOST:PORT"),
+            ("http://10.0.0.256", "HOST:PORT"),
+            ("http://a/metrics", "without a path"),
+            ("a:9877/api/v1/mesh", "without a path"),
+            ("a?b", "without a path"),
+            ("http://user@a", "HOST:PORT"),
+            ("http://a b", "HOST:PORT"),
+            ("http://a\r\nb", "HOST:PORT"),
         ] {
-            assert!(AgentUrl::parse(text).is_err(), "{text:?}");
+            let error = AgentUrl::parse(text).unwrap_err();
+            assert!(error.contains(accepted), "{text:?}: {error}");
         }
     }
 }

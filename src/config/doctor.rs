@@ -88,8 +88,7 @@ impl RowsFile {
         if text.is_empty() {
             return Err(UsageError::of("--rows", text, "a file, or - for standard input"));
         }
-        // Variables may be set for another purpose. A flag is intentional.
-        match ["url", "service", "namespace", "port"].iter().find(|flag| typed.name(flag).starts_with("--")) {
+        match typed.first_typed(&["url", "service", "namespace", "port"]) {
             Some(flag) => Err(UsageError(format!("--{flag} says which agents are asked, and --rows asks none"))),
             None if text == "-" => Ok(Some(Self::StandardInput)),
             None => Ok(Some(Self::Path(text.into()))),
@@ -118,7 +117,7 @@ mod tests {
         let name = "kube-canary.n.svc".to_owned();
         let reports = Reports::Asked(Agents::Service { name, port: 9_877 });
         assert_eq!(service, DoctorSettings { reports, domains_file: None, json: false, watch: None });
-        assert!(settings("doctor --url a").unwrap_err().0.contains("http://HOST"));
+        assert!(settings("doctor --url https://a").unwrap_err().0.contains("http://"));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 pub struct Flag {
     /// The name without the dashes.
     pub name: &'static str,
+    /// The letter that may be typed instead, behind one dash.
+    pub short: Option<char>,
     /// The placeholder of the value in the help. A switch has none.
     pub value: Option<&'static str>,
     /// The environment variable that is read if the flag is not given.
@@ -24,8 +26,32 @@ const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag { name, value: Some(value), env: Some(env), default, help }
+    Flag { name, short: None, value: Some(value), env: Some(env), default, help }
 }
+
+/// A flag that no environment variable stands for.
+const fn typed_only(name: &'static str, value: &'static str, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, short: None, value: Some(value), env: None, default, help }
+}
+
+/// A flag without a value.
+const fn switch(name: &'static str, help: &'static str) -> Flag {
+    Flag { name, short: None, value: None, env: None, default: "", help }
+}
+
+impl Flag {
+    /// Returns the same flag with a letter.
+    const fn short(mut self, letter: char) -> Self {
+        self.short = Some(letter);
+        self
+    }
+}
+
+/// The flags that every command accepts.
+pub const COMMON: &[Flag] = &[
+    switch("help", "Print this text").short('h'),
+    switch("version", "Print the version in one short line").short('V'),
+];
 
 /// The flag is the same for `run` and `doctor`.
 const DOMAINS_FILE: Flag = flag(
@@ -50,7 +76,7 @@ pub const RUN: &[Flag] = &[
     flag("discovery", "SOURCE", "KUBE_CANARY_DISCOVERY", "kubernetes inside a cluster, else static",
         "Source of the peers: kubernetes, dns or static"),
     flag("namespace", "NAME", "POD_NAMESPACE", "the service account's",
-        "kubernetes: namespace of the Service"),
+        "kubernetes: namespace of the Service").short('n'),
     flag("service", "NAME", "KUBE_CANARY_SERVICE", "kube-canary",
         "kubernetes: headless Service whose EndpointSlices are watched"),
     flag("dns", "NAME", "KUBE_CANARY_DNS", "",
@@ -88,6 +114,8 @@ pub const RUN: &[Flag] = &[
         "Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2"),
     flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
         "Most detailed level that is logged: error, warn, info, debug or off"),
+    flag("log-format", "FORMAT", "KUBE_CANARY_LOG_FORMAT", "text",
+        "Form of the log: text, or json with one object per line"),
 ];
 
 /// The flags that `kube-canary demo` accepts.
@@ -103,24 +131,27 @@ pub const DEMO: &[Flag] = &[
 #[rustfmt::skip]
 pub const PING: &[Flag] = &[
     flag("count", "N", "KUBE_CANARY_PING_COUNT", "until Ctrl-C",
-        "Number of probes to each target; ping ends once the last is answered or lost"),
+        "Number of probes to each target; ping ends once the last is answered or lost").short('c'),
     flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s",
-        "Time between two probes of a target, 10ms to 300s; the probes of all targets are spread over it"),
+        "Time between two probes of a target, 10ms to 300s; the probes of all targets are spread over it").short('i'),
     flag("timeout", "DURATION", "KUBE_CANARY_TIMEOUT", "1s",
-        "Time after which a probe without an answer is lost; up to 63 intervals"),
+        "Time after which a probe without an answer is lost; up to 63 intervals").short('W'),
     flag("payload-bytes", "N", "KUBE_CANARY_PAYLOAD_BYTES", "56",
-        "Bytes after the ICMP header, 24 to 8952"),
-    Flag { name: "json", value: None, env: None, default: "", help: "Print one JSON object per line" },
+        "Bytes after the ICMP header, 24 to 8952").short('s'),
+    switch("ipv4", "Probe the IPv4 address of each name").short('4'),
+    switch("ipv6", "Probe the IPv6 address of each name").short('6'),
+    switch("quiet", "Print the summary only").short('q'),
+    switch("json", "Print one JSON object per line"),
 ];
 
 /// The flags that `kube-canary footprint` accepts.
 #[rustfmt::skip]
 pub const FOOTPRINT: &[Flag] = &[
     flag("pid", "PID", "KUBE_CANARY_FOOTPRINT_PID", "",
-        "Show the memory of one process, by category"),
+        "Show the memory of one process, by category").short('p'),
     flag("filter", "NAME", "KUBE_CANARY_FOOTPRINT_FILTER", "",
         "Show a row for each program with NAME in its name, and a total; '' means every program"),
-    Flag { name: "json", value: None, env: None, default: "", help: "Print one JSON object on one line" },
+    switch("json", "Print one JSON object on one line"),
 ];
 
 /// Which agents are asked. The flags are the same for `fleet` and `doctor`.
@@ -129,7 +160,7 @@ const URL: Flag = flag(
     "URL",
     "KUBE_CANARY_URL",
     "",
-    "HTTP server of an agent, http://HOST:PORT; may be given again (in the environment: separated by commas)",
+    "HTTP server of an agent, HOST:PORT or http://HOST:PORT; may be given again (in the environment: separated by commas)",
 );
 const SERVICE: Flag = flag(
     "service",
@@ -139,7 +170,8 @@ const SERVICE: Flag = flag(
     "Headless Service whose addresses are asked if there is no --url",
 );
 const NAMESPACE: Flag =
-    flag("namespace", "NAME", "POD_NAMESPACE", "the one that resolv.conf searches first", "Namespace of the Service");
+    flag("namespace", "NAME", "POD_NAMESPACE", "the one that resolv.conf searches first", "Namespace of the Service")
+        .short('n');
 // Not KUBE_CANARY_PORT: Kubernetes sets that to a URL if a Service of that name has an address.
 const PORT: Flag =
     flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "HTTP port of the agents at the Service's addresses");
@@ -148,40 +180,38 @@ const PORT: Flag =
 #[rustfmt::skip]
 pub const FLEET: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
-    Flag { name: "sort", value: Some("COLUMN"), env: None, default: "rss",
-        help: "Sort by node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first" },
-    Flag { name: "group-by", value: Some("allocator"), env: None, default: "",
-        help: "Show a row per allocator and number of CPUs: medians, ranges, and which is smallest" },
-    Flag { name: "watch", value: None, env: None, default: "", help: "Repeat until Ctrl-C" },
-    Flag { name: "interval", value: Some("DURATION"), env: None, default: "5s", help: "Time between two updates with --watch, 1s to 300s" },
-    Flag { name: "json", value: None, env: None, default: "", help: "Print one JSON array on one line" },
+    typed_only("sort", "COLUMN", "rss",
+        "Sort by node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first"),
+    typed_only("group-by", "allocator", "",
+        "Show a row per allocator and number of CPUs: medians, ranges, and which is smallest"),
+    switch("watch", "Repeat until Ctrl-C").short('w'),
+    typed_only("interval", "DURATION", "5s", "Time between two updates with --watch, 1s to 300s"),
+    switch("json", "Print one JSON array on one line"),
 ];
 
 /// The flags that `kube-canary doctor` accepts.
 #[rustfmt::skip]
 pub const DOCTOR: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
-    Flag { name: "rows", value: Some("FILE"), env: None, default: "",
-        help: "Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input" },
+    typed_only("rows", "FILE", "",
+        "Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input"),
     DOMAINS_FILE,
-    Flag { name: "watch", value: None, env: None, default: "",
-        help: "Repeat until Ctrl-C, and print what has changed, with the time" },
-    Flag { name: "interval", value: Some("DURATION"), env: None, default: "10s", help: "Time between two updates with --watch, 1s to 300s" },
-    Flag { name: "json", value: None, env: None, default: "", help: "Print one JSON object on one line" },
+    switch("watch",
+        "Repeat until Ctrl-C, and print what has changed, with the time").short('w'),
+    typed_only("interval", "DURATION", "10s", "Time between two updates with --watch, 1s to 300s"),
+    switch("json", "Print one JSON object on one line"),
 ];
 
 /// The flags that `kube-canary version` accepts.
-pub const VERSION: &[Flag] =
-    &[Flag { name: "json", value: None, env: None, default: "", help: "Print one JSON object on one line" }];
+pub const VERSION: &[Flag] = &[switch("json", "Print one JSON object on one line")];
 
 /// Returns the help text of a command.
 pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{about}\n\nUsage: kube-canary {usage}\n");
-    if !flags.is_empty() {
-        text.push_str("\nFlags:\n");
-    }
-    for flag in flags {
+    text.push_str("\nFlags:\n");
+    for flag in flags.iter().chain(COMMON) {
+        let short = flag.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
         let value = flag.value.map(|value| format!(" {value}")).unwrap_or_default();
         let mut notes = Vec::new();
         if !flag.default.is_empty() {
@@ -189,7 +219,7 @@ pub fn help(usage: &str, about: &str, flags: &[Flag], after: &str) -> String {
         }
         notes.extend(flag.env.map(|env| format!("env: {env}")));
         let notes = if notes.is_empty() { String::new() } else { format!("\n        [{}]", notes.join("; ")) };
-        let _ = writeln!(text, "  --{}{value}\n        {}{notes}", flag.name, flag.help);
+        let _ = writeln!(text, "  {short}--{}{value}\n        {}{notes}", flag.name, flag.help);
     }
     text.push_str(after);
     text
@@ -218,7 +248,11 @@ mod tests {
             ("Version", VERSION),
         ] {
             for flag in flags {
-                assert!(section(head).contains(&format!("--{}", flag.name)), "--{} in the section {head}", flag.name);
+                let name = format!("--{}", flag.name);
+                let shown = flag.short.map_or_else(|| name.clone(), |letter| format!("-{letter}`, `{name}"));
+                let plain = shown.replace('`', "");
+                let of_command = section(head);
+                assert!(of_command.contains(&shown) || of_command.contains(&plain), "{plain} in the section {head}");
             }
         }
     }

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_bad_value_is_refused_in_one_line_with_what_is_accepted() {
         for (line, parts) in [
-            ("--url 10.0.0.1", ["--url", "\"10.0.0.1\"", "http://HOST:PORT"]),
+            ("--url 10.0.0.256", ["--url", "\"10.0.0.256\"", "HOST:PORT"]),
             ("--url http://a:99999", ["--url", "http://a:99999", "1 to 65535"]),
             ("--url http://a --url http://a:9877", ["--url", "\"http://a:9877\"", "once"]),
             ("--url http://a --service s", ["--service", "--url", ""]),

@@ -11,6 +11,7 @@ mod fleet;
 mod footprint;
 mod ping;
 mod run;
+mod suggest;
 mod typed;
 
 pub use agents::{AgentUrl, Agents, Host};
@@ -23,7 +24,7 @@ pub use run::RunSettings;
 
 use std::ffi::OsString;
 
-use typed::Typed;
+use typed::{Line, Typed};
 
 /// A function that reads an environment variable.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -61,36 +62,145 @@ pub enum Command {
         json: bool,
     },
     /// Print this and exit with 0.
-    Help(String),
+    Print(String),
 }
 
 const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[run|ping|demo|fleet|doctor|footprint|version] [FLAGS]";
-const COMMANDS: &str = "
-Commands:
-  run        Probes the peers and serves /metrics (also without a command)
-  ping       Probes some targets, and prints a line per reply and a summary
-  demo       Runs a mesh of real agents on this machine, with a live table
-  fleet      Shows what every agent costs and measures, one row per node
-  doctor     Names the node, link, zone or domain that is bad
-  footprint  Shows what the memory of a process is for, and how much memory programs use
-  version    Shows which build this is, and which allocator runs
+const USAGE: &str = "[COMMAND] [FLAGS]";
 
-See `kube-canary COMMAND --help` for the flags of each.
-";
+/// What the program says of a command. `--help` is generated from it.
+#[derive(Debug)]
+pub struct Manual {
+    /// The name of the command.
+    pub name: &'static str,
+    /// The placeholder of the arguments without a flag. Empty if it takes none.
+    pub arguments: &'static str,
+    /// What the command does, in one sentence.
+    pub about: &'static str,
+    /// Its flags, without those that all commands have.
+    pub flags: &'static [flags::Flag],
+    /// The text below the flags.
+    pub after: &'static str,
+    resolve: fn(&Typed, Env<'_>) -> Result<Command, UsageError>,
+}
 
-const RUN: &str = "Probes the peers and serves /metrics.";
-const VERSION: &str = "Shows which build this is, and which allocator runs.";
+/// All commands. The first is also that of a command line without a command.
+pub static COMMANDS: [Manual; 8] = [
+    Manual {
+        name: "run",
+        arguments: "",
+        about: "Probes the peers and serves /metrics. It is also what runs without a command.",
+        flags: flags::RUN,
+        after: "",
+        resolve: |typed, env| Ok(Command::Run(Box::new(RunSettings::resolve(typed, env)?))),
+    },
+    Manual {
+        name: "ping",
+        arguments: "TARGET…",
+        about: ping::ABOUT,
+        flags: flags::PING,
+        after: ping::AFTER,
+        resolve: |typed, _| PingSettings::resolve(typed).map(Command::Ping),
+    },
+    Manual {
+        name: "demo",
+        arguments: "",
+        about: demo::ABOUT,
+        flags: flags::DEMO,
+        after: "",
+        resolve: |typed, _| DemoSettings::resolve(typed).map(Command::Demo),
+    },
+    Manual {
+        name: "fleet",
+        arguments: "",
+        about: fleet::ABOUT,
+        flags: flags::FLEET,
+        after: fleet::AFTER,
+        resolve: |typed, _| FleetSettings::resolve(typed).map(Command::Fleet),
+    },
+    Manual {
+        name: "doctor",
+        arguments: "",
+        about: doctor::ABOUT,
+        flags: flags::DOCTOR,
+        after: doctor::AFTER,
+        resolve: |typed, _| DoctorSettings::resolve(typed).map(Command::Doctor),
+    },
+    Manual {
+        name: "footprint",
+        arguments: "",
+        about: footprint::ABOUT,
+        flags: flags::FOOTPRINT,
+        after: footprint::AFTER,
+        resolve: |typed, _| FootprintSettings::resolve(typed).map(Command::Footprint),
+    },
+    Manual {
+        name: "version",
+        arguments: "",
+        about: "Shows which build this is, and which allocator runs.",
+        flags: flags::VERSION,
+        after: "",
+        resolve: |typed, _| Ok(Command::Version { json: typed.switch("json") }),
+    },
+    Manual {
+        name: "help",
+        arguments: "[COMMAND]",
+        about: "Prints the flags of a command, or the list of commands.",
+        flags: &[],
+        after: "",
+        resolve: |typed, _| help(typed.positional()),
+    },
+];
 
-/// A command: its usage line, its description, its flags, the text below them, and
-/// how it is resolved.
-type Description = (
-    &'static str,
-    &'static str,
-    &'static [flags::Flag],
-    &'static str,
-    fn(&Typed, Env<'_>) -> Result<Command, UsageError>,
-);
+impl Manual {
+    fn find(name: &str) -> Result<&'static Self, UsageError> {
+        if let Some(found) = COMMANDS.iter().find(|manual| manual.name == name) {
+            return Ok(found);
+        }
+        let names = COMMANDS.iter().map(|manual| manual.name);
+        let accepted = match suggest::nearest(name, names.clone()) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("expected one of {}", names.collect::<Vec<_>>().join(", ")),
+        };
+        Err(UsageError(format!("unknown command {name:?}: {accepted}")))
+    }
+
+    /// Returns the text of `--help`.
+    pub fn text(&self) -> String {
+        let words = [self.name, self.arguments, "[FLAGS]"];
+        let usage: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        flags::help(&usage.join(" "), self.about, self.flags, self.after)
+    }
+
+    fn read(&self, arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
+        match Typed::read(arguments, self.flags, env)? {
+            Line::Help => Ok(Command::Print(self.text())),
+            Line::Version => Ok(Command::Print(concat!("kube-canary ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
+            Line::Command(typed) if self.arguments.is_empty() && !typed.positional().is_empty() => {
+                Err(UsageError(format!("unexpected argument {:?}: expected flags", typed.positional()[0])))
+            }
+            Line::Command(typed) => (self.resolve)(&typed, env),
+        }
+    }
+}
+
+/// Returns the help of the program: what each command does.
+fn overview() -> String {
+    let mut text = "\nCommands:\n".to_owned();
+    for Manual { name, about, .. } in &COMMANDS {
+        text += &format!("  {name:<10} {about}\n");
+    }
+    text += "\nSee `kube-canary help COMMAND` for the flags of each.\n";
+    flags::help(USAGE, ABOUT, &[], &text)
+}
+
+fn help(topics: &[String]) -> Result<Command, UsageError> {
+    match topics {
+        [] => Ok(Command::Print(overview())),
+        [name] => Ok(Command::Print(Manual::find(name)?.text())),
+        [_, further, ..] => Err(UsageError(format!("unexpected argument {further:?}: expected one command"))),
+    }
+}
 
 /// Reads a command line (without the program's name) and its environment.
 ///
@@ -100,52 +210,17 @@ type Description = (
 #[inline(never)]
 pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
     let mut arguments = arguments.into_iter().peekable();
-    let command = match arguments.peek().and_then(|first| first.to_str()) {
-        Some(first) if !first.starts_with('-') => {
-            let first = first.to_owned();
-            arguments.next();
-            Some(first)
-        }
-        _ => None,
-    };
+    let command = arguments.next_if(|first| !first.as_encoded_bytes().starts_with(b"-"));
     let rest: Vec<OsString> = arguments.collect();
-    if command.is_none() && rest.iter().any(|argument| argument == "--help" || argument == "-h") {
-        return Ok(Command::Help(flags::help(USAGE, ABOUT, &[], COMMANDS)));
-    }
-    let (usage, about, flags, after, resolve): Description = match command.as_deref() {
-        None | Some("run") => ("run [FLAGS]", RUN, flags::RUN, "", |typed, env| {
-            Ok(Command::Run(Box::new(RunSettings::resolve(typed, env)?)))
-        }),
-        Some("ping") => (ping::USAGE, ping::ABOUT, flags::PING, ping::AFTER, |typed, _| {
-            PingSettings::resolve(typed).map(Command::Ping)
-        }),
-        Some("demo") => {
-            ("demo [FLAGS]", demo::ABOUT, flags::DEMO, "", |typed, _| DemoSettings::resolve(typed).map(Command::Demo))
+    let hinted = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
+    let manual = match command {
+        None if rest.iter().any(|argument| argument == "--help" || argument == "-h") => {
+            return Ok(Command::Print(overview()));
         }
-        Some("fleet") => ("fleet [FLAGS]", fleet::ABOUT, flags::FLEET, fleet::AFTER, |typed, _| {
-            FleetSettings::resolve(typed).map(Command::Fleet)
-        }),
-        Some("doctor") => ("doctor [FLAGS]", doctor::ABOUT, flags::DOCTOR, doctor::AFTER, |typed, _| {
-            DoctorSettings::resolve(typed).map(Command::Doctor)
-        }),
-        Some("footprint") => ("footprint [FLAGS]", footprint::ABOUT, flags::FOOTPRINT, footprint::AFTER, |typed, _| {
-            FootprintSettings::resolve(typed).map(Command::Footprint)
-        }),
-        Some("version") => ("version [--json]", VERSION, flags::VERSION, "", |typed, _| {
-            Ok(Command::Version { json: typed.switch("json") })
-        }),
-        Some(other) => {
-            let commands = "run, ping, demo, fleet, doctor, footprint or version";
-            return Err(UsageError(format!("unknown command {other:?}: expected {commands}")));
-        }
+        None => &COMMANDS[0],
+        Some(name) => Manual::find(&name.to_string_lossy()).map_err(|error| hinted("", error))?,
     };
-    match Typed::read(rest, flags, env)? {
-        None => Ok(Command::Help(flags::help(usage, about, flags, after))),
-        Some(typed) if command.as_deref() != Some("ping") && !typed.positional().is_empty() => {
-            Err(UsageError(format!("unexpected argument {:?}: expected flags", typed.positional()[0])))
-        }
-        Some(typed) => resolve(&typed, env),
-    }
+    manual.read(rest, env).map_err(|error| hinted(&format!("{} ", manual.name), error))
 }
 
 #[cfg(test)]
@@ -154,6 +229,13 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Command, UsageError> {
         parse(line.split_whitespace().map(OsString::from).collect(), &|_| None)
+    }
+
+    fn printed(line: &str) -> String {
+        match parsed(line) {
+            Ok(Command::Print(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        }
     }
 
     #[test]
@@ -168,11 +250,51 @@ mod tests {
             "doctor --help",
             "footprint --help",
             "version --help",
+            "help",
+            "help ping",
+            "help help",
         ] {
-            match parsed(line) {
-                Ok(Command::Help(text)) => assert!(text.contains("Usage: kube-canary"), "{line}"),
-                other => panic!("{line}: {other:?}"),
-            }
+            assert!(printed(line).contains("Usage: kube-canary"), "{line}");
+        }
+        assert_eq!(printed("help ping"), printed("ping --help"));
+        assert_eq!(printed("help"), printed("--help"));
+        assert!(COMMANDS.iter().all(|manual| printed("help").contains(&format!("  {} ", manual.name))));
+    }
+
+    #[test]
+    fn the_version_is_one_short_line_wherever_it_is_asked_for() {
+        let version = format!("kube-canary {}\n", env!("CARGO_PKG_VERSION"));
+        for line in ["--version", "-V", "ping -V", "run --version", "doctor --json -V", "help -V"] {
+            assert_eq!(printed(line), version, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_word_is_answered_with_the_meant_one_and_where_to_read_more() {
+        for (line, meant, see) in [
+            ("pign a", "did you mean ping?", "(see kube-canary --help)"),
+            ("help dcotor", "did you mean doctor?", "(see kube-canary help --help)"),
+            ("ping a --cuont 3", "did you mean --count?", "(see kube-canary ping --help)"),
+            ("ping a --payload 64", "did you mean --payload-bytes?", "(see kube-canary ping --help)"),
+            ("--peers-fil x", "did you mean --peers-file?", "(see kube-canary run --help)"),
+            ("fleet --hepl", "did you mean --help?", "(see kube-canary fleet --help)"),
+            ("ping a -x", "expected one of --count", "(see kube-canary ping --help)"),
+            ("fly", "expected one of run, ping", "(see kube-canary --help)"),
+            ("version --json=1", "json", "(see kube-canary version --help)"),
+            ("help run ping", "expected one command", "(see kube-canary help --help)"),
+        ] {
+            let error = parsed(line).unwrap_err().0;
+            assert!(error.contains(meant) && error.ends_with(see) && error.lines().count() == 1, "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_letter_is_typed_once_per_command() {
+        for manual in &COMMANDS {
+            let mut letters: Vec<char> =
+                manual.flags.iter().chain(flags::COMMON).filter_map(|flag| flag.short).collect();
+            letters.sort_unstable();
+            assert!(letters.windows(2).all(|pair| pair[0] != pair[1]), "{}: {letters:?}", manual.name);
         }
     }
 

@@ -7,17 +7,18 @@ use super::UsageError;
 use super::agents::{Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
-use crate::discovery::dns;
+use crate::discovery::dns::{self, AddressFamily};
 use crate::limits::{PING_COUNT_MAX, PING_TARGETS_MAX};
+use crate::units::parse_duration;
 
-/// The usage line that `ping --help` shows.
-pub const USAGE: &str = "ping TARGET… [FLAGS]";
 /// The first line that `ping --help` shows.
 pub const ABOUT: &str = "Probes targets with the agent's prober, and prints a line per probe and a summary.";
 /// The text that `ping --help` shows below the flags.
 pub const AFTER: &str = "
-A TARGET is an IPv4 or IPv6 address, or a name that the servers of /etc/resolv.conf resolve. Of a name, the first IPv4
-address is probed, or the first IPv6 address if it has no IPv4 address. /etc/hosts is not read.
+A TARGET is an IPv4 or IPv6 address, or a name of /etc/hosts, or a name that the servers of /etc/resolv.conf resolve. Of a
+name, the first IPv4 address is probed, or the first IPv6 address if it has no IPv4 address.
+
+A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 200ms.
 
 Exit codes: 0 if every target has answered within the timeout at least once; 1 if one has not, or on a failure; 2 for a bad
 flag.
@@ -37,13 +38,18 @@ pub struct PingSettings {
     pub timeout: Duration,
     /// Bytes after the ICMP header.
     pub payload_bytes: usize,
+    /// The family of the address that is probed of a name.
+    pub family: AddressFamily,
+    /// Print no line for a probe.
+    pub quiet: bool,
     /// Print JSON objects instead of text lines.
     pub json: bool,
 }
 
 impl PingSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
+        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed, duration)?;
+        let family = family(typed)?;
         let given = typed.positional();
         if given.is_empty() {
             return Err(UsageError(format!("TARGET: expected at least one: {TARGET}")));
@@ -53,7 +59,8 @@ impl PingSettings {
         }
         let mut targets = Vec::with_capacity(given.len());
         for text in given {
-            targets.push((text.clone(), target(text).map_err(|reason| UsageError::of("TARGET", text, &reason))?));
+            targets
+                .push((text.clone(), target(text, family).map_err(|reason| UsageError::of("TARGET", text, &reason))?));
         }
         let mut sorted: Vec<&String> = given.iter().collect();
         sorted.sort_unstable();
@@ -66,13 +73,33 @@ impl PingSettings {
             interval,
             timeout,
             payload_bytes,
+            family,
+            quiet: typed.switch("quiet"),
             json: typed.switch("json"),
         })
     }
 }
 
-fn target(text: &str) -> Result<Host, String> {
+/// Parses a duration. A number without a unit is in seconds, as users of ping(8) type it.
+fn duration(text: &str) -> Result<Duration, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_number { parse_duration(&format!("{text}s")) } else { parse_duration(text) }
+}
+
+fn family(typed: &Typed) -> Result<AddressFamily, UsageError> {
+    match (typed.switch("ipv4"), typed.switch("ipv6")) {
+        (true, true) => Err(UsageError("-4 and -6: expected one of them".into())),
+        (true, false) => Ok(AddressFamily::Ipv4),
+        (false, true) => Ok(AddressFamily::Ipv6),
+        (false, false) => Ok(AddressFamily::Any),
+    }
+}
+
+fn target(text: &str, family: AddressFamily) -> Result<Host, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
+        if !family.accepts(address) {
+            return Err(format!("an {family} address or a name, because of the flag for {family}"));
+        }
         let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
         let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
         return if usable { Ok(Host::Address(address)) } else { Err("the address of one host".into()) };
@@ -114,6 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn the_letters_of_ping_are_accepted_with_seconds_and_in_bundles() {
+        let letters = settings("ping -c5 -i 0.2 -W2 -s 100 -q4 a").unwrap();
+        let words =
+            settings("ping a --count 5 --interval 200ms --timeout 2s --payload-bytes 100 --quiet --ipv4").unwrap();
+        assert_eq!(letters, words);
+        assert_eq!((letters.family, letters.quiet), (AddressFamily::Ipv4, true));
+        let s = settings("ping --interval 1 --timeout=.5 -6 a ::1").unwrap();
+        assert_eq!((s.interval, s.timeout), (Duration::from_secs(1), Duration::from_millis(500)));
+        assert_eq!((s.family, s.quiet), (AddressFamily::Ipv6, false));
+    }
+
+    #[test]
     fn every_bad_value_is_one_line_that_names_it_and_what_is_accepted() {
         for (line, parts) in [
             ("ping", ["TARGET", "at least one", "address"]),
@@ -125,8 +164,17 @@ mod tests {
             ("ping fe80::1%eth0", ["TARGET", "fe80::1%eth0", "name"]),
             ("ping a a", ["TARGET", "\"a\"", "once"]),
             ("ping a --count 0", ["--count", "\"0\"", "1 to"]),
-            ("ping a --interval 1", ["--interval", "\"1\"", "500ms"]),
+            ("ping a --interval soon", ["--interval", "\"soon\"", "500ms"]),
+            ("ping a -i 0.001", ["-i", "\"0.001\"", "10ms to 300s"]),
+            ("ping a -i .", ["-i", "\".\"", "500ms"]),
+            ("ping a -i=", ["-i", "\"\"", "500ms"]),
+            ("ping a -i", ["-i", "a value", "DURATION"]),
+            ("ping a -c0", ["-c", "\"0\"", "1 to"]),
             ("ping a --timeout 2h", ["--timeout", "2h", "63s"]),
+            ("ping a -W 64", ["-W", "\"64\"", "63s"]),
+            ("ping a -4 -6", ["-4", "-6", "one of them"]),
+            ("ping -4 ::1", ["TARGET", "\"::1\"", "IPv4 address or a name"]),
+            ("ping 127.0.0.1 -6", ["TARGET", "\"127.0.0.1\"", "IPv6 address or a name"]),
             ("ping a --payload-bytes 8", ["--payload-bytes", "\"8\"", "24 to 8952"]),
             ("ping a --flood", ["--flood", "--count", "--json"]),
         ] {

@@ -15,6 +15,7 @@ use crate::limits::{
     MAX_PEERS_DEFAULT, MAX_PEERS_MAX, MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN, NAME_BYTES_MAX,
     PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
 };
+use crate::logging::LogFormat;
 use crate::mesh::domains::Domains;
 use crate::peers::Protocol;
 use crate::statistics::{Bounds, Scale};
@@ -65,6 +66,8 @@ pub struct RunSettings {
     pub heap_profile: Option<PathBuf>,
     /// The most detailed level that is logged.
     pub log_level: log::LevelFilter,
+    /// The form of a line of the log.
+    pub log_format: LogFormat,
 }
 
 impl RunSettings {
@@ -96,7 +99,7 @@ impl RunSettings {
     }
 
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
-        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed)?;
+        let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed, parse_duration)?;
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
         let workers = number_between(1, HTTP_WORKERS_MAX as u64);
@@ -126,6 +129,7 @@ impl RunSettings {
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
             heap_profile: typed.value("heap-profile", heap_profile)?,
             log_level: typed.value("log-level", log_level)?.unwrap_or(log::LevelFilter::Info),
+            log_format: typed.value("log-format", log_format)?.unwrap_or_default(),
         })
     }
 }
@@ -139,12 +143,13 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+    /// `parse` reads the durations.
+    pub(super) fn resolve(typed: &Typed, parse: ParseDuration) -> Result<Self, UsageError> {
         let second = Duration::from_secs(1);
-        let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?.unwrap_or(second);
+        let interval = typed.value("interval", within(parse, INTERVAL_MIN, INTERVAL_MAX))?.unwrap_or(second);
         let longest = INTERVAL_MAX.min(interval * u32::try_from(IN_FLIGHT_PER_PEER_MAX - 1).unwrap_or(1));
         let timeout =
-            typed.value("timeout", duration_between(Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
+            typed.value("timeout", within(parse, Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
         let payload = number_between(PAYLOAD_BYTES_MIN as u64, PAYLOAD_BYTES_MAX as u64);
         Ok(Self { interval, timeout, payload_bytes: size(typed.value("payload-bytes", payload)?, 56) })
     }
@@ -160,8 +165,14 @@ pub(super) fn number_between(min: u64, max: u64) -> impl Fn(&str) -> Result<u64,
 
 /// Returns a parser that accepts durations from `min` to `max`.
 pub(super) fn duration_between(min: Duration, max: Duration) -> impl Fn(&str) -> Result<Duration, String> {
+    within(parse_duration, min, max)
+}
+
+type ParseDuration = fn(&str) -> Result<Duration, String>;
+
+fn within(parse: ParseDuration, min: Duration, max: Duration) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| {
-        let duration = parse_duration(text)?;
+        let duration = parse(text)?;
         let within = (min..=max).contains(&duration);
         within.then_some(duration).ok_or_else(|| format!("a duration from {min:?} to {max:?}"))
     }
@@ -240,6 +251,14 @@ fn log_level(text: &str) -> Result<log::LevelFilter, String> {
     text.parse().map_err(|_| "error, warn, info, debug or off".to_owned())
 }
 
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("text or json".to_owned()),
+    }
+}
+
 fn node_name(typed: &Typed) -> Result<String, UsageError> {
     if let Some(name) = typed.value("node-name", name)? {
         return Ok(name);
@@ -264,8 +283,7 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageErro
         None => "static",
     };
     for (source, flags) in SOURCES.iter().filter(|(source, _)| *source != chosen) {
-        // Variables may be set for another purpose (POD_NAMESPACE). A flag is intentional.
-        if let Some(flag) = flags.iter().find(|flag| typed.name(flag).starts_with("--")) {
+        if let Some(flag) = typed.first_typed(flags) {
             return Err(UsageError(format!(
                 "--{flag} goes with --discovery {source}, and this is --discovery {chosen}"
             )));

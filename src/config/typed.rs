@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::flags::Flag;
-use super::{Env, UsageError};
+use super::flags::{COMMON, Flag};
+use super::{Env, UsageError, suggest};
 
 /// A text for a flag, and the name to use in an error: the flag or the variable.
 #[derive(Debug)]
@@ -11,6 +11,17 @@ struct Given {
     flag: &'static str,
     name: String,
     value: String,
+}
+
+/// What the command line of a command requests.
+#[derive(Debug)]
+pub enum Line {
+    /// The help of the command.
+    Help,
+    /// The version, in one short line.
+    Version,
+    /// The command itself.
+    Command(Typed),
 }
 
 /// A command line as it was typed.
@@ -21,37 +32,35 @@ pub struct Typed {
 }
 
 impl Typed {
-    /// Looks up every argument in `flags`. A flag that is not given takes its value from its
-    /// variable, unless that is empty. Arguments without a flag may stand between the flags or
-    /// after them. Returns none if help is requested.
-    pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Option<Self>, UsageError> {
+    /// Looks up every argument in `flags` and in the flags that all commands have. A flag that is
+    /// not given takes its value from its variable, unless that is empty. Arguments without a flag
+    /// may stand between the flags or after them.
+    pub fn read(arguments: Vec<OsString>, flags: &'static [Flag], env: Env<'_>) -> Result<Line, UsageError> {
         let (mut given, mut positional) = (Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(arguments);
         let error = |error: lexopt::Error| UsageError(error.to_string());
         while let Some(argument) = parser.next().map_err(error)? {
-            let name = match argument {
-                lexopt::Arg::Short('h') | lexopt::Arg::Long("help") => return Ok(None),
-                lexopt::Arg::Long(name) => name.to_owned(),
-                lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"), flags)),
+            let mut known = flags.iter().chain(COMMON);
+            let (name, flag) = match argument {
+                lexopt::Arg::Long(long) => (format!("--{long}"), known.find(|flag| flag.name == long)),
+                lexopt::Arg::Short(letter) => (format!("-{letter}"), known.find(|flag| flag.short == Some(letter))),
                 lexopt::Arg::Value(value) => {
                     positional.push(value.to_string_lossy().into_owned());
                     continue;
                 }
             };
-            let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
-                return Err(unknown(&format!("--{name}"), flags));
+            let Some(flag) = flag else { return Err(unknown(&name, flags)) };
+            let value = match (flag.name, flag.value) {
+                ("help", _) => return Ok(Line::Help),
+                ("version", _) => return Ok(Line::Version),
+                (_, Some(placeholder)) => {
+                    let missing = |_| UsageError(format!("{name}: expected a value, {placeholder}"));
+                    let value = parser.value().map_err(missing)?;
+                    value.into_string().map_err(|raw| UsageError::of(&name, &raw.to_string_lossy(), "UTF-8"))?
+                }
+                (_, None) => String::new(),
             };
-            let value = if flag.value.is_some() {
-                let value = parser.value().map_err(|_| {
-                    UsageError(format!("--{name}: expected a value, {}", flag.value.unwrap_or_default()))
-                })?;
-                value
-                    .into_string()
-                    .map_err(|raw| UsageError::of(&format!("--{name}"), &raw.to_string_lossy(), "UTF-8"))?
-            } else {
-                String::new()
-            };
-            given.push(Given { flag: flag.name, name: format!("--{name}"), value });
+            given.push(Given { flag: flag.name, name, value });
         }
         for flag in flags {
             if let Some(variable) = flag.env
@@ -61,7 +70,7 @@ impl Typed {
                 given.push(Given { flag: flag.name, name: variable.to_owned(), value });
             }
         }
-        Ok(Some(Self { given, positional }))
+        Ok(Line::Command(Self { given, positional }))
     }
 
     /// Returns the arguments that were given without a flag.
@@ -97,12 +106,22 @@ impl Typed {
         self.last(flag).map_or(flag, |given| &given.name)
     }
 
+    /// Returns the first of these flags that was given on the command line. Variables may be set
+    /// for another purpose (`POD_NAMESPACE` in every pod of ours). A flag is intentional.
+    pub fn first_typed<'a>(&self, flags: &[&'a str]) -> Option<&'a str> {
+        flags.iter().copied().find(|flag| self.name(flag).starts_with('-'))
+    }
+
     fn last(&self, flag: &str) -> Option<&Given> {
         self.given.iter().rfind(|g| g.flag == flag)
     }
 }
 
 fn unknown(name: &str, flags: &[Flag]) -> UsageError {
+    let known = flags.iter().chain(COMMON).map(|flag| flag.name);
+    if let Some(meant) = name.strip_prefix("--").and_then(|name| suggest::nearest(name, known)) {
+        return UsageError(format!("unknown flag {name}: did you mean --{meant}?"));
+    }
     let known: Vec<String> = flags.iter().map(|flag| format!("--{}", flag.name)).collect();
     UsageError(format!("unknown flag {name}: expected one of {}", known.join(", ")))
 }

@@ -57,6 +57,9 @@ pub enum DemoError {
     /// No agent answered in time.
     #[error("the agents did not answer within {} s", START.as_secs())]
     Silent,
+    /// Standard output failed.
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
     /// The demo could not create its own resources.
     #[error("cannot set up the demo: {0}")]
     Setup(io::Error),
@@ -82,10 +85,11 @@ pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
     // This must precede any thread: a process with threads may not enter a user namespace.
     if !namespace::can_ping() {
         namespace::enter().map_err(DemoError::NoPing)?;
-        println!(
-            "ICMP is not permitted here, so the demo runs in a user and network namespace of its own:\n\
-             the agents' HTTP is reachable inside it only.\n"
-        );
+        let note = "ICMP is not permitted here, so the demo runs in a user and network namespace of its own:\n\
+                    the agents' HTTP is reachable inside it only.\n\n";
+        if !console::print(note).map_err(DemoError::Output)? {
+            return Ok(());
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Setup)?;
     let done = runtime.block_on(watch(settings));
@@ -112,7 +116,10 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
             let terminal = io::stdout().is_terminal();
             let due = printed.is_none_or(|at| terminal || at.elapsed() >= REPRINT);
             if due && (complete || printed.is_some() || started.elapsed() > START) {
-                lines = show(&table::render(&agents, address(0), settings), terminal.then_some(lines));
+                match show(&table::render(&agents, address(0), settings), terminal.then_some(lines))? {
+                    Some(shown) => lines = shown,
+                    None => return Ok(()),
+                }
                 printed = Some(Instant::now());
             }
             let pause = if printed.is_some() { REFRESH } else { REFRESH / 10 };
@@ -133,12 +140,11 @@ async fn watch(settings: &DemoSettings) -> Result<(), DemoError> {
 }
 
 /// Prints the table. If the last table had `over` lines, the new one replaces it. Returns
-/// the number of lines.
-fn show(table: &str, over: Option<usize>) -> usize {
+/// the number of lines. None if the output has no reader any more, which ends the demo.
+fn show(table: &str, over: Option<usize>) -> Result<Option<usize>, DemoError> {
     let back = over.filter(|lines| *lines > 0).map(|lines| format!("\x1b[{lines}A\x1b[J")).unwrap_or_default();
-    // The output may have no room or no reader. In both cases the demo ends at the next signal.
-    let _ = console::print(back + table);
-    table.lines().count()
+    let is_read = console::print(back + table).map_err(DemoError::Output)?;
+    Ok(is_read.then(|| table.lines().count()))
 }
 
 /// Returns the address of an agent, by its index.

@@ -10,6 +10,7 @@ use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
 use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
 use crate::report::Network;
+use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
 
 /// What an examination has found.
@@ -278,21 +279,6 @@ pub fn stamp(unix_seconds: u64) -> String {
     let seconds = unix_seconds % 86_400;
     let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
     format!("{} {hours:02}:{minutes:02}:{:02} UTC", date(unix_seconds), seconds % 60)
-}
-
-fn date(unix_seconds: u64) -> String {
-    let days = unix_seconds / 86_400;
-    // If years begin in March, the leap day is the last day. Eras of 400 such years are alike.
-    // 719,468 days lie between the first of March of year 0 and 1970.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + next;
-    format!("{year:04}-{month:02}-{of_month:02}")
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::config::{AgentUrl, Agents, Host};
-use crate::discovery::dns::{self, ResolveError, Servers};
+use crate::discovery::dns::{self, AddressFamily, ResolveError, Servers};
 use crate::http::client::{GetError, Link};
 use crate::http::lines::Lines;
 use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
 use crate::report;
+use crate::sys::console;
 
 /// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
 /// with 5,000 peers.
@@ -52,7 +53,10 @@ pub async fn targets(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
         Agents::Service { name, port } => {
             let mut addresses = dns::service_addresses(&Servers::System, name).await?;
             if addresses.len() > AGENTS_MAX {
-                eprintln!("kube-canary: {name}: {} addresses, of which {AGENTS_MAX} are asked", addresses.len());
+                console::complain(format_args!(
+                    "{name}: {} addresses, of which {AGENTS_MAX} are asked",
+                    addresses.len()
+                ));
                 addresses.truncate(AGENTS_MAX);
             }
             Ok(addresses.into_iter().map(|a| AgentUrl { host: Host::Address(a), port: *port }).collect())
@@ -120,11 +124,13 @@ impl Answer {
     /// # Errors
     /// [`AskError`].
     pub async fn of(agent: &AgentUrl, path: &'static str) -> Result<Self, AskError> {
-        let address = match &agent.host {
-            Host::Address(address) => *address,
-            Host::Name(name) => dns::host_address(name).await?,
+        let addresses = match &agent.host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => dns::host_addresses(name, AddressFamily::Any).await?,
         };
-        let stream = TcpStream::connect(SocketAddr::new(address, agent.port)).await.map_err(GetError::Connect)?;
+        // A port that is forwarded to a workstation may be open at one address of localhost only.
+        let servers: Vec<SocketAddr> = addresses.into_iter().map(|a| SocketAddr::new(a, agent.port)).collect();
+        let stream = TcpStream::connect(&servers[..]).await.map_err(GetError::Connect)?;
         let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
         // The name as typed, because there may be a proxy at the address.
         let host = agent.to_string().replacen("http://", "", 1);

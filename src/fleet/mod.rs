@@ -98,7 +98,7 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
         let text = match look(settings).await {
             Ok(nodes) => show(&nodes, settings),
             Err(error) if settings.json => {
-                eprintln!("kube-canary: {error}");
+                console::complain(&error);
                 String::new()
             }
             Err(error) => format!("{error}\n"),
@@ -127,7 +127,7 @@ fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
     }
     for node in nodes {
         if let Some(error) = &node.error {
-            eprintln!("kube-canary: {}: {error}", node.url);
+            console::complain(format_args!("{}: {error}", node.url));
         }
     }
     let groups = groups::of(nodes);

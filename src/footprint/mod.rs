@@ -130,7 +130,7 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
     match failed {
         Some(error) if found.is_empty() => Err(error),
         Some(error) => {
-            eprintln!("kube-canary: {error}");
+            console::complain(&error);
             Ok(found)
         }
         None if found.is_empty() => Err(FootprintError::NoAgent),

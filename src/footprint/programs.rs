@@ -14,6 +14,7 @@ use super::name;
 use super::place::ProcDir;
 use super::process::{self, READ_BYTES};
 use super::smaps::Mapping;
+use crate::sys::console;
 
 /// Threads that share the work when thousands of processes are read. Most of the time is the
 /// kernel's walk of their page tables, which runs in parallel.
@@ -147,7 +148,10 @@ impl Programs {
         let (names, count) = &self.unreadable;
         if *count > 0 {
             let more = if *count > names.len() { ", …" } else { "" };
-            eprintln!("kube-canary: processes that may not be read are left out, {count}: {}{more}", names.join(", "));
+            console::complain(format_args!(
+                "processes that may not be read are left out, {count}: {}{more}",
+                names.join(", ")
+            ));
         }
     }
 }

@@ -30,7 +30,10 @@ use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
 use crate::sys::stop::Stop;
 use crate::units::Nanos;
-use crate::{allocator, logging};
+use crate::{
+    allocator,
+    logging::{self, LogFormat},
+};
 use outbox::Outbox;
 use output::{Form, Label};
 use tally::Tally;
@@ -80,7 +83,7 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
 pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
     // Standard output is for results. A family without a socket shows in the
     // results of its targets.
-    logging::start(log::LevelFilter::Error);
+    logging::start(log::LevelFilter::Error, LogFormat::Text);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -96,7 +99,7 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     let mut stop = Stop::new().map_err(system("handle signals"))?;
     allocator::mark_baseline();
     let addresses = tokio::select! {
-        addresses = resolve(&settings.targets) => addresses?,
+        addresses = resolve(settings) => addresses?,
         () = stop.asked() => return Ok(false),
     };
     let mut ping = Ping::new(settings, sockets, &addresses)?;
@@ -108,15 +111,17 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     Ok(ping.results.tallies.iter().all(|tally| tally.received > 0))
 }
 
-async fn resolve(targets: &[(String, Host)]) -> Result<Vec<IpAddr>, PingError> {
-    let mut addresses = Vec::with_capacity(targets.len());
-    for (text, target) in targets {
-        addresses.push(match target {
-            Host::Address(address) => *address,
+async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {
+    let mut addresses = Vec::with_capacity(settings.targets.len());
+    for (text, target) in &settings.targets {
+        match target {
+            Host::Address(address) => addresses.push(*address),
             Host::Name(name) => {
-                dns::host_address(name).await.map_err(|error| PingError::Resolve { target: text.clone(), error })?
+                let found = dns::host_addresses(name, settings.family).await;
+                let found = found.map_err(|error| PingError::Resolve { target: text.clone(), error })?;
+                addresses.extend(found.first());
             }
-        });
+        }
     }
     Ok(addresses)
 }
@@ -135,6 +140,8 @@ struct Results {
     outbox: Outbox,
     /// Number of probes per target.
     count: Option<u64>,
+    /// No probe has a line.
+    quiet: bool,
     /// Targets that have had all their probes since the last turn.
     done: Vec<SlotId>,
     /// Targets with probes left to send. With a count, ping waits for these, and for the probes in
@@ -177,6 +184,7 @@ impl Ping {
             labels,
             outbox,
             count: settings.count,
+            quiet: settings.quiet,
             done: Vec::new(),
         };
         Ok(Self { prober, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
@@ -230,7 +238,9 @@ impl Results {
             return;
         };
         let tried = tally.tried();
-        if let Some((sequence, outcome)) = tally.record(event, replied) {
+        if let Some((sequence, outcome)) = tally.record(event, replied)
+            && !self.quiet
+        {
             output::probe(&mut self.outbox.text, self.form, label, sequence, outcome);
         }
         if tally.tried() > tried && Some(tally.tried()) == self.count {

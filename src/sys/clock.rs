@@ -1,4 +1,4 @@
-//! The clocks of the machine.
+//! The clocks of the machine, and how their times are written.
 //!
 //! `std::time::Instant` is not used: the pacing timer needs the value of `CLOCK_MONOTONIC`, which
 //! `Instant` hides.
@@ -34,6 +34,31 @@ pub fn process_cpu() -> Nanos {
     read(ClockId::ProcessCPUTime)
 }
 
+/// Formats the day of a time of `CLOCK_REALTIME`, in UTC: 2026-11-23.
+pub fn date(unix_seconds: u64) -> String {
+    let days = unix_seconds / 86_400;
+    // If years begin in March, the leap day is the last day. Eras of 400 such years are alike.
+    // 719,468 days lie between the first of March of year 0 and 1970.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next;
+    format!("{year:04}-{month:02}-{of_month:02}")
+}
+
+/// Formats a time of `CLOCK_REALTIME` as in RFC 3339, in UTC, to the millisecond:
+/// 2026-11-23T18:07:02.123Z.
+pub fn rfc3339(time: Nanos) -> String {
+    let (unix_seconds, nanos) = (time.0 / 1_000_000_000, time.0 % 1_000_000_000);
+    let seconds = unix_seconds % 86_400;
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("{}T{hours:02}:{minutes:02}:{:02}.{:03}Z", date(unix_seconds), seconds % 60, nanos / 1_000_000)
+}
+
 fn read(clock: ClockId) -> Nanos {
     let t = clock_gettime(clock);
     Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
@@ -48,6 +73,18 @@ mod tests {
         let (a, b, since_boot) = (monotonic(), monotonic(), boottime());
         assert!(a <= b && b <= since_boot && a.0 > 0 && process_cpu().0 > 0);
         assert!(realtime().0 > 1_600_000_000_000_000_000);
+    }
+
+    #[test]
+    fn times_are_written_in_utc_to_the_millisecond() {
+        for (nanos, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999_999_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_001_000_000, "2000-02-29T00:00:00.001Z"),
+            (1_735_689_599_000_000_000, "2024-12-31T23:59:59.000Z"),
+        ] {
+            assert_eq!(rfc3339(Nanos(nanos)), text);
+        }
     }
 
     #[test]

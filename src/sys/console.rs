@@ -1,6 +1,6 @@
-//! Standard output, whose reader may close it at any time.
+//! Standard output and standard error, whose readers may close them at any time.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -20,6 +20,13 @@ pub const WRITE_RETRY: Duration = Duration::from_millis(10);
 /// Any other error of the system, such as a full disk.
 pub fn print(text: impl AsRef<[u8]>) -> io::Result<bool> {
     write(&mut io::stdout().lock(), text.as_ref())
+}
+
+/// Writes a line to standard error, behind the name of the program. A line that cannot be written
+/// is lost: there is no other place to say so. `eprintln!` is not used because it panics in that
+/// case.
+pub fn complain(line: impl Display) {
+    let _ = io::stderr().write_all(format!("kube-canary: {line}\n").as_bytes());
 }
 
 /// The state of the reader of standard output.

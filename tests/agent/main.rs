@@ -19,6 +19,7 @@ mod http_support;
 mod icmp;
 mod lifecycle;
 mod metrics;
+mod outputs;
 mod peers_file;
 mod ping;
 #[path = "../common/protobuf.rs"]

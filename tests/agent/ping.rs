@@ -147,6 +147,22 @@ fn people_get_a_line_per_probe_and_a_table() {
 }
 
 #[test]
+fn the_letters_of_ping_are_known_and_localhost_is_loopback() {
+    let mut ping = Ping::start(&["-q", "-4", "-c2", "-i", "0.05", "-W3", "-s", "100", "localhost", "A.Localhost."]);
+    assert_eq!(ping.end(), Some(0));
+    let text = ping.text();
+    let lines: Vec<&str> = text.lines().collect();
+    // Quiet leaves the heading and the table.
+    assert_eq!(lines[0], "2 targets, 100 bytes of payload, a probe every 50ms, lost after 3s", "{text}");
+    assert_eq!(lines[1..4], ["localhost is 127.0.0.1", "A.Localhost. is 127.0.0.1", ""], "{text}");
+    assert!(lines.len() == 7 && lines[4].starts_with("TARGET") && lines[5].starts_with("localhost"), "{text}");
+    let mut ping = Ping::start(&["--json", "--quiet", "-c1", "localhost"]);
+    assert_eq!(ping.end(), Some(0));
+    let objects = ping.objects();
+    assert_eq!((objects.len(), &objects[0]["address"], number(&objects[0], "received")), (1, &"127.0.0.1".into(), 1));
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_quietly() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = Command::new(PLAIN);

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::agent::directory;
 use crate::common::process::{Process, unique};
+use crate::fleet::Run;
 use crate::shim::PLAIN;
 
 /// Runs the command and returns its only line.
@@ -14,7 +15,7 @@ fn refused(arguments: &[&str]) -> String {
     let status = process.end();
     let log = process.log();
     assert_eq!((status.code(), log.lines().count()), (Some(2), 1), "{arguments:?}: {log}");
-    assert!(log.starts_with("kube-canary: "), "{arguments:?}: {log}");
+    assert!(log.starts_with("kube-canary: ") && log.trim_end().ends_with(" --help)"), "{arguments:?}: {log}");
     log
 }
 
@@ -39,14 +40,21 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
             run(&["--peer", "a=127.0.0.2", "--heap-profile", "/tmp/heap"]),
             ["--heap-profile", "build", "jemalloc-profiling"],
         ),
+        (run(&["--peer", "a=127.0.0.2", "--log-format", "yaml"]), ["--log-format", "\"yaml\"", "text or json"]),
+        (run(&["--intervall", "1s"]), ["--intervall", "did you mean --interval?", "kube-canary run --help"]),
         (vec!["fly"], ["fly", "run", "demo"]),
+        (vec!["pign", "127.0.0.1"], ["pign", "did you mean ping?", "kube-canary --help"]),
+        (vec!["help", "verison"], ["verison", "did you mean version?", "kube-canary help --help"]),
+        (vec!["ping", "127.0.0.1", "-c0"], ["-c", "\"0\"", "1 to"]),
+        (vec!["ping", "127.0.0.1", "-x"], ["-x", "--count", "kube-canary ping --help"]),
+        (vec!["ping", "-6", "127.0.0.1"], ["TARGET", "127.0.0.1", "IPv6"]),
         (vec!["ping", "--count", "3"], ["TARGET", "at least one", "address"]),
         (vec!["ping", "127.0.0.300"], ["TARGET", "127.0.0.300", "DNS name"]),
         (vec!["ping", "127.0.0.1", "--count", "0"], ["--count", "\"0\"", "1 to"]),
         (vec!["demo", "--nodes", "1"], ["--nodes", "\"1\"", "2 to 50"]),
-        (vec!["fleet", "--url", "10.0.0.1:9877"], ["--url", "\"10.0.0.1:9877\"", "http://HOST:PORT"]),
+        (vec!["fleet", "--url", "10.0.0.1:9877/metrics"], ["--url", "\"10.0.0.1:9877/metrics\"", "without a path"]),
         (vec!["fleet", "--sort", "size"], ["--sort", "\"size\"", "rss"]),
-        (vec!["doctor", "--url", "https://a"], ["--url", "\"https://a\"", "http://HOST:PORT"]),
+        (vec!["doctor", "--url", "https://a"], ["--url", "\"https://a\"", "do not serve TLS"]),
         (vec!["doctor", "--rows", "a", "--url", "http://a"], ["--url", "--rows", "asks none"]),
         (vec!["doctor", "--rows", "-", "--watch"], ["--rows -", "--watch", "expected a file"]),
         (vec!["version", "--yaml"], ["--yaml", "--json", ""]),
@@ -56,6 +64,24 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
     }
     let said = refused(&[&run(&["--peers-file"])[..], &[file]].concat());
     assert!([&line, "b=nowhere", "NAME=ADDRESS"].iter().all(|part| said.contains(*part)), "{said}");
+}
+
+/// Runs the command and returns its standard output. It succeeds and complains of nothing.
+fn printed(arguments: &[&str]) -> String {
+    let (code, text, log) = Run::of(arguments);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{arguments:?}");
+    text
+}
+
+#[test]
+fn help_and_version_are_0_and_on_standard_output() {
+    let version = format!("kube-canary {}\n", env!("CARGO_PKG_VERSION"));
+    for arguments in [&["--version"][..], &["-V"], &["run", "-V"], &["ping", "--version"]] {
+        assert_eq!(printed(arguments), version, "{arguments:?}");
+    }
+    assert_eq!(printed(&["help"]), printed(&["--help"]));
+    assert_eq!(printed(&["help", "ping"]), printed(&["ping", "-h"]));
+    assert!(printed(&["help", "ping"]).contains("  -c, --count N\n"));
 }
 
 #[test]

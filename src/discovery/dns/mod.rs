@@ -1,13 +1,14 @@
 //! Peers from DNS: the A and AAAA records of a headless Service, and the identity that each address
 //! reports.
 //!
-//! `resolve` asks DNS, `identity` asks a peer, `names` decides.
+//! `resolve` asks DNS, `identity` asks a peer, `names` decides. `hosts` is for commands only.
 //!
 //! The traps:
 //! * NXDOMAIN, SERVFAIL and silence are errors, and never an empty list.
 //! * DNS gives addresses and no names, but a node name identifies a peer. If a list were sent
 //!   before the peers were asked, every peer would appear under two names.
 
+mod hosts;
 mod names;
 mod resolve;
 mod settings;
@@ -15,6 +16,7 @@ mod wire;
 #[cfg(feature = "fuzzing")]
 pub use wire::fuzz_answer;
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -71,6 +73,56 @@ pub async fn host_address(host: &str) -> Result<IpAddr, ResolveError> {
     let found = resolve(&Servers::System, host).await?;
     let mut addresses = found.ipv4.into_iter().chain(found.ipv6).flatten();
     addresses.next().ok_or_else(|| ResolveError::NoSuchName(host.to_owned()))
+}
+
+/// The families of the addresses that a command accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// Both families are accepted.
+    #[default]
+    Any,
+    /// Only IPv4 is accepted.
+    Ipv4,
+    /// Only IPv6 is accepted.
+    Ipv6,
+}
+
+impl AddressFamily {
+    /// Whether an address is of this family.
+    pub const fn accepts(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Ipv4 => address.is_ipv4(),
+            Self::Ipv6 => address.is_ipv6(),
+        }
+    }
+}
+
+impl fmt::Display for AddressFamily {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Any => "IPv4 or IPv6",
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+        })
+    }
+}
+
+/// Returns the addresses of a host that a person has named, IPv4 first: those of `/etc/hosts`, or
+/// if it has none, those that DNS knows. There is at least one.
+///
+/// # Errors
+/// [`ResolveError`]; a name without an address of the family is one.
+pub async fn host_addresses(host: &str, family: AddressFamily) -> Result<Vec<IpAddr>, ResolveError> {
+    let mut addresses = hosts::addresses(host)?;
+    addresses.retain(|address| family.accepts(*address));
+    if addresses.is_empty() {
+        let found = resolve(&Servers::System, host).await?;
+        addresses.extend(found.ipv4.into_iter().chain(found.ipv6).flatten());
+        addresses.retain(|address| family.accepts(*address));
+    }
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    if addresses.is_empty() { Err(ResolveError::NoAddress(host.to_owned(), family)) } else { Ok(addresses) }
 }
 
 /// Returns the addresses of a headless Service, one per pod: of the family that has

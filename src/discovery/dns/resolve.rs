@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::settings::{self, Settings};
-use super::wire;
+use super::{AddressFamily, wire};
 use crate::discovery::address::of_a_host;
 use crate::discovery::random;
 use crate::limits::PEER_SLOTS_MAX;
@@ -48,6 +48,12 @@ pub enum ResolveError {
     /// There is no resolv.conf, or it names no server.
     #[error("/etc/resolv.conf: {0}")]
     System(String),
+    /// `/etc/hosts` cannot be read.
+    #[error("/etc/hosts: {0}")]
+    Hosts(#[from] io::Error),
+    /// The name exists, and has no address of the family.
+    #[error("{0}: it has no {1} address")]
+    NoAddress(String, AddressFamily),
     /// NXDOMAIN for every candidate.
     #[error("{0}: no such name (NXDOMAIN)")]
     NoSuchName(String),
@@ -65,6 +71,8 @@ impl ResolveError {
         match self {
             Self::Name(..) => "name",
             Self::System(_) => "system",
+            Self::Hosts(_) => "hosts",
+            Self::NoAddress(..) => "address",
             Self::NoSuchName(_) => "nxdomain",
             Self::Server(..) => "server",
             Self::Time(..) => "time",
