@@ -23,6 +23,7 @@ pub use ping::PingSettings;
 pub use run::RunSettings;
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 use typed::{Line, Typed};
 
@@ -158,7 +159,7 @@ impl Manual {
             return Ok(found);
         }
         let names = COMMANDS.iter().map(|manual| manual.name);
-        let accepted = match suggest::nearest(name, names.clone()) {
+        let accepted = match suggest::nearest(name, &names) {
             Some(meant) => format!("did you mean {meant}?"),
             None => format!("expected one of {}", names.collect::<Vec<_>>().join(", ")),
         };
@@ -188,7 +189,8 @@ impl Manual {
 fn overview() -> String {
     let mut text = "\nCommands:\n".to_owned();
     for Manual { name, about, .. } in &COMMANDS {
-        text += &format!("  {name:<10} {about}\n");
+        // Writing to memory cannot fail.
+        let _ = writeln!(text, "  {name:<10} {about}");
     }
     text += "\nSee `kube-canary help COMMAND` for the flags of each.\n";
     flags::help(USAGE, ABOUT, &[], &text)

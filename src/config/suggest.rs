@@ -7,7 +7,7 @@ const BEGINNING_BYTES_MIN: usize = 3;
 
 /// Returns the known word that differs from `word` by the fewest letters, at most by a third of
 /// them, or else one that begins with it. `None` if there is no such word.
-pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &(impl Iterator<Item = &'a str> + Clone)) -> Option<&'a str> {
     if word.len() > BYTES_MAX {
         return None;
     }
@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn a_mistyped_word_is_found_and_another_word_is_not() {
-        let found = |word: &str| nearest(word, ["run", "ping", "version", "count", "payload-bytes"].into_iter());
+        let found = |word: &str| nearest(word, &["run", "ping", "version", "count", "payload-bytes"].into_iter());
         for (word, meant) in [
             ("pign", Some("ping")),
             ("pin", Some("ping")),

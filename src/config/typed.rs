@@ -119,7 +119,7 @@ impl Typed {
 
 fn unknown(name: &str, flags: &[Flag]) -> UsageError {
     let known = flags.iter().chain(COMMON).map(|flag| flag.name);
-    if let Some(meant) = name.strip_prefix("--").and_then(|name| suggest::nearest(name, known)) {
+    if let Some(meant) = name.strip_prefix("--").and_then(|name| suggest::nearest(name, &known)) {
         return UsageError(format!("unknown flag {name}: did you mean --{meant}?"));
     }
     let known: Vec<String> = flags.iter().map(|flag| format!("--{}", flag.name)).collect();
