@@ -125,6 +125,8 @@ pub const DEMO: &[Flag] = &[
     flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s", "Time between two probes of a peer"),
     flag("port", "PORT", "KUBE_CANARY_DEMO_PORT", "9877", "HTTP port of every agent"),
     flag("seconds", "N", "KUBE_CANARY_DEMO_SECONDS", "until Ctrl-C", "Stop after this many seconds"),
+    flag("fault", "FAULT", "KUBE_CANARY_DEMO_FAULT", "",
+        "Fault between the agents: node3:in:10% drops a tenth of what is sent to node3; also :out: and :both:, node1-node2:10%, and a delay such as 20ms instead; may be given again, or separated by commas"),
 ];
 
 /// The flags that `kube-canary ping` accepts.

@@ -15,7 +15,7 @@ mod suggest;
 mod typed;
 
 pub use agents::{AgentUrl, Agents, Host};
-pub use demo::DemoSettings;
+pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, Reports, RowsFile};
 pub use fleet::{Column, FleetSettings};
 pub use footprint::{FootprintSettings, FootprintSubject};

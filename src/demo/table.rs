@@ -1,9 +1,9 @@
 //! The demo's table, with a line for each agent.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::config::DemoSettings;
 use crate::report::{Peer, Report};
+use crate::sys::console::printable;
 use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
 
 const HEADS: [(&str, Kind); 10] = [
@@ -57,28 +57,29 @@ impl AgentSummary {
     }
 }
 
-/// Formats the whole table.
-pub fn render(agents: &[AgentSummary], first: Ipv4Addr, settings: &DemoSettings) -> String {
+/// Formats the whole table, with the verdict and the way to the page of the `first` agent.
+pub fn render(agents: &[AgentSummary], headline: &str, first: SocketAddr) -> String {
     let table = table::render(HEADS, agents.iter().map(|agent| agent.cells.clone()));
     format!(
         "{table}\nRTT P50: median over the peers; P99: of the worst peer (both interpolated in the histogram).\n\
-         One agent's metrics: curl http://{first}:{}/metrics — Ctrl-C stops the mesh.\n",
-        settings.port
+         Verdict: {}\n\
+         Page: http://{first}/ (metrics: http://{first}/metrics)\n\
+         More: kube-canary doctor --url http://{first} — Ctrl-C stops the mesh.\n",
+        printable(headline)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
     fn line(report: Option<&str>) -> (String, AgentSummary) {
         let report = report.map(|text| serde_json::from_str(text).unwrap());
         let summary = AgentSummary::new("node1", ADDRESS, report.as_ref(), 2);
-        let settings = DemoSettings { nodes: 3, interval: Duration::from_secs(1), port: 9_877, seconds: None };
-        let text = render(std::slice::from_ref(&summary), ADDRESS, &settings);
+        let text = render(std::slice::from_ref(&summary), "all well", (ADDRESS, 9_877).into());
+        assert!(text.contains("\nVerdict: all well\nPage: http://127.0.0.2:9877/ "), "{text}");
         (text.lines().nth(1).unwrap().to_owned(), summary)
     }
 

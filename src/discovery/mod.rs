@@ -14,7 +14,7 @@ mod identity;
 pub mod kubernetes;
 pub mod members;
 mod narrow;
-mod random;
+pub mod random;
 mod report;
 pub mod roster;
 pub mod selection;

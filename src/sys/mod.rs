@@ -14,6 +14,7 @@
 //! | [`stop`] | the signals that end a command |
 //! | [`text`] | strings stored one after the other |
 //! | [`table`] | tables for terminals, and the figures in them |
+//! | [`tun`] | a network interface, whose packets a process reads and writes |
 
 pub mod clock;
 pub mod console;
@@ -27,3 +28,4 @@ pub mod settle;
 pub mod stop;
 pub mod table;
 pub mod text;
+pub mod tun;

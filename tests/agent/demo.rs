@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use socket2::{Domain, Socket, Type};
 
 use crate::agent::directory;
+use crate::common::children::{Seen, children};
 use crate::common::process::{Process, unique};
 use crate::common::until::{until, until_so};
 use crate::shim::PLAIN;
@@ -46,36 +47,6 @@ impl Demo {
             let has_gap = |rows: &Vec<Vec<String>>| rows.iter().flatten().any(|word| word == "-" || word == "–");
             tables.map(rows).find(|rows| !has_gap(rows)).ok_or_else(|| text.clone())
         })
-    }
-
-    /// The agent processes that the demo has started.
-    fn children(&self) -> Vec<Seen> {
-        let processes = fs::read_dir("/proc").expect("procfs").flatten();
-        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter_map(Seen::of).filter(|seen| seen.parent == self.process.id()).collect()
-    }
-}
-
-/// A process, identified by its id and start time, because an id alone may be used again.
-#[derive(Debug, PartialEq)]
-struct Seen {
-    id: u32,
-    parent: u32,
-    start: u64,
-}
-
-impl Seen {
-    /// Returns `None` if no such process runs. A dead process that waits for its parent
-    /// counts as not running.
-    fn of(id: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-        let runs = !["Z", "X"].contains(fields.first()?);
-        runs.then_some(Self { id, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
-    }
-
-    fn is_gone(&self) -> bool {
-        Self::of(self.id).is_none_or(|now| now.start != self.start)
     }
 }
 
@@ -128,6 +99,9 @@ fn the_table_has_a_row_per_node_without_loss() {
         assert!(row.iter().filter(|word| *word == "µs" || *word == "ms").count() == 2, "{row:?}");
         assert_eq!(row[row.len() - 2], "5", "{row:?}");
     }
+    let text = fs::read_to_string(&demo.output).expect("our own file");
+    let page = format!("Page: http://127.0.0.2:{}/ ", port.number);
+    assert!(text.contains("\nVerdict: ") && text.contains(&page), "{text}");
 }
 
 #[test]
@@ -148,7 +122,7 @@ fn a_signal_or_its_own_death_ends_the_demo_and_its_agents() {
         let port = Port::free();
         let mut demo = Demo::start(&port, "3600");
         assert_eq!(demo.rows().len(), 3);
-        let agents = demo.children();
+        let agents = children(&demo.process);
         assert_eq!(agents.len(), 3, "{agents:?}");
         demo.process.signal(signal);
         assert_eq!(demo.process.end().code(), code, "{}", demo.process.log());

@@ -2,6 +2,7 @@
 //! permission for ICMP.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod children;
 pub mod exposition;
 pub mod process;
 pub mod scrape;

@@ -19,6 +19,7 @@ mod accuracy;
 mod capture;
 #[path = "../common/mod.rs"]
 mod common;
+mod demo;
 mod echo;
 mod emulated;
 mod emulator;
