@@ -20,11 +20,11 @@ use serde::Deserialize;
 
 use super::lines::{HEAD, MeshError, MeshLines};
 use super::output::{Examination, Unread};
-use super::reading::{Fields, FieldsError, Missing, Reading, ReportError};
+use super::reading::{Fields, FieldsError, Reading, ReportError};
 use crate::config::RowsFile;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, OFFLINE_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
-use crate::report::{Peer, Report, Source};
+use crate::report::{Missing, Peer, Report, Source};
 
 /// All reports of a file belong to one document.
 const DOCUMENT: usize = 0;

@@ -5,11 +5,11 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::Outcome;
-use super::reading::{Missing, OFFLINE_MESH_BYTES_MAX, OldList, Reading};
+use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
 use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
-use crate::report::Network;
+use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
 

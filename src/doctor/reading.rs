@@ -20,7 +20,7 @@ use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX,
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::split::{Object, SplitError, Splitter};
-use crate::report::{Age, Peer, Report, Source};
+use crate::report::{Age, Missing, Peer, Report, Source};
 
 /// Nodes without a report that are read, of all meshes together: twice the
 /// largest supported Kubernetes cluster.
@@ -119,15 +119,6 @@ impl MeshFacts {
         let watchers = source.watchers.filter(|watchers| *watchers > 0);
         self.watchers = self.watchers.into_iter().chain(watchers).min();
     }
-}
-
-/// A node whose report is missing or incomplete.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
-pub struct Missing {
-    /// The name of the node.
-    pub node: String,
-    /// The reason why it is missing.
-    pub error: String,
 }
 
 /// The object after the reports of a mesh.

@@ -27,7 +27,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::frame_writer::FrameWriter;
@@ -39,7 +38,7 @@ use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
 use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, REPORT_BYTES_MAX, REPORT_REQUESTS_MAX};
-use crate::report::{self, Peer, Source};
+use crate::report::{self, Missing, Peer, Source};
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -69,15 +68,6 @@ pub enum RowError {
     /// The collection as a whole took too long.
     #[error("the collection ended after {0:?}")]
     NoTime(Duration),
-}
-
-/// A node whose report is missing or incomplete.
-#[derive(Serialize)]
-pub struct Missing {
-    /// Name of the node.
-    pub node: String,
-    /// Why the report is missing or incomplete.
-    pub error: String,
 }
 
 /// The result of a collection. Its reports have been written to the document.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::collect::{Collected, Missing, collect};
+use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
 use super::page;
@@ -29,6 +29,7 @@ use super::verdicts::{self, Judgement, Verdict};
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
 use crate::limits::HOUR_BYTES_MAX;
+use crate::report::Missing;
 use crate::sys::clock;
 use crate::units::Nanos;
 

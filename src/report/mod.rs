@@ -34,6 +34,15 @@ pub struct Report<'a> {
     pub peers: Vec<Peer<'a>>,
 }
 
+/// A node of a mesh document whose report is missing or incomplete.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Missing {
+    /// The name of the node.
+    pub node: String,
+    /// Why the report is missing or incomplete.
+    pub error: String,
+}
+
 /// Reads the peers of a report. A short object in the text takes twenty times its bytes in memory,
 /// so that a limit of the text alone would not bound it.
 fn peers<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer<'a>>, D::Error> {

@@ -320,16 +320,16 @@ fn severity(finding: &Finding) -> Severity {
 /// Adds verdicts over agents whose report is missing, if the network is not the reason.
 fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Verdict>) {
     let matrix = scope.matrix;
-    let is_missing = |node: u16| {
-        let it = matrix.get(node);
-        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(node)
+    let is_missing = |node: &u16| {
+        let it = matrix.get(*node);
+        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(*node)
     };
-    if !matrix.numbers().any(is_missing) {
+    let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
+    if missing.is_empty() {
         return;
     }
     // For each such node: all probes to it, and the number of pairs that no cause touches.
     let mut known: Vec<(Detail, u32)> = Vec::new();
-    let missing: Vec<u16> = matrix.numbers().filter(|node| is_missing(*node)).collect();
     known.resize_with(missing.len(), Default::default);
     for source in matrix.numbers() {
         for cell in scope.cells(source) {
