@@ -1,5 +1,5 @@
-//! A TUN device: the kernel has a network interface, and the process reads and writes the IP packets
-//! at its other end.
+//! A TUN device: the kernel has a network interface, and the process reads and writes the IP
+//! packets at its other end.
 #![expect(unsafe_code, reason = "TUNSETIFF has no safe form")]
 
 use std::ffi::c_int;
