@@ -8,25 +8,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str;
 
+use super::AddressFamily;
 use crate::discovery::address::of_a_host;
 use crate::limits::{HOSTS_ADDRESSES_MAX, HOSTS_FILE_BYTES_MAX};
 use crate::sys::files;
 
 const FILE: &str = "/etc/hosts";
 
-/// Returns the addresses of a name in `/etc/hosts`, in the order of the file. If the file has none,
-/// `localhost` and the names below it have the loopback addresses (RFC 6761, 6.3).
+/// Returns the addresses of a name in `/etc/hosts` of this family, in the order of the file. If the
+/// file has none, `localhost` and the names below it have the loopback address (RFC 6761, 6.3).
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`HOSTS_FILE_BYTES_MAX`]. A missing file is no error.
-pub fn addresses(name: &str) -> io::Result<Vec<IpAddr>> {
+pub fn addresses(name: &str, family: AddressFamily) -> io::Result<Vec<IpAddr>> {
     let text = match files::read(Path::new(FILE), HOSTS_FILE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    let found = find(&text, name);
-    let is_loopback = found.is_empty() && is_localhost(name);
-    Ok(if is_loopback { vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] } else { found })
+    let mut found = find(&text, name);
+    found.retain(|address| family.accepts(*address));
+    if found.is_empty() && is_localhost(name) {
+        found.extend([IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]);
+        found.retain(|address| family.accepts(*address));
+    }
+    Ok(found)
 }
 
 fn is_localhost(name: &str) -> bool {
@@ -91,6 +96,14 @@ mod tests {
     fn a_name_on_very_many_lines_has_a_bounded_number_of_addresses() {
         let lines: Vec<String> = (1..=250).map(|last| format!("10.0.0.{last} many")).collect();
         assert_eq!(find(lines.join("\n").as_bytes(), "many").len(), HOSTS_ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn localhost_has_an_address_of_the_family_whatever_the_file_of_this_machine_says() {
+        for (family, is_ipv6) in [(AddressFamily::Ipv4, false), (AddressFamily::Ipv6, true)] {
+            let found = addresses("localhost", family).expect("a file that can be read");
+            assert!(!found.is_empty() && found.iter().all(|address| address.is_ipv6() == is_ipv6), "{found:?}");
+        }
     }
 
     #[test]
