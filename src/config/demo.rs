@@ -12,6 +12,10 @@ pub const ABOUT: &str = "Runs a mesh of real agents, one process each, on this m
 /// The grammar of `--fault`, as an error shows it.
 const FAULT: &str =
     "NODE:in, NODE:out, NODE:both or NODE-NODE, and behind it :PERCENT% or :DELAY, such as node3:in:10%";
+/// The default interval, which is that of an agent.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The default interval with faults: a verdict needs a number of losses, so it comes in seconds.
+const INTERVAL_OF_FAULTS: Duration = Duration::from_millis(200);
 /// The longest delay. With the default timeout, a probe that takes longer is lost.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
@@ -62,11 +66,10 @@ impl DemoSettings {
                 faults.extend(Fault::parse(text, nodes).map_err(|accepted| UsageError::of(flag, text, &accepted))?);
             }
         }
+        let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?;
         Ok(Self {
             nodes,
-            interval: typed
-                .value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?
-                .unwrap_or(Duration::from_secs(1)),
+            interval: interval.unwrap_or(if faults.is_empty() { INTERVAL } else { INTERVAL_OF_FAULTS }),
             port: u16::try_from(port).unwrap_or(u16::MAX),
             seconds: typed.value("seconds", number_between(1, 86_400))?,
             faults,
@@ -123,12 +126,19 @@ mod tests {
     use super::*;
     use crate::config::{Command, parse};
 
-    fn faults(line: &str) -> Result<Vec<Fault>, String> {
+    fn settings(line: &str) -> Result<DemoSettings, String> {
         let arguments = ["demo"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
         match parse(arguments, &|_| None) {
-            Ok(Command::Demo(settings)) => Ok(settings.faults),
+            Ok(Command::Demo(settings)) => Ok(settings),
             Ok(other) => panic!("{line}: {other:?}"),
             Err(error) => Err(error.0),
+        }
+    }
+
+    #[test]
+    fn a_demo_with_faults_probes_faster_unless_an_interval_is_given() {
+        for (line, ms) in [("", 1_000), ("--fault node1:in:1%", 200), ("--fault node1:in:1% --interval 1s", 1_000)] {
+            assert_eq!(settings(line).unwrap().interval, Duration::from_millis(ms), "{line}");
         }
     }
 
@@ -151,7 +161,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(faults(line), Ok(expected), "{line}");
+            assert_eq!(settings(line).map(|it| it.faults), Ok(expected), "{line}");
         }
     }
 
@@ -174,7 +184,7 @@ mod tests {
             ("node1-node1:10%", "two different nodes"),
             ("node1:in:10%,", "NODE:in"),
         ] {
-            let error = faults(&format!("--fault {text}")).unwrap_err();
+            let error = settings(&format!("--fault {text}")).unwrap_err();
             let value = format!("--fault {:?}", text.strip_prefix("node1:in:10%,").unwrap_or(text));
             assert!(
                 error.starts_with(&value) && error.contains(named) && error.lines().count() == 1,

@@ -122,7 +122,7 @@ pub const RUN: &[Flag] = &[
 #[rustfmt::skip]
 pub const DEMO: &[Flag] = &[
     flag("nodes", "N", "KUBE_CANARY_DEMO_NODES", "3", "Number of agents to start, 2 to 50, on 127.0.0.2 and up"),
-    flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s", "Time between two probes of a peer"),
+    flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s; 200ms with --fault", "Time between two probes of a peer"),
     flag("port", "PORT", "KUBE_CANARY_DEMO_PORT", "9877", "HTTP port of every agent"),
     flag("seconds", "N", "KUBE_CANARY_DEMO_SECONDS", "until Ctrl-C", "Stop after this many seconds"),
     flag("fault", "FAULT", "KUBE_CANARY_DEMO_FAULT", "",

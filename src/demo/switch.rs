@@ -2,9 +2,9 @@
 //!
 //! Each node is a network namespace, because the kernel counts echo requests per namespace, and
 //! verdicts read the direction of a loss from these counts. Its only interface is a TUN device. One
-//! thread reads the packets of all devices. It writes each to the device of its destination, unless
-//! a fault drops or delays it. The demo itself is one more port, without faults: what it asks the
-//! agents is no part of their mesh.
+//! thread reads the packets of all devices, and writes each to the device of its destination. A
+//! fault drops or delays some of them. The demo itself is one more port, without faults: what it
+//! asks the agents is no part of their mesh.
 //!
 //! Rejected: veth pairs and a bridge with rules of nftables or netem. They need modules that may be
 //! absent, and tools or three further protocols of netlink.
@@ -157,7 +157,8 @@ impl Forwarder {
     }
 }
 
-/// Returns the destination of a packet of IPv4. IPv6 is not forwarded: no node has such an address.
+/// Returns the destination of a packet of IPv4. IPv6 is not forwarded, because no node has an
+/// address of it.
 fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let header: &[u8; HEADER_BYTES] = packet.first_chunk()?;
     let &[.., a, b, c, d] = header;
