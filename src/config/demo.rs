@@ -46,7 +46,7 @@ pub struct Fault {
     pub effect: Effect,
 }
 
-/// What happens to a packet.
+/// What a fault does to a packet: it drops or delays it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
     /// It is dropped with this probability, above 0 and up to 1.

@@ -18,7 +18,7 @@ use crate::limits::ACCEPT_PAUSE;
 /// kernel. An agent closes a connection that is idle or slow.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Copies every connection of `listener` to `agent`, and back. Never returns.
+/// Accepts the connections of `listener`, and copies each to `agent` and back. Never returns.
 pub async fn relay(listener: TcpListener, agent: SocketAddr, permits: Arc<Semaphore>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
