@@ -24,7 +24,7 @@ fn main() {
     if is_aarch64 && variable("CARGO_CFG_TARGET_OS") == "linux" {
         // As the linker does by itself for x86_64: constants have pages of their own, which are not
         // executable. Those of .rodata.rare stay behind the code.
-        println!("cargo::rustc-link-arg-bins=-Wl,-z,separate-code");
+        println!("cargo::rustc-link-arg=-Wl,-z,separate-code");
     }
     let given = Some(variable(VARIABLE)).filter(|revision| !revision.is_empty());
     if let Some(revision) = &given {
