@@ -69,7 +69,7 @@ fn redirected(arguments: &[impl AsRef<OsStr>], redirection: &str) -> (Option<i32
 fn broken_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    // A child that another test has just forked holds the reader open until it starts its program.
+    // A child that another test has just forked holds the reader until it executes its program.
     until_so("the reader is gone", || console::reader_of(&writer, Duration::ZERO) == Reader::Gone);
     writer.into()
 }
