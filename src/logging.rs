@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::sys::{clock, console};
 use crate::units::Nanos;
 
-/// The form of a line of the log.
+/// How each line of the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Time, level and module in brackets, then the message. It is the default.

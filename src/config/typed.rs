@@ -13,7 +13,7 @@ struct Given {
     value: String,
 }
 
-/// What the command line of a command requests.
+/// Says what the command line of a command requests.
 #[derive(Debug)]
 pub enum Line {
     /// The help of the command.
