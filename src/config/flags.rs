@@ -15,6 +15,8 @@ pub struct Flag {
     pub env: Option<&'static str>,
     /// The value if neither is given.
     pub default: &'static str,
+    /// All values that it accepts. Empty if there are too many to list.
+    pub choices: &'static [&'static str],
     /// The help text, in one sentence.
     pub help: &'static str,
 }
@@ -26,23 +28,29 @@ const fn flag(
     default: &'static str,
     help: &'static str,
 ) -> Flag {
-    Flag { name, short: None, value: Some(value), env: Some(env), default, help }
+    Flag { name, short: None, value: Some(value), env: Some(env), default, choices: &[], help }
 }
 
 /// A flag that no environment variable stands for.
 const fn typed_only(name: &'static str, value: &'static str, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, short: None, value: Some(value), env: None, default, help }
+    Flag { name, short: None, value: Some(value), env: None, default, choices: &[], help }
 }
 
 /// A flag without a value.
 const fn switch(name: &'static str, help: &'static str) -> Flag {
-    Flag { name, short: None, value: None, env: None, default: "", help }
+    Flag { name, short: None, value: None, env: None, default: "", choices: &[], help }
 }
 
 impl Flag {
     /// Returns the same flag with a letter.
     const fn short(mut self, letter: char) -> Self {
         self.short = Some(letter);
+        self
+    }
+
+    /// Returns the same flag with all values that it accepts.
+    const fn one_of(mut self, choices: &'static [&'static str]) -> Self {
+        self.choices = choices;
         self
     }
 }
@@ -74,7 +82,7 @@ pub const RUN: &[Flag] = &[
     flag("allow-host", "NAME", "KUBE_CANARY_ALLOW_HOST", "localhost and the Service's names",
         "Further DNS name under which the page and /api may be requested; may be given again, or separated by commas"),
     flag("discovery", "SOURCE", "KUBE_CANARY_DISCOVERY", "kubernetes inside a cluster, else static",
-        "Source of the peers: kubernetes, dns or static"),
+        "Source of the peers: kubernetes, dns or static").one_of(&["kubernetes", "dns", "static"]),
     flag("namespace", "NAME", "POD_NAMESPACE", "the service account's",
         "kubernetes: namespace of the Service").short('n'),
     flag("service", "NAME", "KUBE_CANARY_SERVICE", "kube-canary",
@@ -97,9 +105,9 @@ pub const RUN: &[Flag] = &[
     flag("max-peers", "N", "KUBE_CANARY_MAX_PEERS", "24",
         "Largest number of other nodes to probe, up to 256, selected so that at least N/2 nodes probe each; 0 means all; the same on every node"),
     flag("network", "LIST", "KUBE_CANARY_NETWORK", "pod",
-        "pod, or pod,node: peers are also probed at their nodes' own addresses, which they report"),
+        "pod, or pod,node: peers are also probed at their nodes' own addresses, which they report").one_of(&["pod", "pod,node"]),
     flag("link-series", "WHAT", "KUBE_CANARY_LINK_SERIES", "full",
-        "Series of each link: full (counters and a histogram), counters, or none"),
+        "Series of each link: full (counters and a histogram), counters, or none").one_of(&["full", "counters", "none"]),
     flag("max-series", "N", "KUBE_CANARY_MAX_SERIES", "10000",
         "Largest number of exported series, 200 to 10000000; links beyond it are left out"),
     flag("forget-after", "DURATION", "KUBE_CANARY_FORGET_AFTER", "5m",
@@ -113,9 +121,9 @@ pub const RUN: &[Flag] = &[
     flag("heap-profile", "FILE", "KUBE_CANARY_HEAP_PROFILE", "",
         "Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2"),
     flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
-        "Most detailed level that is logged: error, warn, info, debug or off"),
+        "Most detailed level that is logged: error, warn, info, debug or off").one_of(&["error", "warn", "info", "debug", "off"]),
     flag("log-format", "FORMAT", "KUBE_CANARY_LOG_FORMAT", "text",
-        "Form of the log: text, or json with one object per line"),
+        "Form of the log: text, or json with one object per line").one_of(&["text", "json"]),
 ];
 
 /// The flags that `kube-canary demo` accepts.
@@ -183,9 +191,12 @@ const PORT: Flag =
 pub const FLEET: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
     typed_only("sort", "COLUMN", "rss",
-        "Sort by node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first"),
+        "Sort by node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first")
+        .one_of(&["node", "rss", "dirty", "cores", "threads", "allocator", "version", "cpu", "loss", "worst", "lag"]),
     typed_only("group-by", "allocator", "",
-        "Show a row per allocator and number of CPUs: medians, ranges, and which is smallest"),
+        "Show a row per allocator and number of CPUs: medians, ranges, and which is smallest").one_of(&["allocator"]),
+    typed_only("output", "FORMAT", "a table within 100 columns",
+        "wide: a table with all columns and whole names; json: the same as --json").short('o').one_of(&["wide", "json"]),
     switch("watch", "Repeat until Ctrl-C").short('w'),
     typed_only("interval", "DURATION", "5s", "Time between two updates with --watch, 1s to 300s"),
     switch("json", "Print one JSON array on one line"),

@@ -13,11 +13,15 @@ pub const ABOUT: &str = "What every agent costs and measures: a row per node.";
 /// The text that `fleet --help` shows below the flags.
 pub const AFTER: &str = "
 Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
-no flag. An agent that does not answer is a row with its error.
+no flag. An agent that does not answer is listed below the table, with its error.
 
-RSS KB and DIRTY KB (private dirty memory: what it has written to) are the agent's own, CORES the machine's. CPU/PROBE is
-CPU time per probe since its start. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late it
-sends itself, and WORST PEER, the one with the highest loss, then the longest p99.
+RSS KB is the agent's own resident memory. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late
+it sends itself, and WORST PEER, the one with the highest loss, then the longest p99. PEERS are its links and the other
+members of the mesh, WATCHERS the agents that probe it, and those missing. Allocator and version have a column if they
+differ. The table fits into 100 columns or the terminal, if that is wider: … replaces the middle of longer names.
+
+With --output wide nothing is cut, and these are shown, too: DIRTY KB (private dirty memory: what it has written to), CORES
+of the machine, THREADS, NARENAS of jemalloc, LINKAGE, CPU/PROBE (CPU time per probe since its start), and LIST AGE.
 
 Exit codes: 0; 1 no agent answers, or a failure; 2 a bad flag.
 ";
@@ -32,10 +36,39 @@ pub struct FleetSettings {
     pub sort: Column,
     /// Compare builds instead of nodes.
     pub by_allocator: bool,
-    /// Print JSON instead of tables.
-    pub json: bool,
+    /// The form of the output.
+    pub form: Form,
     /// Repeat after this interval.
     pub watch: Option<Duration>,
+}
+
+/// Which form the output has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A table of a terminal's width.
+    Narrow,
+    /// A table with all columns.
+    Wide,
+    /// One JSON array on one line.
+    Json,
+}
+
+impl Form {
+    /// The names that `--output` takes.
+    pub const NAMES: &[&str] = &["wide", "json"];
+
+    fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+        let given = typed.value("output", |text| match text {
+            "wide" => Ok(Self::Wide),
+            "json" => Ok(Self::Json),
+            _ => Err(Self::NAMES.join(" or ")),
+        })?;
+        match (given, typed.switch("json")) {
+            (Some(Self::Wide), true) => Err(UsageError("--json prints no table, and --output wide is given".into())),
+            (_, true) => Ok(Self::Json),
+            (form, false) => Ok(form.unwrap_or(Self::Narrow)),
+        }
+    }
 }
 
 /// The columns that rows can be sorted by. Texts sort from A to Z, numbers from the largest.
@@ -101,7 +134,7 @@ impl FleetSettings {
             agents: Agents::resolve(typed)?,
             sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
             by_allocator,
-            json: typed.switch("json"),
+            form: Form::resolve(typed)?,
             watch: watch(typed, INTERVAL)?,
         })
     }
@@ -137,7 +170,7 @@ mod tests {
     fn the_default_is_the_service_of_the_pod_s_own_namespace() {
         let plain = settings("fleet", &|_| None).unwrap();
         assert_eq!(plain.agents, service("kube-canary", 9_877));
-        assert_eq!((plain.sort, plain.by_allocator, plain.json, plain.watch), (Column::Rss, false, false, None));
+        assert_eq!((plain.sort, plain.by_allocator, plain.form, plain.watch), (Column::Rss, false, Form::Narrow, None));
         let pod = |name: &str| (name == "POD_NAMESPACE").then(|| "agents".to_owned());
         assert_eq!(settings("fleet", &pod).unwrap().agents, service("kube-canary.agents.svc", 9_877));
         let named = settings("fleet --service c --namespace n --port 80", &pod).unwrap();
@@ -151,7 +184,10 @@ mod tests {
     #[test]
     fn rows_are_watched_sorted_and_grouped() {
         let s = settings("fleet --url http://a --sort cores --watch --interval 2s --json", &|_| None).unwrap();
-        assert_eq!((s.sort, s.watch, s.json), (Column::Cores, Some(Duration::from_secs(2)), true));
+        assert_eq!((s.sort, s.watch, s.form), (Column::Cores, Some(Duration::from_secs(2)), Form::Json));
+        for (line, form) in [("-o wide", Form::Wide), ("--output json", Form::Json), ("-o json --json", Form::Json)] {
+            assert_eq!(settings(&format!("fleet {line}"), &|_| None).unwrap().form, form, "{line}");
+        }
         let s = settings("fleet --url http://a --watch --group-by allocator", &|_| None).unwrap();
         assert_eq!((s.by_allocator, s.watch), (true, Some(INTERVAL)));
     }
@@ -167,6 +203,8 @@ mod tests {
             ("--service a..b", ["--service", "'a..b'", "not a DNS name"]),
             ("--port 0", ["--port", "\"0\"", "1 to 65535"]),
             ("--sort size", ["--sort", "\"size\"", "rss"]),
+            ("--output yaml", ["--output", "\"yaml\"", "wide or json"]),
+            ("-o wide --json", ["--json", "--output wide", ""]),
             ("--group-by zone", ["--group-by", "\"zone\"", "allocator"]),
             ("--group-by allocator --sort rss", ["--sort", "--group-by", ""]),
             ("--interval 2s", ["--interval", "--watch", ""]),

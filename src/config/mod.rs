@@ -4,6 +4,7 @@
 //! and what would be accepted.
 
 mod agents;
+mod completion;
 mod demo;
 mod doctor;
 pub mod flags;
@@ -15,9 +16,10 @@ mod suggest;
 mod typed;
 
 pub use agents::{AgentUrl, Agents, Host};
+pub use completion::SHELLS;
 pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, Reports, RowsFile};
-pub use fleet::{Column, FleetSettings};
+pub use fleet::{Column, FleetSettings, Form};
 pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::PingSettings;
 pub use run::RunSettings;
@@ -66,7 +68,8 @@ pub enum Command {
     Print(String),
 }
 
-const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
+/// What the program is, in one sentence.
+pub const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
 const USAGE: &str = "[COMMAND] [FLAGS]";
 
 /// What the program says of a command. `--help` is generated from it.
@@ -86,7 +89,7 @@ pub struct Manual {
 }
 
 /// All commands. The first is also that of a command line without a command.
-pub static COMMANDS: [Manual; 8] = [
+pub static COMMANDS: [Manual; 9] = [
     Manual {
         name: "run",
         arguments: "",
@@ -142,6 +145,14 @@ pub static COMMANDS: [Manual; 8] = [
         flags: flags::VERSION,
         after: "",
         resolve: |typed, _| Ok(Command::Version { json: typed.switch("json") }),
+    },
+    Manual {
+        name: "completion",
+        arguments: "SHELL",
+        about: completion::ABOUT,
+        flags: &[],
+        after: completion::AFTER,
+        resolve: |typed, _| completion::resolve(typed),
     },
     Manual {
         name: "help",
@@ -288,6 +299,24 @@ mod tests {
             let error = parsed(line).unwrap_err().0;
             assert!(error.contains(meant) && error.ends_with(see) && error.lines().count() == 1, "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn every_listed_choice_of_a_flag_is_accepted_and_no_other_is() {
+        for manual in &COMMANDS {
+            for flag in manual.flags.iter().filter(|flag| !flag.choices.is_empty()) {
+                let peer = if manual.name == "run" { "--peer a=127.0.0.2" } else { "" };
+                let given = |value: &str| parsed(&format!("{} {peer} --{} {value}", manual.name, flag.name));
+                for choice in flag.choices {
+                    // Where the flag is accepted, another may be missing: --dns for the source dns.
+                    let refused = given(choice).err().filter(|error| error.0.contains(&format!("--{} \"", flag.name)));
+                    assert_eq!(refused, None, "--{} {choice}", flag.name);
+                }
+                assert!(given("another").is_err(), "--{}", flag.name);
+            }
+        }
+        let sorted = COMMANDS.iter().flat_map(|manual| manual.flags).find(|flag| flag.name == "sort").unwrap();
+        assert_eq!(sorted.choices, Column::ALL.map(|(name, _)| name));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::config::{DoctorSettings, Reports};
 use crate::fleet::{FleetError, on_event_loop, system};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
+use crate::sys::terminal::Terminal;
 use file::FileError;
 use output::{Examination, Unanswered};
 
@@ -92,7 +93,7 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
     for unread in &examination.unread {
         console::complain(format_args!("--rows: {}", console::printable(&unread.to_string())));
     }
-    let text = if settings.json { examination.json() } else { examination.text() };
+    let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout()) };
     console::print(text).map_err(system("write to standard output"))?;
     Ok(examination.outcome())
 }

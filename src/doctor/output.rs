@@ -8,10 +8,11 @@ use super::Outcome;
 use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Direction, Judgement, Kind, OfNetwork, State, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, Verdict};
 use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
+use crate::sys::terminal::{Terminal, Tint};
 
 /// What an examination has found.
 #[derive(Debug, Serialize)]
@@ -199,12 +200,24 @@ impl Examination {
         json_line(self)
     }
 
+    /// Returns the colour of the headline. It is red unless every verdict is only likely.
+    pub fn tint(&self) -> Tint {
+        match self.outcome() {
+            Outcome::Well => Tint::Well,
+            Outcome::Unknown => Tint::Doubtful,
+            Outcome::Found if self.verdicts.is_empty() => Tint::Bad,
+            Outcome::Found if self.verdicts.iter().all(|verdict| tint(verdict) == Tint::Doubtful) => Tint::Doubtful,
+            Outcome::Found => Tint::Bad,
+        }
+    }
+
     /// Formats the report as lines of text.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}\n", self.headline());
+    pub fn text(&self, terminal: Terminal) -> String {
+        let mut text = terminal.paint(self.tint(), &self.headline()) + "\n";
         // Writing to memory cannot fail.
         for verdict in &self.verdicts {
-            let _ = write!(text, "\n{}\n    {}\n", title(verdict), printable(&verdict.evidence));
+            let title = terminal.paint(tint(verdict), &title(verdict));
+            let _ = write!(text, "\n{title}\n    {}\n", printable(&verdict.evidence));
         }
         // The others are in a verdict, together with what else is known of them.
         for (place, Missing { node, error }) in self.without_verdict().enumerate() {
@@ -231,6 +244,14 @@ fn count(number: usize, of: &str) -> String {
 
 fn count_of(number: u64, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Returns the colour of a verdict.
+pub const fn tint(verdict: &Verdict) -> Tint {
+    match verdict.confidence {
+        Confidence::Certain => Tint::Bad,
+        Confidence::Likely => Tint::Doubtful,
+    }
 }
 
 /// Returns the finding, its place and its start.
@@ -308,7 +329,7 @@ mod tests {
         let report = Examination::judged(reading);
         assert_eq!(report.outcome(), Outcome::Well);
         assert_eq!(
-            report.text(),
+            report.text(Terminal::PLAIN),
             "all well as far as measured: nothing is known of 38 nodes\n\n\
              Old peer lists, which lack nodes that joined and have nodes that left since:\n    a: 10 min\n    b: never had one\n\n\
              Judged: 2 of 40 nodes, 4 links on the pod and node networks. Each node is watched by 12 others at least; \

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::output::{Examination, finding, stamp, title};
+use super::output::{Examination, finding, stamp, tint, title};
 use super::{DoctorError, Outcome, examine, file};
 use crate::allocator;
 use crate::config::{DoctorSettings, Reports};
@@ -22,6 +22,7 @@ use crate::mesh::verdicts::Verdict;
 use crate::sys::clock;
 use crate::sys::console::{self, Reader, json_line, printable};
 use crate::sys::stop::Stop;
+use crate::sys::terminal::{Terminal, Tint};
 
 /// How soon the watch notices that the reader of its output is gone.
 const READER_TIME: Duration = Duration::from_secs(1);
@@ -50,7 +51,8 @@ pub async fn run(
         };
         outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
         let changes = watched.take(result, clock::realtime().as_secs());
-        let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text() });
+        let text =
+            changes.map(|changes| if settings.json { changes.json() } else { changes.text(Terminal::of_stdout()) });
         let is_read = tokio::select! {
             is_read = show(text, next) => is_read?,
             () = stop.asked() => return Ok(outcome),
@@ -110,6 +112,7 @@ struct Entry {
     line: String,
     /// The evidence, with its figures.
     detail: String,
+    tint: Tint,
     verdict: Option<Verdict>,
 }
 
@@ -182,13 +185,17 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
             title: finding(verdict),
             line: title(verdict),
             detail: printable(&verdict.evidence),
+            tint: tint(verdict),
             verdict: Some(verdict.clone()),
         };
         entries.insert(Key::Verdict(key), entry);
     }
     let mut unjudged = |what: String, error: &str| {
         let (line, detail) = (format!("{what}: not judged"), printable(error));
-        entries.insert(Key::Unjudged(what), Entry { title: line.clone(), line, detail, verdict: None });
+        entries.insert(
+            Key::Unjudged(what),
+            Entry { title: line.clone(), line, detail, tint: Tint::Doubtful, verdict: None },
+        );
     };
     for missing in examination.without_verdict() {
         unjudged(format!("report of {}", printable(&missing.node)), &missing.error);
@@ -206,21 +213,25 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
 impl Changes {
     /// Formats the changes as lines: the time, the headline, and what is new (`+`), changed (`~`)
     /// or over (`-`).
-    fn text(&self) -> String {
+    fn text(&self, terminal: Terminal) -> String {
         let now = stamp(self.unix_seconds);
         let examination = match &self.result {
             Ok(examination) => examination,
-            Err(error) => return format!("{now}: cannot judge: {}\n", printable(error)),
+            Err(error) => {
+                let text = format!("cannot judge: {}", printable(error));
+                return format!("{now}: {}\n", terminal.paint(Tint::Doubtful, &text));
+            }
         };
         // Writing to memory cannot fail.
-        let mut text = format!("{now}: {}\n", examination.headline());
+        let mut text = format!("{now}: {}\n", terminal.paint(examination.tint(), &examination.headline()));
         for (mark, entries) in [("+", &self.new), ("~", &self.changed)] {
             for entry in entries {
-                let _ = write!(text, "  {mark} {}\n      {}\n", entry.line, entry.detail);
+                let line = terminal.paint(entry.tint, &entry.line);
+                let _ = write!(text, "  {mark} {line}\n      {}\n", entry.detail);
             }
         }
         for entry in &self.over {
-            let _ = writeln!(text, "  - {}", entry.title);
+            let _ = writeln!(text, "  - {}", terminal.paint(Tint::Well, &entry.title));
         }
         if self.is_first {
             let _ = writeln!(text, "  {}", examination.extent());
@@ -289,7 +300,7 @@ mod tests {
     #[test]
     fn only_changes_are_printed() {
         let mut watched = Watched::default();
-        let mut take = |look| watched.take(look, 951_782_399).map(|changes| changes.text());
+        let mut take = |look| watched.take(look, 951_782_399).map(|changes| changes.text(Terminal::PLAIN));
         let look = |lost| Ok(look(lost));
         let begin = take(look(0));
         let now = "2000-02-28 23:59:59 UTC";
@@ -311,7 +322,7 @@ mod tests {
     #[test]
     fn unjudged_parts_are_printed_when_they_begin_and_end() {
         let mut watched = Watched::default();
-        let mut take = |look: Examination| watched.take(Ok(look), 0).map(|changes| changes.text());
+        let mut take = |look: Examination| watched.take(Ok(look), 0).map(|changes| changes.text(Terminal::PLAIN));
         let unread = |lines: &[usize]| {
             let unread = |line: &usize| Unread { line: Some(*line), error: "not a report".into() };
             look(0).with_unread(lines.iter().map(unread).collect())

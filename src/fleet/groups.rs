@@ -11,7 +11,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::summary::NodeSummary;
-use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
+use crate::sys::console::printable;
+use crate::sys::table::{self, Cell, Kind, kilobytes, known, percent, time};
+use crate::sys::terminal::Terminal;
 
 /// The number of nodes that a group needs for a meaningful range.
 const NODES_MIN: usize = 3;
@@ -110,8 +112,10 @@ pub fn of(nodes: &[NodeSummary]) -> Vec<Group> {
     groups
 }
 
-/// Formats the table, followed by one sentence for each number of CPUs.
-pub fn render(groups: &[Group], nodes: &[NodeSummary]) -> String {
+/// Formats the table, followed by one sentence for each number of CPUs. With `is_wide` every figure
+/// has its range. Without, only resident memory has one, and lines fit into the terminal.
+pub fn render(groups: &[Group], nodes: &[NodeSummary], is_wide: bool, terminal: Terminal) -> String {
+    let terminal = if is_wide { terminal.unlimited() } else { terminal };
     let heads = [
         ("CORES", Kind::Number),
         ("ALLOCATOR", Kind::Text),
@@ -133,21 +137,30 @@ pub fn render(groups: &[Group], nodes: &[NodeSummary]) -> String {
             known(build.libc.clone(), |name| name),
             nodes.to_string(),
             known(group.rss_bytes, |range| range.show(kilobytes)),
-            known(group.private_dirty_bytes, |range| range.show(kilobytes)),
-            known(group.cpu_seconds_per_probe, |range| range.show(time)),
+            known(
+                group.private_dirty_bytes,
+                |range| if is_wide { range.show(kilobytes) } else { kilobytes(range.median) },
+            ),
+            known(group.cpu_seconds_per_probe, |range| if is_wide { range.show(time) } else { time(range.median) }),
         ]
+        .map(Cell::from)
     };
-    let mut text = table::render(heads, groups.iter().map(cells));
-    text.push_str("\nMedian (smallest..largest) of the nodes.\n");
+    let mut text = table::render_on(terminal, heads, groups.iter().map(cells));
+    let mut sentence = |sentence: &str| {
+        text.push_str(&terminal.wrap(&printable(sentence), 4));
+        text.push('\n');
+    };
+    sentence("");
+    sentence("Median (smallest..largest) of the nodes.");
     for same in groups.chunk_by(|a, b| a.build.cpus == b.build.cpus) {
         let cores = if same[0].build.cpus == 1 { "core" } else { "cores" };
-        let _ = writeln!(text, "{} {cores}: {}.", same[0].build.cpus, verdict(same));
+        sentence(&format!("{} {cores}: {}.", same[0].build.cpus, verdict(same)));
     }
     let mut versions: Vec<&str> = nodes.iter().filter_map(|node| node.version.as_deref()).collect();
     versions.sort_unstable();
     versions.dedup();
     if versions.len() > 1 {
-        let _ = writeln!(text, "Their versions differ ({}): some of this may be theirs.", versions.join(", "));
+        sentence(&format!("Their versions differ ({}): some of this may be theirs.", versions.join(", ")));
     }
     text
 }
@@ -211,7 +224,7 @@ mod tests {
     }
 
     fn sentence(rows: &[NodeSummary], cores: &str) -> String {
-        let text = render(&of(rows), rows);
+        let text = render(&of(rows), rows, false, Terminal::PLAIN);
         text.lines().find(|line| line.starts_with(cores)).unwrap_or_else(|| panic!("{text}")).to_owned()
     }
 
@@ -227,8 +240,12 @@ mod tests {
         assert_eq!(found, [(4, "musl", 3, true), (4, "jemalloc", 4, false), (64, "musl", 1, false)]);
         let jemalloc = groups[1].rss_bytes.unwrap();
         assert_eq!((jemalloc.median >> 10, jemalloc.min >> 10, jemalloc.max >> 10), (1_870, 1_860, 1_900));
-        let text = render(&groups, &all);
+        let text = render(&groups, &all, true, Terminal::PLAIN);
         assert!(text.contains("1,320 (1,300..1,340)") && text.contains("10 µs (10 µs..10 µs)"), "{text}");
+        let text = render(&groups, &all, false, Terminal { columns: 100, has_colours: false });
+        assert!(text.contains("1,320 (1,300..1,340)") && !text.contains("10 µs ("), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(text.contains(" below jemalloc on musl (rust, narenas 1);\n    no ranges overlap.\n"), "{text}");
         assert_eq!(
             sentence(&all, "4 cores"),
             "4 cores: musl (rust) is smallest: 1,320 KB, 550 KB (29.4%) below jemalloc on musl (rust, narenas 1); no ranges overlap."
@@ -252,7 +269,8 @@ mod tests {
         assert!(sentence(&few, "4 cores").ends_with("; with fewer than 3 nodes of each that may be chance."));
         let mut mixed = few.clone();
         mixed[0].version = Some("0.2.0".into());
-        assert!(render(&of(&mixed), &mixed).contains("Their versions differ (0.1.0, 0.2.0)"));
-        assert!(!render(&of(&few), &few).contains("differ ("));
+        let shown = |rows: &[NodeSummary]| render(&of(rows), rows, false, Terminal::PLAIN);
+        assert!(shown(&mixed).contains("Their versions differ (0.1.0, 0.2.0)"));
+        assert!(!shown(&few).contains("differ ("));
     }
 }

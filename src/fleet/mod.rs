@@ -20,10 +20,11 @@ use std::io;
 use tokio::time::{Instant, sleep_until};
 
 use crate::allocator;
-use crate::config::FleetSettings;
+use crate::config::{FleetSettings, Form};
 use crate::discovery::dns::ResolveError;
-use crate::sys::console::{self, json_line};
+use crate::sys::console::{self, json_line, printable};
 use crate::sys::stop::Stop;
+use crate::sys::terminal::Terminal;
 use summary::NodeSummary;
 
 /// The reason why there is nothing to show.
@@ -92,18 +93,19 @@ async fn once(settings: &FleetSettings) -> Result<(), FleetError> {
 }
 
 async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Result<(), FleetError> {
+    let is_json = settings.form == Form::Json;
     loop {
         let next = Instant::now() + interval;
         // A Service that does not exist now may exist again later.
         let text = match look(settings).await {
             Ok(nodes) => show(&nodes, settings),
-            Err(error) if settings.json => {
+            Err(error) if is_json => {
                 console::complain(&error);
                 String::new()
             }
             Err(error) => format!("{error}\n"),
         };
-        let drawn = if settings.json { text } else { console::screen(&text) };
+        let drawn = if is_json { text } else { console::screen(&text) };
         let read = console::print(drawn).map_err(system("write to standard output"))?;
         if !read {
             return Ok(());
@@ -122,14 +124,19 @@ async fn look(settings: &FleetSettings) -> Result<Vec<NodeSummary>, FleetError> 
 }
 
 fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
+    let (is_wide, terminal) = (settings.form == Form::Wide, Terminal::of_stdout());
     if !settings.by_allocator {
-        return if settings.json { json_line(&nodes) } else { nodes::render(nodes) };
+        return match settings.form {
+            Form::Json => json_line(&nodes),
+            Form::Wide => nodes::render_wide(nodes, terminal),
+            Form::Narrow => nodes::render(nodes, terminal),
+        };
     }
     for node in nodes {
         if let Some(error) = &node.error {
-            console::complain(format_args!("{}: {error}", node.url));
+            console::complain(format_args!("{}: {}", node.url, printable(error)));
         }
     }
     let groups = groups::of(nodes);
-    if settings.json { json_line(&groups) } else { groups::render(&groups, nodes) }
+    if settings.form == Form::Json { json_line(&groups) } else { groups::render(&groups, nodes, is_wide, terminal) }
 }

@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 use super::summary::NodeSummary;
 use crate::config::Column;
 use crate::report::Network;
-use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
+use crate::sys::console::printable;
+use crate::sys::table::{self, Cell, Kind, kilobytes, known, percent, time};
+use crate::sys::terminal::{Terminal, Tint};
 
 /// Sorts the summaries: texts from A to Z, numbers the largest first. Unknown values come last, and
 /// equal values are ordered by node.
@@ -39,8 +41,9 @@ fn number<T: PartialOrd + Copy>(a: Option<T>, b: Option<T>) -> Ordering {
     a.is_none().cmp(&b.is_none()).then_with(|| b.partial_cmp(&a).unwrap_or(Ordering::Equal))
 }
 
-/// Formats the table. An agent that has not answered is shown with its URL and the reason.
-pub fn render(nodes: &[NodeSummary]) -> String {
+/// Formats the table with all columns. An agent that has not answered is shown with its URL and the
+/// reason.
+pub fn render_wide(nodes: &[NodeSummary], terminal: Terminal) -> String {
     let heads = [
         ("NODE", Kind::Text),
         ("RSS KB", Kind::Number),
@@ -60,27 +63,101 @@ pub fn render(nodes: &[NodeSummary]) -> String {
         ("WORST PEER", Kind::Text),
     ];
     let cells = |node: &NodeSummary| {
-        let count = |value: Option<u64>| known(value, |n| n.to_string());
+        let count = |value: Option<u64>| known(value, |n| n.to_string()).into();
         [
-            node.node.clone().unwrap_or_else(|| node.url.clone()),
-            known(node.rss_bytes, kilobytes),
-            known(node.private_dirty_bytes, kilobytes),
+            node.node.clone().unwrap_or_else(|| node.url.clone()).into(),
+            known(node.rss_bytes, kilobytes).into(),
+            known(node.private_dirty_bytes, kilobytes).into(),
             count(node.cpus),
             count(node.threads),
-            known(node.allocator.clone(), |name| name),
+            text_of(node.allocator.as_ref()),
             count(node.narenas),
-            known(node.linkage.clone(), |name| name),
-            known(node.version.clone(), |name| name),
-            known(node.cpu_seconds_per_probe, time),
-            known(node.loss, percent),
-            known(node.send_lag_p99_seconds, time),
-            of_members(node),
+            text_of(node.linkage.as_ref()),
+            text_of(node.version.as_ref()),
+            known(node.cpu_seconds_per_probe, time).into(),
+            loss(node.loss),
+            known(node.send_lag_p99_seconds, time).into(),
+            of_members(node).into(),
             watchers(node),
-            known(node.peer_list_age_seconds, time),
+            known(node.peer_list_age_seconds, time).into(),
             last(node),
         ]
     };
-    table::render(heads, nodes.iter().map(cells))
+    table::render_on(terminal.unlimited(), heads, nodes.iter().map(cells))
+}
+
+/// Formats a table that fits into 100 columns, with the figures that say how the mesh is. What is
+/// the same for every agent, and agents that have not answered, are below the table.
+pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
+    let heads = [
+        ("NODE", Kind::Text),
+        ("RSS KB", Kind::Number),
+        ("ALLOCATOR", Kind::Same),
+        ("VERSION", Kind::Same),
+        ("LOSS", Kind::Number),
+        ("LAG P99", Kind::Number),
+        ("PEERS", Kind::Number),
+        ("WATCHERS", Kind::Number),
+        ("WORST PEER", Kind::Text),
+        ("ITS LOSS", Kind::Number),
+        ("ITS P99", Kind::Number),
+    ];
+    let answered = || nodes.iter().filter(|node| node.error.is_none());
+    let cells = |node: &NodeSummary| {
+        [
+            node.node.clone().unwrap_or_else(|| node.url.clone()).into(),
+            known(node.rss_bytes, kilobytes).into(),
+            text_of(node.allocator.as_ref()),
+            text_of(node.version.as_ref()),
+            loss(node.loss),
+            known(node.send_lag_p99_seconds, time).into(),
+            of_members(node).into(),
+            watchers(node),
+            known(worst_peer(node), |peer| peer).into(),
+            loss(node.worst_peer_loss),
+            known(node.worst_peer_rtt_p99_seconds, time).into(),
+        ]
+    };
+    let mut text = String::new();
+    if answered().next().is_some() {
+        text += &table::render_on(terminal, heads, answered().map(cells));
+        let same = [
+            common(answered(), "version", |it| it.version.as_ref()),
+            common(answered(), "allocator", |it| it.allocator.as_ref()),
+        ];
+        let same: Vec<String> = same.into_iter().flatten().collect();
+        if !same.is_empty() {
+            text += &format!("\n{}\n", terminal.wrap(&format!("Every agent: {}.", same.join(", ")), 0));
+        }
+    }
+    let mut head = if text.is_empty() { "No answer:\n" } else { "\nNo answer:\n" };
+    for node in nodes {
+        let Some(error) = &node.error else { continue };
+        let line = terminal.wrap(&printable(&format!("    {}: {error}", node.url)), 8);
+        text += std::mem::take(&mut head);
+        for part in line.lines() {
+            text += &format!("{}\n", terminal.paint(Tint::Bad, part));
+        }
+    }
+    text
+}
+
+/// Returns the text that all nodes report, with its name. None if they report several, or none.
+fn common<'a>(
+    mut nodes: impl Iterator<Item = &'a NodeSummary>,
+    name: &str,
+    of: fn(&NodeSummary) -> Option<&String>,
+) -> Option<String> {
+    let first = of(nodes.next()?)?;
+    nodes.all(|node| of(node) == Some(first)).then(|| format!("{name} {}", printable(first)))
+}
+
+fn text_of(text: Option<&String>) -> Cell {
+    known(text, String::clone).into()
+}
+
+fn loss(share: Option<f64>) -> Cell {
+    Cell::tinted(known(share, percent), Tint::Bad, share.is_some_and(|share| share > 0.0))
 }
 
 /// The number of links, and of other members. Each member may have several links.
@@ -89,21 +166,30 @@ fn of_members(node: &NodeSummary) -> String {
     known(node.links, |links| format!("{links}{}", others.unwrap_or_default()))
 }
 
-fn watchers(node: &NodeSummary) -> String {
-    let missing = node.watchers_missing.filter(|missing| *missing > 0).map(|missing| format!(" (-{missing})"));
-    known(node.watchers, |watchers| format!("{watchers}{}", missing.unwrap_or_default()))
+fn watchers(node: &NodeSummary) -> Cell {
+    let missing = node.watchers_missing.filter(|missing| *missing > 0);
+    let text = known(node.watchers, |watchers| match missing {
+        Some(missing) => format!("{watchers} (-{missing})"),
+        None => watchers.to_string(),
+    });
+    Cell::tinted(text, Tint::Doubtful, missing.is_some())
 }
 
-fn last(node: &NodeSummary) -> String {
+fn worst_peer(node: &NodeSummary) -> Option<String> {
+    let network = node.worst_peer_network.filter(|network| *network != Network::Pod);
+    let network = network.map(|network| format!(" ({} network)", network.label())).unwrap_or_default();
+    node.worst_peer.as_ref().map(|peer| format!("{peer}{network}"))
+}
+
+fn last(node: &NodeSummary) -> Cell {
     if let Some(error) = &node.error {
-        return error.clone();
+        return Cell::tinted(error.clone(), Tint::Bad, true);
     }
-    known(node.worst_peer.as_ref(), |peer| {
-        let network = node.worst_peer_network.filter(|network| *network != Network::Pod);
-        let network = network.map(|network| format!(" ({} network)", network.label())).unwrap_or_default();
+    let text = known(worst_peer(node), |peer| {
         let p99 = node.worst_peer_rtt_p99_seconds.map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
-        format!("{peer}{network}: loss {}{p99}", known(node.worst_peer_loss, percent))
-    })
+        format!("{peer}: loss {}{p99}", known(node.worst_peer_loss, percent))
+    });
+    Cell::tinted(text, Tint::Bad, node.worst_peer_loss.is_some_and(|share| share > 0.0))
 }
 
 #[cfg(test)]
@@ -172,7 +258,7 @@ mod tests {
             ..row("node-1", None, None)
         };
         let older = NodeSummary { links: Some(2), ..row("node-2", None, None) };
-        let text = render(&[partial, older]);
+        let text = render_wide(&[partial, older], Terminal::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("PEERS  WATCHERS  LIST AGE"), "{text}");
         assert!(lines[1].contains(" 24/299   11 (-1)  250.0 ms  "), "{text}");
@@ -187,10 +273,77 @@ mod tests {
         fine.worst_peer = Some("node-2".into());
         fine.worst_peer_network = Some(Network::Node);
         (fine.worst_peer_loss, fine.worst_peer_rtt_p99_seconds) = (Some(0.125), Some(0.000_041));
-        let text = render(&[fine, silent]);
+        let text = render_wide(&[fine.clone(), silent.clone()], Terminal::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("node-1 ") && lines[1].contains(" 1,324 "), "{text}");
         assert!(lines[1].ends_with("node-2 (node network): loss 12.5%, p99 41 µs"), "{text}");
         assert!(lines[2].starts_with("http://10.0.0.9:9877 ") && lines[2].ends_with(" connecting: refused"), "{text}");
+        // The narrow table has a list of them below.
+        let text = render(&[fine, silent.clone()], Terminal::PLAIN);
+        assert!(text.contains(" node-2 (node network)     12.5%    41 µs\n"), "{text}");
+        assert!(text.ends_with("\n\nNo answer:\n    http://10.0.0.9:9877: connecting: refused\n"), "{text}");
+        let alone = render(&[silent], Terminal::PLAIN);
+        assert_eq!(alone, "No answer:\n    http://10.0.0.9:9877: connecting: refused\n");
+    }
+
+    /// A node with figures as long as they usually get.
+    fn full(node: &str, version: &str) -> NodeSummary {
+        NodeSummary {
+            allocator: Some("jemalloc".into()),
+            version: Some(version.into()),
+            loss: Some(1.0),
+            worst_peer: Some(format!("{node}-peer")),
+            worst_peer_loss: Some(1.0),
+            worst_peer_rtt_p99_seconds: Some(0.999),
+            links: Some(256),
+            members: Some(5_000),
+            watchers: Some(128),
+            watchers_missing: Some(12),
+            ..row(node, Some(12_345 << 10), Some(0.25))
+        }
+    }
+
+    fn longest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn no_name_url_error_or_hostile_text_makes_a_line_longer_than_100_columns() {
+        let terminal = Terminal { columns: 100, has_colours: false };
+        let names = ["a", "b"].map(|it| format!("ip-10-0-123-45{it}.eu-central-1.compute.a-long-zone.internal"));
+        assert!(names[0].len() > 50);
+        let mut silent = NodeSummary {
+            url: "http://[fd00:1234:5678:9abc:def0:1234:5678:9abc]:9877".into(),
+            ..NodeSummary::default()
+        };
+        silent.error = Some(
+            "/api/v1/peers is not what an agent says: expected value at line 1 column 1, and a long reason".into(),
+        );
+        let mut hostile = full(&"n".repeat(3_000), "9");
+        hostile.version = Some("v".repeat(3_000));
+        (hostile.links, hostile.members, hostile.send_lag_p99_seconds) = (Some(u64::MAX), Some(u64::MAX), Some(1e300));
+        let usual = [full(&names[0], "0.1.0"), full(&names[1], "0.1.0"), silent];
+        let text = render(&usual, terminal);
+        assert_eq!(longest(&text), 100, "{text}");
+        assert!(["ip-10-0-123-45a…", "ip-10-0-123-45b…"].iter().all(|name| text.contains(name)), "{text}");
+        assert!(text.contains("\nEvery agent: version 0.1.0, allocator jemalloc.\n"), "{text}");
+        assert!(text.contains(" says:\n        expected value at line 1 column 1, and a long reason\n"), "{text}");
+        let text = render(&[&usual[..], &[hostile]].concat(), terminal);
+        assert_eq!(longest(&text), 100, "{text}");
+        // A wider terminal shows whole names, and `--output wide` does so on any.
+        for text in [render(&usual, Terminal { columns: 200, ..terminal }), render_wide(&usual, terminal)] {
+            assert!(!text.contains('…') && text.contains(&names[0]) && longest(&text) > 100, "{text}");
+        }
+    }
+
+    #[test]
+    fn builds_have_columns_only_if_they_differ_and_bad_cells_stand_out() {
+        let text = render(&[full("a", "0.1.0"), full("b", "0.2.0")], Terminal::PLAIN);
+        assert!(text.starts_with("NODE  RSS KB  VERSION    LOSS "), "{text}");
+        assert!(text.ends_with("\nEvery agent: allocator jemalloc.\n"), "{text}");
+        let coloured = Terminal { has_colours: true, ..Terminal::PLAIN };
+        let text = render(&[full("a", "0.1.0"), row("b", None, None)], coloured);
+        assert!(text.contains("\x1b[31m100.0%\x1b[0m") && text.contains("\x1b[33m128 (-12)\x1b[0m"), "{text}");
+        assert!(!text.lines().nth(2).unwrap().contains('\x1b'), "unknown is not bad: {text}");
     }
 }

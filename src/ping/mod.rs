@@ -29,6 +29,7 @@ use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
 use crate::sys::stop::Stop;
+use crate::sys::terminal::Terminal;
 use crate::units::Nanos;
 use crate::{
     allocator,
@@ -151,7 +152,7 @@ struct Results {
 
 impl Ping {
     fn new(settings: &PingSettings, sockets: Sockets, addresses: &[IpAddr]) -> Result<Self, PingError> {
-        let form = if settings.json { Form::Json } else { Form::Text };
+        let form = if settings.json { Form::Json } else { Form::Text(Terminal::of_stdout()) };
         let names = settings.targets.iter().map(|(text, _)| text);
         let labels: Vec<Label> = names.zip(addresses).map(|(name, address)| Label::new(form, name, *address)).collect();
         let mut outbox = Outbox::stdout().map_err(system(WRITE))?;

@@ -10,14 +10,15 @@ use std::net::IpAddr;
 use super::rtts::Quantiles;
 use super::tally::{Outcome, Tally};
 use crate::config::PingSettings;
-use crate::sys::table::{self, Kind, known, percent};
+use crate::sys::table::{self, Cell, Kind, known, percent};
+use crate::sys::terminal::{Terminal, Tint};
 use crate::units::Nanos;
 
 /// Which form the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Lines like those of ping(8).
-    Text,
+    Text(Terminal),
     /// One JSON object per line.
     Json,
 }
@@ -34,7 +35,7 @@ impl Label {
     /// Makes the label of a target in this form.
     pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
         let name = match form {
-            Form::Text => name.to_owned(),
+            Form::Text(_) => name.to_owned(),
             Form::Json => serde_json::Value::from(name).to_string(),
         };
         Self { name, address }
@@ -58,12 +59,18 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
 /// Writes the line of a probe.
 pub fn probe(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, outcome: Outcome) {
     let _ = match form {
-        Form::Text => as_text(text, label, sequence, outcome),
+        Form::Text(terminal) => as_text(text, terminal, label, sequence, outcome),
         Form::Json => as_json(text, label, sequence, outcome),
     };
 }
 
-fn as_text(text: &mut String, label: &Label, sequence: Option<u64>, outcome: Outcome) -> std::fmt::Result {
+fn as_text(
+    text: &mut String,
+    terminal: Terminal,
+    label: &Label,
+    sequence: Option<u64>,
+    outcome: Outcome,
+) -> std::fmt::Result {
     write!(text, "{}", label.name)?;
     if let Some(sequence) = sequence {
         write!(text, "  seq {sequence}")?;
@@ -73,11 +80,13 @@ fn as_text(text: &mut String, label: &Label, sequence: Option<u64>, outcome: Out
             let order = if reordered { ", after a later one" } else { "" };
             writeln!(text, "  {}  ({} stamps{order})", Time(rtt), stamp.label())
         }
-        Outcome::Lost => writeln!(text, "  lost"),
+        Outcome::Lost => writeln!(text, "  {}", terminal.paint(Tint::Bad, "lost")),
         Outcome::Late => writeln!(text, "  late: answered after it was counted lost"),
         Outcome::Duplicate => writeln!(text, "  duplicate: answered once more"),
-        Outcome::Corrupt => writeln!(text, "  corrupt: a damaged reply"),
-        Outcome::SendError(reason) => writeln!(text, "  not sent: {}", reason.label()),
+        Outcome::Corrupt => writeln!(text, "  {}", terminal.paint(Tint::Bad, "corrupt: a damaged reply")),
+        Outcome::SendError(reason) => {
+            writeln!(text, "  {}", terminal.paint(Tint::Bad, &format!("not sent: {}", reason.label())))
+        }
     }
 }
 
@@ -107,9 +116,13 @@ type Figure = fn(Quantiles) -> Nanos;
 /// Writes a summary of every target.
 pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
     match form {
-        Form::Text => {
+        Form::Text(terminal) => {
             text.push('\n');
-            text.push_str(&table::render(HEADS, targets.map(|(label, tally)| cells(label, tally))));
+            text.push_str(&table::render_on(
+                terminal.unlimited(),
+                HEADS,
+                targets.map(|(label, tally)| cells(label, tally)),
+            ));
         }
         Form::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
     }
@@ -156,26 +169,28 @@ const HEADS: [(&str, Kind); 15] = [
     ("MAX", Kind::Number),
 ];
 
-fn cells(label: &Label, tally: &Tally) -> [String; HEADS.len()] {
+fn cells(label: &Label, tally: &Tally) -> [Cell; HEADS.len()] {
     let share = |part: u64, whole: u64| known((whole > 0).then(|| part as f64 / whole as f64), percent);
     let quantiles = tally.rtts.quantiles();
     let time = |field: Figure| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
+    let bad = |text: String, number: u64| Cell::tinted(text, Tint::Bad, number > 0);
+    let count = |number: u64| number.to_string().into();
     [
-        label.name.clone(),
-        tally.sent.to_string(),
-        tally.received.to_string(),
-        tally.lost.to_string(),
-        share(tally.lost, tally.received + tally.lost),
-        tally.late.to_string(),
-        tally.duplicate.to_string(),
-        tally.reordered.to_string(),
-        tally.corrupt.to_string(),
-        tally.send_errors.to_string(),
-        share(tally.stamped_by_kernel, tally.received),
-        time(|q| q.min),
-        time(|q| q.p50),
-        time(|q| q.p99),
-        time(|q| q.max),
+        label.name.clone().into(),
+        count(tally.sent),
+        count(tally.received),
+        bad(tally.lost.to_string(), tally.lost),
+        bad(share(tally.lost, tally.received + tally.lost), tally.lost),
+        count(tally.late),
+        count(tally.duplicate),
+        count(tally.reordered),
+        bad(tally.corrupt.to_string(), tally.corrupt),
+        bad(tally.send_errors.to_string(), tally.send_errors),
+        share(tally.stamped_by_kernel, tally.received).into(),
+        time(|q| q.min).into(),
+        time(|q| q.p50).into(),
+        time(|q| q.p99).into(),
+        time(|q| q.max).into(),
     ]
 }
 
@@ -265,7 +280,7 @@ mod tests {
     #[test]
     fn text_has_units_and_the_source_of_the_stamps() {
         assert_eq!(
-            lines(Form::Text),
+            lines(Form::Text(Terminal::PLAIN)),
             "a  seq 7  41.2 µs  (user stamps, after a later one)\n\
              a  seq 8  lost\n\
              a  seq 8  late: answered after it was counted lost\n\
@@ -281,15 +296,15 @@ mod tests {
     #[test]
     fn the_table_leaves_out_rare_columns_without_a_value() {
         let mut text = String::new();
-        let label = Label::new(Form::Text, "a", [192, 0, 2, 1].into());
-        summary(&mut text, Form::Text, [(&label, &tally())].into_iter());
+        let label = Label::new(Form::Text(Terminal::PLAIN), "a", [192, 0, 2, 1].into());
+        summary(&mut text, Form::Text(Terminal::PLAIN), [(&label, &tally())].into_iter());
         assert_eq!(
             text,
             "\nTARGET  SENT  RECEIVED  LOST   LOSS  ERRORS  KERNEL       MIN       P50       P99       MAX\n\
              a          4         2     1  33.3%       1   50.0%  1.500 ms  1.500 ms  1.500 ms  1.500 ms\n"
         );
         text.clear();
-        summary(&mut text, Form::Text, [(&label, &Tally::default())].into_iter());
+        summary(&mut text, Form::Text(Terminal::PLAIN), [(&label, &Tally::default())].into_iter());
         assert!(text.ends_with("a          0         0     0     -       -    -    -    -    -\n"), "{text}");
     }
 }

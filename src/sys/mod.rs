@@ -13,6 +13,7 @@
 //! | [`settle`] | releases unneeded pages of the program file and its libraries |
 //! | [`stop`] | the signals that end a command |
 //! | [`text`] | strings stored one after the other |
+//! | [`terminal`] | what standard output can show: colours, and how long a line may be |
 //! | [`table`] | tables for terminals, and the figures in them |
 //! | [`tun`] | a network interface, whose packets a process reads and writes |
 
@@ -27,5 +28,6 @@ pub mod relro;
 pub mod settle;
 pub mod stop;
 pub mod table;
+pub mod terminal;
 pub mod text;
 pub mod tun;

@@ -1,14 +1,18 @@
 //! Formats aligned columns for a terminal, and the figures in them.
 
-use std::fmt::Write as _;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::console::printable;
+use super::terminal::{Terminal, Tint};
 
 /// The kind of a column, which decides its alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Texts, aligned to the left.
     Text,
+    /// Texts that are the same in every line of most tables. The column is then left out.
+    Same,
     /// Numbers, aligned to the right.
     Number,
     /// Numbers, of which most tables have none but 0. The column is then left out.
@@ -17,39 +21,116 @@ pub enum Kind {
 
 /// The text that stands for an unknown value.
 pub const UNKNOWN: &str = "-";
+/// The blanks between two columns.
+const GAP: &str = "  ";
+
+/// One cell of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    tint: Option<Tint>,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, tint: None }
+    }
+}
+
+impl Cell {
+    /// Returns a cell that stands out if the condition holds.
+    pub fn tinted(text: String, tint: Tint, condition: bool) -> Self {
+        Self { text, tint: condition.then_some(tint) }
+    }
+
+    fn length(&self) -> usize {
+        self.text.chars().count()
+    }
+}
+
+/// Formats lines of cells below their heads, of any length and without colours, as [`render_on`]
+/// does.
+pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
+    render_on(Terminal::PLAIN, heads, lines.into_iter().map(|cells| cells.map(Cell::from)))
+}
 
 /// Formats lines of cells below their heads. A column is as wide as its widest cell, with two
-/// blanks between columns. Cells may come from an untrusted source: control characters are
-/// replaced, so none of them moves the cursor.
-pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
-    let lines: Vec<[String; N]> = lines.into_iter().map(|cells| cells.map(|cell| printable(&cell))).collect();
-    let is_shown = |at: &usize| heads[*at].1 != Kind::Rare || lines.iter().any(|cells| cells[*at] != "0");
+/// blanks between columns. If a line would be too long for the terminal, the widest cells are cut
+/// in the middle. Cells may come from an untrusted source: control characters are replaced, so none
+/// of them moves the cursor.
+pub fn render_on<const N: usize>(
+    terminal: Terminal,
+    heads: [(&str, Kind); N],
+    lines: impl IntoIterator<Item = [Cell; N]>,
+) -> String {
+    let printable = |cell: Cell| Cell { text: printable(&cell.text), ..cell };
+    let mut lines: Vec<[Cell; N]> = lines.into_iter().map(|cells| cells.map(printable)).collect();
+    let is_shown = |at: &usize| match heads[*at].1 {
+        Kind::Text | Kind::Number => true,
+        Kind::Rare => lines.iter().any(|cells| cells[*at].text != "0"),
+        Kind::Same => lines.iter().any(|cells| cells[*at].text != lines[0][*at].text),
+    };
     let width = |at: usize| {
-        let cells = lines.iter().map(|cells| cells[at].chars().count());
+        let cells = lines.iter().map(|cells| cells[at].length());
         (at, cells.chain([heads[at].0.chars().count()]).max().unwrap_or(0))
     };
-    let columns: Vec<(usize, usize)> = (0..N).filter(is_shown).map(width).collect();
+    let mut columns: Vec<(usize, usize)> = (0..N).filter(is_shown).map(width).collect();
+    narrow(&mut columns, &heads, terminal.columns);
+    for &(at, width) in &columns {
+        cut(lines.iter_mut().map(|cells| &mut cells[at]).filter(|cell| cell.length() > width).collect(), width);
+    }
     let mut text = String::new();
-    let mut line = |cells: [&str; N]| {
+    let mut line = |cells: [(&str, Option<Tint>); N]| {
         let start = text.len();
         for &(at, width) in &columns {
             if text.len() > start {
-                text.push_str("  ");
+                text.push_str(GAP);
             }
-            // Writing to memory cannot fail.
-            let _ = match heads[at].1 {
-                Kind::Text => write!(text, "{:<width$}", cells[at]),
-                Kind::Number | Kind::Rare => write!(text, "{:>width$}", cells[at]),
-            };
+            let (cell, tint) = cells[at];
+            let blanks = " ".repeat(width.saturating_sub(cell.chars().count()));
+            // The width is that of the text alone. The terminal does not show the escape codes.
+            let painted = terminal.paint(tint, cell);
+            match heads[at].1 {
+                Kind::Text | Kind::Same => text.extend([painted, blanks]),
+                Kind::Number | Kind::Rare => text.extend([blanks, painted]),
+            }
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
     };
-    line(heads.map(|(head, _)| head));
+    line(heads.map(|(head, _)| (head, None)));
     for cells in &lines {
-        line(cells.each_ref().map(String::as_str));
+        line(cells.each_ref().map(|cell| (cell.text.as_str(), cell.tint)));
     }
     text
+}
+
+/// Makes columns narrower, the widest first, until a line fits. No column becomes narrower than its
+/// head.
+fn narrow(columns: &mut [(usize, usize)], heads: &[(&str, Kind)], room: usize) {
+    let gaps = GAP.len() * columns.len().saturating_sub(1);
+    let mut excess = columns.iter().map(|(_, width)| width).sum::<usize>().saturating_add(gaps).saturating_sub(room);
+    while excess > 0 {
+        let wider = columns.iter_mut().filter(|(at, width)| *width > heads[*at].0.chars().count());
+        let Some((_, width)) = wider.max_by_key(|(_, width)| *width) else { return };
+        *width -= 1;
+        excess -= 1;
+    }
+}
+
+/// Cuts texts that are longer than `width`: `…` replaces the middle of each. All are cut at one
+/// place. It is the place where the largest number of them still differ, near to the middle.
+fn cut(cells: Vec<&mut Cell>, width: usize) {
+    let texts: Vec<Vec<char>> = cells.iter().map(|cell| cell.text.chars().collect()).collect();
+    let rest = width.saturating_sub(1);
+    let ends = |text: &'_ [char], begin: usize| -> [String; 2] {
+        [&text[..begin], &text[text.len() - (rest - begin)..]].map(|end| end.iter().collect())
+    };
+    let differing = |begin: usize| texts.iter().map(|text| ends(text, begin)).collect::<BTreeSet<_>>().len();
+    let best = (0..=rest).max_by_key(|begin| (differing(*begin), Reverse(begin.abs_diff(rest.div_ceil(2)))));
+    for (cell, text) in cells.into_iter().zip(&texts) {
+        cell.text = ends(text, best.unwrap_or(0)).join("…");
+    }
 }
 
 /// Formats a value, or returns [`UNKNOWN`].
@@ -101,6 +182,59 @@ mod tests {
         let line = |late: &str| [["a", late, "0"].map(str::to_owned)];
         assert_eq!(render(heads, line("0")), "NODE  LOST\na        0\n");
         assert_eq!(render(heads, line("1")), "NODE  LATE  LOST\na        1     0\n");
+    }
+
+    #[test]
+    fn a_column_that_is_the_same_in_every_line_is_left_out() {
+        let heads = [("NODE", Kind::Text), ("VERSION", Kind::Same)];
+        let of = |versions: &[&str]| render(heads, versions.iter().map(|version| ["a", version].map(str::to_owned)));
+        assert_eq!(of(&["1", "1"]), "NODE\na\na\n");
+        assert_eq!(of(&["1", "2"]), "NODE  VERSION\na     1\na     2\n");
+        assert_eq!(of(&[]), "NODE\n");
+    }
+
+    #[test]
+    fn colours_are_not_part_of_the_width() {
+        let terminal = Terminal { has_colours: true, ..Terminal::PLAIN };
+        let bad = |text: &str| Cell::tinted(text.to_owned(), Tint::Bad, text == "9");
+        let text = render_on(
+            terminal,
+            [("A", Kind::Text), ("LOSS", Kind::Number)],
+            [["b", "9"], ["c", "0"]].map(|it| it.map(bad)),
+        );
+        assert_eq!(text, "A  LOSS\nb     \x1b[31m9\x1b[0m\nc     0\n");
+    }
+
+    #[test]
+    fn the_widest_columns_are_cut_until_a_line_fits() {
+        let terminal = Terminal { columns: 30, ..Terminal::PLAIN };
+        let heads = [("NODE", Kind::Text), ("RSS KB", Kind::Number), ("WORST", Kind::Text)];
+        let line = |node: &str, worst: &str| [node, "1,192", worst].map(|text| Cell::from(text.to_owned()));
+        // 30 columns are 6 for the figure, 4 between the columns, and 20 for two names.
+        let text = render_on(terminal, heads, [line("node-1", "a-node-with-a-long-name"), line("é", "b")]);
+        assert_eq!(text, "NODE    RSS KB  WORST\nnode-1   1,192  a-node-…g-name\né        1,192  b\n");
+        let long = "a-node-with-a-long-name";
+        let text = render_on(terminal, heads, [line(long, long)]);
+        assert_eq!(text.lines().nth(1), Some("a-nod…name   1,192  a-nod…name"));
+        // Columns are never narrower than their heads.
+        let narrow = Terminal { columns: 1, ..Terminal::PLAIN };
+        assert_eq!(render_on(narrow, heads, [line(long, long)]).lines().nth(1), Some("a-…e   1,192  a-…me"));
+    }
+
+    #[test]
+    fn names_are_cut_where_they_still_differ() {
+        let cut = |names: [&str; 3], columns| {
+            let terminal = Terminal { columns, ..Terminal::PLAIN };
+            let text = render_on(terminal, [("N", Kind::Text)], names.map(|name| [Cell::from(name.to_owned())]));
+            text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let amazon =
+            ["ip-10-0-1-23", "ip-10-0-1-24", "ip-10-0-1-25"].map(|name| format!("{name}.eu-1.compute.internal"));
+        let shown = cut(amazon.each_ref().map(String::as_str), 16);
+        assert_eq!(shown, ["ip-10-0-1-23…nal", "ip-10-0-1-24…nal", "ip-10-0-1-25…nal"]);
+        let google =
+            ["gke-blue-default-pool-1a2b-x7zq", "gke-blue-default-pool-1a2b-b9kk", "gke-blue-default-pool-1a2b-c3pt"];
+        assert_eq!(cut(google, 16), ["gke-blue…2b-x7zq", "gke-blue…2b-b9kk", "gke-blue…2b-c3pt"]);
     }
 
     #[test]

@@ -48,14 +48,14 @@ impl Drop for Run {
     }
 }
 
-fn agent(node: &str) -> Agent {
+pub fn agent(node: &str) -> Agent {
     let flags = ["--interval", "50ms", "--timeout", "3s", "--node-name", node, "--zone", "z1"];
     let agent = Agent::start(&[&PEERS[..], &flags].concat());
     agent.wait_for_answers(&["a", "b"]);
     agent
 }
 
-fn url(agent: &Agent) -> String {
+pub fn url(agent: &Agent) -> String {
     format!("http://{}", agent.http)
 }
 
@@ -103,8 +103,18 @@ fn each_agent_is_an_object_with_the_values_of_its_metrics() {
 #[test]
 fn the_table_has_a_line_per_node_and_one_per_agent_without_an_answer() {
     let (one, two, closed) = (agent("one"), agent("two"), closed_url());
-    let (code, text, log) =
-        Run::of(&["fleet", "--sort", "node", "--url", &closed, "--url", &url(&two), "--url", &url(&one)]);
+    let asked = ["fleet", "--sort", "node", "--url", &closed, "--url", &url(&two), "--url", &url(&one)];
+    let (code, text, log) = Run::of(&asked);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("NODE ") && lines[0].ends_with("  WORST PEER  ITS LOSS  ITS P99"), "{text}");
+    assert!(lines[1].starts_with("one ") && lines[2].starts_with("two ") && lines[1].contains("  0.0%  "), "{text}");
+    assert!(lines[4].starts_with("Every agent: version ") && lines[6] == "No answer:", "{text}");
+    assert!(lines[7].starts_with(&format!("    {closed}: connecting: Connection refused")), "{text}");
+    assert_eq!(lines.len(), 8, "{text}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{text}");
+    // The wide table has a line for it, too.
+    let (code, text, log) = Run::of(&[&asked[..], &["-o", "wide"]].concat());
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");

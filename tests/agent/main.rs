@@ -18,6 +18,7 @@ mod http_support;
 #[path = "../common/icmp.rs"]
 mod icmp;
 mod lifecycle;
+mod manuals;
 mod metrics;
 mod outputs;
 mod peers_file;
@@ -28,5 +29,6 @@ mod reference;
 mod scrapes;
 #[path = "../common/shim.rs"]
 mod shim;
+mod terminal;
 mod threads;
 mod usage;

@@ -76,7 +76,8 @@ fn context() -> PathBuf {
     let ignore = std::fs::read_to_string(repository().join(".dockerignore")).unwrap();
     let wanted = ignore.lines().filter_map(|line| line.strip_prefix('!')).chain(["Dockerfile", ".dockerignore"]);
     for name in wanted.filter(|name| repository().join(name).exists() && *name != "vendor") {
-        process::stdout(Command::new("cp").arg("-r").arg(repository().join(name)).arg(&context)).unwrap();
+        let mut copy = Command::new("cp");
+        process::stdout(copy.current_dir(repository()).args(["-r", "--parents", name]).arg(&context)).unwrap();
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut vendor = Command::new(cargo);
