@@ -1,6 +1,7 @@
 //! Sorts the summaries of all nodes, and formats them as a table.
 
 use std::cmp::Ordering;
+use std::fmt::Write as _;
 
 use super::summary::NodeSummary;
 use crate::config::Column;
@@ -127,7 +128,8 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
         ];
         let same: Vec<String> = same.into_iter().flatten().collect();
         if !same.is_empty() {
-            text += &format!("\n{}\n", terminal.wrap(&format!("Every agent: {}.", same.join(", ")), 0));
+            // Writing to memory cannot fail.
+            let _ = writeln!(text, "\n{}", terminal.wrap(&format!("Every agent: {}.", same.join(", ")), 0));
         }
     }
     let mut head = if text.is_empty() { "No answer:\n" } else { "\nNo answer:\n" };
@@ -136,7 +138,8 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
         let line = terminal.wrap(&printable(&format!("    {}: {error}", node.url)), 8);
         text += std::mem::take(&mut head);
         for part in line.lines() {
-            text += &format!("{}\n", terminal.paint(Tint::Bad, part));
+            text.push_str(&terminal.paint(Tint::Bad, part));
+            text.push('\n');
         }
     }
     text
