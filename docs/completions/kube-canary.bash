@@ -78,7 +78,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__demo)
-            opts="-h -V --nodes --interval --port --seconds --help --version"
+            opts="-h -V --nodes --interval --port --seconds --fault --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -106,6 +106,13 @@ _kube__canary() {
                     return 0
                     ;;
                 --seconds)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --fault)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

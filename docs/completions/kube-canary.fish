@@ -87,6 +87,7 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -l nodes -
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -l interval -d 'Time between two probes of a peer' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -l port -d 'HTTP port of every agent' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -l seconds -d 'Stop after this many seconds' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -l fault -d 'Fault between the agents: node3:in:10% drops a tenth of what is sent to node3; also :out: and :both:, node1-node2:10%, and a delay such as 20ms instead; may be given again, or separated by commas' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand demo" -s V -l version -d 'Print the version in one short line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l url -d 'HTTP server of an agent, HOST:PORT or http://HOST:PORT; may be given again (in the environment: separated by commas)' -r -f
