@@ -93,7 +93,7 @@ fn run(arguments: Vec<OsString>) -> i32 {
             // The faults have been printed.
             return doctor::run(&settings).map_or_else(
                 |error| {
-                    console::complain(&error);
+                    console::print_error(&error);
                     doctor::Outcome::Unknown.exit_code()
                 },
                 doctor::Outcome::exit_code,
@@ -102,14 +102,14 @@ fn run(arguments: Vec<OsString>) -> i32 {
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {
-            console::complain(&error);
+            console::print_error(&error);
             return USAGE;
         }
     };
     match done {
         Ok(()) => 0,
         Err(error) => {
-            console::complain(&error);
+            console::print_error(&error);
             FAILURE
         }
     }

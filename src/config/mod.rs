@@ -225,15 +225,15 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
     let mut arguments = arguments.into_iter().peekable();
     let command = arguments.next_if(|first| !first.as_encoded_bytes().starts_with(b"-"));
     let rest: Vec<OsString> = arguments.collect();
-    let hinted = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
+    let with_hint = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
     let manual = match command {
         None if rest.iter().any(|argument| argument == "--help" || argument == "-h") => {
             return Ok(Command::Print(overview()));
         }
         None => &COMMANDS[0],
-        Some(name) => Manual::find(&name.to_string_lossy()).map_err(|error| hinted("", error))?,
+        Some(name) => Manual::find(&name.to_string_lossy()).map_err(|error| with_hint("", error))?,
     };
-    manual.read(rest, env).map_err(|error| hinted(&format!("{} ", manual.name), error))
+    manual.read(rest, env).map_err(|error| with_hint(&format!("{} ", manual.name), error))
 }
 
 #[cfg(test)]

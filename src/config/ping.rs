@@ -105,7 +105,7 @@ fn target(text: &str, family: AddressFamily) -> Result<Host, String> {
         return if usable { Ok(Host::Address(address)) } else { Err("the address of one host".into()) };
     }
     match dns::check_name(text) {
-        Ok(()) if !has_numeric_end(text) || text.ends_with('.') => Ok(Host::Name(text.to_owned())),
+        Ok(()) if !has_numeric_end(text) => Ok(Host::Name(text.to_owned())),
         _ => Err(TARGET.into()),
     }
 }

@@ -144,7 +144,6 @@ async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError>
     let shown = async {
         let started = Instant::now();
         let mut printed: Option<Instant> = None;
-        let mut lines = 0;
         loop {
             mesh.check(settings.port)?;
             let (agents, headline) = mesh.look().await;
@@ -157,9 +156,9 @@ async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError>
             let due = printed.is_none_or(|at| terminal || at.elapsed() >= REPRINT);
             if due && (complete || printed.is_some() || started.elapsed() > START) {
                 let first = SocketAddr::from((address(0), settings.port));
-                match show(&table::render(&agents, &headline, first), terminal.then_some(lines))? {
-                    Some(shown) => lines = shown,
-                    None => return Ok(()),
+                let text = console::screen(&table::render(&agents, &headline, first));
+                if !console::print_in_pieces(text).await.map_err(DemoError::Output)? {
+                    return Ok(());
                 }
                 printed = Some(Instant::now());
             }
@@ -178,14 +177,6 @@ async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError>
         () = stop.asked() => Ok(()),
         () = over => Ok(()),
     }
-}
-
-/// Prints the table. If the last table had `over` lines, the new one replaces it. Returns
-/// the number of lines. None if the output has no reader any more, which ends the demo.
-fn show(table: &str, over: Option<usize>) -> Result<Option<usize>, DemoError> {
-    let back = over.filter(|lines| *lines > 0).map(|lines| format!("\x1b[{lines}A\x1b[J")).unwrap_or_default();
-    let is_read = console::print(back + table).map_err(DemoError::Output)?;
-    Ok(is_read.then(|| table.lines().count()))
 }
 
 /// Returns the address at which an agent is reachable, by its index.
@@ -222,7 +213,7 @@ impl Mesh {
         let (mut networks, mut ports) = (Vec::new(), Vec::new());
         for address in (0..settings.nodes).map(switched).chain([OWN]) {
             networks.push(Network::enter_new().map_err(DemoError::NoNetwork)?);
-            ports.push(Port::new(address).map_err(DemoError::NoTun)?);
+            ports.push(Port::new(address)?);
         }
         // No probe precedes the switch, so none is lost because of the start.
         mesh.switch = Some(Switch::start(ports, settings.faults.clone()).map_err(DemoError::Setup)?);

@@ -22,18 +22,18 @@ pub fn can_ping() -> bool {
     [Type::DGRAM, Type::RAW].into_iter().any(|kind| Socket::new(Domain::IPV4, kind, Some(Protocol::ICMPV4)).is_ok())
 }
 
-/// Moves this process into a new user namespace, as its root. The process must have only one
-/// thread. Its children start in the namespace, too. If that is refused to root, nothing changes:
-/// root may create other namespaces without it.
+/// Gives this process the privilege to create network namespaces: as root of a new user namespace,
+/// in which its children start, too. The process must have only one thread. A process that has the
+/// privilege enters no user namespace, for root of one may not read the files of other users.
 ///
 /// # Errors
 /// The kernel's error: user namespaces may be disabled, or the process may have several threads.
 pub fn enter_user() -> io::Result<()> {
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    match enter_new(UnshareFlags::NEWUSER) {
-        Err(_) if user == 0 => return Ok(()),
-        done => done?,
+    if enter_new(UnshareFlags::NEWNET).is_ok() {
+        return Ok(());
     }
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    enter_new(UnshareFlags::NEWUSER)?;
     // user_namespaces(7): without privilege, the group map may be written only after setgroups is
     // denied.
     fs::write("/proc/self/setgroups", "deny")?;

@@ -4,18 +4,17 @@
 //! are opened before the demo enters a namespace accept connections from outside, and each is
 //! copied to the agent inside.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{self, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::limits::ACCEPT_PAUSE;
 
 /// Connections that are copied at once. A browser has six to each agent. Further ones wait in the
-/// kernel. An agent closes a connection that is idle or slow.
+/// kernel.
 pub const CONNECTIONS_MAX: usize = 64;
 
 /// Accepts the connections of `listener`, and copies each to `agent` and back. Never returns.
@@ -35,7 +34,17 @@ pub async fn relay(listener: TcpListener, agent: SocketAddr, permits: Arc<Semaph
     }
 }
 
+/// Returns when the agent has closed its side: it does so with a connection that is idle or slow.
 async fn copy(mut client: TcpStream, agent: SocketAddr) -> io::Result<()> {
     let mut agent = TcpStream::connect(agent).await?;
-    copy_bidirectional(&mut client, &mut agent).await.map(drop)
+    let ((mut from_client, mut to_client), (mut from_agent, mut to_agent)) = (client.split(), agent.split());
+    let requests = async {
+        io::copy(&mut from_client, &mut to_agent).await?;
+        to_agent.shutdown().await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        done = io::copy(&mut from_agent, &mut to_client) => done.map(drop),
+        failed = requests => failed,
+    }
 }

@@ -84,14 +84,14 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
     match &examined {
         Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
-                console::complain(format_args!("{}: {}", silent.url, console::printable(&silent.error)));
+                console::print_error(format_args!("{}: {}", silent.url, console::printable(&silent.error)));
             }
         }
         Err(_) => {}
     }
     let examination = examined?;
     for unread in &examination.unread {
-        console::complain(format_args!("--rows: {}", console::printable(&unread.to_string())));
+        console::print_error(format_args!("--rows: {}", console::printable(&unread.to_string())));
     }
     let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout()) };
     console::print(text).map_err(system("write to standard output"))?;
@@ -102,7 +102,7 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
 async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Examination, DoctorError> {
     let warn = |level: log::Level, text: &str| {
         if level <= log::Level::Warn {
-            console::complain(format_args!("{}", console::printable(text)));
+            console::print_error(format_args!("{}", console::printable(text)));
         }
     };
     let domains = domains.map(|domains| domains.current(warn));

@@ -203,10 +203,10 @@ impl Examination {
     /// Returns the colour of the headline. It is red unless every verdict is only likely.
     pub fn tint(&self) -> Tint {
         match self.outcome() {
-            Outcome::Well => Tint::Well,
-            Outcome::Unknown => Tint::Doubtful,
+            Outcome::Well => Tint::Good,
+            Outcome::Unknown => Tint::Warning,
             Outcome::Found if self.verdicts.is_empty() => Tint::Bad,
-            Outcome::Found if self.verdicts.iter().all(|verdict| tint(verdict) == Tint::Doubtful) => Tint::Doubtful,
+            Outcome::Found if self.verdicts.iter().all(|verdict| tint(verdict) == Tint::Warning) => Tint::Warning,
             Outcome::Found => Tint::Bad,
         }
     }
@@ -250,7 +250,7 @@ fn count_of(number: u64, of: &str) -> String {
 pub const fn tint(verdict: &Verdict) -> Tint {
     match verdict.confidence {
         Confidence::Certain => Tint::Bad,
-        Confidence::Likely => Tint::Doubtful,
+        Confidence::Likely => Tint::Warning,
     }
 }
 

@@ -66,21 +66,9 @@ pub async fn run(
 /// Prints what has changed, and waits until the next examination. Returns whether the output
 /// still has a reader.
 async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
-    let mut rest = text.as_deref().unwrap_or_default().as_bytes();
-    // The text is written in pieces that a pipe accepts at once. A reader that reads nothing must
-    // not prevent a signal from ending this.
-    while !rest.is_empty() {
-        match console::reader() {
-            Reader::Gone => return Ok(false),
-            Reader::Busy => tokio::time::sleep(console::WRITE_RETRY).await,
-            Reader::Ready => {
-                let (piece, further) = rest.split_at(rest.len().min(console::WRITE_BYTES));
-                if !console::print(piece).map_err(system("write to standard output"))? {
-                    return Ok(false);
-                }
-                rest = further;
-            }
-        }
+    let text = text.unwrap_or_default();
+    if !console::print_in_pieces(text).await.map_err(system("write to standard output"))? {
+        return Ok(false);
     }
     loop {
         if console::reader() == Reader::Gone {
@@ -194,7 +182,7 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
         let (line, detail) = (format!("{what}: not judged"), printable(error));
         entries.insert(
             Key::Unjudged(what),
-            Entry { title: line.clone(), line, detail, tint: Tint::Doubtful, verdict: None },
+            Entry { title: line.clone(), line, detail, tint: Tint::Warning, verdict: None },
         );
     };
     for missing in examination.without_verdict() {
@@ -219,7 +207,7 @@ impl Changes {
             Ok(examination) => examination,
             Err(error) => {
                 let text = format!("cannot judge: {}", printable(error));
-                return format!("{now}: {}\n", terminal.paint(Tint::Doubtful, &text));
+                return format!("{now}: {}\n", terminal.paint(Tint::Warning, &text));
             }
         };
         // Writing to memory cannot fail.
@@ -231,7 +219,7 @@ impl Changes {
             }
         }
         for entry in &self.over {
-            let _ = writeln!(text, "  - {}", terminal.paint(Tint::Well, &entry.title));
+            let _ = writeln!(text, "  - {}", terminal.paint(Tint::Good, &entry.title));
         }
         if self.is_first {
             let _ = writeln!(text, "  {}", examination.extent());

@@ -53,7 +53,7 @@ pub async fn targets(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
         Agents::Service { name, port } => {
             let mut addresses = dns::service_addresses(&Servers::System, name).await?;
             if addresses.len() > AGENTS_MAX {
-                console::complain(format_args!(
+                console::print_error(format_args!(
                     "{name}: {} addresses, of which {AGENTS_MAX} are asked",
                     addresses.len()
                 ));

@@ -100,14 +100,14 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
         let text = match look(settings).await {
             Ok(nodes) => show(&nodes, settings),
             Err(error) if is_json => {
-                console::complain(&error);
+                console::print_error(&error);
                 String::new()
             }
             Err(error) => format!("{error}\n"),
         };
         let drawn = if is_json { text } else { console::screen(&text) };
-        let read = console::print(drawn).map_err(system("write to standard output"))?;
-        if !read {
+        let is_read = console::print_in_pieces(drawn).await.map_err(system("write to standard output"))?;
+        if !is_read {
             return Ok(());
         }
         sleep_until(next).await;
@@ -134,7 +134,7 @@ fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
     }
     for node in nodes {
         if let Some(error) = &node.error {
-            console::complain(format_args!("{}: {}", node.url, printable(error)));
+            console::print_error(format_args!("{}: {}", node.url, printable(error)));
         }
     }
     let groups = groups::of(nodes);

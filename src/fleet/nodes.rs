@@ -145,13 +145,17 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
     text
 }
 
-/// Returns the text that all nodes report, with its name. None if they report several, or none.
+/// The longest name of an allocator or a version that is shown for all agents.
+const COMMON_CHARACTERS_MAX: usize = 40;
+
+/// Returns the text that all nodes report, with its name. None if they report
+/// several, none, or one that is too long.
 fn common<'a>(
     mut nodes: impl Iterator<Item = &'a NodeSummary>,
     name: &str,
     of: fn(&NodeSummary) -> Option<&String>,
 ) -> Option<String> {
-    let first = of(nodes.next()?)?;
+    let first = of(nodes.next()?).filter(|first| first.chars().count() <= COMMON_CHARACTERS_MAX)?;
     nodes.all(|node| of(node) == Some(first)).then(|| format!("{name} {}", printable(first)))
 }
 
@@ -175,7 +179,7 @@ fn watchers(node: &NodeSummary) -> Cell {
         Some(missing) => format!("{watchers} (-{missing})"),
         None => watchers.to_string(),
     });
-    Cell::tinted(text, Tint::Doubtful, missing.is_some())
+    Cell::tinted(text, Tint::Warning, missing.is_some())
 }
 
 fn worst_peer(node: &NodeSummary) -> Option<String> {
@@ -331,8 +335,10 @@ mod tests {
         assert!(["ip-10-0-123-45a…", "ip-10-0-123-45b…"].iter().all(|name| text.contains(name)), "{text}");
         assert!(text.contains("\nEvery agent: version 0.1.0, allocator jemalloc.\n"), "{text}");
         assert!(text.contains(" says:\n        expected value at line 1 column 1, and a long reason\n"), "{text}");
-        let text = render(&[&usual[..], &[hostile]].concat(), terminal);
+        let text = render(&[&usual[..], &[hostile.clone()]].concat(), terminal);
         assert_eq!(longest(&text), 100, "{text}");
+        let alone = render(&[hostile], terminal);
+        assert_eq!(longest(&alone), 100, "{alone}");
         // A wider terminal shows whole names, and `--output wide` does so on any.
         for text in [render(&usual, Terminal { columns: 200, ..terminal }), render_wide(&usual, terminal)] {
             assert!(!text.contains('…') && text.contains(&names[0]) && longest(&text) > 100, "{text}");

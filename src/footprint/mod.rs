@@ -130,7 +130,7 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
     match failed {
         Some(error) if found.is_empty() => Err(error),
         Some(error) => {
-            console::complain(&error);
+            console::print_error(&error);
             Ok(found)
         }
         None if found.is_empty() => Err(FootprintError::NoAgent),

@@ -148,7 +148,7 @@ impl Programs {
         let (names, count) = &self.unreadable;
         if *count > 0 {
             let more = if *count > names.len() { ", …" } else { "" };
-            console::complain(format_args!(
+            console::print_error(format_args!(
                 "processes that may not be read are left out, {count}: {}{more}",
                 names.join(", ")
             ));

@@ -22,10 +22,33 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<bool> {
     write(&mut io::stdout().lock(), text.as_ref())
 }
 
+/// Does the same, in pieces that a pipe accepts at once, and waits in between. So a reader that
+/// reads nothing does not keep a signal from ending the command.
+///
+/// # Errors
+/// As [`print`].
+pub async fn print_in_pieces(text: impl AsRef<[u8]>) -> io::Result<bool> {
+    let mut rest = text.as_ref();
+    while !rest.is_empty() {
+        match reader() {
+            Reader::Gone => return Ok(false),
+            Reader::Busy => tokio::time::sleep(WRITE_RETRY).await,
+            Reader::Ready => {
+                let (piece, further) = rest.split_at(rest.len().min(WRITE_BYTES));
+                if !print(piece)? {
+                    return Ok(false);
+                }
+                rest = further;
+            }
+        }
+    }
+    Ok(true)
+}
+
 /// Writes a line to standard error, behind the name of the program. A line that cannot be written
 /// is lost: there is no other place to say so. `eprintln!` is not used because it panics in that
 /// case.
-pub fn complain(line: impl Display) {
+pub fn print_error(line: impl Display) {
     let _ = io::stderr().write_all(format!("kube-canary: {line}\n").as_bytes());
 }
 

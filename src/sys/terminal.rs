@@ -15,9 +15,9 @@ pub enum Tint {
     /// A fault: red.
     Bad,
     /// A fault that is only likely, or something to look at: yellow.
-    Doubtful,
+    Warning,
     /// No fault: green.
-    Well,
+    Good,
 }
 
 /// How a text is shown.
@@ -55,8 +55,8 @@ impl Terminal {
         let code = match tint.into().filter(|_| self.has_colours) {
             None => return text.to_owned(),
             Some(Tint::Bad) => 31,
-            Some(Tint::Doubtful) => 33,
-            Some(Tint::Well) => 32,
+            Some(Tint::Warning) => 33,
+            Some(Tint::Good) => 32,
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }

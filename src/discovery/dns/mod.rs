@@ -114,7 +114,7 @@ impl fmt::Display for AddressFamily {
 /// # Errors
 /// [`ResolveError`]; a name without an address of the family is one.
 pub async fn host_addresses(host: &str, family: AddressFamily) -> Result<Vec<IpAddr>, ResolveError> {
-    let mut addresses = hosts::addresses(host, family)?;
+    let mut addresses = hosts::addresses(host, family).map_err(ResolveError::Hosts)?;
     if addresses.is_empty() {
         let found = resolve(&Servers::System, host).await?;
         addresses.extend(found.ipv4.into_iter().chain(found.ipv6).flatten());

@@ -50,7 +50,7 @@ pub enum ResolveError {
     System(String),
     /// `/etc/hosts` cannot be read.
     #[error("/etc/hosts: {0}")]
-    Hosts(#[from] io::Error),
+    Hosts(io::Error),
     /// The name exists, and has no address of the family.
     #[error("{0}: it has no {1} address")]
     NoAddress(String, AddressFamily),
