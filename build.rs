@@ -15,7 +15,9 @@ const LINK_MAP: &str = "KUBE_CANARY_LINK_MAP";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=layout");
+    for script in ["functions", "aarch64"] {
+        println!("cargo::rerun-if-changed=layout/{script}.ld");
+    }
     println!("cargo::rerun-if-env-changed={VARIABLE}");
     println!("cargo::rerun-if-env-changed={LINK_MAP}");
     let variable = |name| env::var(name).unwrap_or_default();

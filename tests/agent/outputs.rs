@@ -146,7 +146,7 @@ fn a_complaint_that_cannot_be_written_changes_no_exit_code() {
 }
 
 #[test]
-fn an_agent_whose_log_has_no_reader_serves_on() {
+fn an_agent_whose_log_cannot_be_written_serves_on() {
     // An address of its own, because the log that would name the port is lost.
     let address = "127.9.7.1:19877";
     let mut command = command(PLAIN, &PEERS);

@@ -19,10 +19,11 @@ use crate::shim::PLAIN;
 
 /// Runs a command on a terminal of so many columns, and returns what the terminal is sent.
 fn shown(arguments: &[&str], variables: &[(&str, &str)], columns: u16) -> String {
-    let ours: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
+    let ours: OwnedFd =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudoterminal");
     grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
     let path = ptsname(&ours, Vec::new()).expect("it has a name");
-    let theirs = open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the other end");
+    let theirs = open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("the other end");
     tcsetwinsize(&theirs, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
     let mut command = Command::new(PLAIN);
     command.args(arguments).env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());

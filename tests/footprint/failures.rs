@@ -1,12 +1,15 @@
 //! Requests that cannot be fulfilled: one line of output, and the right exit code.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
+use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
+use crate::common::process::Process;
 use crate::common::until::until;
-use crate::{BINARY, Taker, footprint};
+use crate::{BINARY, Taker, copy, directory, footprint};
 
 fn refused(output: &Output, code: i32, parts: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -27,7 +30,7 @@ fn a_process_that_has_ended_is_absent_and_a_zombie_has_no_memory() {
     let mut child = Command::new("true").stdin(Stdio::null()).spawn().expect("true");
     let id = child.id();
     until("it has ended", || {
-        let state = std::fs::read_to_string(format!("/proc/{id}/stat")).map_err(|error| error.to_string())?;
+        let state = fs::read_to_string(format!("/proc/{id}/stat")).map_err(|error| error.to_string())?;
         if state.contains(") Z ") { Ok(()) } else { Err(state) }
     });
     let id = id.to_string();
@@ -38,20 +41,29 @@ fn a_process_that_has_ended_is_absent_and_a_zombie_has_no_memory() {
 }
 
 #[test]
-fn a_process_of_another_user_is_a_line_that_names_the_needed_right() {
-    let taker = Taker::start(false);
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+fn a_protected_process_is_a_line_that_names_the_needed_right() {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
     let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
-    let (id, mut command, file) = if root {
+    if root {
+        let taker = Taker::start(false);
         // It is run by its descriptor, because another user may have no access to its directory.
         let file = File::open(BINARY).expect("the binary");
         let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        command.uid(65_534).gid(65_534);
-        (taker.process.id().to_string(), command, Some(file))
-    } else {
-        ("1".to_owned(), Command::new(BINARY), None)
-    };
-    let output = command.args(["footprint", "--pid", &id]).output().expect("the binary runs");
-    refused(&output, 1, &[&id, "permission denied", "root"]);
-    drop(file);
+        let id = taker.process.id().to_string();
+        let output =
+            command.uid(65_534).gid(65_534).args(["footprint", "--pid", &id]).output().expect("the binary runs");
+        refused(&output, 1, &[&id, "permission denied", "root"]);
+        return;
+    }
+    // The kernel protects a process if its user may not read its program.
+    let copy = copy("unreadable");
+    fs::set_permissions(&copy, Permissions::from_mode(0o111)).expect("it is ours");
+    let mut unreadable = Command::new(&copy);
+    unreadable.arg("/dev/null").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = Process::start(&mut unreadable, directory());
+    let (_input, mut output) = process.pipes();
+    output.read_exact(&mut [0]).expect("it runs");
+    let said = footprint(&["--pid", &process.id().to_string()]);
+    refused(&said, 1, &[&process.id().to_string(), "permission denied", "root"]);
+    fs::remove_file(&copy).expect("it is ours");
 }

