@@ -202,6 +202,7 @@ class Plugin:
     def test_refuses_what_only_a_terminal_can_end(self):
         for arguments in (["doctor", "--watch"], ["fleet", "-w"], ["ping", "node2"]):
             self.expect(arguments, 2, error="call it with a terminal")
+        self.expect(["ping", "-c", "3", "node2"], 0, "agent in good /kube-canary ping -c 3 node2\n")
         self.expect(["ping", "node2", "--count", "3"], 0, "agent in good /kube-canary ping node2 --count 3\n")
 
     def test_gives_the_pod_a_terminal(self):
