@@ -19,7 +19,7 @@ use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
-use crate::peers::{Directory, Own};
+use crate::peers::{Directory, Method, Own};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
 use crate::profiling::{Profiling, ProfilingError};
@@ -104,7 +104,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let view = Arc::new(View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
-        statistics: Statistics::new(settings.scale(), settings.interval.into()),
+        statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
         health: Health::default(),
         about: About::new(&allocator),
         walks: Walks::default(),
@@ -280,7 +280,7 @@ impl ProbeLoop {
             self.each_second.notify_one();
             self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
         }
-        let drained = self.prober.turn(&mut &self.view.statistics);
+        let drained = self.prober.turn(&mut self.view.statistics.sink(Method::Icmp));
         // If the source is slow or has ended, this does not wait for it.
         self.prober.ask(|address| self.asked.try_send(address).is_ok());
         drained
@@ -304,16 +304,21 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.prober.apply(change);
         }
-        let (peers, links) = (directory.nodes().iter().sum::<usize>(), directory.peers().count());
+        let statistics = &self.view.statistics;
+        let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());
+        let peers = directory.nodes().iter().sum::<usize>();
+        let (links, made) = directory.peers().fold((0, 0), |(links, made), (_, peer)| {
+            let of_way = |series: &SeriesSettings| series.of_way(methods, peer.via(), bounds);
+            (links + 1, made + self.announced.as_ref().map_or(0, of_way))
+        });
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
         if peers > 0
             && let Some(series) = self.announced.take()
         {
-            let made = links * series.of_link(self.view.statistics.scale().bounds().as_slice().len());
             let max = series.max;
-            log::info!("--max-peers 0 probes all nodes: {links} links have {made} series (--max-series {max})");
+            log::info!("--max-peers 0 probes all nodes: {links} addresses have {made} series (--max-series {max})");
         }
         if applied.without_slot > 0 {
             log::warn!("{} peers are left out because every slot is taken", applied.without_slot);

@@ -34,6 +34,12 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
+/// Time between two TCP handshakes with a peer, unless `--interval` is longer. A handshake takes
+/// three packets and a socket at both ends.
+pub const TCP_INTERVAL: Duration = Duration::from_secs(10);
+/// Source ports from which the UDP probes of a pair are sent in turn: the default and the largest
+/// value of `--flows`. A fabric of 16 parallel paths carries 16 flows on 10 of them on average.
+pub const FLOWS_MAX: usize = 16;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// Longest time that a loss is withheld while the source is asked whether the list is right. No

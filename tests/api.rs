@@ -12,7 +12,7 @@ use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
-use kube_canary::peers::{Directory, Own, SlotId};
+use kube_canary::peers::{Directory, Method, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
@@ -59,7 +59,7 @@ impl Agent {
     }
 
     fn event(&self, slot: u32, event: Event) {
-        self.statistics().event(SlotId(slot), event);
+        self.statistics().sink(Method::Icmp).event(SlotId(slot), event);
     }
 
     fn answered(&self, slot: u32, us: u64) {
@@ -245,11 +245,11 @@ fn a_report_and_the_metrics_have_the_facts_about_the_whole_mesh() {
 fn a_report_has_the_recent_lag_of_the_agent() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(1);
-    let mut statistics = agent.statistics();
+    let statistics = agent.statistics();
     let (lag, seconds) = (Nanos(400_000), |n: u64| Nanos(SECOND * n));
-    let trouble = |mut statistics: &Statistics, times: u64| {
-        (0..times).for_each(|_| Sink::send_lag(&mut statistics, lag));
-        Sink::skipped(&mut statistics, times);
+    let trouble = |statistics: &Statistics, times: u64| {
+        (0..times).for_each(|_| statistics.sink(Method::Icmp).send_lag(lag));
+        statistics.sink(Method::Icmp).skipped(times);
         statistics.set_receive_queue_drops(statistics.receive_queue_drops() + times);
     };
     // This is fifteen seconds into the third half minute, unless the machine has not run for so
@@ -260,7 +260,7 @@ fn a_report_has_the_recent_lag_of_the_agent() {
         statistics.tick(begun.plus(seconds(30 * half)));
         trouble(statistics, [100, 20, 3][usize::try_from(half).expect("few")]);
     }
-    Sink::read_delay(&mut statistics, Nanos(40_000));
+    statistics.sink(Method::Icmp).read_delay(Nanos(40_000));
     let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
     assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
     // The third-largest of 23 values lies within its half octave, 345 to 488 µs. With one value
@@ -284,7 +284,7 @@ fn a_report_is_as_short_as_its_numbers_are_exact() {
     unfollowed(|| println!("300 peers: {} bytes, {} of a peer", body.len(), body.len() / 300));
     let row: Value = serde_json::from_str(&body).expect("JSON");
     for (slot, peer) in (0..).zip(row["peers"].as_array().expect("peers")) {
-        let read = agent.statistics().slot(SlotId(slot)).expect("a slot");
+        let read = agent.statistics().of(Method::Icmp).slot(SlotId(slot)).expect("a slot");
         for (name, q) in [("rtt_p50_seconds", 0.5), ("rtt_p99_seconds", 0.99)] {
             let exact = read.rtt_quantile(q).expect("answers");
             let reported = peer[name].as_f64().expect("a time");

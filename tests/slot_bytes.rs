@@ -13,7 +13,7 @@ use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
-use kube_canary::peers::{Directory, Own};
+use kube_canary::peers::{Directory, Method, Own};
 use kube_canary::prober::{Clock, Delivery, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -91,7 +91,7 @@ impl Agent {
         let end = self.clock.now().plus(Nanos(5 * INTERVAL.0));
         while self.clock.now() < end {
             self.statistics.tick(self.clock.now());
-            while !self.prober.turn(&mut &self.statistics) {}
+            while !self.prober.turn(&mut self.statistics.sink(Method::Icmp)) {}
             self.clock.advance(Nanos::from_millis(10));
         }
         names
@@ -186,7 +186,7 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident());
     });
     assert!(waves.iter().all(|resident| *resident == fresh.resident()));
-    let statistics = |slot| agent.statistics.slot(slot).expect("a slot in use").read();
+    let statistics = |slot| agent.statistics.of(Method::Icmp).slot(slot).expect("a slot in use").read();
     let sent: Vec<u64> = agent.directory.peers().map(|(slot, _)| statistics(slot).sent).collect();
     assert!(sent.iter().all(|sent| *sent >= 10 * 15 - 1), "and they went on counting: {sent:?}");
 }

@@ -7,7 +7,7 @@ use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, View, Walks};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
-use kube_canary::peers::{Directory, Own};
+use kube_canary::peers::{Directory, Method, Own};
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock as _, MonotonicClock, Pacer, Prober, Settings};
 use kube_canary::statistics::{Scale, Statistics};
@@ -55,7 +55,7 @@ impl Agent {
         let end = now.plus(span);
         while now < end {
             self.view.statistics.tick(now);
-            let drained = self.prober.turn(&mut &self.view.statistics);
+            let drained = self.prober.turn(&mut self.view.statistics.sink(Method::Icmp));
             now = MonotonicClock.now();
             let latest = if drained { end } else { now };
             self.pacer.wait(&mut self.prober, latest).await.expect("the timer is set");
@@ -65,8 +65,10 @@ impl Agent {
     /// Returns the probes sent and lost so far.
     fn probes(&self) -> (u64, u64) {
         let directory = self.view.directory.read().expect("no panic");
-        let readings =
-            directory.peers().filter_map(|(slot, _)| self.view.statistics.slot(slot)).map(|slot| slot.read());
+        let readings = directory
+            .peers()
+            .filter_map(|(slot, _)| self.view.statistics.of(Method::Icmp).slot(slot))
+            .map(|slot| slot.read());
         readings.fold((0, 0), |(sent, lost), peer| (sent + peer.sent, lost + peer.lost))
     }
 }

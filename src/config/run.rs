@@ -11,17 +11,19 @@ use crate::allocator::HeapProfile;
 use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig, dns};
 use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
-    ALLOWED_HOSTS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX, INTERVAL_MIN,
-    MAX_PEERS_DEFAULT, MAX_PEERS_MAX, MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN, NAME_BYTES_MAX,
+    ALLOWED_HOSTS_MAX, FLOWS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX,
+    INTERVAL_MIN, MAX_PEERS_DEFAULT, MAX_PEERS_MAX, MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN, NAME_BYTES_MAX,
     PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
 };
 use crate::logging::LogFormat;
 use crate::mesh::domains::Domains;
-use crate::peers::Protocol;
+use crate::peers::{Family, Method, Methods};
 use crate::statistics::{Bounds, Scale};
 use crate::units::parse_duration;
 
 const LISTEN_DEFAULT: &str = "[::]:9877";
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const FLOWS_DEFAULT: u8 = FLOWS_MAX as u8;
 
 /// Everything that `run` needs to know.
 #[derive(Clone, Debug)]
@@ -38,6 +40,14 @@ pub struct RunSettings {
     pub discovery: Source,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
+    /// How peers are probed.
+    pub probes: Methods,
+    /// Number of source ports of UDP probes.
+    pub flows: u8,
+    /// Port at which agents answer UDP probes.
+    pub udp_port: u16,
+    /// Port at which agents accept TCP handshakes.
+    pub tcp_port: u16,
     /// Time between two probes of a peer.
     pub interval: Duration,
     /// A probe without a reply after this time is lost.
@@ -78,11 +88,11 @@ impl RunSettings {
         self.forget_after.max(self.timeout + SLOT_KEPT_SLACK)
     }
 
-    /// Returns the largest number of links: a peer has one for each protocol on each network. None
+    /// Returns the largest number of links: a peer has one for each family on each network. None
     /// if all nodes are probed.
     pub fn links_max(&self) -> Option<usize> {
         let networks = if self.node_network { 2 } else { 1 };
-        (self.max_peers > 0).then_some(self.max_peers * Protocol::ALL.len() * networks)
+        (self.max_peers > 0).then_some(self.max_peers * Family::ALL.len() * networks)
     }
 
     /// Returns what an agent with these addresses exports. On the host network, they are its node's
@@ -110,6 +120,14 @@ impl RunSettings {
             allow_hosts: allow_hosts(typed)?,
             discovery: discovery(typed, env, listen.port())?,
             domains_file: domains_file(typed)?,
+            probes: typed.value("probes", methods)?.unwrap_or(Methods::ALL),
+            flows: typed.value("flows", flows)?.unwrap_or(FLOWS_DEFAULT),
+            udp_port: typed.value("udp-port", port)?.unwrap_or(listen.port()),
+            // Port 0 is any free port. Its peers are not probed by name.
+            tcp_port: typed.value("tcp-port", port)?.unwrap_or_else(|| match listen.port() {
+                0 => 0,
+                port => port.checked_add(1).unwrap_or(port - 1),
+            }),
             interval,
             timeout,
             payload_bytes,
@@ -221,6 +239,21 @@ fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
         )));
     }
     Ok(names)
+}
+
+fn methods(text: &str) -> Result<Methods, String> {
+    let method = |name: &str| Method::ALL.into_iter().find(|method| method.label() == name.trim());
+    let methods: Option<Vec<Method>> = text.split(',').map(method).collect();
+    methods.map(Methods::of).ok_or_else(|| "icmp, udp and tcp, separated by commas".to_owned())
+}
+
+fn flows(text: &str) -> Result<u8, String> {
+    let count = number_between(1, FLOWS_MAX as u64)(text)?;
+    Ok(u8::try_from(count).unwrap_or(FLOWS_DEFAULT))
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| "a port from 1 to 65535".to_owned())
 }
 
 /// Returns whether the nodes' addresses are also probed.
@@ -339,6 +372,7 @@ mod tests {
         let s = settings(PEER, &|_| None).unwrap();
         assert_eq!((s.interval, s.timeout, s.payload_bytes), (Duration::from_secs(1), Duration::from_secs(1), 56));
         assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 24));
+        assert_eq!((s.probes, s.flows, s.udp_port, s.tcp_port), (Methods::ALL, 16, 9_877, 9_878));
         assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), Bounds::default()));
         assert!(!s.node_name.is_empty());
     }
@@ -389,6 +423,10 @@ mod tests {
             ("--http-workers 0", ["--http-workers", "\"0\"", "1 to 64"]),
             ("--listen 9877", ["--listen", "9877", "ADDR:PORT"]),
             ("--discovery magic", ["--discovery", "magic", "kubernetes, dns or static"]),
+            ("--probes icmp,sctp", ["--probes", "icmp,sctp", "udp and tcp"]),
+            ("--flows 17", ["--flows", "\"17\"", "1 to 16"]),
+            ("--udp-port 0", ["--udp-port", "\"0\"", "1 to 65535"]),
+            ("--tcp-port x", ["--tcp-port", "\"x\"", "1 to 65535"]),
             ("--max-peers -1", ["--max-peers", "-1", "whole number"]),
             ("--max-peers 257", ["--max-peers", "257", "from 0 to 256"]),
             ("--log-level loud", ["--log-level", "loud", "debug"]),

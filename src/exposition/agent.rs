@@ -13,7 +13,7 @@ use super::{Format, View, own};
 use crate::allocator::{AllocatorInfo, Stats};
 use crate::footprint::Footprint;
 use crate::http::ServerStats;
-use crate::peers::Directory;
+use crate::peers::{Directory, Method};
 use crate::statistics::{EchoCounters, Scale, probe_thread_run_delay};
 use crate::sys::descriptors;
 use crate::units::Nanos;
@@ -278,9 +278,14 @@ impl AgentMetrics {
         let statistics = &view.statistics;
         let of_histogram = |scale: &Scale| histogram_series(scale.bounds().as_slice().len());
         let lags = 2 * of_histogram(statistics.send_lag().scale());
-        let zones = statistics.zone_pairs() * (ZONE_COUNTERS + of_histogram(statistics.zone_scale()));
+        let of_zones = |method| {
+            let times = if method == Method::Icmp { of_histogram(statistics.zone_scale()) } else { 0 };
+            statistics.of(method).zone_pairs() * (ZONE_COUNTERS + times)
+        };
+        let zones: usize = Method::ALL.into_iter().map(of_zones).sum();
         let bounds = statistics.scale().bounds().as_slice().len();
-        self.series.shown(written + own::MESH_SERIES + memory::SERIES + lags + zones, bounds, directory)
+        let others = written + own::MESH_SERIES + memory::SERIES + lags + zones;
+        self.series.shown(others, statistics.methods(), bounds, directory)
     }
 
     /// Returns the flags that decide which series are exported.

@@ -10,7 +10,7 @@ use super::report::{self, Measured};
 use super::{View, Walk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
-use crate::peers::SlotId;
+use crate::peers::{Method, SlotId};
 
 /// What `/api/v1/identity` answers: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
@@ -30,7 +30,8 @@ pub struct Identity<'a> {
 /// The body of `/api/v1/peers`, rendered one peer at a time.
 pub struct PeersBody {
     view: Walk,
-    slot: usize,
+    /// Number of links that were looked at: the methods of one slot, and then those of the next.
+    link: usize,
     stage: Stage,
 }
 
@@ -44,7 +45,7 @@ enum Stage {
 impl PeersBody {
     /// Creates a body that starts with the agent itself.
     pub fn new(view: Arc<View>) -> Self {
-        Self { view: Walk::new(view), slot: 0, stage: Stage::Source }
+        Self { view: Walk::new(view), link: 0, stage: Stage::Source }
     }
 }
 
@@ -67,15 +68,16 @@ impl Render for PeersBody {
             out.extend_from_slice(b",\"peers\":[");
             self.stage = Stage::First;
         }
-        while self.slot < directory.slot_count() {
+        while self.link < directory.slot_count() * Method::ALL.len() {
             if FRAME_BYTES.saturating_sub(out.len()) < REPORT_OBJECT_BYTES_MAX {
                 return true;
             }
-            let slot = SlotId::at(self.slot);
-            self.slot += 1;
+            let (slot, method) =
+                (SlotId::at(self.link / Method::ALL.len()), Method::ALL[self.link % Method::ALL.len()]);
+            self.link += 1;
             let Some(peer) = directory.peer(slot) else { continue };
             let zone = directory.zone_name(peer.zone());
-            let Some(object) = report::peer(&view.statistics, slot, peer, zone) else { continue };
+            let Some(object) = report::peer(&view.statistics, (slot, method), peer, zone) else { continue };
             if self.stage == Stage::Further {
                 out.push(b',');
             }

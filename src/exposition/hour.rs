@@ -67,11 +67,13 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     }
     let series: Vec<Series> = slots
         .into_iter()
-        .filter_map(|(slot, peer)| {
-            let hour = view.statistics.hour(slot)?;
+        .flat_map(|(slot, peer)| view.statistics.methods().iter().map(move |method| (slot, peer, method)))
+        .filter(|(_, peer, method)| peer.via().allows(*method))
+        .filter_map(|(slot, peer, method)| {
+            let hour = view.statistics.of(method).hour(slot)?;
             Some(Series {
                 network: peer.network().label(),
-                protocol: peer.protocol().label(),
+                protocol: peer.via().protocol(method).label(),
                 end_unix_seconds: clock::realtime_of(hour.end).as_secs(),
                 loss: Column(hour, |step| step.loss),
                 rtt_p50_seconds: Column(hour, |step| step.rtt_p50_seconds),

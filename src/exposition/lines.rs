@@ -29,7 +29,8 @@ pub struct Lines {
 #[derive(Clone, Copy, Debug)]
 struct Current {
     samples: Samples,
-    created: u32,
+    /// The time from which a counter or histogram counts.
+    created: Option<u32>,
     next: usize,
 }
 
@@ -100,10 +101,12 @@ impl Lines {
         while self.subject < end {
             let labels = &mut self.labels;
             labels.clear();
-            if let Some(subject) = subjects.get(family, self.subject, |name, value| label(labels, name, value)) {
+            if subjects.is_in(family, self.subject)
+                && let Some(subject) = subjects.get(family, self.subject, |name, value| label(labels, name, value))
+            {
                 let (samples, created) = match subject.count(family) {
                     Some((count, created)) => (Samples::Count(count), created),
-                    None => (Samples::Classic(subject.classic()), subject.created()),
+                    None => (Samples::Classic(subject.classic()), Some(subject.created())),
                 };
                 self.current = Some(Current { samples, created, next: 0 });
                 return true;
@@ -124,11 +127,13 @@ impl Lines {
             text::sample(out, family.name, &self.labels, extra, value);
             current.next += 1;
         }
-        if self.format == Format::OpenMetrics {
+        if self.format == Format::OpenMetrics
+            && let Some(created) = current.created
+        {
             if FRAME_BYTES - out.len() < SAMPLE_BYTES_MAX {
                 return false;
             }
-            text::created(out, family.name, &self.labels, current.created);
+            text::created(out, family.name, &self.labels, created);
         }
         self.current = None;
         true

@@ -56,7 +56,8 @@ struct Scratch {
 #[derive(Debug)]
 struct Layout {
     scope: Scope,
-    /// The family before whose first metric this was noted. The agent's lags differ by family.
+    /// The family before whose first metric this was noted. The agent's lags differ by family, and
+    /// so do the labels of what UDP probes find out.
     family: usize,
     /// For each subject, one more than the bytes of its labels. It is 0 if the
     /// subject did not exist.
@@ -69,8 +70,8 @@ struct Layout {
 /// What decides on the length of a metric.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// A counter whose labels take this many bytes.
-    Number(usize),
+    /// A counter or a gauge whose labels take this many bytes.
+    Number(usize, Kind),
     /// A histogram, and the native buckets that are written.
     Histogram(HistogramShape, Bins),
 }
@@ -78,14 +79,14 @@ enum Shape {
 impl Shape {
     const fn bytes(&self) -> usize {
         match self {
-            Self::Number(labels) => protobuf::number_bytes(*labels, true),
+            Self::Number(labels, kind) => protobuf::number_bytes(*labels, matches!(kind, Kind::Counter)),
             Self::Histogram(shape, _) => shape.bytes(),
         }
     }
 
     const fn labels(&self) -> usize {
         match self {
-            Self::Number(labels) | Self::Histogram(HistogramShape { labels, .. }, _) => *labels,
+            Self::Number(labels, _) | Self::Histogram(HistogramShape { labels, .. }, _) => *labels,
         }
     }
 }
@@ -105,7 +106,7 @@ impl Layout {
             let label = |name: &str, value: &str| protobuf::label(labels, name, value);
             let Some(found) = subjects.get(times.unwrap_or(family), subject, label) else { continue };
             layout.labels[subject] = u16::try_from(labels.len() + 1).unwrap_or(0);
-            if times.is_some() {
+            if times.is_some_and(|family| subjects.is_in(family, subject)) {
                 found.read_times(reading);
                 for (bin, _) in reading.bins(scale).filter(|(bin, count)| *bin > 0 && *count > 0) {
                     layout.bins[subject * words + bin / 64] |= 1 << (bin % 64);
@@ -117,14 +118,17 @@ impl Layout {
 
     /// Whether this layout is valid for a family, too.
     fn is_of(&self, number: usize, family: &Family) -> bool {
-        self.scope == family.scope && (self.scope != Scope::Agent || self.family == number)
+        self.scope == family.scope && (!matches!(self.scope, Scope::Agent | Scope::Udp) || self.family == number)
     }
 
     /// Returns the shape of a subject's metric. Returns none if the subject did not exist.
     fn shape(&self, subjects: &Subjects<'_>, family: &Family, subject: usize) -> Option<Shape> {
         let labels = usize::from(*self.labels.get(subject)?).checked_sub(1)?;
+        if !subjects.is_in(family, subject) {
+            return None;
+        }
         if family.kind() != Kind::Histogram {
-            return Some(Shape::Number(labels));
+            return Some(Shape::Number(labels, family.kind()));
         }
         let mut written = [0; BINS_MAX.div_ceil(64)];
         written[..self.words].copy_from_slice(&self.bins[subject * self.words..][..self.words]);
@@ -196,9 +200,9 @@ fn write_metric(
     let Some(found) = found.filter(|_| labels.len() == shape.labels()) else { return false };
     let (shape, written) = match shape {
         Shape::Histogram(shape, written) => (shape, written),
-        Shape::Number(_) => {
+        Shape::Number(_, kind) => {
             let Some((count, created)) = found.count(family) else { return false };
-            protobuf::number(out, Kind::Counter, labels, count as f64, Some(created));
+            protobuf::number(out, *kind, labels, count as f64, created);
             return true;
         }
     };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::process::Resident;
 use super::{View, now};
 use crate::limits::HOUR_PEERS_MAX;
-use crate::peers::{self, Directory, Presence, SlotId};
+use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
 use crate::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
 use crate::sys::{clock, proc};
@@ -90,8 +90,15 @@ fn is_every_hour_kept(directory: &Directory) -> bool {
     (HOUR_PEERS_MAX..directory.slot_count()).all(|slot| directory.peer(SlotId::at(slot)).is_none())
 }
 
-/// Returns the object of the peer in this slot. Returns none if there is no such slot.
-pub fn peer<'a>(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'a>, zone: &'a str) -> Option<Peer<'a>> {
+/// Returns the object of the peer in this slot, by this method. Returns none if there is no such
+/// slot, or if the method is not used there.
+pub fn peer<'a>(
+    statistics: &Statistics,
+    (slot, method): (SlotId, Method),
+    peer: peers::Peer<'a>,
+    zone: &'a str,
+) -> Option<Peer<'a>> {
+    let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
     let in_slot = statistics.slot(slot)?;
     let total = in_slot.read();
     let (recent, hour) = (statistics.recent(slot, now())?, statistics.hour(slot));
@@ -102,9 +109,13 @@ pub fn peer<'a>(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'a>, zo
             peers::Network::Pod => Network::Pod,
             peers::Network::Node => Network::Node,
         },
-        protocol: match peer.protocol() {
-            peers::Protocol::Icmp => Protocol::Icmp,
-            peers::Protocol::Icmpv6 => Protocol::Icmpv6,
+        protocol: match (method, peer.family()) {
+            (Method::Icmp, Family::V4) => Protocol::Icmp,
+            (Method::Icmp, Family::V6) => Protocol::Icmpv6,
+            (Method::Udp, Family::V4) => Protocol::Udp,
+            (Method::Udp, Family::V6) => Protocol::Udpv6,
+            (Method::Tcp, Family::V4) => Protocol::Tcp,
+            (Method::Tcp, Family::V6) => Protocol::Tcpv6,
         },
         state: match peer.presence() {
             Presence::Ready => State::Ready,

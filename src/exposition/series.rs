@@ -3,10 +3,13 @@
 //!
 //! | | series in text |
 //! |---|---|
-//! | a link with `--link-series full` | 9 counters, and a histogram: a bucket per bound, `+Inf`, sum and count |
-//! | a link with `--link-series counters` | 9 |
+//! | a link by ICMP, with `--link-series full` | 9 counters, and a histogram: a bucket per bound, `+Inf`, sum and count |
+//! | the same by UDP | 3 counters, 3 gauges and a histogram |
+//! | the same by TCP | 3 counters |
+//! | a link with `--link-series counters` | the same without the histogram |
 //! | a link with `--link-series none` | 0 |
-//! | a pair of zones | 3 counters and a histogram |
+//! | a pair of zones by ICMP | 3 counters and a histogram |
+//! | a pair of zones by UDP or TCP | 3 counters |
 //!
 //! In protobuf a histogram is one series. If there are more series than `--max-series`, the links
 //! in the highest slots are left out entirely, in every format. A link keeps its slot as long as
@@ -14,7 +17,7 @@
 //! The exception is when slots are compacted after many links have left.
 
 use crate::limits::MAX_SERIES_DEFAULT;
-use crate::peers::{Directory, Network, SlotId};
+use crate::peers::{Directory, Method, Methods, Network, SlotId, Via};
 
 /// Which series of a link are exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +63,22 @@ pub struct Shown {
     pub suppressed: usize,
 }
 
-/// Number of counters of a link.
-pub const LINK_COUNTERS: usize = 9;
+/// Returns the number of counters of a link.
+pub const fn link_counters(method: Method) -> usize {
+    match method {
+        Method::Icmp => 9,
+        Method::Udp | Method::Tcp => 3,
+    }
+}
+
+/// Returns the number of gauges of a link that UDP probes find out.
+pub const fn udp_gauges(method: Method) -> usize {
+    match method {
+        Method::Udp => 3,
+        Method::Icmp | Method::Tcp => 0,
+    }
+}
+
 /// Number of counters of a zone pair.
 pub const ZONE_COUNTERS: usize = 3;
 
@@ -77,22 +94,28 @@ impl SeriesSettings {
     }
 
     /// Returns the number of series of a link in the text format.
-    pub const fn of_link(&self, bounds: usize) -> usize {
+    pub const fn of_link(&self, method: Method, bounds: usize) -> usize {
+        let numbers = link_counters(method) + udp_gauges(method);
         match self.links {
-            LinkSeries::Full => LINK_COUNTERS + histogram_series(bounds),
-            LinkSeries::Counters => LINK_COUNTERS,
+            LinkSeries::Full if !matches!(method, Method::Tcp) => numbers + histogram_series(bounds),
+            LinkSeries::Full | LinkSeries::Counters => numbers,
             LinkSeries::None => 0,
         }
     }
 
+    /// Returns the number of series of all links on this way in the text format.
+    pub fn of_way(&self, methods: Methods, via: Via, bounds: usize) -> usize {
+        methods.iter().filter(|method| via.allows(*method)).map(|method| self.of_link(method, bounds)).sum()
+    }
+
     /// Returns which links are shown beside `others` other series. Histograms have `bounds` bounds.
-    pub fn shown(&self, others: usize, bounds: usize, directory: &Directory) -> Shown {
-        let of_link = self.of_link(bounds);
-        let slots_end = self.max.saturating_sub(others).checked_div(of_link).unwrap_or(0);
+    pub fn shown(&self, others: usize, methods: Methods, bounds: usize, directory: &Directory) -> Shown {
+        let of_slot: usize = methods.iter().map(|method| self.of_link(method, bounds)).sum();
+        let slots_end = self.max.saturating_sub(others).checked_div(of_slot).unwrap_or(0);
         // A link that joins while a scrape is sent appears in the next scrape, with all of its
         // series.
         let (slots, slots_end) = (directory.slot_count(), slots_end.min(directory.slot_count()));
-        let hidden = (slots_end..slots).filter(|slot| directory.peer(SlotId::at(*slot)).is_some());
-        Shown { slots_end, suppressed: hidden.count() * of_link }
+        let hidden = (slots_end..slots).filter_map(|slot| directory.peer(SlotId::at(slot)));
+        Shown { slots_end, suppressed: hidden.map(|peer| self.of_way(methods, peer.via(), bounds)).sum() }
     }
 }

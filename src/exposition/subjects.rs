@@ -4,11 +4,11 @@ use super::View;
 use super::families::{Content, Family, Scope};
 use super::series::{LinkSeries, SeriesSettings, Shown};
 use crate::limits::ZONES_MAX;
-use crate::peers::{Directory, SlotId, Via, ZoneId};
-use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics};
+use crate::peers::{Directory, Method, SlotId, Via, ZoneId};
+use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, UdpLinks, ZoneStatistics};
 
 /// The largest number of zone pairs: every zone, for each protocol and network.
-pub const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
+const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len() * Method::ALL.len();
 
 /// The part of a view that a scrape shows.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub struct Subjects<'a> {
 pub enum Subject<'a> {
     /// The statistics of a link.
     Link(PeerStatistics<'a>),
+    /// What UDP probes alone find out about a link.
+    Udp(UdpLinks<'a>),
     /// A zone pair, and the scale of its round-trip times.
     Zone(&'a ZoneStatistics, &'a Scale),
     /// A lag of the agent, and the time from which it counts, in seconds since the epoch.
@@ -35,15 +37,20 @@ impl Subjects<'_> {
     pub fn has(&self, family: &Family) -> bool {
         match (family.scope, family.content) {
             (Scope::Link, Content::Rtt) => self.series.links == LinkSeries::Full,
-            (Scope::Link, _) => self.series.links != LinkSeries::None,
+            (Scope::Link | Scope::Udp, _) => self.series.links != LinkSeries::None,
             _ => true,
         }
+    }
+
+    /// Whether the subject with this index has this family: not every method has all of them.
+    pub fn is_in(&self, family: &Family, subject: usize) -> bool {
+        family.scope == Scope::Agent || family.methods.contains(&method_of(subject))
     }
 
     /// Returns one more than the index of the last subject.
     pub fn end(&self, scope: Scope) -> usize {
         match scope {
-            Scope::Link => self.directory.slot_count().min(self.shown.slots_end),
+            Scope::Link | Scope::Udp => self.directory.slot_count().min(self.shown.slots_end) * Method::ALL.len(),
             Scope::Zone => ZONE_PAIRS,
             Scope::Agent => 1,
         }
@@ -53,7 +60,7 @@ impl Subjects<'_> {
     pub fn scale(&self, scope: Scope) -> &Scale {
         let statistics = &self.view.statistics;
         match scope {
-            Scope::Link => statistics.scale(),
+            Scope::Link | Scope::Udp => statistics.scale(),
             Scope::Zone => statistics.zone_scale(),
             Scope::Agent => statistics.send_lag().scale(),
         }
@@ -63,20 +70,25 @@ impl Subjects<'_> {
     /// subject does not exist.
     pub fn get(&self, family: &Family, subject: usize, mut label: impl FnMut(&str, &str)) -> Option<Subject<'_>> {
         let Self { directory, view: View { node, statistics, .. }, .. } = self;
+        let method = method_of(subject);
         let (found, zone, via) = match (family.scope, family.content) {
             (Scope::Agent, Content::ReadDelay) => {
                 return Some(Subject::Lag(statistics.read_delay(), statistics.created()));
             }
             (Scope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
             (Scope::Zone, _) => {
-                let (zone, via) = zone_pair(subject);
-                let found = Subject::Zone(statistics.zone(zone, via)?, statistics.zone_scale());
+                let (zone, via) = zone_pair(subject / Method::ALL.len());
+                let found = Subject::Zone(statistics.of(method).zone(zone, via)?, statistics.zone_scale());
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
-            (Scope::Link, _) => {
-                let peer = directory.peer(SlotId::at(subject))?;
-                let found = Subject::Link(statistics.slot(SlotId::at(subject))?);
+            (Scope::Link | Scope::Udp, _) => {
+                let slot = SlotId::at(subject / Method::ALL.len());
+                let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
+                let found = match family.scope {
+                    Scope::Udp => Subject::Udp(statistics.udp(slot)?),
+                    _ => Subject::Link(statistics.of(method).slot(slot)?),
+                };
                 label("source_node", node);
                 label("source_zone", directory.own_zone());
                 label("peer_node", peer.node());
@@ -84,25 +96,29 @@ impl Subjects<'_> {
             }
         };
         label("peer_zone", directory.zone_name(zone));
-        label("protocol", via.protocol.label());
+        label("protocol", via.protocol(method).label());
         label("network", self.series.network(via.network));
+        if let Some((name, value)) = family.label {
+            label(name, value);
+        }
         Some(found)
     }
 }
 
 impl Subject<'_> {
-    /// Returns the subject's value in a counter family, and the time from which it counts, in
-    /// seconds since the epoch. Returns none for other families.
-    pub fn count(&self, family: &Family) -> Option<(u64, u32)> {
+    /// Returns the subject's value in a family of numbers, and the time from which a counter counts,
+    /// in seconds since the epoch. Returns none for other families.
+    pub fn count(&self, family: &Family) -> Option<(u64, Option<u32>)> {
         match (self, family.content) {
             (Self::Link(link), Content::OfLink(count)) => {
                 let reading = link.read();
-                Some((count(&reading), reading.created))
+                Some((count(&reading), Some(reading.created)))
             }
             (Self::Zone(pair, _), Content::OfZone(count)) => {
                 let reading = pair.read();
-                Some((count(&reading), reading.created))
+                Some((count(&reading), Some(reading.created)))
             }
+            (Self::Udp(link), Content::OfUdp(value)) => Some((value(link), None)),
             _ => None,
         }
     }
@@ -113,6 +129,7 @@ impl Subject<'_> {
             Self::Link(link) => link.created(),
             Self::Zone(pair, _) => pair.created(),
             Self::Lag(_, created) => *created,
+            Self::Udp(_) => 0,
         }
     }
 
@@ -122,6 +139,7 @@ impl Subject<'_> {
             Self::Link(link) => link.classic(),
             Self::Zone(pair, scale) => pair.classic(scale),
             Self::Lag(lag, _) => lag.classic(),
+            Self::Udp(_) => ClassicReading::default(),
         }
     }
 
@@ -131,11 +149,18 @@ impl Subject<'_> {
             Self::Link(link) => link.read_rtt(times),
             Self::Zone(pair, _) => pair.read_rtt(times),
             Self::Lag(lag, _) => lag.read_into(times),
+            Self::Udp(_) => {}
         }
     }
 }
 
-/// Returns the zone pair at this index. The order is by zone, then by protocol and network.
+/// Returns the method of the link or zone pair at this index. They are in the order of their slots,
+/// or zones and ways, and then of their methods.
+const fn method_of(subject: usize) -> Method {
+    Method::ALL[subject % Method::ALL.len()]
+}
+
+/// Returns the zone pair at this index. The order is by zone, then by family and network.
 const fn zone_pair(pair: usize) -> (ZoneId, Via) {
     #[expect(clippy::cast_possible_truncation, reason = "below ZONES_MAX, which is below 256")]
     let zone = (pair / Via::ALL.len()) as u8;

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use super::matrix::Matrix;
 use crate::exposition::View;
 use crate::limits::MESH_REPORTS_MAX;
-use crate::peers::{self, Directory, Peer, Presence, Protocol, Roster};
+use crate::peers::{self, Directory, Family, Peer, Presence, Roster};
 use crate::report::{self, Network};
 
 /// An agent that can be asked for its report.
@@ -65,13 +65,13 @@ impl Queue {
     /// agent's own, and is used for peers whose port the list does not give.
     pub fn new(view: &View, port: u16) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = |protocol| agents(&directory).filter(move |peer| peer.protocol() == protocol);
+        let listed = |family| agents(&directory).filter(move |peer| peer.family() == family);
         // A node with both address families is asked at its IPv4 address.
-        let mut names: Vec<&str> = listed(Protocol::Icmp).map(Peer::node).collect();
+        let mut names: Vec<&str> = listed(Family::V4).map(Peer::node).collect();
         names.sort_unstable();
-        let six = listed(Protocol::Icmpv6).filter(|peer| names.binary_search(&peer.node()).is_err());
+        let six = listed(Family::V6).filter(|peer| names.binary_search(&peer.node()).is_err());
         // This agent's own report counts too.
-        let all = listed(Protocol::Icmp).chain(six).take(MESH_REPORTS_MAX - 1);
+        let all = listed(Family::V4).chain(six).take(MESH_REPORTS_MAX - 1);
         let waiting: VecDeque<Target> = all.map(|peer| Target::of(peer, port)).collect();
         let (port, roster) = (port_of_all(&directory, port), Arc::clone(directory.roster()));
         Self { count: waiting.len(), waiting, port, roster }

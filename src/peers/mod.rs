@@ -24,63 +24,142 @@ use std::net::IpAddr;
 
 pub use crate::discovery::{Network, Roster};
 
-/// The ICMP protocol that reaches an address. It is the `protocol` label.
+/// How a link is probed. Each method keeps its own numbers of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Protocol {
-    /// ICMP for IPv4 addresses.
+pub enum Method {
+    /// ICMP or ICMPv6 echo.
     Icmp,
-    /// ICMPv6 for IPv6 addresses.
-    Icmpv6,
+    /// UDP probes, which the far agent answers (STAMP).
+    Udp,
+    /// TCP handshakes with the far agent.
+    Tcp,
 }
 
-impl Protocol {
-    /// Both protocols, in label order.
-    pub const ALL: [Self; 2] = [Self::Icmp, Self::Icmpv6];
+impl Method {
+    /// All methods, in label order.
+    pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
 
-    /// Returns the protocol that reaches `address`.
-    pub const fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::Icmp,
-            IpAddr::V6(_) => Self::Icmpv6,
-        }
-    }
-
-    /// Returns the label value.
+    /// Returns the name, as `--probes` takes it.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Icmp => "icmp",
-            Self::Icmpv6 => "icmpv6",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
         }
     }
 }
 
-/// How a peer is reached: a protocol on one of its node's networks. A node has a slot for each.
+/// A set of methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Methods([bool; 3]);
+
+impl Methods {
+    /// The set of all methods.
+    pub const ALL: Self = Self([true; 3]);
+
+    /// Returns the set of these methods.
+    pub fn of(methods: impl IntoIterator<Item = Method>) -> Self {
+        let mut set = Self([false; 3]);
+        methods.into_iter().for_each(|method| set.0[method as usize] = true);
+        set
+    }
+
+    /// Whether the method is in the set.
+    pub const fn has(self, method: Method) -> bool {
+        self.0[method as usize]
+    }
+
+    /// Returns the methods of the set, in label order.
+    pub fn iter(self) -> impl Iterator<Item = Method> {
+        Method::ALL.into_iter().filter(move |method| self.has(*method))
+    }
+}
+
+/// Family of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, in label order.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Returns the family of `address`.
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// Method and family together: the `protocol` label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol {
+    /// How the link is probed.
+    pub method: Method,
+    /// The family of the link's address.
+    pub family: Family,
+}
+
+impl Protocol {
+    /// Returns the label value.
+    pub const fn label(self) -> &'static str {
+        match (self.method, self.family) {
+            (Method::Icmp, Family::V4) => "icmp",
+            (Method::Icmp, Family::V6) => "icmpv6",
+            (Method::Udp, Family::V4) => "udp",
+            (Method::Udp, Family::V6) => "udpv6",
+            (Method::Tcp, Family::V4) => "tcp",
+            (Method::Tcp, Family::V6) => "tcpv6",
+        }
+    }
+}
+
+/// How a peer is reached: by a family on one of its node's networks. A node has a slot for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Via {
-    /// The protocol that reaches the address.
-    pub protocol: Protocol,
+    /// The family of the address.
+    pub family: Family,
     /// The network that the address is on.
     pub network: Network,
 }
 
 impl Via {
-    /// All combinations of protocol and network.
+    /// All combinations of family and network.
     pub const ALL: [Self; 4] = [
-        Self { protocol: Protocol::Icmp, network: Network::Pod },
-        Self { protocol: Protocol::Icmp, network: Network::Node },
-        Self { protocol: Protocol::Icmpv6, network: Network::Pod },
-        Self { protocol: Protocol::Icmpv6, network: Network::Node },
+        Self { family: Family::V4, network: Network::Pod },
+        Self { family: Family::V4, network: Network::Node },
+        Self { family: Family::V6, network: Network::Pod },
+        Self { family: Family::V6, network: Network::Node },
     ];
 
     /// Returns the combination that reaches `address` on `network`.
     pub const fn to(address: IpAddr, network: Network) -> Self {
-        Self { protocol: Protocol::of(address), network }
+        Self { family: Family::of(address), network }
     }
 
     /// Returns its index in [`Via::ALL`].
     pub const fn index(self) -> u8 {
-        self.protocol as u8 * 2 + self.network as u8
+        self.family as u8 * 2 + self.network as u8
+    }
+
+    /// Whether this method can reach the peer. Our agent listens at the address that discovery
+    /// gives. The added address of a node ([`Network::Node`]) has only the kernel, which answers
+    /// ICMP.
+    pub const fn allows(self, method: Method) -> bool {
+        matches!(method, Method::Icmp) || matches!(self.network, Network::Pod)
+    }
+
+    /// Returns the protocol of this method on this way.
+    pub const fn protocol(self, method: Method) -> Protocol {
+        Protocol { method, family: self.family }
     }
 }
 

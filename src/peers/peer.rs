@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Network, Protocol, Via, ZoneId};
+use super::{Family, Network, Via, ZoneId};
 use crate::discovery::Readiness;
 use crate::sys::text::Span;
 use crate::units::Nanos;
@@ -127,12 +127,12 @@ impl Entry {
     }
 
     pub(super) const fn address(&self) -> IpAddr {
-        match self.via.protocol {
-            Protocol::Icmp => {
+        match self.via.family {
+            Family::V4 => {
                 let [a, b, c, d, ..] = self.address;
                 IpAddr::V4(Ipv4Addr::new(a, b, c, d))
             }
-            Protocol::Icmpv6 => IpAddr::V6(Ipv6Addr::from_octets(self.address)),
+            Family::V6 => IpAddr::V6(Ipv6Addr::from_octets(self.address)),
         }
     }
 
@@ -182,9 +182,9 @@ impl<'a> Peer<'a> {
         self.entry.address()
     }
 
-    /// Returns the protocol that probes it.
-    pub const fn protocol(self) -> Protocol {
-        self.entry.via.protocol
+    /// Returns the family of its address.
+    pub const fn family(self) -> Family {
+        self.entry.via.family
     }
 
     /// Returns the network that its address is on.
@@ -192,7 +192,7 @@ impl<'a> Peer<'a> {
         self.entry.via.network
     }
 
-    /// Returns protocol and network.
+    /// Returns family and network.
     pub const fn via(self) -> Via {
         self.entry.via
     }

@@ -128,4 +128,13 @@ pub trait Sink {
     fn read_delay(&mut self, delay: Nanos);
     /// Called when a reply arrived that answers no probe of this process.
     fn unrelated(&mut self);
+    /// Called with the outcome of a UDP probe that was sent from this flow's source port.
+    fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool) {}
+    /// Called when it is known in which direction the flow's last loss was: on the way to the peer,
+    /// or back.
+    fn flow_way(&mut self, _slot: SlotId, _flow: u8, _out: bool) {}
+    /// Called when the far agent's count shows in which direction UDP probes were lost.
+    fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}
+    /// Called with the number of routers between the peer and us.
+    fn hops(&mut self, _slot: SlotId, _hops: u8) {}
 }

@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::SocketKind;
-use crate::peers::Protocol;
+use crate::peers::Family;
 
 /// Packets that a raw socket may have received before its filter was attached, and that are
 /// discarded. This is what its first queue holds.
@@ -74,7 +74,7 @@ pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identifier: u16) -> io::Result<()> {
+pub fn listen_only_to(fd: &OwnedFd, family: Family, kind: SocketKind, identifier: u16) -> io::Result<()> {
     // From linux/icmp.h and linux/icmpv6.h; the libc crate lacks them.
     const SOL_RAW: libc::c_int = 255;
     const ICMP_FILTER: libc::c_int = 1;
@@ -97,15 +97,15 @@ pub fn listen_only_to(fd: &OwnedFd, protocol: Protocol, kind: SocketKind, identi
         SockFilter::new(RETURN, 0, 0, 0),
     ];
     let [same, take, drop] = verdict;
-    let filtered = match protocol {
-        Protocol::Icmp => {
+    let filtered = match family {
+        Family::V4 => {
             // A set bit blocks a type; echo reply is type 0.
             set(fd, SOL_RAW, ICMP_FILTER, &!1u32)?;
             let load = [SockFilter::new(LDX_IP_HEADER, 0, 0, 0), SockFilter::new(LD_HALF_BEHIND, 0, 0, IDENTIFIER_AT)];
             let [header, half] = load;
             SockRef::from(fd).attach_filter(&[header, half, same, take, drop])
         }
-        Protocol::Icmpv6 => {
+        Family::V6 => {
             let mut blocked = [u32::MAX; 8];
             blocked[ECHO_REPLY_V6 / 32] &= !(1 << (ECHO_REPLY_V6 % 32));
             set(fd, libc::IPPROTO_ICMPV6, ICMP6_FILTER, &blocked)?;

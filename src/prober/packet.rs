@@ -26,7 +26,7 @@ use surge_ping::{Icmpv4Packet, Icmpv6Packet, PingIdentifier, PingSequence};
 
 use super::{Datagram, SocketKind};
 use crate::limits::{INTERVAL_MIN, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
-use crate::peers::{Protocol, SlotId};
+use crate::peers::{Family, SlotId};
 
 /// Bytes of the ICMP echo header.
 pub const ECHO_HEADER_BYTES: usize = 8;
@@ -104,7 +104,7 @@ impl Codec {
     /// Writes the echo request for `label` to `destination` into `out`. `out` must have
     /// [`Codec::message_bytes`] bytes.
     pub fn encode(&self, label: Label, destination: IpAddr, kind: SocketKind, out: &mut [u8]) {
-        let protocol = Protocol::of(destination);
+        let family = Family::of(destination);
         let payload = &mut out[ECHO_HEADER_BYTES..];
         payload.copy_from_slice(&self.payload);
         payload[..8].copy_from_slice(&self.cookie.to_be_bytes());
@@ -112,9 +112,9 @@ impl Codec {
         payload[16..24].copy_from_slice(&self.check(label, destination).to_be_bytes());
         // The echo header has the same layout in both families; only the type differs.
         let Some(mut echo) = MutableEchoRequestPacket::new(out) else { return };
-        echo.set_icmp_type(match protocol {
-            Protocol::Icmp => IcmpTypes::EchoRequest,
-            Protocol::Icmpv6 => icmp::IcmpType(Icmpv6Types::EchoRequest.0),
+        echo.set_icmp_type(match family {
+            Family::V4 => IcmpTypes::EchoRequest,
+            Family::V6 => icmp::IcmpType(Icmpv6Types::EchoRequest.0),
         });
         echo.set_icmp_code(icmp::IcmpCode(0));
         echo.set_checksum(0);
@@ -122,7 +122,7 @@ impl Codec {
         echo.set_sequence_number(PingSequence(label.sequence).into_u16());
         // For a ping socket and every ICMPv6 socket, the kernel fills in the checksum.
         if kind == SocketKind::Raw
-            && protocol == Protocol::Icmp
+            && family == Family::V4
             && let Some(sum) = icmp::IcmpPacket::new(echo.packet()).map(|whole| icmp::checksum(&whole))
         {
             echo.set_checksum(sum);

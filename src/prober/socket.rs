@@ -14,7 +14,7 @@ use super::packet::ECHO_HEADER_BYTES;
 use super::timer::StepAlarm;
 use super::{Clock, Datagram, Delivery, Outgoing, SendError, SocketKind, Wire, options};
 use crate::limits::PAYLOAD_BYTES_MIN;
-use crate::peers::Protocol;
+use crate::peers::Family;
 
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
@@ -64,7 +64,7 @@ impl Descriptor {
 struct Socket {
     /// Always present, except during a change.
     fd: Option<Descriptor>,
-    protocol: Protocol,
+    family: Family,
     kind: SocketKind,
     /// Whether a packet was sent: before that, nothing needs to be read.
     used: bool,
@@ -146,9 +146,9 @@ impl Sockets {
     }
 
     fn of(&self, address: IpAddr) -> Option<&Socket> {
-        match Protocol::of(address) {
-            Protocol::Icmp => self.v4.as_ref(),
-            Protocol::Icmpv6 => self.v6.as_ref(),
+        match Family::of(address) {
+            Family::V4 => self.v4.as_ref(),
+            Family::V6 => self.v6.as_ref(),
         }
     }
 }
@@ -191,12 +191,12 @@ impl Socket {
         }
         drop(opened);
         let fd = Some(Descriptor::Watched(options::watch(fd).map_err(setup("register for events"))?));
-        let protocol = match family {
-            ICMP::V4 => Protocol::Icmp,
-            ICMP::V6 => Protocol::Icmpv6,
+        let family = match family {
+            ICMP::V4 => Family::V4,
+            ICMP::V6 => Family::V6,
         };
         let logged = Logged::default();
-        Ok(Self { fd, protocol, kind, used: false, stamped: false, logged, real_time: RealTime::new(clock) })
+        Ok(Self { fd, family, kind, used: false, stamped: false, logged, real_time: RealTime::new(clock) })
     }
 
     #[expect(clippy::expect_used, reason = "there before and after every call")]
@@ -289,7 +289,7 @@ impl Socket {
 impl Wire for Sockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            if let Err(error) = options::listen_only_to(socket.descriptor(), socket.protocol, socket.kind, identifier) {
+            if let Err(error) = options::listen_only_to(socket.descriptor(), socket.family, socket.kind, identifier) {
                 log::warn!("cannot filter the packets of a raw ICMP socket: {error}");
             }
         }
@@ -315,12 +315,12 @@ impl Wire for Sockets {
         let mut from = 0;
         while from < packets.len() {
             // Consecutive packets of one family are sent in one call.
-            let protocol = Protocol::of(packets[from].to);
-            let run = packets[from..].iter().take_while(|p| Protocol::of(p.to) == protocol).count();
+            let family = Family::of(packets[from].to);
+            let run = packets[from..].iter().take_while(|p| Family::of(p.to) == family).count();
             let to = from + run;
-            let socket = match protocol {
-                Protocol::Icmp => &mut self.v4,
-                Protocol::Icmpv6 => &mut self.v6,
+            let socket = match family {
+                Family::V4 => &mut self.v4,
+                Family::V6 => &mut self.v6,
             };
             match socket {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
@@ -368,7 +368,7 @@ mod tests {
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let mut socket = Socket {
             fd: Some(Descriptor::Unwatched(fd)),
-            protocol: Protocol::Icmp,
+            family: Family::V4,
             kind: SocketKind::Datagram,
             used: true,
             stamped: false,

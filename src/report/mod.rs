@@ -329,6 +329,14 @@ pub enum Protocol {
     Icmp,
     /// ICMPv6 echo over IPv6.
     Icmpv6,
+    /// UDP probes over IPv4.
+    Udp,
+    /// UDP probes over IPv6.
+    Udpv6,
+    /// TCP handshakes over IPv4.
+    Tcp,
+    /// TCP handshakes over IPv6.
+    Tcpv6,
     /// A protocol that this version does not know.
     #[serde(other)]
     Other,

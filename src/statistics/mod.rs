@@ -20,6 +20,7 @@ mod recent;
 mod scale;
 mod slots;
 mod turns;
+mod udp;
 mod zones;
 
 pub use bounds::Bounds;
@@ -31,13 +32,14 @@ pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
 pub use scale::{BINS_MAX, Scale};
 pub use slots::{PeerReading, PeerStatistics};
+pub use udp::{FlowReading, FlowWay, MtuReading, UdpLinks, WaysReading};
 pub use zones::{ZoneReading, ZoneStatistics};
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, ZONES_MAX};
-use crate::peers::{Change, Compaction, SlotId, Via, ZoneId};
+use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
+use crate::peers::{Change, Compaction, Method, Methods, SlotId, Via, ZoneId};
 use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -46,6 +48,7 @@ use hour::Hours;
 use own::Marks;
 use scale::SCHEMA_MAX;
 use slots::{Outcomes, Slots};
+use udp::Links;
 
 /// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
 /// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
@@ -57,10 +60,14 @@ const RECENT_READS_MAX: usize = 3;
 /// [`Statistics::apply`] when a slot changes hands. HTTP workers read.
 #[derive(Debug)]
 pub struct Statistics {
-    slots: Slots,
+    methods: Methods,
+    /// In the order of [`Method::ALL`].
+    numbers: [Option<Numbers>; 3],
+    /// What only UDP probes find out.
+    links: Option<Links>,
+    scale: Arc<Scale>,
     /// There are few zone pairs, so they use the finest scale.
     zone_scale: Arc<Scale>,
-    zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     send_lag: SendLag,
     read_delay: SendLag,
     marks: Marks,
@@ -78,7 +85,30 @@ pub struct Statistics {
     interval: Nanos,
     /// The current half of the recent window; see [`recent`].
     halves: Halves,
+}
+
+/// What is counted for one method.
+#[derive(Debug)]
+struct Numbers {
+    slots: Slots,
+    zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
     hours: Hours,
+    /// Time between two probes to the same peer.
+    interval: Nanos,
+}
+
+/// The numbers of one method, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodStatistics<'a> {
+    halves: &'a Halves,
+    numbers: Option<&'a Numbers>,
+}
+
+/// The writer's handle of one method, used by the probe loop.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodSink<'a> {
+    statistics: &'a Statistics,
+    method: Method,
 }
 
 /// Adds to a counter, as its only writer. With one writer, a plain load and store is enough,
@@ -92,15 +122,26 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
-    /// Makes empty statistics. `scale` is that of the links; each peer is probed once per
-    /// `interval`.
+    /// Makes empty statistics of ICMP probes alone, as [`Statistics::of_methods`] does.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
+        Self::of_methods(scale, interval, Methods::of([Method::Icmp]))
+    }
+
+    /// Makes empty statistics. `scale` is that of the links; each peer is probed once per
+    /// `interval` by each of the methods, but by TCP at most once per [`TCP_INTERVAL`].
+    pub fn of_methods(scale: Scale, interval: Nanos, methods: Methods) -> Self {
         let (scale, send_lag) = (Arc::new(scale), SendLag::default());
         let is_finest = scale.schema() == SCHEMA_MAX;
+        let numbers = Method::ALL.map(|method| {
+            let interval = if method == Method::Tcp { interval.max(TCP_INTERVAL.into()) } else { interval };
+            methods.has(method).then(|| Numbers::new(&scale, interval))
+        });
         Self {
             zone_scale: if is_finest { Arc::clone(&scale) } else { Arc::new(scale.with_schema(SCHEMA_MAX)) },
-            slots: Slots::new(scale, PEER_SLOTS_MAX),
-            zones: (0..ZONES_MAX * Via::ALL.len()).map(|_| OnceLock::new()).collect(),
+            links: methods.has(Method::Udp).then(Links::new),
+            methods,
+            numbers,
+            scale,
             read_delay: send_lag.sibling(),
             send_lag,
             marks: Marks::default(),
@@ -113,13 +154,33 @@ impl Statistics {
             created: epoch_seconds(),
             interval,
             halves: Halves::new(interval),
-            hours: Hours::new(),
         }
+    }
+
+    /// Returns the methods that are counted.
+    pub const fn methods(&self) -> Methods {
+        self.methods
+    }
+
+    /// Returns the numbers of a method. They have no slots and no zones if the method is not used.
+    pub const fn of(&self, method: Method) -> MethodStatistics<'_> {
+        MethodStatistics { halves: &self.halves, numbers: self.numbers[method as usize].as_ref() }
+    }
+
+    /// Returns the writer's handle of a method.
+    pub const fn sink(&self, method: Method) -> MethodSink<'_> {
+        MethodSink { statistics: self, method }
+    }
+
+    /// Returns what only UDP probes find out about a slot. `None` if there are no UDP probes, and
+    /// for a slot past the last possible one.
+    pub fn udp(&self, slot: SlotId) -> Option<UdpLinks<'_>> {
+        self.links.as_ref()?.get(slot, &self.halves)
     }
 
     /// Returns the scale of the links' round-trip times.
     pub fn scale(&self) -> &Scale {
-        self.slots.scale()
+        &self.scale
     }
 
     /// Returns the scale of the zone pairs' round-trip times.
@@ -129,7 +190,7 @@ impl Statistics {
 
     /// Returns the bytes that become resident for each peer that is probed.
     pub fn resident_bytes_per_peer(&self) -> usize {
-        self.slots.resident_bytes_per_peer()
+        self.numbers.iter().flatten().map(|numbers| numbers.slots.resident_bytes_per_peer()).sum()
     }
 
     /// Returns when the agent started, in seconds since the epoch.
@@ -207,45 +268,38 @@ impl Statistics {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Returns the statistics of a slot. `None` for a slot past the last possible one; zeroes for a
-    /// slot that was never in use.
-    pub fn slot(&self, slot: SlotId) -> Option<PeerStatistics<'_>> {
-        self.slots.get(slot.index())
-    }
-
-    /// Returns the statistics from our zone to `zone` by `via`, if such a probe was ever
-    /// sent. The caller holds the directory's lock, as for the zone's name: the number may be
-    /// given to another zone.
-    pub fn zone(&self, zone: ZoneId, via: Via) -> Option<&ZoneStatistics> {
-        self.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
-    }
-
-    /// Returns the number of zone pairs for which [`Statistics::zone`] returns statistics.
-    pub fn zone_pairs(&self) -> usize {
-        self.zones.iter().filter(|pair| pair.get().is_some_and(|pair| pair.is_in_use())).count()
-    }
-
     /// Applies a change of the peer list. The caller holds the directory's write lock, so no reader
     /// sees the numbers of a slot's former peer under the name of the new one.
     pub fn apply(&self, change: Change) {
+        for method in self.methods.iter() {
+            self.apply_to(method, change);
+        }
+        if let (Change::Join { slot }, Some(links)) = (change, &self.links) {
+            links.reset(slot);
+        }
+    }
+
+    fn apply_to(&self, method: Method, change: Change) {
+        let Some(numbers) = &self.numbers[method as usize] else { return };
         match change {
             Change::Join { slot } => {
-                if let Some(statistics) = self.slot(slot) {
+                if let Some(statistics) = numbers.slots.get(slot.index()) {
                     statistics.reset(epoch_seconds());
                 }
-                self.hours.join(slot);
+                numbers.hours.join(slot);
             }
             Change::Probe { slot, address, zone, network, .. } => {
-                if let Some(PeerStatistics { hot, .. }) = self.slot(slot) {
+                let via = Via::to(address, network);
+                let in_slot = numbers.slots.get(slot.index()).filter(|_| via.allows(method));
+                if let Some(PeerStatistics { hot, .. }) = in_slot {
                     hot.zone.store(zone.0, Ordering::Relaxed);
-                    let via = Via::to(address, network);
                     hot.via.store(via.index(), Ordering::Relaxed);
-                    let pair = &self.zones[zone_index(zone, via)];
+                    let pair = &numbers.zones[zone_index(zone, via)];
                     pair.get_or_init(|| Box::new(ZoneStatistics::new(&self.zone_scale))).begin(epoch_seconds());
                 }
             }
             Change::Zone { zone } => {
-                let ways = Via::ALL.into_iter().filter_map(|via| self.zones.get(zone_index(zone, via))?.get());
+                let ways = Via::ALL.into_iter().filter_map(|via| numbers.zones.get(zone_index(zone, via))?.get());
                 ways.for_each(|pair| pair.end());
             }
             Change::Stop { .. } => {}
@@ -255,24 +309,31 @@ impl Statistics {
     /// Moves the statistics as `compaction` says, and returns the memory of unused slots to the
     /// kernel. Like [`Statistics::apply`], it needs the directory's write lock.
     pub fn compact(&self, compaction: &Compaction) {
-        for (from, to) in compaction.moves() {
-            if let (Some(from), Some(to)) = (self.slot(from), self.slot(to)) {
-                to.take_over(from);
+        for method in self.methods.iter() {
+            let of = self.of(method);
+            let Some(numbers) = of.numbers else { continue };
+            for (from, to) in compaction.moves() {
+                if let (Some(from), Some(to)) = (of.slot(from), of.slot(to)) {
+                    to.take_over(from);
+                }
             }
+            numbers.hours.compact(compaction, |slot| of.outcomes(slot));
+            numbers.slots.give_back(compaction.slots());
         }
-        self.hours.compact(compaction, |slot| self.outcomes(slot));
-        self.slots.give_back(compaction.slots());
+        if let Some(links) = &self.links {
+            links.compact(compaction);
+        }
     }
 
     /// Returns the resident memory of the numbers that every probe touches, in
     /// bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.slots.resident_bytes()
+        self.numbers.iter().flatten().map(|numbers| numbers.slots.resident_bytes()).sum()
     }
 
     /// Returns the resident memory of the hours, in bytes of whole pages.
     pub fn hour_resident_bytes(&self) -> usize {
-        self.hours.resident_bytes()
+        self.numbers.iter().flatten().map(|numbers| numbers.hours.resident_bytes()).sum()
     }
 
     /// Advances the recent window to the next half if the current one is over at `now`. Also ends
@@ -294,17 +355,42 @@ impl Statistics {
         // The times are those of the half that ended, and of the half before it if it is
         // in the same minute.
         let and_before = !self.halves.is_first(from);
-        self.hours.turn(ended, begun, |slot| {
-            let Some(peer) = self.slot(slot) else { return Default::default() };
-            let recent = peer.recent().read(modulo(from), and_before, 0.0);
-            let times = recent.and_then(|recent| recent.rtt_p50_seconds.zip(recent.rtt_p99_seconds));
-            (peer.outcomes(), times.map(|(p50, p99)| [p50, p99].map(minute::octave)))
-        });
+        for method in self.methods.iter() {
+            let of = self.of(method);
+            let Some(numbers) = of.numbers else { continue };
+            numbers.hours.turn(ended, begun, |slot| {
+                let Some(peer) = of.slot(slot) else { return Default::default() };
+                let recent = peer.recent().read(modulo(from), and_before, 0.0);
+                let times = recent.and_then(|recent| recent.rtt_p50_seconds.zip(recent.rtt_p99_seconds));
+                (peer.outcomes(), times.map(|(p50, p99)| [p50, p99].map(minute::octave)))
+            });
+        }
+    }
+}
+
+impl<'a> MethodStatistics<'a> {
+    /// Returns the statistics of a slot. `None` for a slot past the last possible one; zeroes for a
+    /// slot that was never in use.
+    pub fn slot(self, slot: SlotId) -> Option<PeerStatistics<'a>> {
+        self.numbers?.slots.get(slot.index())
+    }
+
+    /// Returns the statistics from our zone to `zone` by `via`, if such a probe was ever
+    /// sent. The caller holds the directory's lock, as for the zone's name: the number may be
+    /// given to another zone.
+    pub fn zone(self, zone: ZoneId, via: Via) -> Option<&'a ZoneStatistics> {
+        self.numbers?.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
+    }
+
+    /// Returns the number of zone pairs for which [`MethodStatistics::zone`] returns statistics.
+    pub fn zone_pairs(self) -> usize {
+        let pairs = self.numbers.iter().flat_map(|numbers| &numbers.zones);
+        pairs.filter(|pair| pair.get().is_some_and(|pair| pair.is_in_use())).count()
     }
 
     /// Reads one to two halves of a slot's last minute, up to `now`. `None` for a slot past the
     /// last possible one, and for a reader that loses its CPU while several halves end.
-    pub fn recent(&self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
+    pub fn recent(self, slot: SlotId, now: Nanos) -> Option<RecentReading> {
         let peer = self.slot(slot)?;
         let recent = peer.recent();
         // A second read is needed only if a half ended during the first. The next end is more
@@ -318,9 +404,10 @@ impl Statistics {
 
     /// Reads the last hour of a slot, in steps of a minute. `None` if the slot has no hour
     /// ([`crate::limits::HOUR_PEERS_MAX`]).
-    pub fn hour(&self, slot: SlotId) -> Option<HourReading> {
-        let minutes = self.hours.read(slot)?;
-        let (minute, interval) = (Nanos::from(HOUR_STEP).0, self.interval.0.max(1));
+    pub fn hour(self, slot: SlotId) -> Option<HourReading> {
+        let numbers = self.numbers?;
+        let minutes = numbers.hours.read(slot)?;
+        let (minute, interval) = (Nanos::from(HOUR_STEP).0, numbers.interval.0.max(1));
         let probes = u32::try_from((minute + interval / 2) / interval).unwrap_or(u32::MAX).max(1);
         Some(HourReading { minutes, probes, end: self.halves.minute_begin(minutes.ended) })
     }
@@ -332,18 +419,26 @@ impl Statistics {
     /// A run may have a gap of one minute. At intervals of `i` minutes, only every `i`th
     /// minute can have a loss, so the gap may be `2i - 1` minutes. A run that is as old as
     /// the hour may be older.
-    pub fn losing_since(&self, slot: SlotId, recent: &RecentReading) -> Option<Nanos> {
+    pub fn losing_since(self, slot: SlotId, recent: &RecentReading) -> Option<Nanos> {
         if recent.lost == 0 {
             return None;
         }
-        let minutes_apart = self.interval.0.div_ceil(Nanos::from(HOUR_STEP).0).max(1);
+        let numbers = self.numbers?;
+        let minutes_apart = numbers.interval.0.div_ceil(Nanos::from(HOUR_STEP).0).max(1);
         let gap = u32::try_from(2 * minutes_apart - 1).unwrap_or(u32::MAX);
-        let minute = self.hours.losing_since(slot, gap, || self.outcomes(slot).lost)?;
+        let minute = numbers.hours.losing_since(slot, gap, || self.outcomes(slot).lost)?;
         Some(self.halves.minute_begin(minute))
     }
 
-    fn outcomes(&self, slot: SlotId) -> Outcomes {
+    fn outcomes(self, slot: SlotId) -> Outcomes {
         self.slot(slot).map(|peer| peer.outcomes()).unwrap_or_default()
+    }
+}
+
+impl Numbers {
+    fn new(scale: &Arc<Scale>, interval: Nanos) -> Self {
+        let zones = (0..ZONES_MAX * Via::ALL.len()).map(|_| OnceLock::new()).collect();
+        Self { slots: Slots::new(Arc::clone(scale), PEER_SLOTS_MAX), zones, hours: Hours::new(), interval }
     }
 }
 
@@ -363,42 +458,67 @@ const fn zone_index(zone: ZoneId, via: Via) -> usize {
     zone.0 as usize * Via::ALL.len() + via.index() as usize
 }
 
-/// The writer's handle, used by the probe loop.
-impl Sink for &Statistics {
+impl Sink for MethodSink<'_> {
     fn event(&mut self, slot: SlotId, event: Event) {
-        let Some(peer) = self.slot(slot) else { return };
-        peer.record(event, modulo(self.halves.current()));
+        let Self { statistics, method } = *self;
+        let Some(numbers) = &statistics.numbers[method as usize] else { return };
+        let Some(peer) = numbers.slots.get(slot.index()) else { return };
+        peer.record(event, modulo(statistics.halves.current()));
         let cell = match event {
             Event::Received { stamp, rtt, .. } => {
-                bump(&self.stamps[stamp as usize], 1);
-                self.zone_scale.cell(rtt)
+                bump(&statistics.stamps[stamp as usize], 1);
+                statistics.zone_scale.cell(rtt)
             }
             Event::Lost => 0,
-            Event::NotSent(reason) => return bump(&self.send_errors[reason as usize], 1),
-            Event::Terminating { answered } => return bump(&self.terminating[usize::from(!answered)], 1),
+            Event::NotSent(reason) => return bump(&statistics.send_errors[reason as usize], 1),
+            Event::Terminating { answered } => return bump(&statistics.terminating[usize::from(!answered)], 1),
             _ => return,
         };
         let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
         let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
-        if let Some(zone) = self.zones.get(index).and_then(OnceLock::get) {
+        if let Some(zone) = numbers.zones.get(index).and_then(OnceLock::get) {
             zone.record(event, cell);
         }
     }
 
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.outcome(flow, !answered);
+        }
+    }
+
+    fn flow_way(&mut self, slot: SlotId, flow: u8, out: bool) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.way(flow, if out { FlowWay::Out } else { FlowWay::Back });
+        }
+    }
+
+    fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.lost(lost_there, lost_back);
+        }
+    }
+
+    fn hops(&mut self, slot: SlotId, hops: u8) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.set_hops(hops);
+        }
+    }
+
     fn send_lag(&mut self, lag: Nanos) {
-        self.send_lag.observe(lag);
+        self.statistics.send_lag.observe(lag);
     }
 
     fn read_delay(&mut self, delay: Nanos) {
-        self.read_delay.observe(delay);
+        self.statistics.read_delay.observe(delay);
     }
 
     fn skipped(&mut self, probes: u64) {
-        bump(&self.skipped, probes);
+        bump(&self.statistics.skipped, probes);
     }
 
     fn unrelated(&mut self) {
-        bump(&self.unrelated, 1);
+        bump(&self.statistics.unrelated, 1);
     }
 }
 
@@ -433,7 +553,7 @@ mod tests {
     #[test]
     fn events_count_for_the_peer_and_for_its_zone() {
         let s = statistics();
-        let mut sink = &s;
+        let mut sink = s.sink(Method::Icmp);
         for event in [
             Event::Sent,
             received(30_000, true),
@@ -447,30 +567,33 @@ mod tests {
         ] {
             sink.event(SLOT, event);
         }
-        let peer = s.slot(SLOT).unwrap().read();
+        let peer = s.of(Method::Icmp).slot(SLOT).unwrap().read();
         assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
         assert_eq!((peer.duplicate, peer.reordered, peer.corrupt), (1, 1, 1));
         assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
         assert_eq!((s.send_errors(SendError::NoRoute), s.send_errors(SendError::Other)), (1, 0));
         assert_eq!([true, false].map(|answered| s.terminating(answered)), [0, 1]);
-        let pair = s.zone(ZoneId(2), Via::ALL[0]).unwrap();
+        let pair = s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap();
         let (zone, mut rtt) = (pair.read(), HistogramReading::default());
         pair.read_rtt(&mut rtt);
         assert_eq!((zone.sent, zone.received, zone.lost, rtt.count()), (2, 1, 1, 1));
         assert!(peer.created >= s.created() && zone.created >= s.created() && s.created() > 1_600_000_000);
-        assert!(s.zone(ZoneId(1), Via::ALL[0]).is_none() && s.slot(SlotId::at(PEER_SLOTS_MAX)).is_none());
-        assert_eq!(s.slot(SlotId(200)).unwrap().read(), PeerReading::default());
+        assert!(
+            s.of(Method::Icmp).zone(ZoneId(1), Via::ALL[0]).is_none()
+                && s.of(Method::Icmp).slot(SlotId::at(PEER_SLOTS_MAX)).is_none()
+        );
+        assert_eq!(s.of(Method::Icmp).slot(SlotId(200)).unwrap().read(), PeerReading::default());
         assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
     }
 
     #[test]
     fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
         let s = statistics();
-        (&s).event(SLOT, Event::Sent);
-        (&s).event(SLOT, Event::Lost);
+        s.sink(Method::Icmp).event(SLOT, Event::Sent);
+        s.sink(Method::Icmp).event(SLOT, Event::Lost);
         s.apply(Change::Join { slot: SLOT });
-        assert_eq!(s.slot(SLOT).unwrap().read().sent, 0);
-        assert_eq!(s.zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
+        assert_eq!(s.of(Method::Icmp).slot(SLOT).unwrap().read().sent, 0);
+        assert_eq!(s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
     }
 
     #[test]
@@ -484,17 +607,17 @@ mod tests {
             terminating: false,
         };
         s.apply(probe("fd00::1"));
-        let zone = |via| s.zone(ZoneId(2), via).map(ZoneStatistics::read);
+        let zone = |via| s.of(Method::Icmp).zone(ZoneId(2), via).map(ZoneStatistics::read);
         let [v4, v6] = [ADDRESS, "fd00::1".parse().unwrap()].map(|address| Via::to(address, Network::Pod));
-        (&s).event(SLOT, received(30_000, false));
-        (&s).event(SLOT, Event::Lost);
+        s.sink(Method::Icmp).event(SLOT, received(30_000, false));
+        s.sink(Method::Icmp).event(SLOT, Event::Lost);
         assert_eq!((zone(v4).unwrap().sent, zone(v6).unwrap().sent), (0, 2));
         s.apply(Change::Zone { zone: ZoneId(2) });
         assert_eq!((zone(v4), zone(v6)), (None, None));
         s.apply(probe("fd00::2"));
         let begun = ZoneReading { created: zone(v6).unwrap().created, ..ZoneReading::default() };
         assert_eq!((zone(v4), zone(v6)), (None, Some(begun)));
-        (&s).event(SLOT, Event::Lost);
+        s.sink(Method::Icmp).event(SLOT, Event::Lost);
         assert_eq!(zone(v6).unwrap().lost, 1);
         s.apply(probe("fd00::2"));
         assert_eq!(zone(v6).unwrap().lost, 1, "a further peer of the zone resets nothing");
@@ -506,12 +629,12 @@ mod tests {
         let second = |n: u64| Nanos(n * 1_000_000_000);
         for t in 1..=300 {
             s.tick(second(t));
-            (&s).event(SLOT, Event::Sent);
-            (&s).event(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost });
-            let recent = s.recent(SLOT, second(t)).unwrap();
+            s.sink(Method::Icmp).event(SLOT, Event::Sent);
+            s.sink(Method::Icmp).event(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost });
+            let recent = s.of(Method::Icmp).recent(SLOT, second(t)).unwrap();
             assert!(recent.sent <= 61 && (t < 60 || recent.sent >= 30), "{t}: {recent:?}");
         }
-        let recent = s.recent(SLOT, second(300)).unwrap();
+        let recent = s.of(Method::Icmp).recent(SLOT, second(300)).unwrap();
         assert_eq!(recent.received, 0, "nothing older than a minute is left");
         assert_eq!(recent.lost, recent.sent);
         assert!((30.0..=60.0).contains(&recent.seconds));
@@ -525,18 +648,18 @@ mod tests {
         let mut now = Nanos(5_000_000_000);
         // As many probes as can be in flight when a half begins, all answered in it.
         for _ in 0..IN_FLIGHT_PER_PEER_MAX {
-            (&s).event(SLOT, Event::Sent);
+            s.sink(Method::Icmp).event(SLOT, Event::Sent);
         }
         s.tick(now);
-        (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| (&s).event(SLOT, received(1_000, false)));
+        (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| s.sink(Method::Icmp).event(SLOT, received(1_000, false)));
         let (begun, before_it) = (now, u32::try_from(IN_FLIGHT_PER_PEER_MAX).unwrap());
         let (mut count, mut before) = (0, 0.0);
         loop {
             s.tick(now);
-            (&s).event(SLOT, Event::Sent);
-            (&s).event(SLOT, received(1_000, false));
+            s.sink(Method::Icmp).event(SLOT, Event::Sent);
+            s.sink(Method::Icmp).event(SLOT, received(1_000, false));
             count += 1;
-            let recent = s.recent(SLOT, now).unwrap();
+            let recent = s.of(Method::Icmp).recent(SLOT, now).unwrap();
             if recent.seconds < before {
                 break;
             }
@@ -558,14 +681,14 @@ mod tests {
         let half = |number: u64| Nanos(number * 30_000_000_000);
         for number in 65_534..=65_537 {
             s.tick(half(number));
-            (&s).event(SLOT, Event::Sent);
-            let recent = s.recent(SLOT, half(number)).unwrap();
+            s.sink(Method::Icmp).event(SLOT, Event::Sent);
+            let recent = s.of(Method::Icmp).recent(SLOT, half(number)).unwrap();
             assert_eq!(recent.sent, if number == 65_534 { 1 } else { 2 }, "{number}");
         }
         s.tick(half(65_538));
-        assert_eq!(s.recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
+        assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
         s.tick(half(65_539));
-        assert_eq!(s.recent(SLOT, half(65_539)).unwrap().sent, 0);
+        assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_539)).unwrap().sent, 0);
     }
 
     #[test]

@@ -95,10 +95,6 @@ impl Slots {
         }
     }
 
-    pub(super) fn scale(&self) -> &Scale {
-        &self.scale
-    }
-
     pub(super) fn get(&self, slot: usize) -> Option<PeerStatistics<'_>> {
         let (cells, bins) = (self.scale.cells(), 2 * self.scale.bin_count());
         Some(PeerStatistics {

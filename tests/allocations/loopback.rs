@@ -2,7 +2,7 @@
 //! and the runtime's waiting.
 
 use kube_canary::discovery::Readiness;
-use kube_canary::peers::Directory;
+use kube_canary::peers::{Directory, Method};
 use kube_canary::prober::socket::Sockets;
 use kube_canary::prober::{Clock, MonotonicClock, Pacer, Prober, Settings, Stamp};
 use kube_canary::statistics::{Scale, Statistics};
@@ -30,7 +30,7 @@ impl Agent {
         let mut now = MonotonicClock.now();
         while now < end {
             self.statistics.tick(now);
-            let drained = self.prober.turn(&mut &self.statistics);
+            let drained = self.prober.turn(&mut self.statistics.sink(Method::Icmp));
             if Stamp::ALL.iter().map(|s| self.statistics.stamps(*s)).sum::<u64>() >= answers {
                 return true;
             }

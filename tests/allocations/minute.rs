@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::limits::HOUR_PEERS_MAX;
-use kube_canary::peers::{Directory, Presence, SlotId};
+use kube_canary::peers::{Directory, Method, Presence, SlotId};
 use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
 use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -83,7 +83,7 @@ impl Agent {
         loop {
             let now = self.clock.now();
             self.statistics.tick(now);
-            assert!(self.prober.turn(&mut &self.statistics), "everything was read");
+            assert!(self.prober.turn(&mut self.statistics.sink(Method::Icmp)), "everything was read");
             self.turns += 1;
             self.prober.ask(|address| self.asked.try_send(address).is_ok());
             // Every second question is answered as sure, possibly too late. The others get no
@@ -108,7 +108,7 @@ impl Agent {
     fn totals(&self) -> PeerReading {
         let mut sum = PeerReading::default();
         for (slot, _) in self.directory.peers() {
-            let peer = self.statistics.slot(slot).expect("its statistics").read();
+            let peer = self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read();
             sum.sent += peer.sent;
             sum.received += peer.received;
             sum.lost += peer.lost;
@@ -139,7 +139,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
 
     // The end of a minute, and the half minute after it.
     let ((), third) = watch(|| agent.live(Nanos::from_millis(31_000)));
-    let hours = (0..PEERS).filter_map(|slot| agent.statistics.hour(SlotId::at(slot)));
+    let hours = (0..PEERS).filter_map(|slot| agent.statistics.of(Method::Icmp).hour(SlotId::at(slot)));
     assert_eq!(hours.clone().count(), HOUR_PEERS_MAX);
     assert_eq!(hours.filter(|hour| hour.steps().any(|step| step.loss.is_some())).count(), HOUR_PEERS_MAX, "of each");
 

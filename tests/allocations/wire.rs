@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kube_canary::peers::Protocol;
+use kube_canary::peers::Family;
 use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
@@ -200,6 +200,6 @@ impl Wire for MixedWire {
 
 impl std::fmt::Debug for MixedWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} in the air of {:?}", self.air.len(), Protocol::ALL)
+        write!(f, "{} in the air of {:?}", self.air.len(), Family::ALL)
     }
 }

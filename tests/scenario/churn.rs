@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use kube_canary::discovery::{PeerSpec, Readiness};
-use kube_canary::peers::SlotId;
+use kube_canary::peers::{Method, SlotId};
 use kube_canary::statistics::PeerReading;
 use kube_canary::units::Nanos;
 
@@ -244,7 +244,7 @@ impl Mesh {
         let now = self.world.now();
         for (slot, peer) in self.world.directory.peers() {
             if self.nodes[peer.node()].places[0].since == now {
-                let read = self.world.statistics.slot(slot).unwrap().read();
+                let read = self.world.statistics.of(Method::Icmp).slot(slot).unwrap().read();
                 assert_eq!(read, PeerReading { created: read.created, ..PeerReading::default() }, "{}", peer.node());
             }
         }
@@ -252,7 +252,7 @@ impl Mesh {
 
     /// Compares a node's counters with the oracle's.
     fn verify(&mut self, slot: SlotId, name: &str) {
-        let got = self.world.statistics.slot(slot).expect("its statistics").read();
+        let got = self.world.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read();
         let timeout = self.world.plan.timeout;
         let node = &self.nodes[name];
         let probes = node.probes(&mut self.world);

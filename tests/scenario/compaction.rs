@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::peers::{Directory, Own, SlotId, Via, ZoneId};
+use kube_canary::peers::{Directory, Method, Own, SlotId, Via, ZoneId};
 use kube_canary::prober::{Event, SendError, Sink as _, Stamp};
 use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -36,14 +36,19 @@ fn all_numbers_of_a_peer_move_with_it() {
     };
     for slot in 0..1_000 {
         for event in [Event::Sent, received(slot, slot % 7 == 0), Event::Sent, Event::Lost] {
-            (&statistics).event(SlotId(slot), event);
+            statistics.sink(Method::Icmp).event(SlotId(slot), event);
         }
         if slot % 2 == 0 {
-            (&statistics).event(SlotId(slot), Event::NotSent(SendError::Other));
+            statistics.sink(Method::Icmp).event(SlotId(slot), Event::NotSent(SendError::Other));
         }
     }
     let all = |directory: &Directory| {
-        let of = |slot| (statistics.slot(slot).unwrap().read(), statistics.recent(slot, Nanos(2)).unwrap());
+        let of = |slot| {
+            (
+                statistics.of(Method::Icmp).slot(slot).unwrap().read(),
+                statistics.of(Method::Icmp).recent(slot, Nanos(2)).unwrap(),
+            )
+        };
         let mut all: Vec<_> = directory.peers().map(|(slot, peer)| (peer.node().to_owned(), of(slot))).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
@@ -55,11 +60,11 @@ fn all_numbers_of_a_peer_move_with_it() {
     statistics.compact(&directory.compact().expect("holes"));
     assert_eq!(all(&directory), before);
     assert_eq!((directory.slot_count(), directory.compact()), (STAY.len(), None));
-    assert_eq!(statistics.slot(SlotId(999)).unwrap().read(), PeerReading::default(), "given back");
+    assert_eq!(statistics.of(Method::Icmp).slot(SlotId(999)).unwrap().read(), PeerReading::default(), "given back");
     for (slot, peer) in directory.peers() {
-        let losses = |zone: ZoneId| statistics.zone(zone, Via::ALL[0]).unwrap().read().lost;
+        let losses = |zone: ZoneId| statistics.of(Method::Icmp).zone(zone, Via::ALL[0]).unwrap().read().lost;
         let before = losses(peer.zone());
-        (&statistics).event(slot, Event::Lost);
+        statistics.sink(Method::Icmp).event(slot, Event::Lost);
         assert_eq!(losses(peer.zone()), before + 1, "{} is still in its zone", peer.node());
     }
     assert_eq!(directory.peers().map(|(_, peer)| peer.http_port()).collect::<Vec<_>>(), [None; 5]);

@@ -132,8 +132,11 @@ fn the_families_of_one_node_are_counted_apart() {
     world.run_until_tried(ip(A), 10);
     world.run_until_tried(ip("fd00::2"), 10);
     world.settle();
-    let mut sums: Vec<_> =
-        world.directory.peers().map(|(slot, _)| world.statistics.slot(slot).unwrap().read()).collect();
+    let mut sums: Vec<_> = world
+        .directory
+        .peers()
+        .map(|(slot, _)| world.statistics.of(kube_canary::peers::Method::Icmp).slot(slot).unwrap().read())
+        .collect();
     let six = sums.pop().unwrap();
     let four = sums.pop().unwrap();
     assert_eq!((four.lost, four.received), (0, four.sent));

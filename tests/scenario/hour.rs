@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use kube_canary::discovery::PeerList;
 use kube_canary::limits::HOUR_PEERS_MAX;
-use kube_canary::peers::{Directory, Own, SlotId};
+use kube_canary::peers::{Directory, Method, Own, SlotId};
 use kube_canary::prober::{Event, Sink as _};
 use kube_canary::statistics::{HourStep, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -27,7 +27,7 @@ fn world(plan: Plan, fate: impl FnMut(u64) -> Fate + 'static) -> (World, Nanos) 
 }
 
 fn steps(statistics: &Statistics, slot: SlotId) -> Vec<HourStep> {
-    statistics.hour(slot).expect("an hour").steps().collect()
+    statistics.of(Method::Icmp).hour(slot).expect("an hour").steps().collect()
 }
 
 /// Answered and lost probes of each minute since `begun`, by the time at which that was decided.
@@ -71,7 +71,7 @@ fn an_hour_has_the_losses_that_the_wire_has_caused() {
         world.run(MINUTE);
         let minutes = decided(&mut world, begun, plan.timeout);
         expect(&steps(&world.statistics, SLOT), &minutes, ended);
-        let hour = world.statistics.hour(SLOT).expect("an hour");
+        let hour = world.statistics.of(Method::Icmp).hour(SLOT).expect("an hour");
         assert_eq!(hour.end, begun.plus(Nanos(ended as u64 * MINUTE.0)));
     }
     let steps = steps(&world.statistics, SLOT);
@@ -93,7 +93,7 @@ fn at_short_intervals_the_loss_is_that_of_the_whole_minute() {
 }
 
 fn losing_since(world: &World) -> Option<Nanos> {
-    world.statistics.losing_since(SLOT, &world.statistics.recent(SLOT, world.now())?)
+    world.statistics.of(Method::Icmp).losing_since(SLOT, &world.statistics.of(Method::Icmp).recent(SLOT, world.now())?)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_quickest_minute_stays_usual_until_an_hour_after_a_path_became_slow() {
     let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 600 { 400 } else { 30_000 }));
     let mut usual_after = |minutes: u64| {
         world.run(Nanos(minutes * MINUTE.0));
-        world.statistics.hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
+        world.statistics.of(Method::Icmp).hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
     };
     assert_eq!(
         [usual_after(4), usual_after(2), usual_after(54)],
@@ -183,7 +183,7 @@ fn minutes_without_a_running_agent_are_not_measured() {
     let losses: Vec<_> = steps(&world.statistics, SLOT).iter().map(|step| step.loss.is_some()).collect();
     let expected: Vec<bool> = (0..14).map(|minute| minute <= 2 || minute >= 12).collect();
     assert_eq!(losses, expected, "the third began before it");
-    assert_eq!(world.statistics.hour(SLOT).unwrap().end, begun.plus(Nanos(14 * MINUTE.0)));
+    assert_eq!(world.statistics.of(Method::Icmp).hour(SLOT).unwrap().end, begun.plus(Nanos(14 * MINUTE.0)));
 }
 
 #[test]
@@ -231,12 +231,12 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     statistics.tick(minute(0));
     let lose = |times: usize| {
         for slot in directory.peers().map(|(slot, _)| slot) {
-            (0..times).for_each(|_| (&statistics).event(slot, Event::Lost));
+            (0..times).for_each(|_| statistics.sink(Method::Icmp).event(slot, Event::Lost));
         }
     };
     lose(3);
     statistics.tick(minute(1));
-    assert!(statistics.hour(SlotId::at(HOUR_PEERS_MAX)).is_none());
+    assert!(statistics.of(Method::Icmp).hour(SlotId::at(HOUR_PEERS_MAX)).is_none());
     let resident = statistics.hour_resident_bytes();
     assert_eq!(resident, 128 * HOUR_PEERS_MAX);
     lose(1);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
-use kube_canary::peers::Protocol;
+use kube_canary::peers::Family;
 use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
@@ -305,7 +305,7 @@ impl Wire for LossyWire {
     }
 
     fn kind(&self, address: IpAddr) -> SocketKind {
-        self.kinds[Protocol::of(address) as usize]
+        self.kinds[Family::of(address) as usize]
     }
 
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
-use kube_canary::peers::{Change, Directory, Own, SlotId};
+use kube_canary::peers::{Change, Directory, Method, Own, SlotId};
 use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
-use kube_canary::statistics::{HistogramReading, PeerReading, Scale, Statistics};
+use kube_canary::statistics::{HistogramReading, MethodSink, PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -126,30 +126,30 @@ pub struct World {
 
 /// Forwards to the statistics, and records the touched peers.
 struct Tap<'a> {
-    statistics: &'a Statistics,
+    statistics: MethodSink<'a>,
     touched: &'a mut Vec<SlotId>,
 }
 
 impl Sink for Tap<'_> {
     fn event(&mut self, slot: SlotId, event: Event) {
         self.touched.push(slot);
-        Sink::event(&mut self.statistics, slot, event);
+        self.statistics.event(slot, event);
     }
 
     fn send_lag(&mut self, lag: Nanos) {
-        Sink::send_lag(&mut self.statistics, lag);
+        self.statistics.send_lag(lag);
     }
 
     fn read_delay(&mut self, delay: Nanos) {
-        Sink::read_delay(&mut self.statistics, delay);
+        self.statistics.read_delay(delay);
     }
 
     fn skipped(&mut self, probes: u64) {
-        Sink::skipped(&mut self.statistics, probes);
+        self.statistics.skipped(probes);
     }
 
     fn unrelated(&mut self) {
-        Sink::unrelated(&mut self.statistics);
+        self.statistics.unrelated();
     }
 }
 
@@ -339,7 +339,7 @@ impl World {
             self.stop(now);
         }
         self.touched.clear();
-        let mut tap = Tap { statistics: &self.statistics, touched: &mut self.touched };
+        let mut tap = Tap { statistics: self.statistics.sink(Method::Icmp), touched: &mut self.touched };
         let drained = self.prober.turn(&mut tap);
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -366,7 +366,7 @@ impl World {
     }
 
     fn check(&mut self, slot: SlotId, drained: bool) {
-        let in_slot = self.statistics.slot(slot).expect("a slot in use");
+        let in_slot = self.statistics.of(Method::Icmp).slot(slot).expect("a slot in use");
         let got = in_slot.read();
         assert!(got.received + got.lost <= got.sent, "{slot:?}: {got:?}");
         assert_eq!(in_slot.rtt().count(), got.received, "{slot:?}: {got:?}");
@@ -433,7 +433,7 @@ impl World {
     /// The counters of a node, of its first slot if it has two.
     pub fn read(&self, node: &str) -> PeerReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
-        self.statistics.slot(slot).expect("its statistics").read()
+        self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read()
     }
 
     /// Asserts every counter of a node. The histogram must contain as many values
@@ -459,6 +459,6 @@ impl World {
     /// Returns the round-trip times of a node.
     pub fn rtt(&self, node: &str) -> HistogramReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
-        self.statistics.slot(slot).expect("its statistics").rtt()
+        self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").rtt()
     }
 }

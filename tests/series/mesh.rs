@@ -10,7 +10,7 @@ use kube_canary::exposition::{
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
-use kube_canary::peers::{Directory, Own, Presence, SlotId};
+use kube_canary::peers::{Directory, Method, Own, Presence, SlotId};
 use kube_canary::prober::{Event, Sink as _};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -120,7 +120,7 @@ impl Agent {
     }
 
     pub fn event(&self, slot: SlotId, event: Event) {
-        (&self.view.statistics).event(slot, event);
+        self.view.statistics.sink(Method::Icmp).event(slot, event);
     }
 
     /// Returns the slots, and whether each has a listed peer.

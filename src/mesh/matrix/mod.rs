@@ -290,7 +290,7 @@ impl Matrix {
         let over_ipv6 = match peer.protocol {
             Protocol::Icmp => false,
             Protocol::Icmpv6 => true,
-            Protocol::Other => return true,
+            Protocol::Udp | Protocol::Udpv6 | Protocol::Tcp | Protocol::Tcpv6 | Protocol::Other => return true,
         };
         let Some(source) = self.current else {
             self.not_kept.cells += 1;
