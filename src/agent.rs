@@ -6,7 +6,7 @@
 //! milliseconds later.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, RwLock};
 
 use tokio::sync::{Notify, mpsc};
@@ -16,14 +16,14 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, LEAVE_GRACE, PROBES_FINISH_TIME};
+use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
-use crate::peers::{Directory, Method, Own};
+use crate::peers::{Directory, Family, Method, Own, SlotId};
 use crate::prober::socket::{SocketError, Sockets};
-use crate::prober::{self, Clock, MonotonicClock, Pacer, Prober};
+use crate::prober::{self, MonotonicClock, Prober, Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
-use crate::statistics::Statistics;
+use crate::statistics::{self, Statistics};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, priority, settle};
 use crate::units::Nanos;
@@ -46,12 +46,22 @@ const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// The interval of later settling, for code that runs rarely, such as a TLS handshake.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
+/// After so long without a turn, the agent has not served the probes of others: their losses to it
+/// say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
+const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
+
 /// The reason why the agent stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The ICMP sockets could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The UDP sockets could not be opened.
+    #[error(transparent)]
+    Udp(#[from] udp::UdpSocketError),
+    /// The listener for TCP handshakes could not be opened.
+    #[error(transparent)]
+    Tcp(#[from] tcp::ListenError),
     /// The HTTP server could not start.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -95,11 +105,11 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
-    let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
     let stop = Stop::new().map_err(system("handle signals"))?;
     let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
-    log::info!("{}: ICMP sockets: {}; HTTP on {}", settings.node_name, sockets.describe(), bound.local_addr());
+    log::info!("{}: HTTP on {}", settings.node_name, bound.local_addr());
+    let mut probers = open_probers(settings)?;
     let (allocator, stats) = allocator::info_and_stats();
     let view = Arc::new(View {
         node: settings.node_name.clone(),
@@ -123,6 +133,11 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let bound = bound.only_for(hosts(settings));
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
+    if let Some(udp) = &mut probers.udp {
+        let wire = udp.wire();
+        view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family == Family::V6).collect()));
+        view.statistics.set_listening_since(clock::monotonic());
+    }
     allocator::mark_baseline();
     let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
     let own = Own {
@@ -130,7 +145,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         zone: settings.zone.clone(),
         addresses: own_addresses(settings, &of_pod),
     };
-    let mut probing = ProbeLoop::new(settings, own, sockets, Arc::clone(&view), asked, series);
+    let mut probing = ProbeLoop::new(settings, own, probers, Arc::clone(&view), asked, series);
     let (updates, received) = mpsc::channel(1);
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
@@ -152,8 +167,58 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     done
 }
 
+/// Opens the sockets of all methods in use. Must be called within a tokio runtime.
+fn open_probers(settings: &RunSettings) -> Result<Probers, RunError> {
+    let node = &settings.node_name;
+    let probing = prober::Settings {
+        interval: settings.interval.into(),
+        timeout: settings.timeout.into(),
+        payload_bytes: settings.payload_bytes,
+        node: node.clone(),
+        doubts: settings.discovery.answers(),
+        replies_wait: REPLIES_WAIT,
+    };
+    let icmp = settings.probes.has(Method::Icmp).then(|| {
+        let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
+        log::info!("{node}: ICMP sockets: {}", sockets.describe());
+        Ok::<_, RunError>(Prober::new(sockets, MonotonicClock, &probing))
+    });
+    let at = settings.listen.ip();
+    let udp = settings.probes.has(Method::Udp).then(|| {
+        let listen = SocketAddr::new(at, settings.udp_port);
+        let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
+        log::info!("{node}: UDP sockets: {}", sockets.describe());
+        let probing = udp::UdpSettings {
+            interval: probing.interval,
+            timeout: probing.timeout,
+            node: node.clone(),
+            start: clock::monotonic(),
+            doubts: probing.doubts,
+            replies_wait: REPLIES_WAIT,
+            port: sockets.reflector_port(),
+            flows: settings.flows,
+        };
+        Ok::<_, RunError>(udp::UdpProber::new(sockets, MonotonicClock, &probing))
+    });
+    let tcp = settings.probes.has(Method::Tcp).then(|| {
+        let sockets = tcp::Sockets::listen(SocketAddr::new(at, settings.tcp_port))?;
+        let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
+        log::info!("{node}: TCP handshakes at {}", addresses.join(" and "));
+        let probing = tcp::Settings {
+            interval: probing.interval,
+            timeout: probing.timeout,
+            port: settings.tcp_port,
+            node: node.clone(),
+            doubts: probing.doubts,
+            wait: REPLIES_WAIT,
+        };
+        Ok::<_, RunError>(tcp::Prober::new(sockets, MonotonicClock, &probing))
+    });
+    Probers::new(icmp.transpose()?, udp.transpose()?, tcp.transpose()?).map_err(system("make the pacing timer"))
+}
+
 struct ProbeLoop {
-    prober: Prober<Sockets, MonotonicClock>,
+    probers: Probers,
     view: Arc<View>,
     own: Own,
     /// How long a peer that has left the list is still probed.
@@ -169,6 +234,12 @@ struct ProbeLoop {
     /// A roster that waits for the directory's lock.
     roster: Option<Arc<Roster>>,
     housekept: Nanos,
+    /// When the last turn began.
+    turned: Nanos,
+    /// Number of slots that may be in use.
+    slots: usize,
+    /// The slot that is the first to get extra probes in the next second.
+    first_extra: usize,
     /// Notified once a second, for the parts of discovery that check something as often.
     each_second: Arc<Notify>,
     /// When to release unused program text next.
@@ -179,21 +250,13 @@ impl ProbeLoop {
     fn new(
         settings: &RunSettings,
         own: Own,
-        sockets: Sockets,
+        probers: Probers,
         view: Arc<View>,
         asked: mpsc::Sender<IpAddr>,
         series: SeriesSettings,
     ) -> Self {
-        let probing = prober::Settings {
-            interval: settings.interval.into(),
-            timeout: settings.timeout.into(),
-            payload_bytes: settings.payload_bytes,
-            node: settings.node_name.clone(),
-            doubts: settings.discovery.answers(),
-            replies_wait: REPLIES_WAIT,
-        };
         Self {
-            prober: Prober::new(sockets, MonotonicClock, &probing),
+            probers,
             view,
             own,
             grace: settings.forget_after.min(LEAVE_GRACE).into(),
@@ -204,6 +267,9 @@ impl ProbeLoop {
             mesh: MeshFacts::default(),
             roster: None,
             housekept: Nanos(0),
+            turned: clock::monotonic(),
+            slots: 0,
+            first_extra: 0,
             each_second: Arc::default(),
             settles: clock::monotonic().plus(SETTLE),
         }
@@ -215,7 +281,6 @@ impl ProbeLoop {
         mut stop: Stop,
         profiling: &mut Profiling,
     ) -> Result<(), RunError> {
-        let pacer = Pacer::new().map_err(system("make the pacing timer"))?;
         // After a stop request: the time until which probes in flight are awaited.
         let mut end = None;
         let (mut turn_due, mut latest) = (true, Nanos(0));
@@ -223,14 +288,14 @@ impl ProbeLoop {
             if std::mem::replace(&mut turn_due, true) {
                 let drained = self.turn();
                 let list_waits = self.pending.is_some() || self.roster.is_some();
-                latest = self.prober.clock().now().plus(idle_time(drained, list_waits));
+                latest = clock::monotonic().plus(idle_time(drained, list_waits));
             }
-            let now = self.prober.clock().now();
-            if end.is_some_and(|end| now >= end || !self.prober.awaits_any()) {
+            let now = clock::monotonic();
+            if end.is_some_and(|end| now >= end || !self.probers.awaits_any()) {
                 return Ok(());
             }
             tokio::select! {
-                waited = pacer.wait(&mut self.prober, end.map_or(latest, |end| end.min(latest))) => {
+                waited = self.probers.wait(end.map_or(latest, |end| end.min(latest))) => {
                     waited.map_err(system("set the pacing timer"))?;
                 }
                 // No update is read while a list waits, because later updates refer to that list.
@@ -240,7 +305,7 @@ impl ProbeLoop {
                     // This comes first, so that no more requests are sent to this agent. HTTP
                     // continues to run: a last scrape finds every probe answered or lost.
                     self.view.health.stop();
-                    self.prober.finish();
+                    self.probers.finish();
                     log::info!("{}: stopping", self.own.node);
                     end = Some(now.plus(PROBES_FINISH_TIME.into()));
                 }
@@ -259,14 +324,41 @@ impl ProbeLoop {
             Update::Confirmed => return false,
             Update::Mesh(mesh) => self.mesh = mesh,
             Update::Roster(roster) => self.roster = Some(roster),
-            Update::Sure(address) | Update::Unsure(address) => self.prober.answered(address),
+            Update::Sure(address) | Update::Unsure(address) => self.probers.answered(address),
         }
         true
     }
 
+    /// Publishes what the reflector has counted, and probes flows more often that seem to lose.
+    fn serve_udp(&mut self, now: Nanos) {
+        let statistics = &self.view.statistics;
+        let Some(udp) = &mut self.probers.udp else { return };
+        let reflector = udp.reflecting().reflector();
+        statistics.set_reflector(reflector.into());
+        let slots = self.slots;
+        let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
+        for index in 0..slots {
+            // Each second begins at another slot, so that the budget serves all of them.
+            let slot = SlotId::at((index + self.first_extra) % slots);
+            let Some(link) = statistics.udp(slot) else { return };
+            if let Some(address) = udp.address(slot) {
+                link.set_heard(udp.reflecting().reflector().heard(address, now).requests);
+            }
+            if extras > 0
+                && let Some(flow) = statistics::suspect(&link.flows())
+            {
+                extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
+            }
+        }
+        self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
+    }
+
     /// Does one turn. Returns whether every packet that has arrived is read.
     fn turn(&mut self) -> bool {
-        let now = self.prober.clock().now();
+        let now = clock::monotonic();
+        if now.since(std::mem::replace(&mut self.turned, now)) > LISTENING_GAP {
+            self.view.statistics.set_listening_since(now);
+        }
         self.view.health.beat(now);
         self.view.statistics.tick(now);
         self.apply(now);
@@ -277,12 +369,13 @@ impl ProbeLoop {
                 settle::give_back_files();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
+            self.serve_udp(now);
             self.each_second.notify_one();
-            self.view.statistics.set_receive_queue_drops(self.prober.wire().drops());
+            self.view.statistics.set_receive_queue_drops(self.probers.drops());
         }
-        let drained = self.prober.turn(&mut self.view.statistics.sink(Method::Icmp));
+        let drained = self.probers.turn(|method| self.view.statistics.sink(method));
         // If the source is slow or has ended, this does not wait for it.
-        self.prober.ask(|address| self.asked.try_send(address).is_ok());
+        self.probers.ask(|address| self.asked.try_send(address).is_ok());
         drained
     }
 
@@ -297,13 +390,17 @@ impl ProbeLoop {
         let Some(list) = self.pending.take() else { return };
         let applied = directory.apply(list, &self.own, now);
         directory.set_mesh(self.mesh);
-        self.prober.reserve(directory.slot_count());
+        self.probers.reserve(directory.slot_count());
+        self.slots = directory.slot_count();
         for change in applied.changes {
             // This happens under the lock, so no scrape sees a slot's old numbers under its new
             // name.
             self.view.statistics.apply(change);
-            self.prober.apply(change);
+            self.probers.apply(change);
         }
+        let members: Vec<IpAddr> =
+            directory.peers().map(|(_, peer)| peer.address()).chain(directory.roster().addresses()).collect();
+        self.probers.set_members(&members);
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());
         let peers = directory.nodes().iter().sum::<usize>();
@@ -339,14 +436,15 @@ impl ProbeLoop {
         let Ok(mut directory) = self.view.directory.try_write() else { return };
         for change in directory.stop(now, self.grace) {
             self.view.statistics.apply(change);
-            self.prober.apply(change);
+            self.probers.apply(change);
         }
         directory.forget(now, self.forget_after);
         if self.view.walks.are_over()
             && let Some(compaction) = directory.compact()
         {
             self.view.statistics.compact(&compaction);
-            self.prober.compact(&compaction);
+            self.probers.compact(&compaction);
+            self.slots = compaction.slots();
             self.settles = self.settles.min(now.plus(SETTLE));
         }
     }

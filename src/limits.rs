@@ -39,7 +39,10 @@ pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 pub const TCP_INTERVAL: Duration = Duration::from_secs(10);
 /// Source ports from which the UDP probes of a pair are sent in turn: the default and the largest
 /// value of `--flows`. A fabric of 16 parallel paths carries 16 flows on 10 of them on average.
-pub const FLOWS_MAX: usize = 16;
+pub const FLOWS_MAX: u8 = 16;
+/// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes to
+/// each peer.
+pub const FLOW_PROBES_PER_SECOND: usize = 8;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// Longest time that a loss is withheld while the source is asked whether the list is right. No

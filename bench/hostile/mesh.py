@@ -1,6 +1,6 @@
 """A mesh of real agents on loopback addresses of a network namespace of its own, and the
 figures that are measured during an attack."""
-import contextlib, json, pathlib, re, subprocess, sys, threading, time
+import contextlib, json, os, pathlib, re, subprocess, sys, threading, time
 
 import client, liar
 
@@ -90,7 +90,10 @@ class Mesh:
             for name in self.names:
                 own = ["--node-name", name, "--listen", f"{self.address[name]}:{client.PORT}"]
                 own += self.flags.get(name, [])
-                self.agents[name] = subprocess.Popen([*self.command, *own], stderr=log)
+                # Liars are no agents, and the attacks are on echoes. Builds without other probes
+                # ignore the variable.
+                environment = {**os.environ, "KUBE_CANARY_PROBES": "icmp"}
+                self.agents[name] = subprocess.Popen([*self.command, *own], stderr=log, env=environment)
         end = time.monotonic() + START_SECONDS
         for name in self.names:
             while client.get(self.address[name], "/readyz", 1)[0] != 200:

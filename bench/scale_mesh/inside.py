@@ -54,8 +54,11 @@ def rollup(pid):
 
 
 def start(binary, k, listen, log):
+    # Most of the others answer pings but are no agents. Builds without other probes ignore the
+    # variable.
     return subprocess.Popen([binary, "run", "--node-name", plane.node_name(k), "--listen", f"{listen}:{PORT}", "--log-level", "warn"], stderr=log,
-                            env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary"})
+                            env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary",
+                                 "KUBE_CANARY_PROBES": "icmp"})
 
 
 def stop(processes):

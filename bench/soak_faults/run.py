@@ -87,6 +87,8 @@ class Soak:
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(members.API_PORT),
             "POD_NAMESPACE": "kube-canary",
+            # Most members answer pings but are no agents. Builds without other probes ignore this.
+            "KUBE_CANARY_PROBES": "icmp",
         }
         return subprocess.Popen(command, stderr=log, env=environment)
 

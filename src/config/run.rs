@@ -22,8 +22,6 @@ use crate::statistics::{Bounds, Scale};
 use crate::units::parse_duration;
 
 const LISTEN_DEFAULT: &str = "[::]:9877";
-#[expect(clippy::cast_possible_truncation, reason = "16")]
-const FLOWS_DEFAULT: u8 = FLOWS_MAX as u8;
 
 /// Everything that `run` needs to know.
 #[derive(Clone, Debug)]
@@ -121,7 +119,7 @@ impl RunSettings {
             discovery: discovery(typed, env, listen.port())?,
             domains_file: domains_file(typed)?,
             probes: typed.value("probes", methods)?.unwrap_or(Methods::ALL),
-            flows: typed.value("flows", flows)?.unwrap_or(FLOWS_DEFAULT),
+            flows: typed.value("flows", flows)?.unwrap_or(FLOWS_MAX),
             udp_port: typed.value("udp-port", port)?.unwrap_or(listen.port()),
             // Port 0 is any free port. Its peers are not probed by name.
             tcp_port: typed.value("tcp-port", port)?.unwrap_or_else(|| match listen.port() {
@@ -248,8 +246,8 @@ fn methods(text: &str) -> Result<Methods, String> {
 }
 
 fn flows(text: &str) -> Result<u8, String> {
-    let count = number_between(1, FLOWS_MAX as u64)(text)?;
-    Ok(u8::try_from(count).unwrap_or(FLOWS_DEFAULT))
+    let count = number_between(1, FLOWS_MAX.into())(text)?;
+    Ok(u8::try_from(count).unwrap_or(FLOWS_MAX))
 }
 
 fn port(text: &str) -> Result<u16, String> {

@@ -49,6 +49,12 @@ impl Roster {
         v4.or_else(|| find(&self.v6, name).map(IpAddr::from))
     }
 
+    /// Returns the addresses of all members.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + Clone + '_ {
+        let v4 = self.v4.iter().map(|entry| IpAddr::from(entry.address));
+        v4.chain(self.v6.iter().map(|entry| IpAddr::from(entry.address)))
+    }
+
     /// Returns the bytes that the entries take.
     pub const fn bytes(&self) -> usize {
         size_of_val(&*self.v4) + size_of_val(&*self.v6)

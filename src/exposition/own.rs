@@ -5,9 +5,9 @@ use super::REVISION;
 use super::head::Head;
 use crate::allocator::{AllocatorInfo, Stat, Stats};
 use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
-use crate::peers::{Directory, Presence};
+use crate::peers::{Directory, Method, Presence};
 use crate::prober::{SendError, Stamp};
-use crate::statistics::Statistics;
+use crate::statistics::{ReflectorCounts, Statistics};
 
 /// Number of series that [`write_mesh`] writes.
 pub const MESH_SERIES: usize = 10;
@@ -68,6 +68,20 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
         "Probes of all links that the kernel refused to send, by reason.",
         SendError::ALL.map(|reason| ([("reason", reason.label())], statistics.send_errors(reason))),
     );
+    if statistics.methods().has(Method::Udp) {
+        let ReflectorCounts { answered, not_a_member, too_often, malformed } = statistics.reflector();
+        head.counters(
+            "kube_canary_udp_requests_answered_total",
+            "UDP probes of other agents that this agent answered.",
+            [([], answered)],
+        );
+        let refused = [("not_a_member", not_a_member), ("too_often", too_often), ("malformed", malformed)];
+        head.counters(
+            "kube_canary_udp_requests_refused_total",
+            "UDP packets that this agent did not answer, by reason. The kernel drops most of those from strangers.",
+            refused.map(|(reason, count)| ([("reason", reason)], count)),
+        );
+    }
     head.counters(
         "kube_canary_terminating_by_result_total",
         "Probes to all peers that were terminating or had just left the list, by result.",

@@ -33,6 +33,7 @@ mod mmsg;
 mod options;
 mod pacer;
 pub mod packet;
+mod probers;
 mod reading;
 mod schedule;
 pub mod socket;
@@ -44,6 +45,7 @@ pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;
+pub use probers::Probers;
 pub use schedule::Schedule;
 pub use turn::{Prober, Settings};
 
@@ -135,6 +137,10 @@ pub trait Sink {
     fn flow_way(&mut self, _slot: SlotId, _flow: u8, _out: bool) {}
     /// Called when the far agent's count shows in which direction UDP probes were lost.
     fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}
+    /// Called when the SYN of a handshake was sent so many times more.
+    fn syn_retransmissions(&mut self, _slot: SlotId, _count: u32) {}
+    /// Called when a handshake that counts as lost was refused.
+    fn refused(&mut self, _slot: SlotId) {}
     /// Called with the number of routers between the peer and us.
     fn hops(&mut self, _slot: SlotId, _hops: u8) {}
 }

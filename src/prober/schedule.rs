@@ -66,19 +66,20 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Makes an empty wheel that starts at `now` plus the phase of `node`. If `node` is empty,
-    /// it starts at once.
+    /// Makes an empty wheel that starts about now. The times of its cells follow from `node` alone,
+    /// so the wheels of one agent turn together. If `node` is empty, it starts at once.
     pub fn new(interval: Nanos, node: &str, now: Nanos) -> Self {
         let cells = (interval.0 / CELL_MIN.0).clamp(1, CELLS_MAX);
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
-        let phase = if node.is_empty() { Nanos(0) } else { Nanos(hasher.finish() % interval.0.max(1)) };
+        let interval_begin = Nanos(now.0 - now.0 % interval.0.max(1));
+        let start = if node.is_empty() { now } else { interval_begin.plus(Nanos(hasher.finish() % interval.0.max(1))) };
         Self {
             interval,
             cells: (0..cells).map(|_| Cell { first: NONE, peers: 0 }).collect(),
             fill_order: fill_order(cells),
             places: List::new(PEER_SLOTS_MAX),
-            start: now.plus(phase),
+            start,
             passed: 0,
             skipped: 0,
             known: 0,

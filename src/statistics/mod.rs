@@ -8,6 +8,7 @@
 
 mod bounds;
 mod echo;
+mod flows;
 #[cfg(feature = "fuzzing")]
 pub use echo::fuzz_snmp;
 mod halves;
@@ -25,6 +26,7 @@ mod zones;
 
 pub use bounds::Bounds;
 pub use echo::EchoCounters;
+pub use flows::{FlowReading, FlowWay, suspect};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};
 pub use hour::{HourReading, HourStep, TenMinutes};
 pub use lag::{LagCounts, SendLag};
@@ -32,14 +34,14 @@ pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
 pub use scale::{BINS_MAX, Scale};
 pub use slots::{PeerReading, PeerStatistics};
-pub use udp::{FlowReading, FlowWay, MtuReading, UdpLinks, WaysReading};
+pub use udp::{MtuReading, UdpLinks, WaysReading};
 pub use zones::{ZoneReading, ZoneStatistics};
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
-use crate::peers::{Change, Compaction, Method, Methods, SlotId, Via, ZoneId};
+use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
 use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -80,11 +82,31 @@ pub struct Statistics {
     send_errors: [AtomicU64; SendError::ALL.len()],
     /// Number of probes to terminating peers: answered, not answered.
     terminating: [AtomicU64; 2],
+    /// Source ports of the flows: of IPv4, of IPv6.
+    flow_ports: OnceLock<[Vec<u16>; 2]>,
+    /// Requests to our reflector: answered, and refused in the order of [`ReflectorCounts`].
+    reflector: [AtomicU64; 4],
+    /// Since when the agent has served the probes of others, on the monotonic clock; 0 if it does
+    /// not.
+    listening_since: AtomicU64,
     /// When the agent started, in seconds since the epoch.
     created: u32,
     interval: Nanos,
     /// The current half of the recent window; see [`recent`].
     halves: Halves,
+}
+
+/// Requests of other agents to our reflector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReflectorCounts {
+    /// Number of answers.
+    pub answered: u64,
+    /// Number of requests from addresses of no member.
+    pub not_a_member: u64,
+    /// Number of requests beyond a member's rate.
+    pub too_often: u64,
+    /// Number of packets that are no requests.
+    pub malformed: u64,
 }
 
 /// What is counted for one method.
@@ -151,6 +173,9 @@ impl Statistics {
             stamps: [const { AtomicU64::new(0) }; 2],
             send_errors: [const { AtomicU64::new(0) }; SendError::ALL.len()],
             terminating: [const { AtomicU64::new(0) }; 2],
+            flow_ports: OnceLock::new(),
+            reflector: [const { AtomicU64::new(0) }; 4],
+            listening_since: AtomicU64::new(0),
             created: epoch_seconds(),
             interval,
             halves: Halves::new(interval),
@@ -222,6 +247,43 @@ impl Statistics {
     /// Returns the number of round-trip times whose timestamps were taken by `stamp`.
     pub fn stamps(&self, stamp: Stamp) -> u64 {
         self.stamps[stamp as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets the source ports of the flows, once: those of IPv4 and those of IPv6.
+    pub fn set_flow_ports(&self, ports: [Vec<u16>; 2]) {
+        _ = self.flow_ports.set(ports);
+    }
+
+    /// Returns the source ports of the flows of a family. Empty if there are none.
+    pub fn flow_ports(&self, family: Family) -> &[u16] {
+        self.flow_ports.get().map_or(&[], |ports| &ports[family as usize])
+    }
+
+    /// Stores what our reflector has counted.
+    pub fn set_reflector(&self, counts: ReflectorCounts) {
+        let ReflectorCounts { answered, not_a_member, too_often, malformed } = counts;
+        for (counter, count) in self.reflector.iter().zip([answered, not_a_member, too_often, malformed]) {
+            counter.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what our reflector has counted.
+    pub fn reflector(&self) -> ReflectorCounts {
+        let [answered, not_a_member, too_often, malformed] =
+            self.reflector.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        ReflectorCounts { answered, not_a_member, too_often, malformed }
+    }
+
+    /// Stores since when the agent has served the probes of others.
+    pub fn set_listening_since(&self, since: Nanos) {
+        self.listening_since.store(since.0.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns for how long the agent has served the probes of others without a gap. `None` if it
+    /// does not serve any.
+    pub fn listening_for(&self, now: Nanos) -> Option<Nanos> {
+        let since = self.listening_since.load(Ordering::Relaxed);
+        (since > 0).then(|| now.since(Nanos(since)))
     }
 
     /// Returns the time between two probes to the same peer.
@@ -496,6 +558,18 @@ impl Sink for MethodSink<'_> {
     fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {
         if let Some(link) = self.statistics.udp(slot) {
             link.lost(lost_there, lost_back);
+        }
+    }
+
+    fn syn_retransmissions(&mut self, slot: SlotId, count: u32) {
+        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
+            peer.add_syn_retransmissions(count);
+        }
+    }
+
+    fn refused(&mut self, slot: SlotId) {
+        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
+            peer.add_refused();
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Rare {
     duplicate: AtomicU32,
     reordered: AtomicU32,
     corrupt: AtomicU32,
+    syn_retransmissions: AtomicU32,
+    refused: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
 }
@@ -153,6 +155,10 @@ pub struct PeerReading {
     pub reordered: u32,
     /// Number of damaged replies.
     pub corrupt: u32,
+    /// Number of SYN segments of handshakes that were sent again.
+    pub syn_retransmissions: u32,
+    /// Number of lost handshakes that were refused.
+    pub refused: u32,
     /// Number of probes to the peer while it was terminating: answered, not answered.
     pub terminating: [u32; 2],
     /// Number of probes that were not sent, in the order of [`SendError`].
@@ -171,8 +177,9 @@ pub(super) struct Outcomes {
 
 impl Rare {
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
-        let single = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
-        single.into_iter().chain(&self.terminating).chain(&self.send_errors)
+        let echoes = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
+        let single = echoes.into_iter().chain([&self.syn_retransmissions, &self.refused]);
+        single.chain(&self.terminating).chain(&self.send_errors)
     }
 }
 
@@ -198,6 +205,17 @@ impl PeerStatistics<'_> {
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
         }
         self.recent().record(event, cell, window);
+    }
+
+    /// Counts SYN segments that were sent again.
+    pub(super) fn add_syn_retransmissions(self, count: u32) {
+        let counter = &self.rare.syn_retransmissions;
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Counts a handshake that was refused.
+    pub(super) fn add_refused(self) {
+        bump32(&self.rare.refused);
     }
 
     /// Returns the recent window of the slot.
@@ -254,6 +272,8 @@ impl PeerStatistics<'_> {
             duplicate: small(&rare.duplicate),
             reordered: small(&rare.reordered),
             corrupt: small(&rare.corrupt),
+            syn_retransmissions: small(&rare.syn_retransmissions),
+            refused: small(&rare.refused),
             terminating: rare.terminating.each_ref().map(small),
             send_errors: rare.send_errors.each_ref().map(small),
             sent: hot.sent.load(Ordering::Acquire).into(),

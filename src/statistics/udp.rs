@@ -5,21 +5,15 @@
 //! see a newer one beside an older one. Only the direction of losses has windows, as the counts of
 //! lost probes beside it ([`super::recent`]).
 
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
+use super::flows::{self, FLOWS, FlowReading, FlowWay};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
-use crate::limits::{FLOWS_MAX, PEER_SLOTS_MAX};
+use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Compaction, SlotId};
 use crate::sys::region::{Atomic, Table, Zero};
-
-/// Number of probes of a flow whose outcomes are remembered.
-const OUTCOMES: u32 = 8;
-/// A flow is losing if it lost so many of its last eight probes, and its sisters lost clearly less.
-const LOSING_MIN: u32 = 2;
-/// A flow is losing only if its share of losses is so many times that of all its sisters together.
-const LOSING_TIMES: u32 = 4;
 
 /// One peer's numbers.
 #[derive(Debug, Default)]
@@ -33,9 +27,11 @@ pub(super) struct Link {
     mtu_state: AtomicU8,
     path_mtu: AtomicU16,
     passes: AtomicU16,
-    /// From the lowest bit: 8 bits of outcomes (1 is lost, the newest lowest), 4 bits of how many
-    /// are known, 2 bits of the direction of the last loss.
-    flows: [AtomicU16; FLOWS_MAX],
+    /// One more than the number of requests of this peer that were answered in its last minute; 0
+    /// if it is not known.
+    heard: AtomicU16,
+    /// [`FlowReading`] in its stored form.
+    flows: [AtomicU32; FLOWS],
 }
 
 /// The numbers of all slots.
@@ -67,30 +63,6 @@ pub struct WaysReading {
     pub lost_back: u32,
 }
 
-/// Direction of a flow's last loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FlowWay {
-    /// Not known.
-    #[default]
-    Unknown,
-    /// On the way to the peer.
-    Out,
-    /// On the way back.
-    Back,
-}
-
-/// The outcomes of the last probes of one flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowReading {
-    /// Number of probes, at most 8.
-    pub probes: u32,
-    /// Number of them that were not answered.
-    pub lost: u32,
-    /// Direction of the last loss.
-    pub way: FlowWay,
-}
-
 /// The largest packets that pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuReading {
@@ -109,24 +81,6 @@ pub enum MtuReading {
         /// Whether a router says so ("fragmentation needed", "packet too big").
         is_said: bool,
     },
-}
-
-impl FlowReading {
-    fn unpack(bits: u16) -> Self {
-        let way = match bits >> 12 & 3 {
-            1 => FlowWay::Out,
-            2 => FlowWay::Back,
-            _ => FlowWay::Unknown,
-        };
-        let probes = u32::from(bits >> 8 & 0xf);
-        Self { probes, lost: (bits & 0xff).count_ones(), way }
-    }
-
-    fn add(bits: u16, is_lost: bool) -> u16 {
-        let outcomes = bits << 1 & 0xff | u16::from(is_lost);
-        let known = (bits >> 8 & 0xf).saturating_add(1).min(8);
-        bits & 0x3000 | known << 8 | outcomes
-    }
 }
 
 impl Links {
@@ -166,6 +120,7 @@ impl Link {
         self.mtu_state.store(other.mtu_state.load(Ordering::Relaxed), Ordering::Relaxed);
         self.path_mtu.store(other.path_mtu.load(Ordering::Relaxed), Ordering::Relaxed);
         self.passes.store(other.passes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.heard.store(other.heard.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.flows.iter().zip(&other.flows) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -202,20 +157,35 @@ impl UdpLinks<'_> {
 
     /// Notes the outcome of a flow's probe.
     pub(super) fn outcome(&self, flow: u8, is_lost: bool) {
-        if let Some(bits) = self.link.flows.get(usize::from(flow)) {
-            bits.store(FlowReading::add(bits.load(Ordering::Relaxed), is_lost), Ordering::Relaxed);
-        }
+        self.change(flow, |reading| reading.with(is_lost));
     }
 
     /// Notes in which direction the last loss of a flow was.
     pub(super) fn way(&self, flow: u8, way: FlowWay) {
+        self.change(flow, |reading| FlowReading { way, ..reading });
+    }
+
+    fn change(&self, flow: u8, change: impl FnOnce(FlowReading) -> FlowReading) {
         if let Some(bits) = self.link.flows.get(usize::from(flow)) {
-            bits.store(bits.load(Ordering::Relaxed) & !0x3000 | (way as u16) << 12, Ordering::Relaxed);
+            let reading = FlowReading::unpack(bits.load(Ordering::Relaxed));
+            bits.store(change(reading).pack(), Ordering::Relaxed);
         }
     }
 
     pub(super) fn set_hops(&self, hops: u8) {
         self.link.hops.store(hops.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Notes how many requests of this peer were answered in the recent window.
+    pub fn set_heard(&self, requests: u32) {
+        let stored = u16::try_from(requests).unwrap_or(u16::MAX).saturating_add(1);
+        self.link.heard.store(stored, Ordering::Relaxed);
+    }
+
+    /// Returns how many requests of this peer were answered in the recent window. `None` if it is
+    /// not known.
+    pub fn heard(&self) -> Option<u32> {
+        self.link.heard.load(Ordering::Relaxed).checked_sub(1).map(u32::from)
     }
 
     /// Notes what is known of the largest packets.
@@ -260,30 +230,92 @@ impl UdpLinks<'_> {
     }
 
     /// Returns the outcomes of each flow's last probes.
-    pub fn flows(&self) -> [FlowReading; FLOWS_MAX] {
+    pub fn flows(&self) -> [FlowReading; FLOWS] {
         self.link.flows.each_ref().map(|bits| FlowReading::unpack(bits.load(Ordering::Relaxed)))
     }
 
-    /// Whether a flow loses while its sisters do not, for each flow.
-    pub fn losing(&self) -> [bool; FLOWS_MAX] {
-        losing(&self.flows())
+    /// Whether a flow loses while the others do not, for each flow.
+    pub fn losing(&self) -> [bool; FLOWS] {
+        flows::losing(&self.flows())
     }
 }
 
-/// Whether a flow loses while its sisters do not, for each flow.
-///
-/// A link that loses alike on all flows has no losing flow. The sisters of a flow are all flows that
-/// are not themselves suspect, so that four bad flows of sixteen are found as one is.
-pub fn losing(flows: &[FlowReading; FLOWS_MAX]) -> [bool; FLOWS_MAX] {
-    let is_suspect = |flow: &FlowReading| flow.lost >= LOSING_MIN;
-    let sum = |flow: &FlowReading| (flow.lost, flow.probes);
-    let good = flows.iter().filter(|flow| !is_suspect(flow)).map(sum);
-    let (lost, probes) = good.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-    let suspects = flows.iter().filter(|flow| is_suspect(flow)).count();
-    let known = flows.iter().filter(|flow| flow.probes > 0).count();
-    // With as many suspects as others, it is the link that loses.
-    if suspects * 2 > known || probes < OUTCOMES {
-        return [false; FLOWS_MAX];
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Nanos;
+
+    const SLOT: SlotId = SlotId(3);
+
+    /// Returns the numbers in the half that has begun at `at`.
+    fn at(links: &Links, halves: &Halves, at: u64, does: impl FnOnce(UdpLinks<'_>)) {
+        while let Some(turn) = halves.due(Nanos(at * 1_000_000_000)) {
+            halves.turn(turn);
+        }
+        does(links.get(SLOT, halves).expect("a slot"));
     }
-    flows.each_ref().map(|flow| is_suspect(flow) && flow.lost * probes > LOSING_TIMES * lost * flow.probes)
+
+    #[test]
+    fn directions_count_in_the_recent_window_and_then_no_more() {
+        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let ways = |there, back| WaysReading { lost_there: there, lost_back: back };
+        at(&links, &halves, 1, |link| {
+            assert_eq!(link.ways(), ways(0, 0));
+            link.lost(2, 1);
+        });
+        at(&links, &halves, 32, |link| {
+            assert_eq!(link.ways(), ways(2, 1), "no event in this half yet");
+            link.lost(0, 4);
+            assert_eq!(link.ways(), ways(2, 5));
+        });
+        at(&links, &halves, 62, |link| assert_eq!(link.ways(), ways(0, 4)));
+        at(&links, &halves, 92, |link| {
+            assert_eq!(link.ways(), ways(0, 0));
+            link.lost(0, 1_000);
+            assert_eq!(link.ways(), ways(0, 255), "as many as a half counts");
+        });
+        at(&links, &halves, 300, |link| {
+            assert_eq!(link.ways(), ways(0, 0));
+            link.lost(1, 0);
+            assert_eq!(link.ways(), ways(1, 0), "what is older than both halves is gone");
+        });
+    }
+
+    #[test]
+    fn what_is_known_of_a_link_is_read_back_and_gone_with_its_peer() {
+        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        at(&links, &halves, 1, |link| {
+            assert_eq!((link.hops(), link.mtu(), link.heard()), (None, MtuReading::Unknown, None));
+            for mtu in [
+                MtuReading::Full { bytes: 1_450 },
+                MtuReading::Hole { passes: 1_300, is_said: false },
+                MtuReading::Hole { passes: 1_400, is_said: true },
+            ] {
+                link.set_mtu(mtu);
+                assert_eq!(link.mtu(), mtu);
+            }
+            for hops in [0, 3, 254] {
+                link.set_hops(hops);
+                assert_eq!(link.hops(), Some(hops));
+            }
+            for heard in [0, 59, 65_000] {
+                link.set_heard(heard);
+                assert_eq!(link.heard(), Some(heard));
+            }
+            (0..30).for_each(|_| link.outcome(5, true));
+            link.way(5, FlowWay::Back);
+            link.outcome(5, true);
+            assert_eq!(link.flows()[5], FlowReading { outcomes: u32::MAX >> 8, probes: 24, way: FlowWay::Back });
+        });
+        links.reset(SLOT);
+        at(&links, &halves, 2, |link| {
+            assert_eq!((link.hops(), link.mtu(), link.heard()), (None, MtuReading::Unknown, None));
+            assert_eq!(link.flows()[5], FlowReading::default());
+        });
+    }
+
+    #[test]
+    fn a_slot_takes_96_bytes() {
+        assert_eq!(size_of::<Link>(), 96);
+    }
 }

@@ -20,10 +20,12 @@ pub fn directory() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// `run` with static discovery, on a free port of loopback.
+/// `run` with static discovery, on a free port of loopback. Its peers are no agents: only the
+/// kernel answers, and only ICMP.
 pub fn command(program: impl AsRef<Path>, flags: &[&str]) -> Command {
     let mut command = Command::new(program.as_ref());
-    command.args(["run", "--discovery", "static", "--listen", "127.0.0.1:0", "--node-name", "tested"]).args(flags);
+    command.args(["run", "--discovery", "static", "--listen", "127.0.0.1:0", "--node-name", "tested"]);
+    command.args(["--probes", "icmp"]).args(flags);
     command
 }
 

@@ -160,7 +160,7 @@ fn the_page_and_the_api_are_for_known_names_and_no_frame() {
 fn limited(ulimit: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {ulimit} && exec \"$@\""), "sh", PLAIN, "run", "--discovery", "static"]);
-    command.args(["--listen", "127.0.0.1:0"]).args(PEERS);
+    command.args(["--listen", "127.0.0.1:0", "--probes", "icmp"]).args(PEERS);
     command
 }
 

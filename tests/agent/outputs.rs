@@ -156,7 +156,7 @@ fn an_agent_whose_log_cannot_be_written_serves_on() {
     for redirection in ["2>&-", "2>/dev/full"] {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec \"$0\" \"$@\" {redirection}"), PLAIN, "run", "--discovery", "static"]);
-        command.args(PEERS).args(["--listen", address, "--log-level", "debug"]);
+        command.args(PEERS).args(["--probes", "icmp", "--listen", address, "--log-level", "debug"]);
         let mut process = Process::start(&mut command, directory());
         let address = address.parse().expect("an address");
         until_so("it is ready", || fetch(address, "/readyz", "").is_ok_and(|response| response.status == 200));

@@ -65,6 +65,8 @@ fn agent(node: &Node, peers: &Path) -> Process {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--node-name", node.name, "--listen", &format!("0.0.0.0:{PORT}")]);
     command.arg("--peers-file").arg(peers).args(["--interval", &format!("{}ms", 1_000 / HASTE)]);
+    // The faults are losses of echoes, and the kernel of a stopped agent answers these alone.
+    command.args(["--probes", "icmp"]);
     Socket::Ping.permit(&node.namespace, &mut command);
     Process::start(&mut command, Path::new(DIRECTORY))
 }

@@ -42,7 +42,8 @@ impl<'a> Agent<'a> {
             Maker::Reference => tools::path("reference"),
         });
         command.args(["run", "--discovery", "static", "--node-name", name, "--listen", &http.to_string()]);
-        command.arg("--peers-file").arg(peers).args(flags);
+        // The reference pings, and some peers are no agents.
+        command.arg("--peers-file").arg(peers).args(["--probes", "icmp"]).args(flags);
         let mut process = Process::start(&mut command, Path::new(DIRECTORY));
         process.wait_for_log("IPv4 SOCK_");
         Self { namespace, http, process }

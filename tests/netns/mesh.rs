@@ -185,10 +185,12 @@ pub fn wait_for_link(namespace: &Namespace, name: &str) {
     });
 }
 
-/// Returns the command line of an agent.
+/// Returns the command line of an agent. It probes by ICMP alone unless `flags` say otherwise,
+/// because it listens on loopback, where the others cannot reach it by UDP and TCP.
 pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
+    command.args(["--probes", "icmp"]);
     command.arg("--peers-file").arg(peers).args(["--listen", &format!("127.0.0.1:{port}")]).args(flags);
     socket.permit(&node.namespace, &mut command);
     command

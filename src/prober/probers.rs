@@ -1,0 +1,156 @@
+//! The probers of an agent, one for each method, on one thread and with one timer.
+//!
+//! All of them use the same slots, and their schedules begin at the same time. So their turns fall
+//! together, and another method costs no wake-up.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::socket::Sockets;
+use super::timer::Timer;
+use super::{MonotonicClock, Prober, Sink, tcp, udp};
+use crate::peers::{Change, Compaction, Method};
+use crate::units::Nanos;
+
+/// The probers of the methods in use.
+#[derive(Debug)]
+pub struct Probers {
+    /// The prober by ICMP echo.
+    pub icmp: Option<Prober<Sockets, MonotonicClock>>,
+    /// The prober by UDP, and the reflector for the probes of others.
+    pub udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
+    /// The prober by TCP handshakes, and the listener for those of others.
+    pub tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
+    timer: Timer,
+}
+
+/// Calls an expression for each prober in use.
+macro_rules! each {
+    ($self:ident, $prober:ident => $does:expr) => {{
+        if let Some($prober) = &mut $self.icmp {
+            $does;
+        }
+        if let Some($prober) = &mut $self.udp {
+            $does;
+        }
+        if let Some($prober) = &mut $self.tcp {
+            $does;
+        }
+    }};
+}
+
+impl Probers {
+    /// Joins the probers. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel's error for a timer, for example if no descriptor is left.
+    pub fn new(
+        icmp: Option<Prober<Sockets, MonotonicClock>>,
+        udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
+        tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
+    ) -> io::Result<Self> {
+        Ok(Self { icmp, udp, tcp, timer: Timer::new()? })
+    }
+
+    /// Makes room for `slots` peers.
+    pub fn reserve(&mut self, slots: usize) {
+        each!(self, prober => prober.reserve(slots));
+    }
+
+    /// Applies a change of the peer list.
+    pub fn apply(&mut self, change: Change) {
+        each!(self, prober => prober.apply(change));
+    }
+
+    /// Moves peers as `compaction` says, and frees the memory of unused slots.
+    pub fn compact(&mut self, compaction: &Compaction) {
+        each!(self, prober => prober.compact(compaction));
+    }
+
+    /// Tells who is a member of the mesh: only members are answered.
+    pub fn set_members(&mut self, members: &[IpAddr]) {
+        if let Some(udp) = &mut self.udp {
+            if !udp.set_members(members.iter().copied()) {
+                log::warn!("some members have no room among those whose UDP probes are answered");
+            }
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.set_members(members.iter().copied());
+        }
+    }
+
+    /// Stops sending. Probes in flight still count.
+    pub fn finish(&mut self) {
+        each!(self, prober => prober.finish());
+    }
+
+    /// Whether the outcome of a probe is still open.
+    pub fn awaits_any(&mut self) -> bool {
+        let mut any = false;
+        each!(self, prober => any |= prober.awaits_any());
+        any
+    }
+
+    /// Passes on the new questions, as [`Prober::ask`] does.
+    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
+        each!(self, prober => prober.ask(&mut ask));
+    }
+
+    /// Receives the answer to the question about this address.
+    pub fn answered(&mut self, address: IpAddr) {
+        each!(self, prober => prober.answered(address));
+    }
+
+    /// Does a turn of each. `sink` gives the receiver of a method's results. Returns whether
+    /// everything that has arrived was read.
+    pub fn turn<S: Sink>(&mut self, sink: impl Fn(Method) -> S) -> bool {
+        let mut drained = true;
+        if let Some(icmp) = &mut self.icmp {
+            drained &= icmp.turn(&mut sink(Method::Icmp));
+        }
+        if let Some(udp) = &mut self.udp {
+            drained &= udp.turn(&mut sink(Method::Udp));
+        }
+        if let Some(tcp) = &mut self.tcp {
+            drained &= tcp.turn(&mut sink(Method::Tcp));
+        }
+        drained
+    }
+
+    /// Returns the number of packets that the kernel dropped because a queue was full.
+    pub fn drops(&mut self) -> u64 {
+        let icmp = self.icmp.as_mut().map_or(0, |icmp| icmp.wire().drops());
+        icmp + self.udp.as_mut().map_or(0, |udp| udp.drops())
+    }
+
+    /// Waits until a prober has something to do, but not beyond `latest`. Handshakes never wake the
+    /// thread. Cancel-safe.
+    ///
+    /// # Errors
+    /// The kernel's error when the timer is set.
+    pub async fn wait(&mut self, latest: Nanos) -> io::Result<()> {
+        let mut due = latest;
+        each!(self, prober => due = prober.next_turn().map_or(due, |next| next.min(due)));
+        self.timer.set(due)?;
+        let Self { icmp, udp, timer, .. } = self;
+        let echoes = async {
+            match icmp {
+                Some(icmp) => icmp.wire().readable().await,
+                None => std::future::pending().await,
+            }
+        };
+        let datagrams = async {
+            match udp {
+                Some(udp) => udp.readable().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = timer.fired() => {}
+            () = echoes => {}
+            () = datagrams => {}
+        }
+        Ok(())
+    }
+}
