@@ -70,6 +70,12 @@ pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
 pub const PAYLOAD_BYTES_MIN: usize = 24;
 /// Largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
+/// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts as
+/// lost this long after its timeout, and its round-trip time is without that wait.
+pub const DWELL_MAX: Duration = Duration::from_secs(1);
+/// Largest number of flows: source ports of UDP probes. An outcome of each of the last probes is
+/// kept for each flow of each link.
+pub const FLOWS_MAX: u8 = 16;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 

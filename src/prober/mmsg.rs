@@ -11,11 +11,12 @@
 use std::array::from_fn;
 use std::ffi::{c_int, c_long};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use super::Outgoing;
+use super::control::{STAMP_BYTES, words};
 use crate::units::Nanos;
 
 /// Largest number of packets sent or read by one call.
@@ -24,8 +25,9 @@ pub const BATCH: usize = 32;
 /// `struct sockaddr_in6`. In a `struct sockaddr_in`, the address is in the place of the flow.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct Name {
+pub struct Name {
     family: u16,
+    /// In network byte order.
     port: u16,
     v4: [u8; 4],
     v6: [u8; 16],
@@ -34,20 +36,48 @@ struct Name {
 
 impl Name {
     const V4_BYTES: u32 = 16;
-    const V6_BYTES: u32 = 28;
+    /// Bytes of the longest name.
+    pub const V6_BYTES: u32 = 28;
 
-    /// Returns the address without a port, and its length.
-    fn of(address: IpAddr) -> (Self, u32) {
+    /// Returns the name of an address, and its length.
+    fn of(address: SocketAddr) -> (Self, u32) {
+        let port = address.port().to_be();
         match address {
-            IpAddr::V4(v4) => (Self { family: V4, v4: v4.octets(), ..Self::default() }, Self::V4_BYTES),
-            IpAddr::V6(v6) => (Self { family: V6, v6: v6.octets(), ..Self::default() }, Self::V6_BYTES),
+            SocketAddr::V4(v4) => (Self { family: V4, port, v4: v4.ip().octets(), ..Self::default() }, Self::V4_BYTES),
+            SocketAddr::V6(v6) => {
+                let name = Self { family: V6, port, v6: v6.ip().octets(), scope: v6.scope_id(), ..Self::default() };
+                (name, Self::V6_BYTES)
+            }
         }
     }
 
+    /// Reads a name from the bytes of its `struct sockaddr`, as far as they go.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut whole = [0; Self::V6_BYTES as usize];
+        let length = bytes.len().min(whole.len());
+        whole[..length].copy_from_slice(&bytes[..length]);
+        let family = u16::from_ne_bytes(*whole.first_chunk()?);
+        let required = if family == V6 { Self::V6_BYTES } else { Self::V4_BYTES };
+        (length >= required as usize).then_some(())?;
+        Some(Self {
+            family,
+            port: u16::from_ne_bytes(*whole[2..].first_chunk()?),
+            v4: *whole[4..].first_chunk()?,
+            v6: *whole[8..].first_chunk()?,
+            scope: u32::from_ne_bytes(*whole[24..].first_chunk()?),
+        })
+    }
+
+    /// Returns the address of a complete name.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.read(Self::V6_BYTES)
+    }
+
     fn read(&self, length: u32) -> Option<SocketAddr> {
+        let port = u16::from_be(self.port);
         match self.family {
-            V4 if length >= Self::V4_BYTES => Some((self.v4, 0).into()),
-            V6 if length >= Self::V6_BYTES => Some(SocketAddrV6::new(self.v6.into(), 0, 0, self.scope).into()),
+            V4 if length >= Self::V4_BYTES => Some((self.v4, port).into()),
+            V6 if length >= Self::V6_BYTES => Some(SocketAddrV6::new(self.v6.into(), port, 0, self.scope).into()),
             _ => None,
         }
     }
@@ -59,27 +89,27 @@ const V4: u16 = 2;
 const V6: u16 = 10;
 const _: () = assert!(V4 as c_int == libc::AF_INET && V6 as c_int == libc::AF_INET6);
 
-/// Room for one control message with three timespecs (`SCM_TIMESTAMPING`). What follows it on the
-/// error queue is cut off: the queue has departures and no errors.
-type Control = [u64; 8];
+/// Words for one control message with three timespecs (`SCM_TIMESTAMPING`). With no more, what
+/// follows it on the error queue is cut off.
+pub const STAMP_WORDS: usize = words([STAMP_BYTES]);
 
 /// `struct mmsghdr`. It borrows all memory that the kernel reads or writes.
 #[repr(C)]
-struct Header<'a, P> {
+struct Header<'a, P, C> {
     name: Option<&'a mut Name>,
     name_bytes: u32,
     part: Option<&'a mut P>,
     parts: usize,
-    control: Option<&'a mut Control>,
+    control: Option<&'a mut C>,
     control_bytes: usize,
     flags: u64,
     /// The length of the packet, which the kernel returns.
     bytes: u32,
 }
 
-const _: () = assert!(size_of::<Name>() == 28 && size_of::<Header<'_, IoSlice<'_>>>() == 64);
+const _: () = assert!(size_of::<Name>() == 28 && size_of::<Header<'_, IoSlice<'_>, ()>>() == 64);
 
-impl<P> Header<'_, P> {
+impl<P, C> Header<'_, P, C> {
     const fn empty() -> Self {
         Self { name: None, name_bytes: 0, part: None, parts: 0, control: None, control_bytes: 0, flags: 0, bytes: 0 }
     }
@@ -99,7 +129,9 @@ impl Part for IoSliceMut<'_> {
 }
 
 /// Passes on as many packets as is possible without waiting. Returns their number.
-fn transfer<P: Part>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P>], flags: c_int) -> io::Result<usize> {
+///
+/// `C` is made of integers only: words, or nothing.
+fn transfer<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
     let no_timeout = ptr::null::<libc::timespec>();
     // SAFETY: the headers borrow for the call whatever they point to, and say its size. The kernel
@@ -110,10 +142,46 @@ fn transfer<P: Part>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P>], flags: c
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
+/// A packet to send, by any kind of socket.
+pub trait Packet {
+    /// Room for the control messages of one packet: words, or nothing.
+    type Control: Copy;
+    /// An empty room.
+    const EMPTY: Self::Control;
+    /// Whether the socket reports errors of earlier packets (`IP_RECVERR`). A call then fails once
+    /// for such an error, which is not about the packet that it was given.
+    const FAILS_FOR_OTHERS: bool;
+
+    /// Returns the destination.
+    fn to(&self) -> SocketAddr;
+    /// Returns the bytes.
+    fn bytes(&self) -> &[u8];
+    /// Writes the control messages, and returns their length in bytes.
+    fn control(&self, room: &mut Self::Control) -> usize;
+}
+
+impl Packet for Outgoing<'_> {
+    type Control = ();
+    const EMPTY: () = ();
+    const FAILS_FOR_OTHERS: bool = false;
+
+    fn to(&self) -> SocketAddr {
+        SocketAddr::new(self.to, 0)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn control(&self, (): &mut ()) -> usize {
+        0
+    }
+}
+
 /// Sends every packet in order, and reports the result of each by its index. If the kernel refuses
 /// one, the others are still sent.
-pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, io::Result<()>)) {
-    let mut at = 0;
+pub fn send_all<P: Packet>(fd: BorrowedFd<'_>, packets: &[P], sent: &mut dyn FnMut(usize, io::Result<()>)) {
+    let (mut at, mut retried) = (0, !P::FAILS_FOR_OTHERS);
     while at < packets.len() {
         // An error is about the first packet of the call: report it and continue after it. No
         // progress counts as an error too.
@@ -122,21 +190,30 @@ pub fn send_all(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>], sent: &mut dyn FnM
                 (at..at + count).for_each(|index| sent(index, Ok(())));
                 at += count;
             }
+            Err(_) if !retried => {
+                retried = true;
+                continue;
+            }
             other => {
                 sent(at, Err(other.err().unwrap_or_else(|| io::ErrorKind::WouldBlock.into())));
                 at += 1;
             }
         }
+        retried = !P::FAILS_FOR_OTHERS;
     }
 }
 
-fn send_batch(fd: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+fn send_batch<P: Packet>(fd: BorrowedFd<'_>, packets: &[P]) -> io::Result<usize> {
     let (mut names, mut parts) = ([Name::default(); BATCH], [IoSlice::new(&[]); BATCH]);
+    let mut controls = [P::EMPTY; BATCH];
     let mut headers = [const { Header::empty() }; BATCH];
-    for (((packet, header), name), part) in packets.iter().zip(&mut headers).zip(&mut names).zip(&mut parts) {
-        *part = IoSlice::new(packet.bytes);
-        (*name, header.name_bytes) = Name::of(packet.to);
+    let rooms = names.iter_mut().zip(&mut parts).zip(&mut controls);
+    for ((packet, header), ((name, part), control)) in packets.iter().zip(&mut headers).zip(rooms) {
+        *part = IoSlice::new(packet.bytes());
+        (*name, header.name_bytes) = Name::of(packet.to());
         (header.name, header.part, header.parts) = (Some(name), Some(part), 1);
+        header.control_bytes = packet.control(control);
+        header.control = (header.control_bytes > 0).then_some(control);
     }
     transfer(fd, &mut headers[..packets.len().min(BATCH)], 0)
 }
@@ -148,6 +225,8 @@ pub enum Queue {
     Arrivals,
     /// Packets that were sent, with the kernel's timestamp (`MSG_ERRQUEUE`).
     Departures,
+    /// The same queue, with the destination of each packet. Errors are there, too.
+    Errors,
 }
 
 /// A packet that is stored in a [`Batch`].
@@ -157,14 +236,19 @@ pub struct Received<'a> {
     pub from: Option<SocketAddr>,
     /// Bytes of the packet, cut at the buffer size of the batch.
     pub bytes: &'a [u8],
+    /// Length of the whole packet. On the error queue: of `bytes`.
+    pub length: usize,
     /// The kernel's real-time timestamp, if it has one.
     pub stamp: Option<Nanos>,
+    /// The control messages, as far as the batch has room for them.
+    pub control: &'a [u8],
 }
 
 /// Room for what the kernel says of one packet, besides its bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    control: Control,
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Slot<const WORDS: usize> {
+    control: [u64; WORDS],
     name: Name,
 }
 
@@ -178,20 +262,21 @@ struct Written {
 
 /// Buffers for one `recvmmsg` call, allocated once. [`super::socket::Sockets`] owns one for
 /// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
-/// and overwritten by the next call.
+/// and overwritten by the next call. Control messages have room for `WORDS` words.
 #[derive(Debug)]
-pub struct Batch {
+pub struct Batch<const WORDS: usize = STAMP_WORDS> {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
-    slots: Box<[Slot; BATCH]>,
+    slots: Box<[Slot<WORDS>]>,
     written: [Written; BATCH],
     count: usize,
 }
 
-impl Batch {
+impl<const WORDS: usize> Batch<WORDS> {
     /// Makes a batch with buffers of `buffer_bytes` each.
     pub fn new(buffer_bytes: usize) -> Self {
-        let (buffers, slots) = (vec![0; buffer_bytes * BATCH].into_boxed_slice(), Box::default());
+        let slot = Slot { control: [0; WORDS], name: Name::default() };
+        let (buffers, slots) = (vec![0; buffer_bytes * BATCH].into_boxed_slice(), vec![slot; BATCH].into_boxed_slice());
         Self { buffers, buffer_bytes, slots, written: [Written::default(); BATCH], count: 0 }
     }
 
@@ -208,12 +293,13 @@ impl Batch {
         let mut headers = [const { Header::empty() }; BATCH];
         for ((header, part), slot) in headers.iter_mut().zip(&mut parts).zip(self.slots.iter_mut()) {
             (header.part, header.parts) = (Some(part), 1);
-            (header.control, header.control_bytes) = (Some(&mut slot.control), size_of::<Control>());
-            if queue == Queue::Arrivals {
+            (header.control, header.control_bytes) = (Some(&mut slot.control), size_of::<[u64; WORDS]>());
+            if queue != Queue::Departures {
                 (header.name, header.name_bytes) = (Some(&mut slot.name), Name::V6_BYTES);
             }
         }
-        let flags = if queue == Queue::Departures { libc::MSG_ERRQUEUE } else { 0 };
+        // With MSG_TRUNC, the length of a packet is returned even if the buffer is shorter.
+        let flags = if queue == Queue::Arrivals { libc::MSG_TRUNC } else { libc::MSG_ERRQUEUE };
         self.count = match transfer(fd, &mut headers, flags) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             result => result?.min(BATCH),
@@ -227,23 +313,35 @@ impl Batch {
     /// Returns the packets of the last read.
     pub fn packets(&self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
-        self.slots[..self.count].iter().zip(&self.written).zip(buffers).map(|((slot, written), buffer)| Received {
-            from: slot.name.read(written.name),
-            bytes: &buffer[..buffer.len().min(written.packet as usize)],
-            stamp: timestamp(&slot.control, written.control),
+        self.slots[..self.count].iter().zip(&self.written).zip(buffers).map(|((slot, written), buffer)| {
+            let control = bytes_of(&slot.control);
+            let length = written.packet as usize;
+            Received {
+                from: slot.name.read(written.name),
+                bytes: &buffer[..buffer.len().min(length)],
+                length,
+                stamp: timestamp(&slot.control, written.control),
+                control: &control[..control.len().min(written.control)],
+            }
         })
     }
 }
 
-/// Returns the software timestamp in a control block of which the kernel filled `length` bytes. No
-/// other option is enabled, so it is at the front, also on the error queue. In any other layout
-/// there is no timestamp, and the agent's own time is used.
-fn timestamp(control: &Control, length: usize) -> Option<Nanos> {
+/// Returns the bytes of words.
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the memory of integers is bytes, as many as are said here, and borrowed for as long.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+/// Returns the software timestamp in a control block of which the kernel filled `length` bytes. It
+/// is at the front, also on the error queue, whatever other options are enabled. In any other
+/// layout there is no timestamp, and the agent's own time is used.
+fn timestamp(control: &[u64], length: usize) -> Option<Nanos> {
     // `struct cmsghdr` is a length, and these two. The software timestamp is the first of three.
     const LEVEL_AND_TYPE: [c_int; 2] = [libc::SOL_SOCKET, libc::SCM_TIMESTAMPING];
-    let [_, kind, seconds, nanos, ..] = *control;
+    let [_, kind, seconds, nanos, ..] = *control else { return None };
     let is_stamp = kind.to_ne_bytes() == *LEVEL_AND_TYPE.map(c_int::to_ne_bytes).as_flattened();
-    if !is_stamp || !(size_of_val(&[kind; 4])..=size_of::<Control>()).contains(&length) {
+    if !is_stamp || !(size_of_val(&[kind; 4])..=size_of_val(control)).contains(&length) {
         return None;
     }
     // All zero: the kernel has no timestamp.
@@ -272,7 +370,7 @@ mod tests {
     /// Receives the [`PACKETS`] packets of a queue. On a busy machine, a separate kernel thread
     /// delivers packets later than they are sent. So the queues are read one after the other.
     fn receive_all(socket: &OwnedFd, queue: Queue) -> Vec<Owned> {
-        let (mut batch, mut received) = (Batch::new(128), Vec::new());
+        let (mut batch, mut received) = (Batch::<STAMP_WORDS>::new(128), Vec::new());
         let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
         while received.len() < usize::from(PACKETS) {
             assert!(std::time::Instant::now() < end, "{} packets have come", received.len());
@@ -297,7 +395,7 @@ mod tests {
         }
         let (arrivals, departures) = (receive_all(&there, Queue::Arrivals), receive_all(&here, Queue::Departures));
         for (i, ((from, came, arrived), (_, left, departed))) in (0u8..).zip(arrivals.iter().zip(&departures)) {
-            assert_eq!((from.unwrap().ip(), &arrived[..]), (a.local_addr().unwrap().ip(), &[i; 5][..]));
+            assert_eq!((from.unwrap(), &arrived[..]), (a.local_addr().unwrap(), &[i; 5][..]));
             // The kernel starts to stamp a moment after it is asked to, so the first packets
             // may have no timestamp.
             if let (Some(left), Some(came)) = (left, came) {

@@ -24,6 +24,8 @@
 //!   probe, no question is needed.
 
 mod clock;
+mod control;
+mod descriptor;
 mod destination;
 mod doubts;
 mod engine;
@@ -39,6 +41,7 @@ mod schedule;
 pub mod socket;
 mod timer;
 mod turn;
+pub mod udp;
 
 pub use clock::{Clock, Moment, MonotonicClock, RealTime};
 pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
@@ -130,17 +133,21 @@ pub trait Sink {
     fn read_delay(&mut self, delay: Nanos);
     /// Called when a reply arrived that answers no probe of this process.
     fn unrelated(&mut self);
-    /// Called with the outcome of a UDP probe that was sent from this flow's source port.
+    /// Called with the outcome of each probe over a flow: whether it was answered in time. It may be
+    /// called before the loss is counted, which may be in doubt.
     fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool) {}
-    /// Called when it is known in which direction the flow's last loss was: on the way to the peer,
-    /// or back.
-    fn flow_way(&mut self, _slot: SlotId, _flow: u8, _out: bool) {}
-    /// Called when the far agent's count shows in which direction UDP probes were lost.
+    /// Called when the count of the peer's reflector has shown the directions of so many losses that
+    /// were counted before.
     fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}
+    /// Called with the direction in which a flow has lost: on the way there, or on the way back.
+    fn flow_way(&mut self, _slot: SlotId, _flow: u8, _there: bool) {}
     /// Called when the SYN of a handshake was sent so many times more.
     fn syn_retransmissions(&mut self, _slot: SlotId, _count: u32) {}
     /// Called when a handshake that counts as lost was refused.
     fn refused(&mut self, _slot: SlotId) {}
-    /// Called with the number of routers between the peer and us.
+    /// Called with the number of hops that an answer has come.
     fn hops(&mut self, _slot: SlotId, _hops: u8) {}
+    /// Called with the differences between the clocks at both ends on the way there and back, in
+    /// nanoseconds. As the clocks differ, only their variation means something.
+    fn one_way(&mut self, _slot: SlotId, _there: i64, _back: i64) {}
 }

@@ -68,6 +68,60 @@ pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
+/// Makes the kernel stamp every packet in software when it arrives. Packets that leave are stamped
+/// only if their control messages ask for it.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn enable_arrival_timestamps(fd: &OwnedFd) -> io::Result<()> {
+    let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
+}
+
+const ON: libc::c_int = 1;
+
+/// Sets what both kinds of UDP sockets have. Datagrams are never fragmented, whatever the kernel
+/// believes of the path (`IP_PMTUDISC_PROBE`), and arrive with their time to live.
+fn set_up_udp(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
+    if over_ipv6 {
+        set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE)?;
+        set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &ON)?;
+        set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, &ON)
+    } else {
+        set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE)?;
+        set(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, &ON)
+    }
+}
+
+/// Sets up a UDP socket that sends probes: ICMP errors about them arrive on the error queue.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn send_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
+    set_up_udp(fd, over_ipv6)?;
+    let (level, name) = if over_ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_RECVERR)
+    };
+    set(fd, level, name, &ON)
+}
+
+/// Sets up a UDP socket that answers probes: each arrives with the address that it was sent to. The
+/// answer must come from there, which a socket for all addresses would not do by itself.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn answer_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
+    set_up_udp(fd, over_ipv6)?;
+    let (level, name) = if over_ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO)
+    };
+    set(fd, level, name, &ON)
+}
+
 /// Makes a raw socket drop everything except echo replies with this identifier, so that other ICMP
 /// traffic of a busy host costs nothing. Also drops packets that arrived before, when no request
 /// had been sent. A ping socket needs no filter.

@@ -3,12 +3,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use surge_ping::{AsyncSocket, Config, ICMP};
-use tokio::io::unix::AsyncFd;
 
 use super::clock::RealTime;
+use super::descriptor::Watched;
 use super::mmsg::{self, BATCH, Batch, Queue};
 use super::packet::ECHO_HEADER_BYTES;
 use super::timer::StepAlarm;
@@ -44,41 +44,18 @@ pub enum SocketError {
     },
 }
 
-/// A descriptor that tokio watches, or one that it does not.
-#[derive(Debug)]
-enum Descriptor {
-    Watched(AsyncFd<OwnedFd>),
-    Unwatched(OwnedFd),
-}
-
-impl Descriptor {
-    fn get(&self) -> &OwnedFd {
-        match self {
-            Self::Watched(fd) => fd.get_ref(),
-            Self::Unwatched(fd) => fd,
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Socket {
-    /// Always present, except during a change.
-    fd: Option<Descriptor>,
+    fd: Watched,
     family: Family,
     kind: SocketKind,
     /// Whether a packet was sent: before that, nothing needs to be read.
     used: bool,
     /// Whether the kernel stamps what arrives, so that it need not be read at once.
     stamped: bool,
-    /// Errors that were already logged: the operation is retried at every turn.
-    logged: Logged,
+    /// Whether a failure to read was already logged: it is retried at every turn.
+    logged: bool,
     real_time: RealTime,
-}
-
-#[derive(Debug, Default)]
-struct Logged {
-    watching: bool,
-    reading: bool,
 }
 
 /// The sockets of both families. If the host lacks a family, sending to it returns
@@ -162,16 +139,8 @@ async fn stepped(steps: Option<&StepAlarm>) {
 
 async fn wait(socket: Option<&Socket>) {
     match socket {
-        // Readiness is edge-triggered, and the caller reads until the socket is empty, so it
-        // can be cleared here.
-        Some(Socket { fd: Some(Descriptor::Watched(fd)), .. }) => match fd.readable().await {
-            Ok(mut guard) => guard.clear_ready(),
-            Err(error) => {
-                log::error!("cannot wait for an ICMP socket: {error}");
-                std::future::pending::<()>().await;
-            }
-        },
-        _ => std::future::pending().await,
+        Some(socket) => socket.fd.readable().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -190,40 +159,17 @@ impl Socket {
             log::warn!("the kernel does not stamp packets ({error}): the agent takes the times of packets itself");
         }
         drop(opened);
-        let fd = Some(Descriptor::Watched(options::watch(fd).map_err(setup("register for events"))?));
+        let fd = Watched::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
         let family = match family {
             ICMP::V4 => Family::V4,
             ICMP::V6 => Family::V6,
         };
-        let logged = Logged::default();
-        Ok(Self { fd, family, kind, used: false, stamped: false, logged, real_time: RealTime::new(clock) })
-    }
-
-    #[expect(clippy::expect_used, reason = "there before and after every call")]
-    fn descriptor(&self) -> &OwnedFd {
-        self.fd.as_ref().expect("a socket has a descriptor").get()
+        let real_time = RealTime::new(clock);
+        Ok(Self { fd, family, kind, used: false, stamped: false, logged: false, real_time })
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.descriptor().as_fd()
-    }
-
-    /// Makes tokio watch the socket, or not. Each packet on a watched socket wakes the thread, even
-    /// if no task waits for it.
-    fn watch(&mut self, watched: bool) {
-        self.fd = match self.fd.take() {
-            Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
-            Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(options::watch) {
-                Ok(watched) => Descriptor::Watched(watched),
-                Err(error) => {
-                    if !std::mem::replace(&mut self.logged.watching, true) {
-                        log::warn!("cannot wait for an ICMP socket, so it is only read when probes are sent: {error}");
-                    }
-                    Descriptor::Unwatched(fd)
-                }
-            }),
-            same => same,
-        };
+        self.fd.as_fd()
     }
 
     /// Delivers everything that has arrived and left. Returns whether nothing is left.
@@ -278,8 +224,8 @@ impl Socket {
         // A lasting error is not caused by a packet. It is handled as if nothing had arrived,
         // because losses must still be decided.
         let is_lasting = failed.is_some() && !any_arrived;
-        if let (true, Some(error)) = (is_lasting && !self.logged.reading, failed) {
-            self.logged.reading = true;
+        if let (true, Some(error)) = (is_lasting && !self.logged, failed) {
+            self.logged = true;
             log::warn!("cannot read an ICMP socket, so its probes count as lost: {error}");
         }
         is_lasting
@@ -289,7 +235,7 @@ impl Socket {
 impl Wire for Sockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            if let Err(error) = options::listen_only_to(socket.descriptor(), socket.family, socket.kind, identifier) {
+            if let Err(error) = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier) {
                 log::warn!("cannot filter the packets of a raw ICMP socket: {error}");
             }
         }
@@ -297,7 +243,7 @@ impl Wire for Sockets {
 
     fn make_room(&mut self, peers: usize) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            if let Err(error) = options::make_room(socket.descriptor(), peers) {
+            if let Err(error) = options::make_room(socket.fd.get(), peers) {
                 log::warn!("cannot enlarge the receive queue of an ICMP socket: {error}");
             }
         }
@@ -340,13 +286,14 @@ impl Wire for Sockets {
         let mut drained = true;
         for socket in [v4, v6].into_iter().flatten().filter(|socket| socket.used) {
             drained &= socket.receive([arrivals, departures], clock, deliver);
-            socket.watch(!(socket.stamped && *turns_are_frequent));
+            socket.fd.watch(!(socket.stamped && *turns_are_frequent));
         }
         drained
     }
 }
 
-fn reason(error: &io::Error) -> SendError {
+/// Returns the reason for which the kernel has not sent a packet.
+pub(super) fn reason(error: &io::Error) -> SendError {
     match error.raw_os_error() {
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => SendError::NoRoute,
         Some(libc::EPERM | libc::EACCES) => SendError::NotPermitted,
@@ -361,23 +308,24 @@ fn reason(error: &io::Error) -> SendError {
 mod tests {
     use super::*;
     use crate::prober::MonotonicClock;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn a_socket_that_can_never_be_read_delays_no_other_socket() {
         // This is not a socket, so every read of it fails.
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let mut socket = Socket {
-            fd: Some(Descriptor::Unwatched(fd)),
+            fd: Watched::unwatched(fd, "a file"),
             family: Family::V4,
             kind: SocketKind::Datagram,
             used: true,
             stamped: false,
-            logged: Logged::default(),
+            logged: false,
             real_time: RealTime::new(&MonotonicClock),
         };
         let mut batches = [Batch::new(100), Batch::new(100)];
         let [arrivals, departures] = &mut batches;
         let drained = socket.receive([arrivals, departures], &MonotonicClock, &mut |_| panic!("nothing is heard"));
-        assert!(drained && socket.logged.reading);
+        assert!(drained && socket.logged);
     }
 }

@@ -1,0 +1,16 @@
+//! UDP probes and their reflector, over one socket for each source port.
+//!
+//! # Traps
+//! - A socket with `IP_RECVERR` reports an ICMP error about an earlier datagram by a failure of the
+//!   next call, whatever that call sends.
+//! - An answer of a socket that is bound to all addresses leaves from the address that the routing
+//!   table prefers. The reflector must give it the address that the request was sent to.
+
+mod open;
+mod packets;
+pub mod socket;
+pub mod wire;
+
+pub use open::UdpSocketError;
+pub use socket::UdpSockets;
+pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire};

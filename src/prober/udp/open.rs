@@ -1,0 +1,121 @@
+//! Opens the UDP sockets: of each family a sender per flow, and the reflector.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::prober::options;
+
+/// Why there are no UDP sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum UdpSocketError {
+    /// The reflector has no port.
+    #[error(
+        "cannot receive UDP probes at {address} ({error}): give all agents another port with --udp-port, or leave udp \
+         out of --probes"
+    )]
+    Reflector {
+        /// The address and port that are taken or not ours.
+        address: SocketAddr,
+        /// The error of the kernel.
+        error: io::Error,
+    },
+    /// An open socket could not be set up, or none could be opened.
+    #[error("cannot {operation} a UDP socket: {error}")]
+    Setup {
+        /// The operation that failed.
+        operation: &'static str,
+        /// The error of the kernel.
+        error: io::Error,
+    },
+}
+
+impl UdpSocketError {
+    pub(super) fn setup(operation: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Setup { operation, error }
+    }
+}
+
+/// Returns the address that stands for all addresses of a family.
+const fn any(over_ipv6: bool) -> IpAddr {
+    if over_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
+}
+
+/// Opens a socket at `address`. An IPv6 socket serves no IPv4.
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn port(socket: &Socket) -> u16 {
+    socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
+}
+
+/// Whether the error says that this host lacks the family.
+fn lacks_family(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
+}
+
+fn log_unstamped(error: &io::Error) {
+    log::warn!("the kernel does not stamp packets ({error}): the agent takes the times of UDP packets itself");
+}
+
+/// Opens `flows` senders of a family, each with a port that the kernel chooses. None if this host
+/// lacks the family.
+pub(super) fn senders(over_ipv6: bool, flows: u8) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
+    let mut senders = Vec::with_capacity(flows.into());
+    for _ in 0..flows {
+        let socket = match bind(SocketAddr::new(any(over_ipv6), 0)) {
+            Ok(socket) => socket,
+            Err(error) if senders.is_empty() && lacks_family(&error) => return Ok(senders),
+            Err(error) => return Err(UdpSocketError::setup("open")(error)),
+        };
+        let port = port(&socket);
+        let fd = OwnedFd::from(socket);
+        options::send_probes(&fd, over_ipv6).map_err(UdpSocketError::setup("set up"))?;
+        if let Err(error) = options::enable_timestamps(&fd) {
+            log_unstamped(&error);
+        }
+        senders.push((fd, port));
+    }
+    Ok(senders)
+}
+
+/// Opens the sockets of the reflector, by family. `[::]` stands for the addresses of both families,
+/// of which a host may lack one.
+pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<(OwnedFd, u16)>; 2], UdpSocketError> {
+    let both = listen.ip() == any(true);
+    let mut reflectors = [None, None];
+    let mut listen_port = listen.port();
+    for (over_ipv6, reflector) in [(false, 0), (true, 1)] {
+        if !both && over_ipv6 != listen.is_ipv6() {
+            continue;
+        }
+        let mut address = if both { SocketAddr::new(any(over_ipv6), 0) } else { listen };
+        address.set_port(listen_port);
+        match bind(address) {
+            Ok(socket) => {
+                listen_port = port(&socket);
+                let fd = OwnedFd::from(socket);
+                options::answer_probes(&fd, over_ipv6).map_err(UdpSocketError::setup("set up"))?;
+                if let Err(error) = options::enable_arrival_timestamps(&fd) {
+                    log_unstamped(&error);
+                }
+                reflectors[reflector] = Some((fd, listen_port));
+            }
+            Err(error) if both && lacks_family(&error) => {}
+            Err(error) => return Err(UdpSocketError::Reflector { address, error }),
+        }
+    }
+    if reflectors.iter().all(Option::is_none) {
+        let error = io::ErrorKind::AddrNotAvailable.into();
+        return Err(UdpSocketError::Reflector { address: listen, error });
+    }
+    Ok(reflectors)
+}

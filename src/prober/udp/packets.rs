@@ -1,0 +1,136 @@
+//! UDP datagrams as `prober::mmsg` sends and reads them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::wire::{Answer, Datagram, Outgoing, Refusal};
+use crate::prober::Moment;
+use crate::prober::control::{
+    ERROR_BYTES, FLAGS_BYTES, Facts, LOCAL_BYTES, Origin, QueuedError, STAMP_BYTES, TTL_BYTES, Writer, scope, words,
+};
+use crate::prober::mmsg::{Packet, Received};
+
+/// Words for what the kernel says of a datagram that has arrived.
+pub const ARRIVAL_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, LOCAL_BYTES]);
+/// Words for what the kernel says of an entry on the error queue. It has the time to live of an
+/// ICMP error, too.
+pub const ERROR_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, ERROR_BYTES]);
+
+impl Packet for Outgoing<'_> {
+    type Control = [u64; words([TTL_BYTES])];
+    const EMPTY: Self::Control = [0; words([TTL_BYTES])];
+    const FAILS_FOR_OTHERS: bool = true;
+
+    fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn control(&self, room: &mut Self::Control) -> usize {
+        let mut writer = Writer::new(room);
+        if let Some(ttl) = self.ttl {
+            writer.ttl(self.to.is_ipv6(), ttl);
+        }
+        writer.bytes()
+    }
+}
+
+impl Packet for Answer<'_> {
+    type Control = [u64; words([LOCAL_BYTES, FLAGS_BYTES])];
+    const EMPTY: Self::Control = [0; words([LOCAL_BYTES, FLAGS_BYTES])];
+    const FAILS_FOR_OTHERS: bool = false;
+
+    fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    fn control(&self, room: &mut Self::Control) -> usize {
+        let mut writer = Writer::new(room);
+        if let Some(from) = self.from.filter(|from| from.is_ipv6() == self.to.is_ipv6()) {
+            writer.source(from, scope(self.to));
+        }
+        if self.stamped {
+            writer.stamped();
+        }
+        writer.bytes()
+    }
+}
+
+/// A source that no datagram has: the kernel has not said it.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Returns a datagram that has arrived.
+pub fn datagram<'a>(packet: &Received<'a>, moment: Moment) -> Datagram<'a> {
+    let Facts { ttl, local, .. } = Facts::read(packet.control);
+    let from = packet.from.unwrap_or(NOWHERE);
+    Datagram { from, to: local, ttl, bytes: packet.bytes, length: packet.length, moment }
+}
+
+/// An entry of the error queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A datagram has left.
+    Departure,
+    /// A datagram was refused.
+    Refused {
+        /// Its destination.
+        to: SocketAddr,
+        /// Who says so.
+        offender: Option<IpAddr>,
+        /// What it says.
+        refusal: Refusal,
+    },
+}
+
+/// Returns what an entry of the error queue means; `None` if it means nothing for a probe.
+pub fn entry(packet: &Received<'_>) -> Option<Entry> {
+    let error = Facts::read(packet.control).error?;
+    let offender = match error.origin {
+        Origin::Departure => return Some(Entry::Departure),
+        Origin::Icmp => error.offender,
+        Origin::Local => None,
+        Origin::Other => return None,
+    };
+    Some(Entry::Refused { to: packet.from?, offender, refusal: refusal(&error)? })
+}
+
+/// The types and codes of RFC 792 and RFC 4443.
+fn refusal(error: &QueuedError) -> Option<Refusal> {
+    let of_route = Refusal::TooBig { mtu: error.info };
+    match (error.origin, error.over_ipv6, error.icmp_type, error.icmp_code) {
+        (Origin::Local, ..) => Some(if error.info > 0 { of_route } else { Refusal::Unreachable }),
+        (_, false, 11, 0) | (_, true, 3, 0) => Some(Refusal::TimeExceeded),
+        (_, false, 3, 4) | (_, true, 2, _) => Some(of_route),
+        (_, false, 3, _) | (_, true, 1, _) => Some(Refusal::Unreachable),
+        // The rest is about fragments and options, which no probe has.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn icmp_errors_are_told_apart_in_both_families() {
+        let error = |origin, over_ipv6, icmp_type, icmp_code, info| {
+            refusal(&QueuedError { origin, over_ipv6, icmp_type, icmp_code, info, offender: None })
+        };
+        let too_big = Some(Refusal::TooBig { mtu: 1_300 });
+        assert_eq!(error(Origin::Icmp, false, 11, 0, 0), Some(Refusal::TimeExceeded));
+        assert_eq!(error(Origin::Icmp, true, 3, 0, 0), Some(Refusal::TimeExceeded));
+        assert_eq!([error(Origin::Icmp, false, 11, 1, 0), error(Origin::Icmp, true, 3, 1, 0)], [None; 2], "fragments");
+        assert_eq!(error(Origin::Icmp, false, 3, 4, 1_300), too_big);
+        assert_eq!(error(Origin::Icmp, true, 2, 0, 1_300), too_big);
+        assert_eq!(error(Origin::Icmp, false, 3, 3, 0), Some(Refusal::Unreachable));
+        assert_eq!(error(Origin::Icmp, true, 1, 4, 0), Some(Refusal::Unreachable));
+        assert_eq!(error(Origin::Local, false, 0, 0, 1_300), too_big);
+        assert_eq!(error(Origin::Icmp, false, 12, 0, 0), None);
+    }
+}

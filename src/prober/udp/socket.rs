@@ -1,0 +1,419 @@
+//! The real wire: of each family one sender for each flow, and the socket of the reflector.
+//!
+//! An epoll descriptor over all sockets says which of them have something to read, by one call. So
+//! the others cost nothing, and tokio watches one descriptor. If turns are frequent it watches
+//! none, and neither answers nor requests wake the thread.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+
+use super::open::{self, UdpSocketError};
+use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, datagram, entry};
+use super::wire::{Answer, Delivery, Flow, Outgoing, UdpWire};
+use crate::limits::FLOWS_MAX;
+use crate::prober::clock::RealTime;
+use crate::prober::descriptor::Watched;
+use crate::prober::mmsg::{self, BATCH, Batch, Queue};
+use crate::prober::socket::reason;
+use crate::prober::{Clock, SendError, options};
+
+/// Largest number of batches read before the prober sends again: a flood cannot
+/// delay it for longer.
+const READS_MAX: usize = 128;
+/// Bytes that are read of a datagram. A usual request has 72. Of a longer one, such as a probe of
+/// the path MTU, the length is known and the rest is padding.
+const DATAGRAM_BYTES: usize = 264;
+/// Bytes of the headers before a datagram that leaves: Ethernet with two VLAN tags, IPv6, and UDP.
+const DEPARTURE_HEADER_BYTES: usize = 22 + 40 + 8;
+/// Bytes that are read of a departure: headers and a usual request.
+const DEPARTURE_BYTES: usize = DEPARTURE_HEADER_BYTES + 72;
+
+/// Number of families.
+const FAMILIES: usize = 2;
+/// Number of sockets. A bit of a [`Ready`] stands for each.
+const SOCKETS_MAX: usize = FAMILIES * (FLOWS_MAX as usize + 1);
+const _: () = assert!(SOCKETS_MAX <= u64::BITS as usize);
+
+/// Which sockets have something to read, one bit each: first the senders by family and flow, then
+/// the reflectors by family.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    arrivals: u64,
+    errors: u64,
+}
+
+const fn sender_bit(family: usize, flow: usize) -> usize {
+    family * FLOWS_MAX as usize + flow
+}
+
+const fn reflector_bit(family: usize) -> usize {
+    FAMILIES * FLOWS_MAX as usize + family
+}
+
+#[derive(Debug)]
+struct Sender {
+    fd: OwnedFd,
+    port: u16,
+}
+
+/// The UDP sockets of both families. If the host lacks a family, sending to it returns
+/// [`SendError::NoSocket`]. All sockets share the receive buffers, because they are read one
+/// after the other. A packet is borrowed from them for one call of `deliver`.
+#[derive(Debug)]
+pub struct UdpSockets {
+    /// By family and flow.
+    senders: [Vec<Sender>; FAMILIES],
+    /// By family.
+    reflectors: [Option<Sender>; FAMILIES],
+    epoll: Watched,
+    ready: Ready,
+    arrivals: Batch<ARRIVAL_WORDS>,
+    errors: Batch<ERROR_WORDS>,
+    /// The real-time clock of what the senders have read, and of what the reflectors have.
+    times: [RealTime; 2],
+    turns_are_frequent: bool,
+    /// Whether the kernel stamps what arrives, so that it need not be read at once.
+    stamped: bool,
+    /// Whether a failure to read was already logged: it is retried at every turn.
+    logged: bool,
+}
+
+impl UdpSockets {
+    /// Opens `flows` senders (1 to [`FLOWS_MAX`]) of each family, and the reflector at `listen`.
+    /// With `[::]`, the reflector serves both families. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`UdpSocketError`], for example if the port is taken. It is no error if the host lacks a
+    /// family.
+    pub fn open(listen: SocketAddr, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
+        let sender = |(fd, port)| Sender { fd, port };
+        let flows = flows.clamp(1, FLOWS_MAX);
+        let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
+        let [v4, v6] = [open::senders(false, flows)?, open::senders(true, flows)?];
+        if v4.is_empty() && v6.is_empty() {
+            return Err(UdpSocketError::setup("open")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
+        }
+        let senders = [v4, v6].map(|opened| opened.into_iter().map(sender).collect());
+        let made = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
+        let made = made.map_err(UdpSocketError::setup("make an epoll descriptor for"))?;
+        let sockets = Self {
+            senders,
+            reflectors,
+            epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
+            ready: Ready::default(),
+            arrivals: Batch::new(DATAGRAM_BYTES),
+            errors: Batch::new(DEPARTURE_BYTES),
+            times: [RealTime::new(clock), RealTime::new(clock)],
+            turns_are_frequent: false,
+            stamped: false,
+            logged: false,
+        };
+        for (bit, fd) in sockets.all() {
+            let data = epoll::EventData::new_u64(bit as u64);
+            epoll::add(&sockets.epoll, fd, data, epoll::EventFlags::IN)
+                .map_err(io::Error::from)
+                .map_err(UdpSocketError::setup("register"))?;
+        }
+        Ok(sockets)
+    }
+
+    /// Returns every socket and its bit.
+    fn all(&self) -> impl Iterator<Item = (usize, &OwnedFd)> {
+        let senders = self.senders.iter().enumerate().flat_map(|(family, senders)| {
+            senders.iter().enumerate().map(move |(flow, sender)| (sender_bit(family, flow), &sender.fd))
+        });
+        let reflectors = self.reflectors.iter().enumerate();
+        senders.chain(reflectors.filter_map(|(family, it)| Some((reflector_bit(family), &it.as_ref()?.fd))))
+    }
+
+    /// Returns what is open, for the log.
+    pub fn describe(&self) -> String {
+        let family = |family: usize| match (&self.senders[family][..], &self.reflectors[family]) {
+            ([], _) => "none".to_owned(),
+            ([first, rest @ ..], None) => format!("{} flows from port {}, no reflector", 1 + rest.len(), first.port),
+            (senders, Some(reflector)) => format!("{} flows, reflector on port {}", senders.len(), reflector.port),
+        };
+        format!("IPv4 {}, IPv6 {}", family(0), family(1))
+    }
+
+    /// Returns the port of the reflector, for either family.
+    pub fn reflector_port(&self) -> u16 {
+        self.reflectors.iter().flatten().map(|reflector| reflector.port).next().unwrap_or_default()
+    }
+
+    /// Returns the sockets of the reflector, for a filter of the kernel.
+    pub fn reflector_fds(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.reflectors.iter().flatten().map(|reflector| &reflector.fd)
+    }
+
+    /// Returns the number of packets that the kernel has dropped so far because a socket's queue
+    /// was full. Packets that a filter drops count, too.
+    pub fn drops(&self) -> u64 {
+        self.senders.iter().flatten().map(|sender| u64::from(options::drops(sender.fd.as_fd()))).sum()
+    }
+
+    /// Waits until there is something to read, if that must wake the thread (see
+    /// [`UdpWire::attend`]). Cancel-safe.
+    pub async fn readable(&self) {
+        self.epoll.readable().await;
+    }
+
+    /// Asks the kernel which sockets have something to read.
+    fn look(&mut self) {
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; SOCKETS_MAX];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.ready = Ready::default();
+        match epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            Ok((events, _)) => {
+                for event in events {
+                    let (data, flags) = (event.data, event.flags);
+                    let bit = 1_u64.checked_shl(u32::try_from(data.u64()).unwrap_or(u32::MAX)).unwrap_or_default();
+                    self.ready.arrivals |= if flags.contains(epoll::EventFlags::IN) { bit } else { 0 };
+                    self.ready.errors |= if flags.contains(epoll::EventFlags::ERR) { bit } else { 0 };
+                }
+            }
+            // Interrupted, or out of memory: it is as if every socket had something.
+            Err(_) => self.ready = Ready { arrivals: u64::MAX, errors: u64::MAX },
+        }
+    }
+
+    fn log_failure(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.logged, true) {
+            log::warn!("cannot read a UDP socket, so its probes count as lost: {error}");
+        }
+    }
+}
+
+/// What one call reads with.
+struct Reader<'a> {
+    arrivals: &'a mut Batch<ARRIVAL_WORDS>,
+    errors: &'a mut Batch<ERROR_WORDS>,
+    real_time: &'a mut RealTime,
+    clock: &'a dyn Clock,
+    stamped: &'a mut bool,
+    /// Batches left to read.
+    reads: usize,
+}
+
+impl Reader<'_> {
+    /// Delivers what a sender has. Returns whether nothing is left.
+    fn sender(
+        &mut self,
+        sender: &Sender,
+        flow: Flow,
+        has_arrivals: bool,
+        deliver: &mut dyn FnMut(Delivery<'_>),
+    ) -> io::Result<bool> {
+        let (mut failed, mut any) = (None, false);
+        let mut wanted = has_arrivals;
+        while self.reads > 0 {
+            // Arrivals are read first and departures second, but departures are delivered first: a
+            // request that was answered has left, so its timestamp is there. The first call fails
+            // with an ICMP error if one is on the error queue. It consumes the failure, but not
+            // the error.
+            let arrived = if wanted { self.arrivals.receive(sender.fd.as_fd(), Queue::Arrivals) } else { Ok(0) };
+            let (delivered, emptied) = self.errors_of(sender, flow, deliver);
+            any |= delivered;
+            self.reads = self.reads.saturating_sub(1);
+            let arrived = match arrived {
+                Ok(arrived) => arrived,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            any |= arrived > 0;
+            let now = self.real_time.check(self.clock);
+            for packet in self.arrivals.packets().take(arrived) {
+                *self.stamped = packet.stamp.is_some();
+                let moment = self.real_time.moment(packet.stamp, now);
+                deliver(Delivery::Arrival(flow, datagram(&packet, moment)));
+            }
+            if arrived < BATCH && emptied {
+                if any || wanted {
+                    return Ok(true);
+                }
+                // The socket was ready, and had nothing on the error queue: it has the failure of an
+                // ICMP error for which the queue had no room. A read of arrivals consumes it.
+                wanted = true;
+            }
+        }
+        match failed {
+            Some(error) if !any => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// Delivers what is on the error queue of a sender. Returns whether there was anything, and
+    /// whether nothing is left.
+    fn errors_of(&mut self, sender: &Sender, flow: Flow, deliver: &mut dyn FnMut(Delivery<'_>)) -> (bool, bool) {
+        let mut any = false;
+        while self.reads > 0 {
+            let count = self.errors.receive(sender.fd.as_fd(), Queue::Errors).unwrap_or(0);
+            let now = self.real_time.check(self.clock);
+            for packet in self.errors.packets().take(count) {
+                let moment = self.real_time.moment(packet.stamp, now);
+                match entry(&packet) {
+                    Some(Entry::Departure) => deliver(Delivery::Departure(flow, packet.bytes, moment)),
+                    Some(Entry::Refused { to, offender, refusal }) => {
+                        let bytes = packet.bytes;
+                        deliver(Delivery::Refused { flow, to, offender, refusal, bytes, moment });
+                    }
+                    None => {}
+                }
+            }
+            any |= count > 0;
+            if count < BATCH {
+                return (any, true);
+            }
+            self.reads -= 1;
+        }
+        (any, false)
+    }
+
+    /// Delivers the departures of a reflector, and at most one batch of requests. Returns whether
+    /// nothing is left.
+    fn reflector(&mut self, reflector: &Sender, deliver: &mut dyn FnMut(Delivery<'_>)) -> io::Result<bool> {
+        let count = self.errors.receive(reflector.fd.as_fd(), Queue::Errors).unwrap_or(0);
+        let now = self.real_time.check(self.clock);
+        for packet in self.errors.packets().take(count) {
+            deliver(Delivery::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
+        }
+        let arrived = self.arrivals.receive(reflector.fd.as_fd(), Queue::Arrivals)?;
+        let now = self.real_time.check(self.clock);
+        for packet in self.arrivals.packets().take(arrived) {
+            *self.stamped = packet.stamp.is_some();
+            let moment = self.real_time.moment(packet.stamp, now);
+            deliver(Delivery::Request(datagram(&packet, moment)));
+        }
+        Ok(arrived < BATCH && count < BATCH)
+    }
+}
+
+impl UdpWire for UdpSockets {
+    fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16> {
+        Some(self.senders[usize::from(over_ipv6)].get(usize::from(flow.0))?.port)
+    }
+
+    fn make_room(&mut self, peers: usize) {
+        for (_, fd) in self.all() {
+            if let Err(error) = options::make_room(fd, peers) {
+                log::warn!("cannot enlarge the receive queue of a UDP socket: {error}");
+                return;
+            }
+        }
+    }
+
+    fn attend(&mut self, turns_are_frequent: bool) {
+        self.turns_are_frequent = turns_are_frequent;
+    }
+
+    fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
+        let mut from = 0;
+        while let Some(first) = packets.get(from) {
+            // Consecutive packets of one socket are sent in one call.
+            let socket = |packet: &Outgoing<'_>| (packet.to.is_ipv6(), packet.flow);
+            let run = packets[from..].iter().take_while(|packet| socket(packet) == socket(first)).count();
+            let to = from + run;
+            match self.senders[usize::from(first.to.is_ipv6())].get(usize::from(first.flow.0)) {
+                None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
+                Some(sender) => mmsg::send_all(sender.fd.as_fd(), &packets[from..to], &mut |i, result| {
+                    sent(from + i, result.map_err(|error| reason(&error)));
+                }),
+            }
+            from = to;
+        }
+    }
+
+    fn answer(&mut self, answers: &[Answer<'_>]) {
+        let mut from = 0;
+        while let Some(first) = answers.get(from) {
+            let family = first.to.is_ipv6();
+            let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
+            if let Some(reflector) = &self.reflectors[usize::from(family)] {
+                // What cannot be sent is dropped: its source counts it as lost on the way back.
+                mmsg::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
+            }
+            from += run;
+        }
+    }
+
+    fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
+        let (mut drained, mut failed) = (true, None);
+        let mut reads = READS_MAX;
+        // If a step of the clock was noticed, packets stamped before it may arrive after this read,
+        // so there is another.
+        for _ in 0..2 {
+            let steps = self.times[0].steps();
+            self.look();
+            let Self { senders, arrivals, errors, times: [real_time, _], stamped, ready, .. } = self;
+            let mut reader = Reader { arrivals, errors, real_time, clock, stamped, reads };
+            for (family, senders) in senders.iter().enumerate() {
+                for (flow, sender) in (0..).zip(senders) {
+                    let bit = 1 << sender_bit(family, usize::from(flow));
+                    if (ready.arrivals | ready.errors) & bit == 0 {
+                        continue;
+                    }
+                    match reader.sender(sender, Flow(flow), ready.arrivals & bit != 0, deliver) {
+                        Ok(emptied) => drained &= emptied,
+                        // A lasting error is not caused by a packet. It is handled as if nothing
+                        // had arrived, because losses must still be decided.
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            }
+            reads = reader.reads;
+            if steps == self.times[0].steps() {
+                if drained {
+                    self.times[0].emptied();
+                }
+                break;
+            }
+        }
+        if let Some(error) = failed {
+            self.log_failure(&error);
+        }
+        let watched = !(self.stamped && self.turns_are_frequent);
+        self.epoll.watch(watched);
+        drained
+    }
+
+    fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
+        let (mut drained, mut failed) = (true, None);
+        let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, .. } = self;
+        let steps = real_time.steps();
+        let mut reader = Reader { arrivals, errors, real_time, clock, stamped, reads: 1 };
+        for (family, reflector) in reflectors.iter().enumerate() {
+            let bit = 1 << reflector_bit(family);
+            let Some(reflector) = reflector.as_ref().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
+                continue;
+            };
+            match reader.reflector(reflector, deliver) {
+                Ok(true) => {
+                    ready.arrivals &= !bit;
+                    ready.errors &= !bit;
+                }
+                // The next call serves the other family, after the answers to these requests.
+                Ok(false) => {
+                    drained = false;
+                    break;
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if drained && steps == self.times[1].steps() {
+            self.times[1].emptied();
+        }
+        if let Some(error) = failed {
+            self.log_failure(&error);
+        }
+        drained
+    }
+}
+
+#[cfg(test)]
+mod tests;
