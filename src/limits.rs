@@ -37,9 +37,6 @@ pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Time between two TCP handshakes with a peer, unless `--interval` is longer. A handshake takes
 /// three packets and a socket at both ends.
 pub const TCP_INTERVAL: Duration = Duration::from_secs(10);
-/// Source ports from which the UDP probes of a pair are sent in turn: the default and the largest
-/// value of `--flows`. A fabric of 16 parallel paths carries 16 flows on 10 of them on average.
-pub const FLOWS_MAX: u8 = 16;
 /// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes to
 /// each peer.
 pub const FLOW_PROBES_PER_SECOND: usize = 8;
@@ -73,9 +70,13 @@ pub const PAYLOAD_BYTES_MAX: usize = 8_952;
 /// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts as
 /// lost this long after its timeout, and its round-trip time is without that wait.
 pub const DWELL_MAX: Duration = Duration::from_secs(1);
-/// Largest number of flows: source ports of UDP probes. An outcome of each of the last probes is
-/// kept for each flow of each link.
+/// Largest number of flows, and the default of `--flows`: source ports of UDP probes. The outcomes
+/// of the last 24 probes of each flow are kept for each link. A fabric of 16 parallel paths carries
+/// 16 flows on 10 of them on average.
 pub const FLOWS_MAX: u8 = 16;
+/// Longest time between a request and its answer that is believed of a reflector. A longer one
+/// comes from a step of its clock. An agent that was stopped for as long has lost all its answers.
+pub const DWELL_PLAUSIBLE_MAX: Duration = Duration::from_hours(1);
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 

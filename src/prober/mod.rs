@@ -39,6 +39,7 @@ mod probers;
 mod reading;
 mod schedule;
 pub mod socket;
+pub mod stamp;
 mod timer;
 mod turn;
 pub mod udp;
