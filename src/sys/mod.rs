@@ -6,6 +6,7 @@
 //! | [`console`] | standard output, safe for terminals |
 //! | [`descriptors`] | how many files and sockets the process may have open |
 //! | [`files`] | the operator's files, which are read again when they change |
+//! | [`ntp`] | how well the real-time clock is synchronized |
 //! | [`priority`] | which threads get a CPU first |
 //! | [`proc`] | the files of `/proc` |
 //! | [`region`] | memory that is planned once, touched as it is used, and released |
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod console;
 pub mod descriptors;
 pub mod files;
+pub mod ntp;
 pub mod priority;
 pub mod proc;
 pub mod region;
