@@ -77,6 +77,19 @@ pub const FLOWS_MAX: u8 = 16;
 /// Longest time between a request and its answer that is believed of a reflector. A longer one
 /// comes from a step of its clock. An agent that was stopped for as long has lost all its answers.
 pub const DWELL_PLAUSIBLE_MAX: Duration = Duration::from_hours(1);
+/// Bytes of the longest answer of the STAMP reflector. Up to here it has the length of its request.
+/// Our own requests have 72 bytes. Other implementations add TLVs, of which all types together fit.
+pub const STAMP_ANSWER_BYTES_MAX: usize = 256;
+/// Requests per second of one member that the STAMP reflector answers. A link has 100 probes at the
+/// shortest interval. 28 more are for traces, extra probes, and probes of the path MTU. Two agents
+/// on one host network have the same address.
+pub const STAMP_RATE_MAX: u64 = 256;
+/// Requests of one member that the STAMP reflector answers at once. As many arrive in a second. An
+/// agent that was stopped for as long finds them all in its queue.
+pub const STAMP_BURST_MAX: u64 = STAMP_RATE_MAX;
+/// Sessions of one member that the STAMP reflector counts. An agent has one. After its restart it
+/// has another, and so has a second agent on the same host network.
+pub const STAMP_SESSIONS_MAX: usize = 2;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 
@@ -239,6 +252,10 @@ pub const PING_COUNT_MAX: u64 = 1_000_000_000;
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(OFFLINE_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(
+    STAMP_RATE_MAX as u128 * INTERVAL_MIN.as_millis() > STAMP_SESSIONS_MAX as u128 * 1_000,
+    "more than the probes of all sessions"
+);
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
 const _: () =

@@ -2,7 +2,7 @@
 //! session identifier (SSID) and the Extra Padding TLV of RFC 8972.
 //!
 //! This module decides and does no I/O. [`packet`] writes requests and reads answers, and [`time`]
-//! has the timestamps that both carry.
+//! has the timestamps that both carry. [`Reflector`] answers the requests of other agents.
 //!
 //! # Traps
 //! - All that arrives comes from other pods and may be forged. No input can make this code panic,
@@ -12,8 +12,13 @@
 //! - Clocks of two nodes are never compared. Each dwell time is a difference of two timestamps of
 //!   one node.
 
+mod answer;
+mod members;
 pub mod packet;
+mod reflector;
 pub mod time;
 
+pub use answer::{Reflection, set_reflected_at};
 pub use packet::Reply;
+pub use reflector::{Heard, Reflector, Refusals, Refused};
 pub use time::{ErrorEstimate, NtpTime};

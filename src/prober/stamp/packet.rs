@@ -179,11 +179,11 @@ mod tests {
     fn a_request_has_the_bytes_of_the_rfcs() {
         let bytes = request(REQUEST_BYTES);
         let seconds = u32::try_from(T1.0 / 1_000_000_000 + 2_208_988_800).unwrap();
-        let fraction = (123_456_789.0 / 1e9 * 2_f64.powi(32)).round();
         let expected = [
             &[1, 2, 3, 4][..],
             &seconds.to_be_bytes(),
-            &(fraction as u32).to_be_bytes(),
+            // 0.123456789 × 2^32, rounded.
+            &530_242_871_u32.to_be_bytes(),
             &[63, 255, 0x56, 0x78],
             &[0; 28],
             &[0x80, 1, 0, 24],

@@ -96,6 +96,12 @@ impl ErrorEstimate {
         Self { synchronized, ptp: false, scale, multiplier }
     }
 
+    /// Returns the estimate of a clock with this largest error, or `None` if it is not synchronized,
+    /// as `sys::ntp` returns it.
+    pub fn of_clock(error: Option<Nanos>) -> Self {
+        error.map_or(Self::UNKNOWN, |error| Self::new(error, true))
+    }
+
     /// Reads an estimate. No value is refused, because none of ours depends on it except the format
     /// of timestamps.
     pub const fn from_bytes([first, multiplier]: [u8; 2]) -> Self {

@@ -1,0 +1,229 @@
+//! The reflector: decides which requests of other agents are answered, and counts them.
+//!
+//! It answers members alone, each at a bounded rate, and never with more bytes than it was asked
+//! with. So a pod that forges the address of a member can make us send that member no more than it
+//! sends itself.
+//!
+//! A session is an address and an SSID, whatever the source port. All flows of a pair of agents
+//! share it. The reflector is stateful: it counts the answers of each session (RFC 8762, section
+//! 4). With the next answer, the sender learns how many of its unanswered requests had arrived.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::answer::{self, Reflection};
+use super::members::Members;
+use super::packet::{BASE_BYTES, field};
+use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_RATE_MAX, STAMP_SESSIONS_MAX};
+use crate::units::Nanos;
+
+/// Half of the window of [`Heard`], as long as that of the prober's recent window.
+const HALF: Nanos = Nanos::from_millis(30_000);
+/// Time in which one more request is granted.
+const GRANT: u64 = 1_000_000_000 / STAMP_RATE_MAX;
+/// How far grants may be used up ahead of time.
+const BURST: Nanos = Nanos(GRANT * (STAMP_BURST_MAX - 1));
+
+/// Why a request gets no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The source is no member.
+    NotAMember,
+    /// The member has sent too many.
+    TooOften,
+    /// It is no request: too short, or sent from the port of a reflector. Two reflectors would
+    /// answer each other for ever.
+    Malformed,
+}
+
+/// Numbers of requests without an answer, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// See [`Refused::NotAMember`].
+    pub not_a_member: u64,
+    /// See [`Refused::TooOften`].
+    pub too_often: u64,
+    /// See [`Refused::Malformed`].
+    pub malformed: u64,
+}
+
+/// The requests of a member that were answered of late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Number of requests.
+    pub requests: u32,
+    /// Time covered: 30 to 60 s, or less after the start.
+    pub span: Nanos,
+}
+
+/// One session of a member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Session {
+    /// Number of answers so far, modulo 2^32.
+    answers: u32,
+    ssid: u16,
+    exists: bool,
+}
+
+/// What is kept of a member that has sent a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watcher {
+    /// When all that was granted is granted again: the virtual time of a token bucket.
+    full_at: Nanos,
+    /// The session that was used last is the first.
+    sessions: [Session; STAMP_SESSIONS_MAX],
+    /// Number of the half to which the first count belongs. The second belongs to the one before.
+    half: u64,
+    heard: [u16; 2],
+}
+
+/// Decides on requests and writes their answers.
+#[derive(Debug)]
+pub struct Reflector {
+    /// Port of the reflectors of the mesh, and so ours.
+    port: u16,
+    begun: Nanos,
+    members: Members<Watcher>,
+    answered: u64,
+    refusals: Refusals,
+}
+
+impl Reflector {
+    /// Makes a reflector without members, for a socket at `port`.
+    pub fn new(port: u16, now: Nanos) -> Self {
+        Self { port, begun: now, members: Members::new(), answered: 0, refusals: Refusals::default() }
+    }
+
+    /// Replaces the members. Sessions and counts of those that stay are kept. Returns whether all
+    /// had room. Further ones get no answers.
+    pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
+        self.members.set(members)
+    }
+
+    /// Writes the answer to the UDP payload `request` into the beginning of `out`, and returns its
+    /// length. It is never longer than the request. `request` may be cut after more than
+    /// [`STAMP_ANSWER_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// Why there is no answer. It is counted.
+    pub fn answer(
+        &mut self,
+        from: SocketAddr,
+        request: &[u8],
+        with: &Reflection,
+        now: Nanos,
+        out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
+    ) -> Result<usize, Refused> {
+        let result = self.decide(from, request, with, now, out);
+        let counter = match result {
+            Ok(_) => &mut self.answered,
+            Err(Refused::NotAMember) => &mut self.refusals.not_a_member,
+            Err(Refused::TooOften) => &mut self.refusals.too_often,
+            Err(Refused::Malformed) => &mut self.refusals.malformed,
+        };
+        *counter += 1;
+        result
+    }
+
+    fn decide(
+        &mut self,
+        from: SocketAddr,
+        request: &[u8],
+        with: &Reflection,
+        now: Nanos,
+        out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
+    ) -> Result<usize, Refused> {
+        if !self.members.has(from.ip()) {
+            return Err(Refused::NotAMember);
+        }
+        if request.len() < BASE_BYTES || from.port() == self.port || from.port() == 0 {
+            return Err(Refused::Malformed);
+        }
+        let watcher = self.members.entry(from.ip()).ok_or(Refused::NotAMember)?;
+        if !watcher.grant(now) {
+            return Err(Refused::TooOften);
+        }
+        let ssid = field(request, 14).map(u16::from_be_bytes).ok_or(Refused::Malformed)?;
+        let session = watcher.session(ssid);
+        let bytes = answer::write(out, request, session.answers, with).ok_or(Refused::Malformed)?;
+        session.answers = session.answers.wrapping_add(1);
+        watcher.hear(now);
+        Ok(bytes)
+    }
+
+    /// Returns the number of requests that were answered.
+    pub const fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Returns the numbers of requests that were not.
+    pub const fn refusals(&self) -> Refusals {
+        self.refusals
+    }
+
+    /// Returns how many requests of a member were answered in the last 30 to 60 s.
+    pub fn heard(&self, member: IpAddr, now: Nanos) -> Heard {
+        let requests = self.members.get(member).map_or(0, |watcher| watcher.heard_at(now));
+        Heard { requests, span: self.span(now) }
+    }
+
+    /// Returns all members that have sent a request, each with what [`Reflector::heard`] returns.
+    pub fn watchers(&self, now: Nanos) -> impl Iterator<Item = (IpAddr, Heard)> {
+        let span = self.span(now);
+        self.members.entries().map(move |(address, watcher)| (address, Heard { requests: watcher.heard_at(now), span }))
+    }
+
+    fn span(&self, now: Nanos) -> Nanos {
+        Nanos(HALF.0 + now.0 % HALF.0).min(now.since(self.begun))
+    }
+
+    /// Returns the bytes of memory that are resident.
+    pub fn resident_bytes(&self) -> usize {
+        self.members.resident_bytes()
+    }
+}
+
+impl Watcher {
+    /// Takes a grant. Returns whether there was one.
+    fn grant(&mut self, now: Nanos) -> bool {
+        if self.full_at > now.plus(BURST) {
+            return false;
+        }
+        self.full_at = self.full_at.max(now).plus(Nanos(GRANT));
+        true
+    }
+
+    /// Returns the session of this SSID, which is now the first. A new one replaces the session that
+    /// was unused for the longest time.
+    fn session(&mut self, ssid: u16) -> &mut Session {
+        let found = self.sessions.iter().position(|session| session.exists && session.ssid == ssid);
+        self.sessions[..=found.unwrap_or(STAMP_SESSIONS_MAX - 1)].rotate_right(1);
+        let [first, ..] = &mut self.sessions;
+        if found.is_none() {
+            *first = Session { answers: 0, ssid, exists: true };
+        }
+        first
+    }
+
+    /// Counts a request.
+    fn hear(&mut self, now: Nanos) {
+        let half = now.0 / HALF.0;
+        if half != self.half {
+            self.heard = [0, if half == self.half + 1 { self.heard[0] } else { 0 }];
+            self.half = half;
+        }
+        self.heard[0] = self.heard[0].saturating_add(1);
+    }
+
+    /// Returns the requests of the current half and the one before.
+    fn heard_at(&self, now: Nanos) -> u32 {
+        let [newer, older] = self.heard.map(u32::from);
+        match (now.0 / HALF.0).checked_sub(self.half) {
+            Some(0) => newer + older,
+            Some(1) => newer,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

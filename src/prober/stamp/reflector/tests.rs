@@ -1,0 +1,230 @@
+use super::*;
+use crate::prober::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
+use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+
+const PORT: u16 = 8_080;
+const SECOND: u64 = 1_000_000_000;
+const START: Nanos = Nanos(1_000 * SECOND);
+const MEMBER: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 40_000);
+
+fn reflector(members: impl Iterator<Item = IpAddr>) -> Reflector {
+    let mut reflector = Reflector::new(PORT, START);
+    assert!(reflector.set_members(members));
+    reflector
+}
+
+fn one_member() -> Reflector {
+    reflector([MEMBER.ip()].into_iter())
+}
+
+fn reflection() -> Reflection {
+    let at = NtpTime::from_unix(Nanos(1_795_467_890 * SECOND));
+    Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64 }
+}
+
+fn request(ssid: u16) -> [u8; REQUEST_BYTES] {
+    let mut out = [0; REQUEST_BYTES];
+    write_request(&mut out, 1, ssid, NtpTime::default(), ErrorEstimate::UNKNOWN, &[7; PADDING_BYTES]);
+    out
+}
+
+/// Returns the count in the answer to a request with this SSID.
+fn ask(reflector: &mut Reflector, from: SocketAddr, ssid: u16, now: Nanos) -> Result<u32, Refused> {
+    let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+    let bytes = reflector.answer(from, &request(ssid), &reflection(), now, &mut out)?;
+    let reply = Reply::read(&out[..bytes]).expect("an answer");
+    assert_eq!((bytes, reply.ssid, reply.padding), (REQUEST_BYTES, ssid, Some(&[7; PADDING_BYTES])));
+    Ok(reply.count)
+}
+
+fn second(n: u64) -> Nanos {
+    START.plus(Nanos(n * SECOND))
+}
+
+#[test]
+fn answers_count_from_zero_per_session_whatever_the_source_port() {
+    let mut reflector = one_member();
+    for (n, port) in (0..40).zip((40_000..40_016).cycle()) {
+        let from = SocketAddr::new(MEMBER.ip(), port);
+        assert_eq!(ask(&mut reflector, from, 5, second(n)), Ok(u32::try_from(n).unwrap()));
+    }
+    assert_eq!(ask(&mut reflector, MEMBER, 6, second(40)), Ok(0), "another process of the member");
+    assert_eq!(ask(&mut reflector, MEMBER, 5, second(40)), Ok(40));
+    assert_eq!(reflector.answered(), 42);
+}
+
+#[test]
+fn the_count_wraps_after_32_bits() {
+    let mut reflector = one_member();
+    assert_eq!(ask(&mut reflector, MEMBER, 5, START), Ok(0));
+    reflector.members.entry(MEMBER.ip()).unwrap().sessions[0].answers = u32::MAX;
+    assert_eq!(ask(&mut reflector, MEMBER, 5, START), Ok(u32::MAX));
+    assert_eq!(ask(&mut reflector, MEMBER, 5, START), Ok(0));
+}
+
+#[test]
+fn a_third_session_replaces_the_one_that_was_unused_for_the_longest_time() {
+    let mut reflector = one_member();
+    let mut ask = |ssid| ask(&mut reflector, MEMBER, ssid, START).unwrap();
+    assert_eq!([ask(1), ask(2), ask(1), ask(3)], [0, 0, 1, 0]);
+    assert_eq!([ask(1), ask(3)], [2, 1], "2 was the oldest");
+    assert_eq!([ask(2), ask(3), ask(1)], [0, 2, 0], "1 was the oldest");
+    // A sender without RFC 8972 has the SSID 0, which no unused place is taken for.
+    assert_eq!([ask(0), ask(0)], [0, 1]);
+}
+
+#[test]
+fn strangers_get_nothing_and_leave_nothing() {
+    let mut reflector = one_member();
+    for n in 0..100_u8 {
+        let from = SocketAddr::from(([10, 0, 1, n], 40_000));
+        assert_eq!(ask(&mut reflector, from, 1, START), Err(Refused::NotAMember));
+        let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+        let short = reflector.answer(from, &[], &reflection(), START, &mut out);
+        assert_eq!(short, Err(Refused::NotAMember));
+    }
+    let refusals = Refusals { not_a_member: 200, ..Refusals::default() };
+    assert_eq!((reflector.refusals(), reflector.answered(), reflector.watchers(START).count()), (refusals, 0, 0));
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_takes_nothing_of_the_member() {
+    let mut reflector = one_member();
+    let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+    let mut refused = 0;
+    for bytes in (0..BASE_BYTES).cycle().take(2_000) {
+        let result = reflector.answer(MEMBER, &vec![0; bytes], &reflection(), START, &mut out);
+        assert_eq!(result, Err(Refused::Malformed));
+        refused += 1;
+    }
+    for port in [0, PORT] {
+        let from = SocketAddr::new(MEMBER.ip(), port);
+        assert_eq!(ask(&mut reflector, from, 1, START), Err(Refused::Malformed), "port {port}");
+        refused += 1;
+    }
+    assert_eq!(reflector.refusals(), Refusals { malformed: refused, ..Refusals::default() });
+    assert_eq!(reflector.watchers(START).count(), 0);
+    assert_eq!(ask(&mut reflector, MEMBER, 1, START), Ok(0));
+}
+
+#[test]
+fn a_member_that_asks_at_the_shortest_interval_is_always_answered() {
+    let mut reflector = one_member();
+    // A queue of a second is read at once every ten seconds.
+    for (count, tick) in (0..6_000_u64).enumerate() {
+        let asked = Nanos(tick * SECOND / 100);
+        let read =
+            if asked.0 % (10 * SECOND) < SECOND { asked.0 / (10 * SECOND) * 10 * SECOND + SECOND } else { asked.0 };
+        assert_eq!(
+            ask(&mut reflector, MEMBER, 1, START.plus(Nanos(read))),
+            Ok(u32::try_from(count).unwrap()),
+            "{tick}"
+        );
+    }
+}
+
+#[test]
+fn a_flood_of_one_member_is_answered_at_the_granted_rate_and_takes_nothing_of_others() {
+    let other = SocketAddr::from(([10, 0, 0, 2], 40_000));
+    let mut reflector = reflector([MEMBER.ip(), other.ip()].into_iter());
+    let (mut answered, mut refused) = (0_u64, 0_u64);
+    for tick in 0..100_000_u64 {
+        let now = START.plus(Nanos(tick * SECOND / 10_000));
+        match ask(&mut reflector, MEMBER, 1, now) {
+            Ok(_) => answered += 1,
+            Err(reason) => {
+                assert_eq!(reason, Refused::TooOften);
+                refused += 1;
+            }
+        }
+        if tick % 100 == 0 {
+            assert_eq!(ask(&mut reflector, other, 1, now), Ok(u32::try_from(tick / 100).unwrap()));
+        }
+    }
+    let granted = STAMP_BURST_MAX + 10 * STAMP_RATE_MAX;
+    assert!(answered.abs_diff(granted) <= 1, "{answered} of {granted}");
+    assert_eq!(reflector.refusals(), Refusals { too_often: refused, ..Refusals::default() });
+    assert_eq!(reflector.answered(), answered + 1_000);
+    // After a second of silence all is granted again, and never more.
+    let later = second(11);
+    let burst = (0..1_000).filter(|_| ask(&mut reflector, MEMBER, 1, later).is_ok()).count();
+    assert_eq!(u64::try_from(burst).unwrap(), STAMP_BURST_MAX);
+}
+
+#[test]
+fn the_requests_of_the_last_minute_are_counted_per_member() {
+    let mut reflector = one_member();
+    for n in 0..600 {
+        let now = second(n);
+        ask(&mut reflector, MEMBER, 1, now).unwrap();
+        let heard = reflector.heard(MEMBER.ip(), now);
+        let seconds = heard.span.0 / SECOND;
+        assert!(n < 30 || (30..60).contains(&seconds), "{n}: {heard:?}");
+        assert_eq!(u64::from(heard.requests), seconds + 1, "{n}: one at each second of the span");
+    }
+    let heard = |n| reflector.heard(MEMBER.ip(), second(n)).requests;
+    assert!((1..=30).contains(&heard(630)), "{}", heard(630));
+    assert_eq!([heard(660), heard(10_000)], [0, 0]);
+    assert_eq!(reflector.heard("10.0.0.9".parse().unwrap(), second(1)).requests, 0);
+    let now = second(599);
+    assert_eq!(reflector.watchers(now).collect::<Vec<_>>(), [(MEMBER.ip(), reflector.heard(MEMBER.ip(), now))]);
+}
+
+#[test]
+fn a_member_that_stays_keeps_its_session_and_one_that_left_gets_no_answer() {
+    let other = IpAddr::from([10, 0, 0, 2]);
+    let mut reflector = reflector([MEMBER.ip(), other].into_iter());
+    assert_eq!(ask(&mut reflector, MEMBER, 1, START), Ok(0));
+    assert!(reflector.set_members([[9, 9, 9, 9].into(), MEMBER.ip()].into_iter()));
+    assert_eq!(ask(&mut reflector, MEMBER, 1, START), Ok(1));
+    assert_eq!(ask(&mut reflector, SocketAddr::new(other, 1), 1, START), Err(Refused::NotAMember));
+    assert!(reflector.set_members([other].into_iter()));
+    assert_eq!(ask(&mut reflector, MEMBER, 1, START), Err(Refused::NotAMember));
+}
+
+#[test]
+fn every_member_of_the_largest_mesh_may_ask_within_64_bytes_each() {
+    let members = || (0..5_000_u16).map(|n| IpAddr::from([10, 1, n.to_be_bytes()[0], n.to_be_bytes()[1]]));
+    let mut reflector = reflector(members());
+    let listed = reflector.resident_bytes();
+    assert!(listed <= 6 * 5_000 + 2 * 4_096, "{listed}");
+    for member in members() {
+        assert_eq!(ask(&mut reflector, SocketAddr::new(member, 40_000), 3, START), Ok(0));
+    }
+    let watched = reflector.resident_bytes() - listed;
+    assert!(watched <= 64 * 5_000 + 4_096, "{watched}");
+}
+
+#[test]
+fn no_bytes_make_it_panic_and_no_answer_is_longer_than_its_request() {
+    // A generator with a fixed seed: SplitMix64.
+    let mut state = 18_u64;
+    let mut random = move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let mut reflector = one_member();
+    let mut answered = 0;
+    for round in 0..20_000_u64 {
+        let len = usize::try_from(random() % if round % 8 == 0 { 9_001 } else { 300 }).unwrap();
+        let mut bytes: Vec<u8> = std::iter::repeat_with(|| random().to_le_bytes()).flatten().take(len).collect();
+        // Half of the inputs have TLVs that are nearly right.
+        for at in (BASE_BYTES..len).step_by(8).take_while(|_| round % 2 == 0) {
+            let tlv = [0x80, (random() % 3).to_le_bytes()[0], 0, (random() % 6).to_le_bytes()[0]];
+            bytes[at..].iter_mut().zip(tlv).for_each(|(byte, with)| *byte = with);
+        }
+        let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+        let result = reflector.answer(MEMBER, &bytes, &reflection(), second(round), &mut out);
+        assert_eq!(result.is_ok(), len >= BASE_BYTES, "{len}");
+        if let Ok(length) = result {
+            assert!(length <= len && length >= BASE_BYTES, "{length} for {len}");
+            let reply = Reply::read(&out[..length]).expect("an answer");
+            assert_eq!(reply.sender_sequence.to_be_bytes(), bytes[..4]);
+            answered += 1;
+        }
+        let _ = Reply::read(&bytes).map(|reply| reply.dwell());
+    }
+    assert!(answered > 10_000, "{answered}");
+}
