@@ -4,16 +4,18 @@
 //! committed corpus in a plain `cargo test`. A target must neither panic nor hang on any input.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kube_canary::discovery;
 use kube_canary::exposition::{self, Format};
 use kube_canary::footprint;
 use kube_canary::http;
+use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::split::{Object, Splitter};
 use kube_canary::mesh::verdicts;
 use kube_canary::prober::packet::{Codec, Decoded};
+use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
 use kube_canary::prober::{Datagram, Moment, SocketKind};
 use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::statistics;
@@ -23,8 +25,10 @@ use kube_canary::units::Nanos;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets by name.
-pub const ALL: [Target; 14] = [
+pub const ALL: [Target; 16] = [
     ("icmp", icmp),
+    ("stamp_reply", stamp_reply),
+    ("stamp_request", stamp_request),
     ("kube_list", discovery::kubernetes::fuzzing::list),
     ("kube_watch", discovery::kubernetes::fuzzing::watch),
     ("dns", discovery::dns::fuzz_answer),
@@ -64,6 +68,38 @@ pub fn icmp(data: &[u8]) {
         }
     }
     let _ = codec.departed(data);
+}
+
+/// Parses any bytes as a reflector's answer.
+pub fn stamp_reply(data: &[u8]) {
+    let reply = Reply::read(data);
+    assert_eq!(reply.is_some(), data.len() >= 44);
+    let Some(reply) = reply else { return };
+    assert!(reply.dwell().is_none_or(|dwell| dwell <= Nanos::from_millis(3_600_000)));
+    assert!(reply.padding.is_none_or(|padding| data[48..].starts_with(padding)));
+    let _ = (reply.received_at.to_unix(), reply.reflected_at.to_unix(), reply.error.error());
+}
+
+/// Answers any bytes as a request of a member. The answer is never longer, can be read, and quotes
+/// the request.
+pub fn stamp_request(data: &[u8]) {
+    let from = SocketAddr::from(([10, 0, 0, 1], 40_000));
+    let mut reflector = Reflector::new(8_080, Nanos(0));
+    assert!(reflector.set_members([from.ip()].into_iter()));
+    let at = NtpTime::from_unix(Nanos(1_795_467_890_000_000_000));
+    let reflection = Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64 };
+    let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+    for count in 0..3 {
+        let result = reflector.answer(from, data, &reflection, Nanos(count), &mut out);
+        assert_eq!(result.is_ok(), data.len() >= 44);
+        let Ok(length) = result else { return };
+        assert!((44..=data.len()).contains(&length), "{length} for {}", data.len());
+        let reply = Reply::read(&out[..length]).expect("an answer");
+        assert_eq!(u64::from(reply.count), count);
+        assert_eq!((reply.sender_sequence.to_be_bytes(), reply.sender_ttl), ([data[0], data[1], data[2], data[3]], 64));
+        assert_eq!(out[24..38], data[..14]);
+        assert!(reply.padding.is_none_or(|padding| data[48..].starts_with(padding)));
+    }
 }
 
 /// Parses any text as a path segment and as an `Accept` header.

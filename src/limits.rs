@@ -87,6 +87,9 @@ pub const STAMP_RATE_MAX: u64 = 256;
 /// Requests of one member that the STAMP reflector answers at once. As many arrive in a second. An
 /// agent that was stopped for as long finds them all in its queue.
 pub const STAMP_BURST_MAX: u64 = STAMP_RATE_MAX;
+/// Ranges of source addresses that the packet filter of the STAMP reflector distinguishes. Each
+/// takes 2 to 8 instructions, and the kernel allows 4,096.
+pub const STAMP_FILTER_RANGES_MAX: usize = 512;
 /// Sessions of one member that the STAMP reflector counts. An agent has one. After its restart it
 /// has another, and so has a second agent on the same host network.
 pub const STAMP_SESSIONS_MAX: usize = 2;

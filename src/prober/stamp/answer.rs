@@ -85,8 +85,8 @@ fn judge(mut tlvs: &mut [u8]) {
     }
 }
 
-/// Writes the first TLV with only the first [`PADDING_BYTES`] of its value, if it is an Extra Padding
-/// that has them. Returns the length of the whole answer.
+/// Writes the first TLV with only the first [`PADDING_BYTES`] of its value, if it is an Extra
+/// Padding that has them. Returns the length of the whole answer.
 ///
 /// It is not checked whether the rest of the value is there: a buffer may have cut the request.
 fn shorten(out: &mut [u8], tlvs: &[u8]) -> usize {

@@ -147,6 +147,16 @@ impl<T: Copy + Default> Members<T> {
         }
     }
 
+    /// Returns the members of IPv4 in ascending order.
+    pub(super) fn v4(&self) -> impl Iterator<Item = Ipv4Addr> + Clone {
+        self.v4.addresses.iter().copied()
+    }
+
+    /// Returns the members of IPv6 in ascending order.
+    pub(super) fn v6(&self) -> impl Iterator<Item = Ipv6Addr> + Clone {
+        self.v6.addresses.iter().copied()
+    }
+
     /// Returns all entries with their addresses.
     pub(super) fn entries(&self) -> impl Iterator<Item = (IpAddr, &T)> {
         self.entries.iter().map(|entry| (entry.address.to_canonical(), &entry.value))

@@ -3,6 +3,7 @@
 //!
 //! This module decides and does no I/O. [`packet`] writes requests and reads answers, and [`time`]
 //! has the timestamps that both carry. [`Reflector`] answers the requests of other agents.
+//! [`filter`] makes the program by which the kernel drops all requests of others.
 //!
 //! # Traps
 //! - All that arrives comes from other pods and may be forged. No input can make this code panic,
@@ -13,9 +14,13 @@
 //!   one node.
 
 mod answer;
+pub mod filter;
 mod members;
 pub mod packet;
 mod reflector;
+#[cfg(test)]
+#[path = "../../../tests/common/splitmix.rs"]
+mod splitmix;
 pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};

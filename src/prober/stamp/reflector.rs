@@ -10,7 +10,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use socket2::SockFilter;
+
 use super::answer::{self, Reflection};
+use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, field};
 use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_RATE_MAX, STAMP_SESSIONS_MAX};
@@ -49,7 +52,7 @@ pub struct Refusals {
 /// The requests of a member that were answered of late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Number of requests.
+    /// Number of requests that were answered in the span.
     pub requests: u32,
     /// Time covered: 30 to 60 s, or less after the start.
     pub span: Nanos,
@@ -150,6 +153,12 @@ impl Reflector {
         Ok(bytes)
     }
 
+    /// Returns the filter that lets only members pass, for a socket of one family. See
+    /// [`filter::attach`].
+    pub fn filter(&self, over_ipv6: bool, ranges_max: usize) -> Vec<SockFilter> {
+        if over_ipv6 { filter::v6(self.members.v6(), ranges_max) } else { filter::v4(self.members.v4(), ranges_max) }
+    }
+
     /// Returns the number of requests that were answered.
     pub const fn answered(&self) -> u64 {
         self.answered
@@ -192,8 +201,8 @@ impl Watcher {
         true
     }
 
-    /// Returns the session of this SSID, which is now the first. A new one replaces the session that
-    /// was unused for the longest time.
+    /// Returns the session of this SSID, which is now the first. A new one replaces the session
+    /// that was unused for the longest time.
     fn session(&mut self, ssid: u16) -> &mut Session {
         let found = self.sessions.iter().position(|session| session.exists && session.ssid == ssid);
         self.sessions[..=found.unwrap_or(STAMP_SESSIONS_MAX - 1)].rotate_right(1);
@@ -204,7 +213,7 @@ impl Watcher {
         first
     }
 
-    /// Counts a request.
+    /// Counts a request that is answered.
     fn hear(&mut self, now: Nanos) {
         let half = now.0 / HALF.0;
         if half != self.half {

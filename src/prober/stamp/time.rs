@@ -96,8 +96,8 @@ impl ErrorEstimate {
         Self { synchronized, ptp: false, scale, multiplier }
     }
 
-    /// Returns the estimate of a clock with this largest error, or `None` if it is not synchronized,
-    /// as `sys::ntp` returns it.
+    /// Returns the estimate of a clock with this largest error, as `sys::ntp` returns it: `None` if
+    /// the clock is not synchronized.
     pub fn of_clock(error: Option<Nanos>) -> Self {
         error.map_or(Self::UNKNOWN, |error| Self::new(error, true))
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::prober::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
+use crate::prober::stamp::splitmix::Random;
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
 
 const PORT: u16 = 8_080;
@@ -183,6 +184,20 @@ fn a_member_that_stays_keeps_its_session_and_one_that_left_gets_no_answer() {
 }
 
 #[test]
+fn the_filter_is_that_of_the_members_of_one_family() {
+    let mut reflector = reflector([9, 1, 5].map(|last| IpAddr::from([10, 0, 0, last])).into_iter());
+    let lengths = |reflector: &Reflector| [false, true].map(|six| reflector.filter(six, 512).len());
+    let of = |addresses: &[[u8; 4]]| filter::v4(addresses.iter().map(|bytes| (*bytes).into()), 512).len();
+    assert_eq!(
+        lengths(&reflector),
+        [of(&[[10, 0, 0, 1], [10, 0, 0, 5], [10, 0, 0, 9]]), filter::v6([].into_iter(), 512).len()]
+    );
+    assert!(reflector.set_members([IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])].into_iter()));
+    assert_eq!(lengths(&reflector), [of(&[]), filter::v6(["fd00::1".parse().unwrap()].into_iter(), 512).len()]);
+    assert!(of(&[]) < of(&[[10, 0, 0, 1]]));
+}
+
+#[test]
 fn every_member_of_the_largest_mesh_may_ask_within_64_bytes_each() {
     let members = || (0..5_000_u16).map(|n| IpAddr::from([10, 1, n.to_be_bytes()[0], n.to_be_bytes()[1]]));
     let mut reflector = reflector(members());
@@ -197,22 +212,15 @@ fn every_member_of_the_largest_mesh_may_ask_within_64_bytes_each() {
 
 #[test]
 fn no_bytes_make_it_panic_and_no_answer_is_longer_than_its_request() {
-    // A generator with a fixed seed: SplitMix64.
-    let mut state = 18_u64;
-    let mut random = move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut random = Random(18);
     let mut reflector = one_member();
     let mut answered = 0;
     for round in 0..20_000_u64 {
-        let len = usize::try_from(random() % if round % 8 == 0 { 9_001 } else { 300 }).unwrap();
-        let mut bytes: Vec<u8> = std::iter::repeat_with(|| random().to_le_bytes()).flatten().take(len).collect();
+        let len = usize::try_from(random.next() % if round % 8 == 0 { 9_001 } else { 300 }).unwrap();
+        let mut bytes: Vec<u8> = std::iter::repeat_with(|| random.next().to_le_bytes()).flatten().take(len).collect();
         // Half of the inputs have TLVs that are nearly right.
         for at in (BASE_BYTES..len).step_by(8).take_while(|_| round % 2 == 0) {
-            let tlv = [0x80, (random() % 3).to_le_bytes()[0], 0, (random() % 6).to_le_bytes()[0]];
+            let tlv = [0x80, (random.next() % 3).to_le_bytes()[0], 0, (random.next() % 6).to_le_bytes()[0]];
             bytes[at..].iter_mut().zip(tlv).for_each(|(byte, with)| *byte = with);
         }
         let mut out = [0; STAMP_ANSWER_BYTES_MAX];
