@@ -47,7 +47,7 @@ pub(super) const UNRECOGNIZED: u8 = 0x80;
 /// Flag of a TLV: its length is wrong.
 pub(super) const MALFORMED: u8 = 0x40;
 /// Flag of a TLV: the integrity of the TLVs could not be verified.
-pub(super) const INTEGRITY: u8 = 0x20;
+const INTEGRITY: u8 = 0x20;
 /// Type of the Extra Padding TLV.
 pub(super) const EXTRA_PADDING: u8 = 1;
 
