@@ -89,7 +89,8 @@ impl<'a> Writer<'a> {
 
     /// Sets the time to live of a packet of this family.
     pub fn ttl(&mut self, over_ipv6: bool, ttl: u8) {
-        let (level, kind) = if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) } else { (libc::IPPROTO_IP, libc::IP_TTL) };
+        let (level, kind) =
+            if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) } else { (libc::IPPROTO_IP, libc::IP_TTL) };
         self.push(level, kind, &c_int::from(ttl).to_ne_bytes());
     }
 

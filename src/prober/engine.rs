@@ -7,17 +7,32 @@ use super::clock::Moment;
 use super::destination::Destination;
 use super::doubts::{DoubtId, Doubts};
 use super::event::{Event, Events, SendError, Stamp};
-use super::flights::{Flight, Flights, State};
+use super::flights::{Flight, Flights, Generation, State, Tag};
 use super::packet::Label;
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, SlotId};
 use crate::sys::region::List;
 use crate::units::Nanos;
 
+/// What is known of a probe when an answer to it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    /// Whether it was neither answered nor timed out.
+    pub waits: bool,
+    /// Its tag.
+    pub tag: Tag,
+    /// When it was sent.
+    pub sent_at: Nanos,
+    /// When the answer arrived.
+    pub at: Nanos,
+}
+
 /// The state machine of all probes.
 #[derive(Debug)]
 pub struct Engine {
     timeout: Nanos,
+    /// How long after the timeout a loss is decided: a peer may have kept the probe for as long.
+    dwell: Nanos,
     per_peer: usize,
     destinations: List<Destination>,
     flights: Flights,
@@ -29,12 +44,18 @@ impl Engine {
     /// `doubts` are answered, a question is asked before the loss is counted. `interval` bounds the
     /// number of probes per peer that can be in flight.
     pub fn new(timeout: Nanos, interval: Nanos, doubts: bool) -> Self {
+        Self::with_dwell(timeout, Nanos(0), interval, doubts, false)
+    }
+
+    /// Makes an engine for peers that may keep a probe for `dwell` before they answer it, and say so
+    /// in the answer ([`Engine::reply_after`]). Its probes may have tags.
+    pub fn with_dwell(timeout: Nanos, dwell: Nanos, interval: Nanos, doubts: bool, tagged: bool) -> Self {
         // One more for the probes at both ends of the timeout. Two more to remember late replies
         // and duplicates; they also serve if a late tick sends probes closer together.
-        let in_flight = timeout.0.div_ceil(interval.0.max(1)) + 1;
+        let in_flight = timeout.plus(dwell).0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
-        let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64));
-        Self { timeout, per_peer, destinations, flights, doubts: Doubts::new(doubts) }
+        let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64, tagged));
+        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts) }
     }
 
     /// Makes room for `slots` peers. Apart from [`Engine::compact`], nothing else allocates.
@@ -85,6 +106,12 @@ impl Engine {
         self.destinations.get(slot.index())?.address()
     }
 
+    /// Returns the generation of a slot's peer. Another one means that it moved, left, or began to
+    /// terminate.
+    pub(super) fn generation(&self, slot: SlotId) -> Option<Generation> {
+        Some(self.destinations.get(slot.index())?.generation)
+    }
+
     /// Records a probe to `slot` at `now`, before it is sent: its reply may arrive before
     /// the send call returns.
     ///
@@ -103,6 +130,21 @@ impl Engine {
         };
         let number = self.flights.record(flight, now).ok_or(SendError::TableFull)?;
         Ok(Label { number, slot, sequence: peer.next_sequence() })
+    }
+
+    /// Sets the tag of a probe, if probes have tags.
+    pub(super) fn tag(&mut self, label: Label, tag: Tag) {
+        self.flights.set_tag(label.number, tag);
+    }
+
+    /// Returns what is known of a probe before an answer to it is recorded; `None` if it is
+    /// forgotten.
+    pub(super) fn sight(&self, label: Label, moment: Moment) -> Option<Sight> {
+        let flight = self.flight(label)?;
+        let sent_at = self.flights.sent_at(label.number);
+        let (at, _) = moment.arrival(sent_at, flight.doubtful);
+        let tag = self.flights.tag(label.number);
+        Some(Sight { waits: flight.state == State::Waiting, tag, sent_at, at })
     }
 
     /// Sets the time of sending, after the packet was written and before it is sent.
@@ -143,11 +185,30 @@ impl Engine {
     /// Records an intact reply from `from` at `moment`. Returns the slot and its events; `None` if
     /// the reply answers no probe of this process.
     pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<(SlotId, Events)> {
-        let slot = self.flight(label).map_or(label.slot, |flight| flight.slot);
-        Some((slot, self.reply_to(slot, label, from, moment)?))
+        self.reply_after(label, from, moment, None)
     }
 
-    fn reply_to(&mut self, slot: SlotId, label: Label, from: IpAddr, moment: Moment) -> Option<Events> {
+    /// Does the same for a reply of a peer that says how long it has kept the probe. The round-trip
+    /// time is without that, and at least a nanosecond.
+    pub(super) fn reply_after(
+        &mut self,
+        label: Label,
+        from: IpAddr,
+        moment: Moment,
+        dwell: Option<Nanos>,
+    ) -> Option<(SlotId, Events)> {
+        let slot = self.flight(label).map_or(label.slot, |flight| flight.slot);
+        Some((slot, self.reply_to(slot, label, from, moment, dwell)?))
+    }
+
+    fn reply_to(
+        &mut self,
+        slot: SlotId,
+        label: Label,
+        from: IpAddr,
+        moment: Moment,
+        dwell: Option<Nanos>,
+    ) -> Option<Events> {
         let peer = *self.destinations.get(slot.index())?;
         // The reply is from another address than the peer's. If the probe is from before a move, it
         // is left to expire. Otherwise the reply answers no probe of this process.
@@ -163,6 +224,7 @@ impl Engine {
         let sent_at = self.flights.sent_at(label.number);
         let (at, stamped) = moment.arrival(sent_at, flight.doubtful);
         let rtt = at.since(sent_at);
+        let rtt = dwell.map_or(rtt, |dwell| rtt.since(dwell).max(Nanos(1)));
         match flight.state {
             State::Void => None,
             State::GivenUp => Some([None, None]),
@@ -207,6 +269,16 @@ impl Engine {
     /// Returns the next probe whose timeout has passed at `now`, if any. The caller repeats the
     /// call until it returns `None`. All packets that have arrived must have been read.
     pub fn expire(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
+        self.expire_and(now, &mut |_, _| {})
+    }
+
+    /// Does the same, and calls `unanswered` once for each probe that has timed out and is lost or in
+    /// doubt. Probes of peers that have moved or left are neither.
+    pub(super) fn expire_and(
+        &mut self,
+        now: Nanos,
+        unanswered: &mut impl FnMut(SlotId, Tag),
+    ) -> Option<(SlotId, Event)> {
         if !self.doubts.is_empty()
             && let Some(decided) = self.decided(now)
         {
@@ -214,13 +286,19 @@ impl Engine {
         }
         while let Some(number) = self.flights.oldest_waiting() {
             // Strictly later: a reply that took exactly the timeout is in time.
-            if now.since(self.flights.sent_at(number)) <= self.timeout {
+            if now.since(self.flights.sent_at(number)) <= self.timeout.plus(self.dwell) {
                 return None;
             }
             let flight = self.flights.get(number);
-            if !flight.generation.same_holder(self.destinations[flight.slot.index()].generation) {
+            let generation = self.destinations[flight.slot.index()].generation;
+            if !flight.generation.same_holder(generation) {
                 self.flights.set(number, State::GivenUp);
-            } else if !self.withholds(number, flight, now) {
+                continue;
+            }
+            if !flight.terminating && flight.generation == generation {
+                unanswered(flight.slot, self.flights.tag(number));
+            }
+            if !self.withholds(number, flight, now) {
                 return Some((flight.slot, self.unanswered(number, flight)));
             }
         }
@@ -230,7 +308,12 @@ impl Engine {
     /// Returns when the oldest probe in flight times out.
     pub fn next_expiry(&mut self) -> Option<Nanos> {
         let waiting = self.flights.oldest_waiting()?;
-        Some(self.flights.sent_at(waiting).plus(self.timeout).plus(Nanos(1)))
+        Some(self.flights.sent_at(waiting).plus(self.timeout).plus(self.dwell).plus(Nanos(1)))
+    }
+
+    /// Returns the number of the oldest probe whose outcome is not decided. Probes in doubt are.
+    pub(super) fn oldest_waiting(&mut self) -> Option<u64> {
+        self.flights.oldest_waiting()
     }
 
     /// Records a probe that was not answered in time.

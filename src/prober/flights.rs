@@ -5,7 +5,7 @@
 //! remembers after that separates a late reply from a duplicate.
 
 use super::turn::STANDSTILL;
-use crate::limits::{INTERVAL_MAX, PEER_SLOTS_MAX};
+use crate::limits::{DWELL_MAX, INTERVAL_MAX, PEER_SLOTS_MAX};
 use crate::peers::SlotId;
 use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
@@ -89,6 +89,14 @@ struct Packed(u64);
 // SAFETY: an integer.
 unsafe impl Zero for Packed {}
 
+/// What a prober adds to a probe: 4 bytes. The engine only keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag(pub u32);
+
+#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
+// SAFETY: an integer.
+unsafe impl Zero for Tag {}
+
 const TIME_BITS: u32 = 39;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const SLOT_MASK: u64 = (1 << 14) - 1;
@@ -97,8 +105,8 @@ const _: () = assert!(PEER_SLOTS_MAX as u64 <= SLOT_MASK + 1);
 /// is later than ours.
 const AHEAD: u64 = 1 << 37;
 const _: () = assert!(
-    INTERVAL_MAX.as_nanos() + (STANDSTILL.0 as u128) < (TIME_MASK - AHEAD) as u128,
-    "a probe is remembered for its timeout, and until it is looked at"
+    INTERVAL_MAX.as_nanos() + DWELL_MAX.as_nanos() + (STANDSTILL.0 as u128) < (TIME_MASK - AHEAD) as u128,
+    "a probe is remembered for its timeout, for a wait at its peer, and until it is looked at"
 );
 
 impl Packed {
@@ -134,6 +142,8 @@ impl Packed {
 #[derive(Debug)]
 pub struct Flights {
     ring: Table<Packed>,
+    /// By the same places; `None` if probes have no tags.
+    tags: Option<Table<Tag>>,
     /// Number of the next probe.
     next: u64,
     /// All probes before this number were answered or counted as lost.
@@ -143,9 +153,10 @@ pub struct Flights {
 }
 
 impl Flights {
-    /// Makes a ring for `capacity` probes.
-    pub fn new(capacity: usize) -> Self {
-        Self { ring: Table::new(capacity), next: 0, expired: 0, latest: Nanos(0) }
+    /// Makes a ring for `capacity` probes, which may have tags.
+    pub fn new(capacity: usize, tagged: bool) -> Self {
+        let tags = tagged.then(|| Table::new(capacity));
+        Self { ring: Table::new(capacity), tags, next: 0, expired: 0, latest: Nanos(0) }
     }
 
     /// Returns the number of probes that can be in flight or remembered.
@@ -155,7 +166,7 @@ impl Flights {
 
     /// Returns the resident memory, in bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.ring.resident_bytes()
+        self.ring.resident_bytes() + self.tags.as_ref().map_or(0, Table::resident_bytes)
     }
 
     /// Returns the number of the next probe.
@@ -176,10 +187,12 @@ impl Flights {
         if capacity == self.ring.len() {
             return;
         }
-        let mut other = Self { next: self.next, expired: self.expired, latest: self.latest, ..Self::new(capacity) };
+        let empty = Self::new(capacity, self.tags.is_some());
+        let mut other = Self { next: self.next, expired: self.expired, latest: self.latest, ..empty };
         for number in self.oldest().max(other.oldest())..self.next {
-            let to = other.index(number);
-            other.ring[to] = self.ring[self.index(number)];
+            let (from, to) = (self.index(number), other.index(number));
+            other.ring[to] = self.ring[from];
+            other.set_tag(number, self.tag(number));
         }
         other.expired = other.expired.max(other.oldest());
         *self = other;
@@ -205,6 +218,19 @@ impl Flights {
     /// Returns the probe with this number, which the ring must remember.
     pub fn get(&self, number: u64) -> Flight {
         self.ring[self.index(number)].flight()
+    }
+
+    /// Returns the tag of the probe with this number, which the ring must remember.
+    pub fn tag(&self, number: u64) -> Tag {
+        self.tags.as_ref().map_or(Tag(0), |tags| tags[self.index(number)])
+    }
+
+    /// Sets the tag of the probe, if probes have tags.
+    pub fn set_tag(&mut self, number: u64, tag: Tag) {
+        let index = self.index(number);
+        if let Some(tags) = &mut self.tags {
+            tags[index] = tag;
+        }
     }
 
     /// Returns when the probe was sent, as far as known.
@@ -300,7 +326,7 @@ mod tests {
 
     #[test]
     fn times_of_sending_are_kept_to_the_nanosecond_across_the_rounds_of_their_bits() {
-        let mut flights = Flights::new(4);
+        let mut flights = Flights::new(4, false);
         for start in [0, TIME_MASK - 5, TIME_MASK, 3 * TIME_MASK + 17, 1 << 60] {
             let sent = Nanos(start + 1_000);
             let number = flights.record(FLIGHT, sent).unwrap();
@@ -313,6 +339,19 @@ mod tests {
             assert_eq!(flights.sent_at(number), sent.plus(Nanos(123_456_789)));
             flights.set(number, State::Answered);
         }
+    }
+
+    #[test]
+    fn tags_stay_with_their_probes() {
+        let mut flights = Flights::new(2, true);
+        let numbers: Vec<u64> = (0..2).map(|i| flights.record(FLIGHT, Nanos(i)).unwrap()).collect();
+        numbers.iter().for_each(|number| flights.set_tag(*number, Tag(7 + *number as u32)));
+        flights.resize(5);
+        flights.record(FLIGHT, Nanos(9)).unwrap();
+        assert_eq!(numbers.iter().map(|number| flights.tag(*number)).collect::<Vec<_>>(), [Tag(7), Tag(8)]);
+        let mut untagged = Flights::new(2, false);
+        untagged.set_tag(0, Tag(1));
+        assert_eq!(untagged.tag(0), Tag(0));
     }
 
     #[test]

@@ -99,11 +99,8 @@ fn set_up_udp(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
 /// The error of `setsockopt`.
 pub fn send_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
     set_up_udp(fd, over_ipv6)?;
-    let (level, name) = if over_ipv6 {
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
-    } else {
-        (libc::IPPROTO_IP, libc::IP_RECVERR)
-    };
+    let (level, name) =
+        if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
     set(fd, level, name, &ON)
 }
 
@@ -114,11 +111,8 @@ pub fn send_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
 /// The error of `setsockopt`.
 pub fn answer_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
     set_up_udp(fd, over_ipv6)?;
-    let (level, name) = if over_ipv6 {
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
-    } else {
-        (libc::IPPROTO_IP, libc::IP_PKTINFO)
-    };
+    let (level, name) =
+        if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::IPPROTO_IP, libc::IP_PKTINFO) };
     set(fd, level, name, &ON)
 }
 

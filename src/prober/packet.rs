@@ -107,9 +107,9 @@ impl Codec {
         let family = Family::of(destination);
         let payload = &mut out[ECHO_HEADER_BYTES..];
         payload.copy_from_slice(&self.payload);
-        payload[..8].copy_from_slice(&self.cookie.to_be_bytes());
-        payload[8..16].copy_from_slice(&label.packed().to_be_bytes());
-        payload[16..24].copy_from_slice(&self.check(label, destination).to_be_bytes());
+        if let Some(identity) = payload.first_chunk_mut() {
+            *identity = self.identity(label, destination);
+        }
         // The echo header has the same layout in both families; only the type differs.
         let Some(mut echo) = MutableEchoRequestPacket::new(out) else { return };
         echo.set_icmp_type(match family {
@@ -127,6 +127,23 @@ impl Codec {
         {
             echo.set_checksum(sum);
         }
+    }
+
+    /// Returns the bytes by which a probe to `destination` is recognized.
+    pub fn identity(&self, label: Label, destination: IpAddr) -> [u8; PAYLOAD_BYTES_MIN] {
+        let mut identity = [0; PAYLOAD_BYTES_MIN];
+        identity[..8].copy_from_slice(&self.cookie.to_be_bytes());
+        identity[8..16].copy_from_slice(&label.packed().to_be_bytes());
+        identity[16..].copy_from_slice(&self.check(label, destination).to_be_bytes());
+        identity
+    }
+
+    /// Returns the label of a probe of ours with this sequence number, if exactly these bytes were
+    /// sent to `source`.
+    pub fn identify(&self, identity: &[u8; PAYLOAD_BYTES_MIN], sequence: u16, source: IpAddr) -> Option<Label> {
+        let label = Label::unpack(number(identity, 8)?, sequence);
+        let ours = number(identity, 0)? == self.cookie && number(identity, 16)? == self.check(label, source);
+        ours.then_some(label)
     }
 
     /// Decodes a datagram that has arrived.
@@ -164,11 +181,8 @@ impl Codec {
     /// Returns the label of a payload that came from `source`, if exactly these
     /// bytes were sent there.
     fn recognize(&self, payload: &[u8], sequence: u16, source: IpAddr) -> Option<Label> {
-        let label = Label::unpack(number(payload, 8)?, sequence);
-        let ours = number(payload, 0)? == self.cookie
-            && number(payload, 16)? == self.check(label, source)
-            && payload[PAYLOAD_BYTES_MIN..] == self.payload[PAYLOAD_BYTES_MIN..];
-        ours.then_some(label)
+        let label = self.identify(payload.first_chunk()?, sequence, source)?;
+        (payload[PAYLOAD_BYTES_MIN..] == self.payload[PAYLOAD_BYTES_MIN..]).then_some(label)
     }
 
     /// Returns the keyed hash over everything that identifies a probe. The inputs of the two

@@ -194,6 +194,12 @@ impl Schedule {
         None
     }
 
+    /// Returns the number of the revolution to which the cell of the last [`Schedule::advance`]
+    /// belongs.
+    pub fn revolution(&self) -> u64 {
+        self.passed.saturating_sub(1) / self.cells.len() as u64
+    }
+
     /// Returns the number of probes that were left out since the last call.
     pub const fn take_skipped(&mut self) -> u64 {
         std::mem::replace(&mut self.skipped, 0)

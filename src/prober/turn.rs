@@ -13,17 +13,17 @@ use crate::units::Nanos;
 
 /// Requests per system call until the kernel has reported a departure. All of a batch have the time
 /// just before the call, so a longer batch would make that time less precise.
-const BATCH_UNSTAMPED: usize = 8;
+pub(super) const BATCH_UNSTAMPED: usize = 8;
 /// Longest delay of a loss decision after the timeout. Probes that time out soon after each other
 /// are decided by the same turn. If turns are frequent, there is one within that time anyway.
-const LOSS_SLACK: Nanos = Nanos::from_millis(125);
+pub(super) const LOSS_SLACK: Nanos = Nanos::from_millis(125);
 /// If the prober has not run for longer than this, it reads replies before it sends. Its
 /// send times wrap around after some minutes. Recording the next probe would move the
 /// earlier ones into the future.
 pub(super) const STANDSTILL: Nanos = Nanos::from_millis(5_000);
 /// How often the prober reads after a standstill, as long as packets are left. Each read takes
 /// 4,096 packets. Together they exceed what the queues of all peers can hold.
-const STANDSTILL_READS_MAX: usize = 16;
+pub(super) const STANDSTILL_READS_MAX: usize = 16;
 /// Room for slots is added in steps of this many: a join must not copy all tables.
 const ROOM: usize = 64;
 
@@ -63,6 +63,8 @@ pub struct Prober<W, C> {
     departures: bool,
     /// Whether no further probes are sent.
     finishing: bool,
+    /// When the prober was made.
+    started: Nanos,
     /// When the last turn began.
     turned: Nanos,
     reading: Reading,
@@ -77,7 +79,8 @@ struct Batch {
     labels: Vec<(Label, IpAddr)>,
 }
 
-fn room(slots: usize) -> usize {
+/// Returns for how many slots there is room if there are so many.
+pub(super) fn room(slots: usize) -> usize {
     slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX)
 }
 
@@ -100,9 +103,16 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             room: 0,
             departures: false,
             finishing: false,
+            started: turned,
             turned,
             reading: Reading::new(settings.replies_wait),
         }
+    }
+
+    /// Returns when the prober was made: its turns, and those of another prober with the same start,
+    /// interval and node, fall together.
+    pub const fn started(&self) -> Nanos {
+        self.started
     }
 
     /// Returns the clock of the prober.

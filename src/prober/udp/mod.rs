@@ -6,11 +6,20 @@
 //! - An answer of a socket that is bound to all addresses leaves from the address that the routing
 //!   table prefers. The reflector must give it the address that the request was sent to.
 
+mod answers;
+mod delay;
+mod link;
 mod open;
+mod outbox;
 mod packets;
+mod prober;
+mod reflecting;
 pub mod socket;
+mod ways;
 pub mod wire;
 
 pub use open::UdpSocketError;
+pub use prober::{Guest, UdpProber, UdpSettings};
+pub use reflecting::Reflecting;
 pub use socket::UdpSockets;
 pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire};

@@ -35,9 +35,7 @@ fn seen(delivery: Delivery<'_>) -> Seen {
     match delivery {
         Delivery::Departure(flow, bytes, moment) => Seen::Departure(flow.0, bytes.to_vec(), stamp(moment)),
         Delivery::Arrival(flow, it) => Seen::Arrival(flow.0, it.from, it.ttl, it.bytes.to_vec(), stamp(it.moment)),
-        Delivery::Request(it) => {
-            Seen::Request(it.from, it.to, it.ttl, it.bytes.to_vec(), it.length, stamp(it.moment))
-        }
+        Delivery::Request(it) => Seen::Request(it.from, it.to, it.ttl, it.bytes.to_vec(), it.length, stamp(it.moment)),
         Delivery::Answered(bytes, _) => Seen::Answered(bytes.to_vec()),
         Delivery::Refused { flow, to, offender, refusal, bytes, .. } => {
             Seen::Refused(flow.0, to, offender, refusal, bytes.to_vec())

@@ -1,0 +1,121 @@
+//! Reads the answers to our probes.
+
+use super::link::{self, Link};
+use super::wire::{Datagram, Flow};
+use crate::peers::SlotId;
+use crate::prober::packet::Codec;
+use crate::prober::stamp::{NtpTime, Reply};
+use crate::prober::{Clock, Engine, Event, Sink};
+use crate::sys::region::List;
+use crate::units::Nanos;
+
+/// What it takes to read an answer.
+pub struct Answers<'a> {
+    pub codec: &'a Codec,
+    pub engine: &'a mut Engine,
+    links: &'a mut List<Link>,
+    /// Port of the reflectors.
+    port: u16,
+    /// How far the real-time clock is ahead of the monotonic clock.
+    ahead: i64,
+}
+
+impl<'a> Answers<'a> {
+    pub fn new(
+        codec: &'a Codec,
+        engine: &'a mut Engine,
+        links: &'a mut List<Link>,
+        port: u16,
+        clock: &impl Clock,
+    ) -> Self {
+        let ahead = clock.realtime().0.wrapping_sub(clock.now().0).cast_signed();
+        Self { codec, engine, links, port, ahead }
+    }
+
+    /// Reads a datagram. Returns whether it answers a probe that was sent over this flow to its
+    /// source.
+    pub fn read(&mut self, flow: Flow, datagram: &Datagram<'_>, sink: &mut impl Sink) -> bool {
+        let Some(reply) = Reply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
+            return false;
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the low bits are in the label")]
+        let low = reply.sender_sequence as u16;
+        let from = datagram.from.ip();
+        let Some(label) = reply.padding.and_then(|padding| self.codec.identify(padding, low, from)) else {
+            return false;
+        };
+        let sight = self.engine.sight(label, datagram.moment);
+        // The answer to a probe over another flow says nothing about this one.
+        if sight.is_some_and(|sight| link::read(sight.tag).0 != flow) {
+            return false;
+        }
+        let dwell = reply.dwell().unwrap_or_default();
+        let Some((slot, events)) = self.engine.reply_after(label, from, datagram.moment, Some(dwell)) else {
+            return false;
+        };
+        events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, low, event));
+        let (Some(link), Some(sight)) = (self.links.get_mut(slot.index()), sight) else { return true };
+        match events {
+            [Some(Event::Received { .. }), _] => {
+                sink.flow(slot, flow.0, true);
+                // Losses are judged before this answer. So those that were in doubt until the one
+                // before it are counted.
+                if let Some(directions) = link.ways.judge(self.engine.oldest_waiting()) {
+                    report(slot, directions, sink);
+                }
+                link.ways.answered(label.number, link.sequence(low), reply.count);
+                if let Some(ttl) = datagram.ttl {
+                    sink.hops(slot, hops(ttl));
+                }
+                let [there, back] = one_way(&reply, self.ahead, sight.sent_at, sight.at);
+                sink.one_way(slot, there, back);
+            }
+            // It was not lost before this moment. Its count is known, and its direction is not.
+            [Some(Event::Lost), _] if sight.waits => {
+                sink.flow(slot, flow.0, false);
+                link.ways.hear(reply.count);
+            }
+            [Some(Event::Duplicate), _] => link.ways.hear(reply.count),
+            _ => {}
+        }
+        true
+    }
+}
+
+fn report(slot: SlotId, directions: super::ways::Directions, sink: &mut impl Sink) {
+    let super::ways::Directions { there, back, flows } = directions;
+    sink.ways(slot, there, back);
+    for flow in (0..16).filter(|flow| flows >> flow & 1 == 1) {
+        sink.flow_way(slot, flow, there > 0);
+    }
+}
+
+/// Returns how many hops a packet has come that arrived with this time to live. Systems start with
+/// 64, 128 or 255.
+const fn hops(ttl: u8) -> u8 {
+    match ttl {
+        0..=64 => 64 - ttl,
+        65..=128 => 128 - ttl,
+        129.. => 255 - ttl,
+    }
+}
+
+/// Returns T2 − T1 and T4 − T3, each between two clocks.
+fn one_way(reply: &Reply<'_>, ahead: i64, sent_at: Nanos, arrived_at: Nanos) -> [i64; 2] {
+    let here = |at: Nanos| at.0.wrapping_add_signed(ahead);
+    let there = |at: NtpTime| at.to_unix().0;
+    [
+        there(reply.received_at).wrapping_sub(here(sent_at)).cast_signed(),
+        here(arrived_at).wrapping_sub(there(reply.reflected_at)).cast_signed(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hops_are_counted_from_the_usual_starts() {
+        assert_eq!([64, 63, 128, 125, 255, 250, 1, 0].map(hops), [0, 1, 0, 3, 0, 5, 63, 64]);
+    }
+}

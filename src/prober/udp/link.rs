@@ -1,0 +1,66 @@
+//! The state of a slot's session, and the tag of a probe: its sequence number and flow.
+
+use super::ways::Ways;
+use super::wire::Flow;
+use crate::prober::flights::Tag;
+use crate::prober::packet::Label;
+
+/// The session of a slot with the reflector of its peer: 88 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Link {
+    /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
+    next: u32,
+    /// The directions of losses.
+    pub ways: Ways,
+}
+
+impl Link {
+    /// Returns the sequence number of a probe that was just recorded, and its tag.
+    pub fn begin(&mut self, label: Label, flow: Flow) -> (u32, Tag) {
+        let sequence = self.next;
+        debug_assert_eq!(sequence & 0xffff, u32::from(label.sequence), "both count the probes of a slot");
+        self.next = sequence.wrapping_add(1);
+        (sequence, Tag(u32::from(flow.0) << 16 | u32::from(label.sequence)))
+    }
+
+    /// Returns the sequence number with these low 16 bits. It is among the last 65,536.
+    pub fn sequence(&self, low: u16) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "the low bits are wanted")]
+        let behind = (self.next as u16).wrapping_sub(1).wrapping_sub(low);
+        self.next.wrapping_sub(1).wrapping_sub(behind.into())
+    }
+
+    /// Notes a probe that was not answered in time. Returns its flow.
+    pub fn lost(&mut self, tag: Tag) -> Flow {
+        let (flow, low) = read(tag);
+        self.ways.lost(self.sequence(low), flow.0);
+        flow
+    }
+}
+
+/// Returns the flow and the low bits of the sequence number of a tag.
+#[expect(clippy::cast_possible_truncation, reason = "its two parts")]
+pub const fn read(tag: Tag) -> (Flow, u16) {
+    (Flow((tag.0 >> 16) as u8), tag.0 as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::SlotId;
+
+    #[test]
+    fn a_sequence_number_is_found_by_its_low_bits_beyond_their_range() {
+        let mut link = Link::default();
+        for number in 0..200_000_u64 {
+            let label = Label { number, slot: SlotId(0), sequence: (number & 0xffff) as u16 };
+            let (sequence, tag) = link.begin(label, Flow(9));
+            assert_eq!((u64::from(sequence), read(tag)), (number, (Flow(9), label.sequence)));
+            assert_eq!(link.sequence(label.sequence), sequence);
+            if number >= 65_535 {
+                assert_eq!(link.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
+            }
+        }
+        assert_eq!(size_of::<Link>(), 88);
+    }
+}

@@ -1,0 +1,80 @@
+//! The batch of requests in preparation.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::wire::{Flow, Outgoing, UdpWire};
+use crate::prober::SendError;
+use crate::prober::mmsg::BATCH;
+use crate::prober::packet::{Codec, Label};
+use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
+use crate::prober::stamp::{ErrorEstimate, NtpTime};
+use crate::units::Nanos;
+
+/// A request in preparation.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    label: Label,
+    sequence: u32,
+    flow: Flow,
+    to: SocketAddr,
+}
+
+/// Buffers of the requests in preparation, allocated once. A turn writes them, and
+/// [`UdpWire::send`] borrows them for one call (the kernel copies).
+#[derive(Debug)]
+pub struct Outbox {
+    ssid: u16,
+    /// How far our clock is to be trusted.
+    pub error: ErrorEstimate,
+    items: Vec<Item>,
+    messages: Box<[[u8; REQUEST_BYTES]]>,
+}
+
+impl Outbox {
+    /// Makes an empty batch for the session `ssid`.
+    pub fn new(ssid: u16) -> Self {
+        let messages = vec![[0; REQUEST_BYTES]; BATCH].into_boxed_slice();
+        Self { ssid, error: ErrorEstimate::UNKNOWN, items: Vec::with_capacity(BATCH), messages }
+    }
+
+    /// Returns the session identifier.
+    pub const fn ssid(&self) -> u16 {
+        self.ssid
+    }
+
+    /// Adds a request. A batch has at most [`BATCH`].
+    pub fn push(&mut self, label: Label, sequence: u32, flow: Flow, to: IpAddr, port: u16) {
+        debug_assert!(self.items.len() < BATCH, "a full batch is sent");
+        self.items.push(Item { label, sequence, flow, to: SocketAddr::new(to, port) });
+    }
+
+    /// Returns the labels of the batch.
+    pub fn labels(&self) -> impl Iterator<Item = Label> {
+        self.items.iter().map(|item| item.label)
+    }
+
+    /// Writes the requests. Those of one family follow each other, so that one call sends them.
+    pub fn write(&mut self, codec: &Codec, at: Nanos) {
+        self.items.sort_unstable_by_key(|item| (item.to.is_ipv6(), item.flow));
+        let at = NtpTime::from_unix(at);
+        for (item, message) in self.items.iter().zip(&mut self.messages) {
+            let identity = codec.identity(item.label, item.to.ip());
+            write_request(message, item.sequence, self.ssid, at, self.error, &identity);
+        }
+    }
+
+    /// Sends the batch, and reports the result of each request. It is empty then.
+    pub fn send(&mut self, wire: &mut impl UdpWire, sent: &mut dyn FnMut(Label, u32, Result<(), SendError>)) {
+        const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let Self { items, messages, .. } = self;
+        let mut packets = [Outgoing { to: NOWHERE, flow: Flow(0), ttl: None, bytes: &[] }; BATCH];
+        for ((packet, item), bytes) in packets.iter_mut().zip(&*items).zip(messages.iter()) {
+            *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes };
+        }
+        wire.send(&packets[..items.len()], &mut |index, result| {
+            let item = items[index];
+            sent(item.label, item.sequence, result);
+        });
+        items.clear();
+    }
+}

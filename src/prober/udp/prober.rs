@@ -1,0 +1,454 @@
+//! One turn of the UDP prober: reads what has arrived, answers what was asked, sends what is due,
+//! and decides what has timed out.
+//!
+//! It does what [`crate::prober::Prober`] does, by the same engine and wheel. These differ:
+//!
+//! - All probes of a turn leave from one source port. The next revolution of the wheel takes the
+//!   next one, so each link uses all its flows in turn.
+//! - A peer may keep a probe until its own next turn, and says for how long. The round-trip time is
+//!   without that wait, and a loss is decided so much later ([`DWELL_MAX`]).
+//! - Between its own probes, a turn answers those of others.
+
+use std::net::IpAddr;
+
+use super::answers::Answers;
+use super::link::Link;
+use super::outbox::Outbox;
+use super::reflecting::Reflecting;
+use super::wire::{Delivery, Flow, UdpWire};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
+use crate::peers::{Change, Compaction, Network, SlotId};
+use crate::prober::mmsg::BATCH;
+use crate::prober::packet::Codec;
+use crate::prober::reading::Reading;
+use crate::prober::stamp::ErrorEstimate;
+use crate::prober::turn::{BATCH_UNSTAMPED, LOSS_SLACK, STANDSTILL, STANDSTILL_READS_MAX, room};
+use crate::prober::{Clock, Engine, Event, Schedule, Sink};
+use crate::sys::region::List;
+use crate::units::Nanos;
+
+/// Extra probes that wait for the next turn.
+const EXTRAS_MAX: usize = BATCH;
+
+/// The settings that a UDP prober runs with.
+#[derive(Clone, Debug)]
+pub struct UdpSettings {
+    /// Time between two probes to one peer.
+    pub interval: Nanos,
+    /// A probe whose round-trip time is longer is lost.
+    pub timeout: Nanos,
+    /// Name of our node, which decides the phase.
+    pub node: String,
+    /// Start of the wheel. With that of another prober, the turns of both fall together.
+    pub start: Nanos,
+    /// Whether questions ([`UdpProber::ask`]) are answered.
+    pub doubts: bool,
+    /// Longest time that answers and requests may wait to be read.
+    pub replies_wait: Nanos,
+    /// Port of the reflectors of all peers.
+    pub port: u16,
+    /// Number of flows, 1 to [`FLOWS_MAX`].
+    pub flows: u8,
+}
+
+/// Receives what the wire delivers and is not about a probe of the prober: traces, and the search
+/// for the path MTU.
+pub trait Guest {
+    /// Takes a delivery. Returns whether it was the guest's own.
+    fn deliver(&mut self, delivery: &Delivery<'_>) -> bool;
+}
+
+/// No guest.
+impl Guest for () {
+    fn deliver(&mut self, _: &Delivery<'_>) -> bool {
+        false
+    }
+}
+
+/// Sends probes over a wire, decides their outcomes by a clock, and answers those of others.
+#[derive(Debug)]
+pub struct UdpProber<W, C> {
+    wire: W,
+    clock: C,
+    codec: Codec,
+    engine: Engine,
+    schedule: Schedule,
+    links: List<Link>,
+    outbox: Outbox,
+    reflecting: Reflecting,
+    extras: Vec<(SlotId, Flow)>,
+    port: u16,
+    flows: u8,
+    /// Number of slots that have room.
+    room: usize,
+    /// Whether the kernel reports departures.
+    departures: bool,
+    /// Whether no further probes are sent.
+    finishing: bool,
+    /// When the last turn began.
+    turned: Nanos,
+    reading: Reading,
+}
+
+impl<W: UdpWire, C: Clock> UdpProber<W, C> {
+    /// Makes a prober without peers and without members.
+    pub fn new(wire: W, clock: C, settings: &UdpSettings) -> Self {
+        // Its key is not that of the ICMP prober. If it were, an ICMP probe would show a peer the
+        // check of the UDP probe with the same number.
+        let codec = Codec::new(PAYLOAD_BYTES_MIN);
+        let now = clock.now();
+        let schedule = Schedule::new(settings.interval, &settings.node, settings.start);
+        let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true);
+        Self {
+            wire,
+            clock,
+            outbox: Outbox::new(codec.identifier().max(1)),
+            codec,
+            engine,
+            schedule,
+            links: List::new(PEER_SLOTS_MAX),
+            reflecting: Reflecting::new(settings.port, now),
+            extras: Vec::with_capacity(EXTRAS_MAX),
+            port: settings.port,
+            flows: settings.flows.clamp(1, FLOWS_MAX),
+            room: 0,
+            departures: false,
+            finishing: false,
+            turned: now,
+            reading: Reading::new(settings.replies_wait),
+        }
+    }
+
+    /// Returns the clock of the prober.
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Returns the wire of the prober.
+    pub const fn wire(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    /// Returns the wire of the prober, to wait for it.
+    pub const fn wire_ref(&self) -> &W {
+        &self.wire
+    }
+
+    /// Returns the reflector and what it has counted.
+    pub const fn reflecting(&mut self) -> &mut Reflecting {
+        &mut self.reflecting
+    }
+
+    /// Returns the session identifier (SSID) of our probes: random and not zero. Other packets that
+    /// a peer's reflector answers need another one, because it counts those of a session together.
+    pub const fn ssid(&self) -> u16 {
+        self.outbox.ssid()
+    }
+
+    /// Sets how far our clock is to be trusted, as requests and answers say it.
+    pub const fn set_clock_error(&mut self, error: ErrorEstimate) {
+        self.outbox.error = error;
+        self.reflecting.error = error;
+    }
+
+    /// Sets who is answered: the members of the mesh. Returns whether all had room.
+    pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
+        self.reflecting.reflector.set_members(members)
+    }
+
+    /// Makes room for `slots` peers. Otherwise only a change that joins a slot beyond them, and a
+    /// compaction, allocate.
+    pub fn reserve(&mut self, slots: usize) {
+        if slots > self.room {
+            self.room = room(slots);
+            self.engine.reserve(self.room);
+            self.schedule.reserve(self.room);
+            self.links.resize(self.room, Link::default());
+            self.wire.make_room(self.room);
+        }
+    }
+
+    /// Returns the resident memory of the data per slot, in bytes of whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.engine.resident_bytes() + self.schedule.resident_bytes() + self.links.resident_bytes()
+    }
+
+    /// Moves peers as `compaction` says, and frees the memory of unused slots.
+    pub fn compact(&mut self, compaction: &Compaction) {
+        self.room = room(compaction.slots());
+        self.engine.compact(compaction, self.room);
+        self.schedule.compact(compaction, self.room);
+        for (from, to) in compaction.moves() {
+            self.links.swap(from.index(), to.index());
+        }
+        self.links.resize(self.room, Link::default());
+        self.extras.clear();
+    }
+
+    /// Applies a change of the peer list. Slots of the node network are left out: an agent listens
+    /// at its own addresses alone.
+    pub fn apply(&mut self, change: Change) {
+        if let Change::Join { slot } = change {
+            self.reserve(slot.index() + 1);
+            self.links[slot.index()] = Link::default();
+        }
+        if let Change::Probe { network: Network::Node, .. } = change {
+            return;
+        }
+        let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change else { return };
+        let before = self.engine.generation(slot);
+        self.engine.apply(change);
+        if self.engine.generation(slot) != before
+            && let Some(link) = self.links.get_mut(slot.index())
+        {
+            link.ways.forget();
+        }
+        if let Change::Probe { .. } = change {
+            self.schedule.add(slot);
+        } else {
+            self.schedule.remove(slot);
+        }
+        self.attend();
+    }
+
+    /// Stops sending to a slot until its next [`Change::Probe`]. Unlike after [`Change::Stop`],
+    /// probes in flight still count.
+    pub fn pause(&mut self, slot: SlotId) {
+        self.schedule.remove(slot);
+        self.attend();
+    }
+
+    /// Stops sending to all peers. Probes in flight still count, and those of others are answered.
+    pub fn finish(&mut self) {
+        self.finishing = true;
+        self.extras.clear();
+        self.attend();
+    }
+
+    /// Sends one more probe to a slot over a flow at the next turn. It counts as any other. Returns
+    /// false if too many wait.
+    pub fn probe_flow(&mut self, slot: SlotId, flow: Flow) -> bool {
+        let has_room = self.extras.len() < EXTRAS_MAX && flow.0 < self.flows && !self.finishing;
+        if has_room {
+            self.extras.push((slot, flow));
+        }
+        has_room
+    }
+
+    /// Whether the outcome of a probe is still open.
+    pub fn awaits_any(&mut self) -> bool {
+        self.engine.awaits_any()
+    }
+
+    /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
+    /// whether it accepted the question; if not, the loss is counted. Called after each turn.
+    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
+        // This is the common case: it does not even need the time.
+        if !self.engine.is_in_doubt() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((doubt, address)) = self.engine.question(now) {
+            if !ask(address) {
+                self.engine.unanswerable(doubt);
+            }
+        }
+    }
+
+    /// Receives the answer to the question about this address, after the list that it is about.
+    /// What was withheld is lost, and a later doubt leads to a new question.
+    pub fn answered(&mut self, address: IpAddr) {
+        self.engine.answered(address);
+    }
+
+    fn attend(&mut self) {
+        let gap = self.schedule.mean_gap().filter(|_| !self.finishing);
+        let replies_wait = self.reading.pace(gap);
+        self.wire.attend(replies_wait);
+    }
+
+    /// Sends, reads, answers and decides, without waiting. It is called when a socket is readable
+    /// and at [`UdpProber::next_turn`]. Returns whether everything that has arrived was read; if
+    /// not, it must be called again at once.
+    pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
+        self.turn_with(sink, &mut ())
+    }
+
+    /// Does the same, and passes on what is not about probes to a guest.
+    pub fn turn_with(&mut self, sink: &mut impl Sink, guest: &mut impl Guest) -> bool {
+        // The time is read before the packets are. Everything that had arrived by then was read
+        // once the sockets are empty, however long the thread is delayed before losses are decided.
+        let start = self.clock.now();
+        let mut read = None;
+        if start.since(std::mem::replace(&mut self.turned, start)) > STANDSTILL
+            && (0..STANDSTILL_READS_MAX).any(|_| self.receive(sink, guest))
+        {
+            self.expire(start, sink);
+        }
+        // Cells that become due during this loop are left to the next turn. A host that is too slow
+        // for its interval must be able to leave the loop.
+        while !self.finishing
+            && let Some((due, first)) = self.schedule.advance(start)
+        {
+            #[expect(clippy::cast_possible_truncation, reason = "the remainder of a number of 8 bits")]
+            let flow = Flow((self.schedule.revolution() % u64::from(self.flows)) as u8);
+            let mut next = Some(first);
+            while let Some(slot) = next {
+                next = self.send(slot, flow, due, sink);
+                // Departures and, on a short path, replies are already there: they are read
+                // before more is sent.
+                let as_of = self.clock.now();
+                read = Some((as_of, self.receive(sink, guest)));
+            }
+        }
+        if !self.extras.is_empty() {
+            self.send_extras(sink);
+            read = None;
+        }
+        let skipped = self.schedule.take_skipped();
+        if skipped > 0 {
+            sink.skipped(skipped);
+        }
+        let (as_of, drained) = match read {
+            Some(read) => read,
+            None => (self.clock.now(), self.receive(sink, guest)),
+        };
+        if drained {
+            self.expire(as_of, sink);
+        }
+        // A flood of requests must not keep losses from being decided.
+        let answered = self.reflecting.turn(&mut self.wire, &self.clock);
+        self.reading.turned(drained);
+        drained && answered
+    }
+
+    /// Decides losses as of a time until which all arrivals were read.
+    fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
+        let Self { engine, links, .. } = self;
+        loop {
+            let decided = engine.expire_and(as_of, &mut |slot, tag| {
+                if let Some(link) = links.get_mut(slot.index()) {
+                    let flow = link.lost(tag);
+                    sink.flow(slot, flow.0, false);
+                }
+            });
+            match decided {
+                Some((slot, event)) => sink.event(slot, event),
+                None => return,
+            }
+        }
+    }
+
+    /// Returns when the next turn is due, if nothing arrives before. It must be called before each
+    /// wait. Packets that arrive during the wait may wait until then and do not count as read late.
+    pub fn next_turn(&mut self) -> Option<Nanos> {
+        let due = if self.finishing { None } else { self.schedule.next_due() };
+        let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
+        let next = [due, expiry, self.engine.next_doubt()].into_iter().flatten().min();
+        self.reading.next_turn(next);
+        next
+    }
+
+    fn receive(&mut self, sink: &mut impl Sink, guest: &mut impl Guest) -> bool {
+        let Self { wire, clock, codec, engine, links, departures, reading, port, .. } = self;
+        let mut answers = Answers::new(codec, engine, links, *port, clock);
+        wire.receive(clock, &mut |delivery| match delivery {
+            Delivery::Departure(_, bytes, moment) => match answers.codec.departed(bytes) {
+                Some(label) => {
+                    *departures = true;
+                    answers.engine.departed(label, moment);
+                }
+                None => {
+                    guest.deliver(&delivery);
+                }
+            },
+            Delivery::Arrival(flow, datagram) => {
+                if let Some(delay) = datagram.moment.read_delay(reading.due()) {
+                    sink.read_delay(delay);
+                }
+                if !answers.read(flow, &datagram, sink) && !guest.deliver(&delivery) {
+                    sink.unrelated();
+                }
+            }
+            // Whatever an error says of a probe, the probe is not answered and will be lost.
+            Delivery::Refused { .. } => {
+                guest.deliver(&delivery);
+            }
+            Delivery::Request(_) | Delivery::Answered(..) => {}
+        })
+    }
+
+    /// Sends to `first` and the peers after it in its cell, at most one batch. Returns the next
+    /// peer.
+    fn send(&mut self, first: SlotId, flow: Flow, due: Nanos, sink: &mut impl Sink) -> Option<SlotId> {
+        let most = if self.departures { BATCH } else { BATCH_UNSTAMPED };
+        let now = self.clock.now();
+        let mut next = Some(first);
+        for _ in 0..most {
+            let Some(slot) = next else { break };
+            next = self.schedule.after(slot);
+            self.prepare(slot, flow, now, sink);
+        }
+        self.flush(Some(due), sink);
+        next
+    }
+
+    fn send_extras(&mut self, sink: &mut impl Sink) {
+        let now = self.clock.now();
+        for index in 0..self.extras.len() {
+            let (slot, flow) = self.extras[index];
+            self.prepare(slot, flow, now, sink);
+        }
+        self.extras.clear();
+        self.flush(None, sink);
+    }
+
+    /// Records a probe, and adds it to the next batch.
+    fn prepare(&mut self, slot: SlotId, flow: Flow, now: Nanos, sink: &mut impl Sink) {
+        let (Some(to), Some(link)) = (self.engine.address(slot), self.links.get_mut(slot.index())) else { return };
+        match self.engine.begin(slot, now) {
+            Ok(label) => {
+                let (sequence, tag) = link.begin(label, flow);
+                self.engine.tag(label, tag);
+                self.outbox.push(label, sequence, flow, to, self.port);
+            }
+            Err(reason) => sink.event(slot, Event::NotSent(reason)),
+        }
+    }
+
+    /// Sends the batch. `due`: when its probes were to be sent, if they were scheduled.
+    fn flush(&mut self, due: Option<Nanos>, sink: &mut impl Sink) {
+        let Self { wire, clock, codec, engine, links, outbox, .. } = self;
+        outbox.write(codec, clock.realtime());
+        let now = clock.now();
+        outbox.labels().for_each(|label| engine.stamp(label, now));
+        outbox.send(wire, &mut |label, sequence, result| {
+            if result.is_err() {
+                if let Some(link) = links.get_mut(label.slot.index()) {
+                    link.ways.not_sent(sequence);
+                }
+            } else if let Some(due) = due {
+                sink.send_lag(now.since(due));
+            }
+            if let Some(event) = engine.sent(label, result) {
+                sink.event(label.slot, event);
+            }
+        });
+    }
+}
+
+impl<C: Clock> UdpProber<super::UdpSockets, C> {
+    /// Waits until there is something to read, if that must wake the thread. Cancel-safe.
+    pub async fn readable(&self) {
+        self.wire.readable().await;
+    }
+
+    /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
+    /// was full.
+    pub fn drops(&self) -> u64 {
+        self.wire.drops()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! The real sockets on loopback: an agent that probes itself.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::prober::MonotonicClock;
+use crate::prober::udp::UdpSockets;
+
+#[test]
+fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let sockets = UdpSockets::open("127.0.0.1:0".parse().unwrap(), 4, &MonotonicClock).unwrap();
+    let settings = UdpSettings {
+        interval: Nanos(20 * MS),
+        timeout: Nanos(60_000 * MS),
+        node: "self".into(),
+        start: MonotonicClock.now(),
+        doubts: false,
+        replies_wait: Nanos(250 * MS),
+        port: sockets.reflector_port(),
+        flows: 4,
+    };
+    let mut prober = UdpProber::new(sockets, MonotonicClock, &settings);
+    let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+    prober.set_members([here].into_iter());
+    prober.apply(Change::Join { slot: slot(0) });
+    let (zone, network, terminating) = (ZoneId::UNKNOWN, Network::Pod, false);
+    prober.apply(Change::Probe { slot: slot(0), address: here, zone, network, terminating });
+    let (mut log, end) = (Log::default(), Instant::now() + Duration::from_mins(1));
+    let of_kernel = |log: &Log| log.received().iter().filter(|(_, stamp)| *stamp == Stamp::Kernel).count();
+    // The kernel starts to stamp a moment after it is asked to.
+    while of_kernel(&log) < 40 {
+        assert!(Instant::now() < end, "{log:?}");
+        prober.turn(&mut log);
+        std::thread::yield_now();
+    }
+    let lost = |event: &Event| matches!(event, Event::Lost | Event::NotSent(_) | Event::Duplicate);
+    assert_eq!((log.count(slot(0), lost), log.unrelated), (0, 0));
+    assert!(log.hops.iter().all(|hops| *hops == 0), "a time to live of 64");
+    let flows: Vec<u8> = log.flows.iter().filter(|(.., answered)| *answered).map(|(_, flow, _)| *flow).collect();
+    assert!((0..4).all(|flow| flows.contains(&flow)), "{flows:?}");
+    assert!(prober.reflecting().reflector.answered() >= 40);
+    assert_eq!(prober.drops(), 0);
+}

@@ -1,0 +1,251 @@
+//! Tells losses on the way there from losses on the way back, by the reflector's own count.
+//!
+//! Each answer carries how many requests the reflector had counted before. Between two answers in
+//! order, so many requests were sent and so many were counted: the others were lost on the way
+//! there. A count without an answer was lost on the way back.
+//!
+//! Only losses that the prober has counted get a direction. So the losses between two answers are
+//! judged once all probes between them are decided. Three answers separate what is known of the
+//! probes of a link: `base`, up to which all is judged, `next`, up to which all is judged next, and
+//! `last`, the newest.
+//!
+//! # Traps
+//! - Answers may be late, doubled, or in another order than requests. Requests may be, too. What is
+//!   not certain gets no direction: a restarted reflector, one that counts more than was sent, or
+//!   one that counts backwards begins anew.
+//! - A peer may write any count. It can then mislead about the directions of its own losses, and
+//!   about nothing else.
+//! - A request that the network doubles, and of which one answer is lost, looks like a loss on the
+//!   way back. No count can show that.
+
+/// Directions of losses that were counted before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directions {
+    /// Losses on the way there.
+    pub there: u32,
+    /// Losses on the way back.
+    pub back: u32,
+    /// The flows that lost, one bit each, if all losses have one direction. Otherwise 0.
+    pub flows: u16,
+}
+
+/// An answer, as far as it is remembered: 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// Sequence number of its probe.
+    sent: u32,
+    /// Number of requests that the reflector had counted before.
+    counted: u32,
+}
+
+impl Mark {
+    /// Returns how far `sequence` is after the probe of this mark; negative if before.
+    const fn ahead(self, sequence: u32) -> i32 {
+        sequence.wrapping_sub(self.sent).cast_signed()
+    }
+
+    /// Returns how many more were counted at `count`.
+    const fn more(self, count: u32) -> i32 {
+        count.wrapping_sub(self.counted).cast_signed()
+    }
+}
+
+/// What has happened to the probes between two marks: 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    /// Losses.
+    lost: u16,
+    /// Counts of the reflector of which an answer has arrived in time.
+    heard: u16,
+    /// Sequence numbers that were never sent.
+    unsent: u16,
+    /// The flows that lost, one bit each.
+    flows: u16,
+}
+
+impl Span {
+    fn add(&mut self, other: Self) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.heard = self.heard.saturating_add(other.heard);
+        self.unsent = self.unsent.saturating_add(other.unsent);
+        self.flows |= other.flows;
+    }
+}
+
+/// What is known of the directions of a link: 80 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways {
+    base: Mark,
+    next: Mark,
+    last: Mark,
+    /// From `base` to `next`, from there to `last`, and after `last`.
+    spans: [Span; 3],
+    /// The highest count of an answer.
+    highest: u32,
+    /// Which of the 64 counts up to the highest were in answers: the lowest bit is the highest
+    /// count. Zero before the first answer.
+    seen: u64,
+    /// Number of the probe of `next`, among all probes of the process.
+    next_number: u64,
+    /// Number of the probe of `last`.
+    last_number: u64,
+}
+
+impl Ways {
+    /// Forgets everything: the peer has moved, or the slot has another peer.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    const fn is_known(&self) -> bool {
+        self.seen != 0
+    }
+
+    /// Begins with this answer.
+    fn begin(&mut self, number: u64, mark: Mark) {
+        *self = Self {
+            base: mark,
+            next: mark,
+            last: mark,
+            highest: mark.counted,
+            seen: 1,
+            next_number: number,
+            last_number: number,
+            ..Self::default()
+        };
+    }
+
+    /// Notes an answer in time to the probe with this number and sequence number, and the
+    /// reflector's count in it.
+    pub fn answered(&mut self, number: u64, sequence: u32, count: u32) {
+        let mark = Mark { sent: sequence, counted: count };
+        if !self.is_known() {
+            return self.begin(number, mark);
+        }
+        let ahead = self.last.ahead(sequence);
+        if ahead <= 0 {
+            return self.hear(count);
+        }
+        let counted = i64::from(self.last.more(count));
+        let most = i64::from(ahead) + i64::from(self.spans[2].heard);
+        let is_new = self.see(count);
+        // Requests overtook each other or were doubled, the reflector has begun anew, or it lies.
+        if counted <= 0 || counted > most || !is_new || self.highest != count {
+            return self.begin(number, mark);
+        }
+        let newest = std::mem::take(&mut self.spans[2]);
+        self.spans[1].add(newest);
+        (self.last, self.last_number) = (mark, number);
+        if self.next == self.base {
+            self.advance();
+        }
+    }
+
+    /// Makes the newest answer the one up to which is judged next.
+    fn advance(&mut self) {
+        (self.next, self.next_number) = (self.last, self.last_number);
+        self.spans[0] = std::mem::take(&mut self.spans[1]);
+    }
+
+    /// Notes an answer that is not the newest, or the second one to its probe.
+    pub fn hear(&mut self, count: u32) {
+        if !self.is_known() || !self.see(count) {
+            return;
+        }
+        let span = if self.last.more(count) > 0 {
+            2
+        } else if self.next.more(count) > 0 {
+            1
+        } else if self.base.more(count) > 0 {
+            0
+        } else {
+            return;
+        };
+        self.spans[span].heard = self.spans[span].heard.saturating_add(1);
+    }
+
+    /// Notes that a count was in an answer. Returns whether it was not noted before. Counts far
+    /// behind are not remembered, and are not new.
+    const fn see(&mut self, count: u32) -> bool {
+        let ahead = count.wrapping_sub(self.highest).cast_signed();
+        if ahead > 0 {
+            self.seen = if ahead < 64 { self.seen << ahead } else { 0 } | 1;
+            self.highest = count;
+            return true;
+        }
+        let behind = ahead.unsigned_abs();
+        let bit = if behind < 64 { 1 << behind } else { 0 };
+        let is_new = bit != 0 && self.seen & bit == 0;
+        self.seen |= bit;
+        is_new
+    }
+
+    /// Returns the span of a sequence number; none before `base`.
+    const fn span_of(&mut self, sequence: u32) -> Option<&mut Span> {
+        if self.last.ahead(sequence) > 0 {
+            Some(&mut self.spans[2])
+        } else if self.next.ahead(sequence) > 0 {
+            Some(&mut self.spans[1])
+        } else if self.base.ahead(sequence) > 0 {
+            Some(&mut self.spans[0])
+        } else {
+            None
+        }
+    }
+
+    /// Notes that the probe with this sequence number was not answered in time.
+    pub fn lost(&mut self, sequence: u32, flow: u8) {
+        if self.is_known()
+            && let Some(span) = self.span_of(sequence)
+        {
+            span.lost = span.lost.saturating_add(1);
+            span.flows |= 1_u16.checked_shl(flow.into()).unwrap_or_default();
+        }
+    }
+
+    /// Notes that no packet was sent under this sequence number.
+    pub fn not_sent(&mut self, sequence: u32) {
+        if self.is_known()
+            && let Some(span) = self.span_of(sequence)
+        {
+            span.unsent = span.unsent.saturating_add(1);
+        }
+    }
+
+    /// Returns the directions of the losses that can be judged, if any. `oldest` is the number of
+    /// the oldest probe of the process that is not decided.
+    pub fn judge(&mut self, oldest: Option<u64>) -> Option<Directions> {
+        if self.next == self.base || oldest.is_some_and(|oldest| oldest <= self.next_number) {
+            return None;
+        }
+        let directions = self.directions();
+        (self.base, self.spans[0]) = (self.next, Span::default());
+        if self.last != self.next {
+            self.advance();
+        }
+        directions
+    }
+
+    /// Returns the directions of the losses between `base` and `next`.
+    fn directions(&self) -> Option<Directions> {
+        let Span { lost, heard, unsent, flows } = self.spans[0];
+        if lost == 0 {
+            return None;
+        }
+        let lost = u32::from(lost);
+        let sent = self.next.sent.wrapping_sub(self.base.sent).wrapping_sub(1).saturating_sub(unsent.into());
+        let counted = self.next.counted.wrapping_sub(self.base.counted).wrapping_sub(1);
+        // The most that can have been lost on each way. If nothing else has happened, both together
+        // are all losses.
+        let (back_most, there_most) = (counted.saturating_sub(heard.into()), sent.saturating_sub(counted));
+        let (there, back) = (lost.saturating_sub(back_most), lost.saturating_sub(there_most));
+        if there + back > lost || there + back == 0 {
+            return None;
+        }
+        let one_way = there == lost || back == lost;
+        Some(Directions { there, back, flows: if one_way { flows } else { 0 } })
+    }
+}
+
+#[cfg(test)]
+mod tests;

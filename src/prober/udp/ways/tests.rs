@@ -1,0 +1,279 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// The draws of a script (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    There,
+    Back,
+    Answered,
+    NotSent,
+}
+
+/// What may happen in a script, in percent of the probes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weather {
+    there: u64,
+    back: u64,
+    not_sent: u64,
+    /// Answers that are delayed for longer than others, and perhaps beyond the timeout.
+    answers_late: u64,
+    /// Requests that later ones overtake.
+    requests_late: u64,
+    requests_doubled: u64,
+    answers_doubled: u64,
+    /// The reflector begins anew.
+    restarts: u64,
+}
+
+const INTERVAL: u64 = 1_000;
+const TIMEOUT: u64 = 1_000;
+const PATIENCE: u64 = 2_000;
+const PROBES: u64 = 300;
+
+/// What the ways have said, and the truth: losses there and back.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    said: [u32; 2],
+    truth: [u32; 2],
+    /// Flows that were said to lose in a direction in which they lose nothing.
+    wrong_flows: u32,
+}
+
+/// Plays one script. Numbers of probes are every third of the process.
+fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
+    let mut random = Random(seed);
+    // Near the ends of both ranges.
+    let (first, mut count) = (0_u32.wrapping_sub(100), 0_u32.wrapping_sub(50));
+    let mut arrivals = BTreeMap::new();
+    let mut fates = Vec::new();
+    let mut unique = 0;
+    for i in 0..PROBES {
+        let sent = i * interval;
+        // The last ones are answered, so that all losses are judged.
+        let calm = i < 5 || i + 40 > PROBES;
+        let fate = match random.below(100) {
+            _ if calm => Fate::Answered,
+            draw if draw < weather.there => Fate::There,
+            draw if draw < weather.there + weather.back => Fate::Back,
+            draw if draw < weather.there + weather.back + weather.not_sent => Fate::NotSent,
+            _ => Fate::Answered,
+        };
+        fates.push(fate);
+        if matches!(fate, Fate::There | Fate::NotSent) {
+            continue;
+        }
+        let late = if !calm && random.chance(weather.requests_late) { random.below(3 * interval) } else { 0 };
+        for _ in 0..1 + u64::from(!calm && random.chance(weather.requests_doubled)) {
+            unique += 1;
+            arrivals.insert((sent + 1 + late, unique), i);
+        }
+    }
+    // What the reflector counts, in the order of arrival. Then the answers, by their time.
+    let (mut answers, mut delayed_there) = (BTreeMap::new(), vec![false; fates.len()]);
+    let mut newest = 0;
+    for ((at, _), probe) in arrivals {
+        if probe > 40 && probe + 60 < PROBES && random.chance(weather.restarts) {
+            count = 0;
+        }
+        let index = usize::try_from(probe).unwrap();
+        delayed_there[index] |= probe < newest;
+        newest = newest.max(probe);
+        let calm = probe < 5 || probe + 40 > PROBES;
+        if fates[index] == Fate::Answered {
+            let late = if !calm && random.chance(weather.answers_late) { random.below(2 * TIMEOUT + 500) } else { 0 };
+            for _ in 0..1 + u64::from(!calm && random.chance(weather.answers_doubled)) {
+                unique += 1;
+                answers.insert((at + 1 + late + random.below(3), unique), (probe, count));
+            }
+        }
+        count = count.wrapping_add(1);
+    }
+    let mut ways = Ways::default();
+    let (mut answered, mut lost) = (vec![false; fates.len()], vec![false; fates.len()]);
+    let mut outcome = Outcome::default();
+    let mut next_to_expire = 0_u64;
+    let mut flows = [[false; 16]; 2];
+    let mut said_flows = [[false; 16]; 2];
+    let (mut sent_until, mut oldest) = (0_u64, 0_u64);
+    let sequence = |probe: u64| first.wrapping_add(u32::try_from(probe).unwrap());
+    for ((at, _), (probe, count)) in answers {
+        while sent_until < PROBES && sent_until * interval <= at {
+            if fates[usize::try_from(sent_until).unwrap()] == Fate::NotSent {
+                ways.not_sent(sequence(sent_until));
+                answered[usize::try_from(sent_until).unwrap()] = true;
+            }
+            sent_until += 1;
+        }
+        // All that has timed out until now, in the order of sending.
+        while next_to_expire * interval + PATIENCE < at {
+            let index = usize::try_from(next_to_expire).unwrap();
+            if !answered[index] && !lost[index] {
+                lost[index] = true;
+                ways.lost(sequence(next_to_expire), u8::try_from(next_to_expire % 16).unwrap());
+            }
+            next_to_expire += 1;
+        }
+        let index = usize::try_from(probe).unwrap();
+        if answered[index] {
+            ways.hear(count);
+        } else if lost[index] {
+            // A late answer to a counted loss changes nothing.
+        } else if at - probe * interval > TIMEOUT {
+            // It is counted as lost at this moment. No direction is claimed for it.
+            answered[index] = true;
+            ways.hear(count);
+        } else {
+            answered[index] = true;
+            while oldest < sent_until
+                && let index = usize::try_from(oldest).unwrap()
+                && (answered[index] || lost[index])
+            {
+                oldest += 1;
+            }
+            if let Some(directions) = ways.judge((oldest < sent_until).then_some(oldest * 3)) {
+                assert!(directions.there + directions.back > 0);
+                outcome.said[0] += directions.there;
+                outcome.said[1] += directions.back;
+                for flow in 0..16 {
+                    let way = usize::from(directions.back > 0);
+                    said_flows[way][flow] |= directions.flows >> flow & 1 == 1;
+                }
+            }
+            ways.answered(probe * 3, sequence(probe), count);
+        }
+    }
+    for (index, fate) in fates.iter().enumerate().filter(|(index, _)| lost[*index]) {
+        let way = usize::from(!(*fate == Fate::There || delayed_there[index]));
+        outcome.truth[way] += 1;
+        flows[way][index % 16] = true;
+    }
+    for (said, flows) in said_flows.iter().zip(&flows) {
+        outcome.wrong_flows += u32::try_from((0..16).filter(|flow| said[*flow] && !flows[*flow]).count()).unwrap();
+    }
+    outcome
+}
+
+fn intervals(seed: u64) -> u64 {
+    [10, 100, INTERVAL, 5_000][usize::try_from(seed % 4).unwrap()]
+}
+
+#[test]
+fn losses_in_both_directions_are_counted_exactly() {
+    for seed in 0..4_000 {
+        let mut random = Random(seed);
+        let weather = Weather {
+            there: random.below(40),
+            back: random.below(40),
+            not_sent: random.below(10),
+            answers_late: random.below(20),
+            answers_doubled: random.below(20),
+            ..Weather::default()
+        };
+        let outcome = play(seed, weather, intervals(seed));
+        assert_eq!(outcome.said, outcome.truth, "{seed}: {weather:?}");
+        assert_eq!(outcome.wrong_flows, 0, "{seed}: {weather:?}");
+    }
+}
+
+#[test]
+fn a_restart_of_the_reflector_leaves_directions_open_and_makes_none_up() {
+    for seed in 0..4_000 {
+        let mut random = Random(seed);
+        let (there, back) = if random.chance(50) { (random.below(40), 0) } else { (0, random.below(40)) };
+        let weather = Weather { there, back, restarts: random.below(6), answers_late: 5, ..Weather::default() };
+        let outcome = play(seed, weather, intervals(seed));
+        for (said, truth) in outcome.said.iter().zip(outcome.truth) {
+            assert!(*said <= truth, "{seed}: {outcome:?}, {weather:?}");
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_no_more_is_said_than_was_lost() {
+    let (mut said, mut wrong, mut truth) = (0, 0, 0);
+    for seed in 0..4_000 {
+        let mut random = Random(seed);
+        let weather = Weather {
+            there: random.below(30),
+            back: random.below(30),
+            not_sent: random.below(10),
+            answers_late: random.below(20),
+            answers_doubled: random.below(20),
+            requests_late: random.below(10),
+            requests_doubled: random.below(10),
+            restarts: random.below(3),
+        };
+        let outcome = play(seed, weather, intervals(seed));
+        let [there, back] = outcome.truth;
+        assert!(outcome.said[0] + outcome.said[1] <= there + back, "{seed}: {outcome:?}, {weather:?}");
+        said += outcome.said[0] + outcome.said[1];
+        wrong += outcome.said[0].saturating_sub(there) + outcome.said[1].saturating_sub(back);
+        truth += there + back;
+    }
+    // A doubled request of which an answer is lost looks like a loss on the way back.
+    assert!(wrong * 50 < said && said * 4 > truth, "{wrong} wrong of {said} said of {truth}");
+}
+
+#[test]
+fn a_peer_that_lies_makes_nothing_up_beyond_the_losses() {
+    let mut random = Random(7);
+    for _ in 0..2_000 {
+        let (mut ways, mut lost, mut said) = (Ways::default(), 0, 0);
+        for probe in 0..200_u32 {
+            let draw = random.next();
+            match draw % 5 {
+                0 | 1 => {
+                    ways.lost(probe, (draw >> 8 & 0x1f) as u8);
+                    lost += 1;
+                }
+                2 => ways.hear((draw >> 16) as u32),
+                _ => {
+                    let count = if draw & 32 == 0 { probe } else { (draw >> 16) as u32 };
+                    ways.answered(u64::from(probe), probe, count);
+                    if let Some(it) = ways.judge(if draw & 64 == 0 { None } else { Some(draw >> 60) }) {
+                        said += it.there + it.back;
+                    }
+                }
+            }
+            assert!(said <= lost);
+        }
+    }
+}
+
+#[test]
+fn a_single_loss_gives_its_flow_a_direction() {
+    for (there, counts) in [(true, [7, 8, 9]), (false, [7, 9, 10])] {
+        let mut ways = Ways::default();
+        for (sequence, count) in [3, 5, 6].into_iter().zip(counts) {
+            ways.answered(u64::from(sequence), sequence, count);
+        }
+        assert_eq!(ways.judge(Some(4)), None, "the probe between them is not decided");
+        ways.lost(4, 11);
+        let expected = Directions { there: u32::from(there), back: u32::from(!there), flows: 1 << 11 };
+        assert_eq!(ways.judge(Some(6)), Some(expected));
+        assert_eq!(ways.judge(None), None);
+    }
+    assert_eq!(size_of::<Ways>(), 80);
+}
