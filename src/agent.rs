@@ -21,11 +21,12 @@ use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Family, Method, Own, SlotId};
 use crate::prober::socket::{SocketError, Sockets};
+use crate::prober::stamp::ErrorEstimate;
 use crate::prober::{self, MonotonicClock, Prober, Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::{self, Statistics};
 use crate::sys::stop::Stop;
-use crate::sys::{clock, priority, settle};
+use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
 use crate::{allocator, logging};
 
@@ -49,6 +50,9 @@ const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 /// After so long without a turn, the agent has not served the probes of others: their losses to it
 /// say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
 const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
+
+/// How often the kernel is asked how well the clock is synchronized.
+const CLOCK_CHECKED: Nanos = Nanos::from_millis(60_000);
 
 /// The reason why the agent stopped.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +139,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 
     if let Some(udp) = &mut probers.udp {
         let wire = udp.wire();
-        view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family == Family::V6).collect()));
+        view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family)));
         view.statistics.set_listening_since(clock::monotonic());
     }
     allocator::mark_baseline();
@@ -236,6 +240,8 @@ struct ProbeLoop {
     housekept: Nanos,
     /// When the last turn began.
     turned: Nanos,
+    /// When the kernel was asked last how well the clock is synchronized.
+    clock_checked: Nanos,
     /// Number of slots that may be in use.
     slots: usize,
     /// The slot that is the first to get extra probes in the next second.
@@ -268,6 +274,7 @@ impl ProbeLoop {
             roster: None,
             housekept: Nanos(0),
             turned: clock::monotonic(),
+            clock_checked: Nanos(0),
             slots: 0,
             first_extra: 0,
             each_second: Arc::default(),
@@ -333,8 +340,7 @@ impl ProbeLoop {
     fn serve_udp(&mut self, now: Nanos) {
         let statistics = &self.view.statistics;
         let Some(udp) = &mut self.probers.udp else { return };
-        let reflector = udp.reflecting().reflector();
-        statistics.set_reflector(reflector.into());
+        statistics.set_reflector(&udp.reflecting().reflector);
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
         for index in 0..slots {
@@ -342,13 +348,17 @@ impl ProbeLoop {
             let slot = SlotId::at((index + self.first_extra) % slots);
             let Some(link) = statistics.udp(slot) else { return };
             if let Some(address) = udp.address(slot) {
-                link.set_heard(udp.reflecting().reflector().heard(address, now).requests);
+                link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
             }
             if extras > 0
                 && let Some(flow) = statistics::suspect(&link.flows())
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }
+        }
+        if now.since(self.clock_checked) >= CLOCK_CHECKED {
+            self.clock_checked = now;
+            udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
         }
         self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
     }
@@ -398,8 +408,10 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.probers.apply(change);
         }
-        let members: Vec<IpAddr> =
-            directory.peers().map(|(_, peer)| peer.address()).chain(directory.roster().addresses()).collect();
+        let listed = directory.peers().map(|(_, peer)| peer.address());
+        let mut members: Vec<IpAddr> = listed.chain(directory.roster().addresses()).collect();
+        members.sort_unstable();
+        members.dedup();
         self.probers.set_members(&members);
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());

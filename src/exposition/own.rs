@@ -6,8 +6,9 @@ use super::head::Head;
 use crate::allocator::{AllocatorInfo, Stat, Stats};
 use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
 use crate::peers::{Directory, Method, Presence};
+use crate::prober::stamp::Refusals;
 use crate::prober::{SendError, Stamp};
-use crate::statistics::{ReflectorCounts, Statistics};
+use crate::statistics::Statistics;
 
 /// Number of series that [`write_mesh`] writes.
 pub const MESH_SERIES: usize = 10;
@@ -69,7 +70,7 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
         SendError::ALL.map(|reason| ([("reason", reason.label())], statistics.send_errors(reason))),
     );
     if statistics.methods().has(Method::Udp) {
-        let ReflectorCounts { answered, not_a_member, too_often, malformed } = statistics.reflector();
+        let (answered, Refusals { not_a_member, too_often, malformed }) = statistics.reflector();
         head.counters(
             "kube_canary_udp_requests_answered_total",
             "UDP probes of other agents that this agent answered.",

@@ -42,6 +42,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
 use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
+use crate::prober::stamp::{Refusals, Reflector};
 use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -84,7 +85,7 @@ pub struct Statistics {
     terminating: [AtomicU64; 2],
     /// Source ports of the flows: of IPv4, of IPv6.
     flow_ports: OnceLock<[Vec<u16>; 2]>,
-    /// Requests to our reflector: answered, and refused in the order of [`ReflectorCounts`].
+    /// Requests to our reflector: answered, and those of [`Refusals`].
     reflector: [AtomicU64; 4],
     /// Since when the agent has served the probes of others, on the monotonic clock; 0 if it does
     /// not.
@@ -94,19 +95,6 @@ pub struct Statistics {
     interval: Nanos,
     /// The current half of the recent window; see [`recent`].
     halves: Halves,
-}
-
-/// Requests of other agents to our reflector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReflectorCounts {
-    /// Number of answers.
-    pub answered: u64,
-    /// Number of requests from addresses of no member.
-    pub not_a_member: u64,
-    /// Number of requests beyond a member's rate.
-    pub too_often: u64,
-    /// Number of packets that are no requests.
-    pub malformed: u64,
 }
 
 /// What is counted for one method.
@@ -260,18 +248,17 @@ impl Statistics {
     }
 
     /// Stores what our reflector has counted.
-    pub fn set_reflector(&self, counts: ReflectorCounts) {
-        let ReflectorCounts { answered, not_a_member, too_often, malformed } = counts;
-        for (counter, count) in self.reflector.iter().zip([answered, not_a_member, too_often, malformed]) {
-            counter.store(count, Ordering::Relaxed);
-        }
+    pub fn set_reflector(&self, reflector: &Reflector) {
+        let Refusals { not_a_member, too_often, malformed } = reflector.refusals();
+        let counts = [reflector.answered(), not_a_member, too_often, malformed];
+        self.reflector.iter().zip(counts).for_each(|(counter, count)| counter.store(count, Ordering::Relaxed));
     }
 
-    /// Returns what our reflector has counted.
-    pub fn reflector(&self) -> ReflectorCounts {
+    /// Returns how many requests our reflector has answered, and how many not.
+    pub fn reflector(&self) -> (u64, Refusals) {
         let [answered, not_a_member, too_often, malformed] =
             self.reflector.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        ReflectorCounts { answered, not_a_member, too_often, malformed }
+        (answered, Refusals { not_a_member, too_often, malformed })
     }
 
     /// Stores since when the agent has served the probes of others.

@@ -151,6 +151,11 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         self.reflecting.error = error;
     }
 
+    /// Returns the address of a slot's peer; `None` while it is off the list.
+    pub fn address(&self, slot: SlotId) -> Option<IpAddr> {
+        self.engine.address(slot)
+    }
+
     /// Sets who is answered: the members of the mesh. Returns whether all had room.
     pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
         self.reflecting.reflector.set_members(members)

@@ -14,6 +14,7 @@ use rustix::event::{Timespec, epoll};
 use super::open::{self, UdpSocketError};
 use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, datagram, entry};
 use super::wire::{Answer, Delivery, Flow, Outgoing, UdpWire};
+use crate::peers::Family;
 use crate::limits::FLOWS_MAX;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
@@ -138,6 +139,11 @@ impl UdpSockets {
             (senders, Some(reflector)) => format!("{} flows, reflector on port {}", senders.len(), reflector.port),
         };
         format!("IPv4 {}, IPv6 {}", family(0), family(1))
+    }
+
+    /// Returns the source ports of the flows of a family. Empty if this host lacks it.
+    pub fn source_ports(&self, family: Family) -> Vec<u16> {
+        self.senders[family as usize].iter().map(|sender| sender.port).collect()
     }
 
     /// Returns the port of the reflector, for either family.
