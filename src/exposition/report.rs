@@ -65,6 +65,7 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
         peer_list_age_seconds: measured.list_age.map_or(Age::Never, |age| Age::Seconds(age.as_secs_f64())),
         echo_requests_received: own.echoes.requests_received,
         echo_replies_sent: own.echoes.replies_sent,
+        listening_seconds: None,
         recent: RecentSource {
             seconds: Some(*seconds),
             echo_requests_received: Some(recent.echoes.requests_received),
@@ -139,12 +140,14 @@ pub fn peer<'a>(
             lost: recent.lost,
             rtt_p50_seconds: recent.rtt_p50_seconds,
             rtt_p99_seconds: recent.rtt_p99_seconds,
+            ..RecentPeer::default()
         },
         ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
             seconds: it.seconds.into(),
             sent: it.sent,
             lost: it.lost,
         }),
+        ..Peer::default()
     })
 }
 
@@ -152,6 +155,7 @@ pub fn peer<'a>(
 mod tests {
     use super::*;
     use crate::limits::{NAME_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::report::{FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Said, Way};
     use crate::statistics::SendLag;
 
     /// The longest number.
@@ -197,10 +201,25 @@ mod tests {
                 sent: u32::MAX,
                 received: u32::MAX,
                 lost: u32::MAX,
+                lost_there: Some(u32::MAX),
+                lost_back: Some(u32::MAX),
                 rtt_p50_seconds: LONGEST,
                 rtt_p99_seconds: LONGEST,
             },
             ten_minutes: Some(TenMinutes { seconds: u32::MAX.into(), sent: u32::MAX, lost: u32::MAX }),
+            heard: Some(u32::MAX),
+            hops: Some(u8::MAX),
+            path_mtu_bytes: Some(u16::MAX),
+            mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
+            flows: Some(Flows {
+                probed: u8::MAX,
+                losing_count: u8::MAX,
+                losing: vec![
+                    LosingFlow { source_port: u16::MAX, lost: u8::MAX, probes: u8::MAX, direction: Way::Unknown };
+                    FLOWS_LISTED_MAX
+                ],
+            }),
+            syn_retransmissions: Some(u64::MAX),
         };
         let source = Source {
             node: name.clone(),
@@ -223,6 +242,7 @@ mod tests {
             peer_list_age_seconds: Age::Seconds(NUMBER),
             echo_requests_received: u64::MAX,
             echo_replies_sent: u64::MAX,
+            listening_seconds: LONGEST,
             recent: RecentSource {
                 seconds: LONGEST,
                 echo_requests_received: Some(u64::MAX),

@@ -6,6 +6,7 @@
 //! and a field that the first versions did not write may be missing. Fields may be added, and no
 //! field is removed or renamed. Strings without an escape are borrowed from the text.
 
+mod links;
 mod rounded;
 
 use std::borrow::Cow;
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use links::{FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Said, Way};
 pub use rounded::Rounded;
 
 use crate::limits::PEER_SLOTS_MAX;
@@ -127,6 +129,11 @@ pub struct Source<'a> {
     /// Echo replies counted by the kernel since then.
     #[serde(default)]
     pub echo_replies_sent: u64,
+    /// Time since which the agent has answered UDP probes and accepted TCP connections without a
+    /// gap of more than a second: since its start, or since it last did not run for that long.
+    /// `None` if it does neither, as older agents do not.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
+    pub listening_seconds: Option<f64>,
     /// Measurements in the recent window.
     #[serde(default)]
     pub recent: RecentSource,
@@ -241,6 +248,25 @@ pub struct Peer<'a> {
     pub recent: RecentPeer,
     /// The last ten whole minutes. `None` if not reported, or if none of them was measured.
     pub ten_minutes: Option<TenMinutes>,
+    /// Number of requests of this peer that the source's reflector counted in the recent window.
+    /// UDP only, as what follows up to the flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<u32>,
+    /// Number of hops that answers of the peer take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<u8>,
+    /// Size of the largest packet that passes to the peer without being fragmented.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu_bytes: Option<u16>,
+    /// Packets of the route's full size that do not pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu_hole: Option<MtuHole>,
+    /// The flows of the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<Flows>,
+    /// Number of SYN segments sent again since the start. TCP only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syn_retransmissions: Option<u64>,
 }
 
 /// Reads an address. A text that is no address is not an error, because an agent may be of another
@@ -274,6 +300,12 @@ pub struct RecentPeer {
     pub received: u32,
     /// Number of probes lost.
     pub lost: u32,
+    /// Number of them lost on the way to the peer, as the peer's count of requests shows. UDP only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_there: Option<u32>,
+    /// Number of them whose answer was lost. The way of the others is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_back: Option<u32>,
     /// Median round-trip time.
     #[serde(serialize_with = "rounded::option")]
     pub rtt_p50_seconds: Option<f64>,
@@ -329,9 +361,9 @@ pub enum Protocol {
     Icmp,
     /// ICMPv6 echo over IPv6.
     Icmpv6,
-    /// UDP probes over IPv4.
+    /// UDP over IPv4.
     Udp,
-    /// UDP probes over IPv6.
+    /// UDP over IPv6.
     Udpv6,
     /// TCP handshakes over IPv4.
     Tcp,
@@ -340,6 +372,62 @@ pub enum Protocol {
     /// A protocol that this version does not know.
     #[serde(other)]
     Other,
+}
+
+impl Protocol {
+    /// Returns the label of the protocol.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Icmp => "icmp",
+            Self::Icmpv6 => "icmpv6",
+            Self::Udp => "udp",
+            Self::Udpv6 => "udpv6",
+            Self::Tcp => "tcp",
+            Self::Tcpv6 => "tcpv6",
+            Self::Other => "other",
+        }
+    }
+
+    /// Returns how the protocol probes. `None` if this version does not know it.
+    pub const fn method(self) -> Option<Method> {
+        match self {
+            Self::Icmp | Self::Icmpv6 => Some(Method::Icmp),
+            Self::Udp | Self::Udpv6 => Some(Method::Udp),
+            Self::Tcp | Self::Tcpv6 => Some(Method::Tcp),
+            Self::Other => None,
+        }
+    }
+
+    /// Whether the probes are sent over IPv6.
+    pub const fn is_over_ipv6(self) -> bool {
+        matches!(self, Self::Icmpv6 | Self::Udpv6 | Self::Tcpv6)
+    }
+}
+
+/// How a link is probed, over IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Echo requests, which the kernel of the peer answers.
+    #[default]
+    Icmp,
+    /// UDP packets, which the agent of the peer answers.
+    Udp,
+    /// TCP handshakes with the agent of the peer.
+    Tcp,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
+
+    /// Returns the name of the method.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Icmp => "ICMP",
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        }
+    }
 }
 
 /// State of a peer in a source's list.
@@ -449,7 +537,7 @@ mod tests {
 
     #[test]
     fn unknown_networks_protocols_and_states_are_other() {
-        let text = r#"{"node":"b\"","network":"overlay","protocol":"tcp","state":"paused","recent":{"sent":1}}"#;
+        let text = r#"{"node":"b\"","network":"overlay","protocol":"sctp","state":"paused","recent":{"sent":1}}"#;
         let peer: Peer = serde_json::from_str(text).expect("a peer");
         assert_eq!(peer.node, "b\"");
         assert_eq!((peer.network, peer.protocol, peer.state), (Network::Other, Protocol::Other, State::Other));
@@ -492,6 +580,37 @@ mod tests {
         let report: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&report.source).unwrap(), source);
         assert_eq!(serde_json::to_string(&report.peers[0]).unwrap(), peer);
+    }
+
+    #[test]
+    fn what_only_udp_and_tcp_measure_is_read_as_it_was_written_and_icmp_objects_do_not_grow() {
+        let losing = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
+        let peer = Peer {
+            protocol: Protocol::Udpv6,
+            heard: Some(59),
+            hops: Some(3),
+            path_mtu_bytes: Some(1_450),
+            mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: Said::TooBig }),
+            flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing] }),
+            recent: RecentPeer { lost_there: Some(3), lost_back: Some(0), ..RecentPeer::default() },
+            ..Peer::default()
+        };
+        let text = serde_json::to_string(&peer).unwrap();
+        for part in [
+            r#""protocol":"udpv6""#,
+            r#""lost":0,"lost_there":3,"lost_back":0,"rtt_p50_seconds":null"#,
+            r#","heard":59,"hops":3,"path_mtu_bytes":1450,"#,
+            r#""mtu_hole":{"passes_bytes":1300,"direction":"in","said":"too_big"},"#,
+            r#""flows":{"probed":16,"losing_count":1,"losing":[{"source_port":40312,"lost":5,"probes":8,"direction":"out"}]}}"#,
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(serde_json::to_string(&serde_json::from_str::<Peer>(&text).unwrap()).unwrap(), text);
+        let tcp = Peer { protocol: Protocol::Tcp, syn_retransmissions: Some(2), ..Peer::default() };
+        assert!(serde_json::to_string(&tcp).unwrap().ends_with(r#","syn_retransmissions":2}"#));
+        let icmp = serde_json::to_string(&Peer::default()).unwrap();
+        assert!(icmp.ends_with(r#","ten_minutes":null}"#) && !icmp.contains("lost_there"), "{icmp}");
+        assert!(!serde_json::to_string(&Source::default()).unwrap().contains("listening"));
     }
 
     #[test]

@@ -25,6 +25,15 @@ impl Bounds {
 pub struct NotKept {
     /// Rows beyond [`Bounds::rows`], and second rows of a node.
     pub rows: usize,
-    /// Cells dropped because there was no room for them or for their node.
+    /// Cells dropped because there was no room for them or for their node. ICMP only.
     pub cells: usize,
+    /// Cells of UDP and TCP dropped for this reason.
+    pub udp_and_tcp_cells: usize,
+}
+
+impl NotKept {
+    /// Returns the number of all dropped cells.
+    pub const fn all_cells(&self) -> usize {
+        self.cells + self.udp_and_tcp_cells
+    }
 }

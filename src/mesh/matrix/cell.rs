@@ -1,7 +1,7 @@
 //! What a matrix keeps of one source's view of one peer: 8 bytes.
 
 use super::pace::Pace;
-use crate::report::Network;
+use crate::report::{Method, Network};
 
 /// The largest number of probes that a cell counts. An agent's recent window holds at most 510.
 const COUNT_MAX: u32 = (1 << 10) - 1;
@@ -10,16 +10,64 @@ const RTT_CODES: f32 = 1_023.0;
 const RTT_MIN_US: f32 = 1.0;
 /// ln(100 s / 1 µs).
 const RTT_SPAN: f32 = 18.420_681;
-/// Bits of the pace, below those of the start of the loss.
+/// Bits of the pace, below the layer's high bit and the start of the loss.
 const PACE_BITS: u32 = 2;
-/// The start of a loss has 14 bits: seconds, up to this many before and after the matrix's epoch.
-/// The lowest value is "none".
-const SINCE_MAX: i16 = i16::MAX >> PACE_BITS;
+const PACE_MASK: i16 = (1 << PACE_BITS) - 1;
+const SINCE_SHIFT: u32 = PACE_BITS + 1;
+/// The start of a loss has 13 bits: seconds, up to this many before and after the matrix's epoch.
+/// That is more than the hour that a report covers. The lowest value is "none".
+const SINCE_MAX: i16 = i16::MAX >> SINCE_SHIFT;
 const NO_SINCE: i16 = -SINCE_MAX - 1;
 
+/// What is probed of a peer, and how. The nodes' own addresses are probed by ICMP alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Layer {
+    /// The pods' network by ICMP.
+    Icmp = 0,
+    /// The nodes' network by ICMP.
+    Nodes = 1,
+    /// The pods' network by UDP.
+    Udp = 2,
+    /// The pods' network by TCP.
+    Tcp = 3,
+}
+
+impl Layer {
+    /// Returns the layer of a network and a method. `None` if there is no such layer.
+    pub const fn of(network: Network, method: Method) -> Option<Self> {
+        match (network, method) {
+            (Network::Pod, Method::Icmp) => Some(Self::Icmp),
+            (Network::Node, Method::Icmp) => Some(Self::Nodes),
+            (Network::Pod, Method::Udp) => Some(Self::Udp),
+            (Network::Pod, Method::Tcp) => Some(Self::Tcp),
+            _ => None,
+        }
+    }
+
+    /// Returns the bit of the layer in a set of layers.
+    pub const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    /// Returns the network that is probed.
+    pub const fn network(self) -> Network {
+        if matches!(self, Self::Nodes) { Network::Node } else { Network::Pod }
+    }
+
+    /// Returns how it is probed.
+    pub const fn method(self) -> Method {
+        match self {
+            Self::Icmp | Self::Nodes => Method::Icmp,
+            Self::Udp => Method::Udp,
+            Self::Tcp => Method::Tcp,
+        }
+    }
+}
+
 /// A cell. `bits` holds, from the lowest bit: 10 bits of probes, 10 of losses, 10 of the
-/// round-trip time's code, 1 of the network, 1 of the protocol. `moment` holds the pace and the
-/// start of the loss.
+/// round-trip time's code, the low bit of the layer, 1 of the address family. `moment` holds the
+/// pace, the high bit of the layer, and the start of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     bits: u32,
@@ -34,8 +82,8 @@ const _: () = assert!(size_of::<Cell>() == 8);
 pub struct Contents {
     /// Number of the peer among the nodes.
     pub peer: u16,
-    /// The network that was probed: the pods', or the nodes' own addresses.
-    pub network: Network,
+    /// What was probed, and how.
+    pub layer: Layer,
     /// Whether the peer was probed over IPv6.
     pub over_ipv6: bool,
     /// Number of probes answered in the recent window.
@@ -47,7 +95,7 @@ pub struct Contents {
     /// Median round-trip time of the quickest minute of the last hour.
     pub usual_rtt_p50_seconds: Option<f64>,
     /// When the loss began, in seconds after the matrix's epoch. A report covers an hour. A
-    /// value of more than about two hours before or after the epoch comes from a wrong clock
+    /// value of more than 68 minutes before or after the epoch comes from a wrong clock
     /// and is not kept.
     pub since: Option<i64>,
 }
@@ -60,18 +108,26 @@ impl Cell {
             let scaled = u64::from(lost) * u64::from(COUNT_MAX) / u64::from(probes);
             (probes, lost) = (COUNT_MAX, u32::try_from(scaled).unwrap_or(COUNT_MAX));
         }
-        let network = u32::from(contents.network == Network::Node);
-        let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | network << 30;
+        let layer = contents.layer as u8;
+        let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | u32::from(layer & 1) << 30;
         let since = contents.since.and_then(|since| i16::try_from(since).ok());
         let since = since.filter(|since| (-SINCE_MAX..=SINCE_MAX).contains(since)).unwrap_or(NO_SINCE);
         let pace = Pace::of(contents.rtt_p50_seconds, contents.usual_rtt_p50_seconds);
-        let moment = since << PACE_BITS | pace as i16;
+        let moment = since << SINCE_SHIFT | i16::from(layer >> 1) << PACE_BITS | pace as i16;
         Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, moment }
     }
 
+    /// Returns the cell with the answered probes alone.
+    #[must_use]
+    pub const fn without_losses(self) -> Self {
+        let answered = self.probes() - self.lost();
+        let bits = self.bits & !(COUNT_MAX | COUNT_MAX << 10) | answered;
+        Self { bits, moment: self.moment & ((1 << SINCE_SHIFT) - 1) | NO_SINCE << SINCE_SHIFT, ..self }
+    }
+
     /// Returns the sort key of a row's cells. A row has at most one cell per key.
-    pub const fn key(self) -> (u16, u32) {
-        (self.peer, self.bits >> 30)
+    pub const fn key(self) -> (u16, u8) {
+        (self.peer, (self.layer() as u8) << 1 | self.is_over_ipv6() as u8)
     }
 
     /// Returns the number of the peer among the nodes.
@@ -79,9 +135,20 @@ impl Cell {
         self.peer
     }
 
+    /// Returns what was probed, and how.
+    #[inline]
+    pub const fn layer(self) -> Layer {
+        match (self.moment >> PACE_BITS & 1, self.bits >> 30 & 1) {
+            (0, 0) => Layer::Icmp,
+            (0, _) => Layer::Nodes,
+            (_, 0) => Layer::Udp,
+            _ => Layer::Tcp,
+        }
+    }
+
     /// Returns the network that was probed.
     pub const fn network(self) -> Network {
-        if self.bits >> 30 & 1 == 1 { Network::Node } else { Network::Pod }
+        self.layer().network()
     }
 
     /// Whether the peer was probed over IPv6.
@@ -106,13 +173,13 @@ impl Cell {
 
     /// Returns when the loss began, in seconds after the matrix's epoch.
     pub const fn since(self) -> Option<i16> {
-        let since = self.moment >> PACE_BITS;
+        let since = self.moment >> SINCE_SHIFT;
         if since == NO_SINCE { None } else { Some(since) }
     }
 
     /// Returns how the round-trip times compare with those of the last hour.
     pub const fn pace(self) -> Pace {
-        match self.moment & ((1 << PACE_BITS) - 1) {
+        match self.moment & PACE_MASK {
             1 => Pace::Slow,
             2 => Pace::Usual,
             _ => Pace::Unknown,
@@ -141,7 +208,7 @@ mod tests {
     fn contents() -> Contents {
         Contents {
             peer: 299,
-            network: Network::Node,
+            layer: Layer::Nodes,
             over_ipv6: true,
             received: 59,
             lost: 1,
@@ -158,8 +225,18 @@ mod tests {
         assert_eq!((cell.probes(), cell.lost(), cell.since()), (60, 1, Some(-60)));
         let rtt = rtt_us(cell.rtt_code()).expect("a round trip");
         assert!((rtt / 40.0 - 1.0).abs() < 0.01, "{rtt}");
-        let plain = Cell::new(&Contents { network: Network::Pod, over_ipv6: false, since: None, ..contents() });
+        let plain = Cell::new(&Contents { layer: Layer::Icmp, over_ipv6: false, since: None, ..contents() });
         assert_eq!((plain.network(), plain.is_over_ipv6(), plain.since()), (Network::Pod, false, None));
+        let mut keys = Vec::new();
+        for layer in [Layer::Icmp, Layer::Nodes, Layer::Udp, Layer::Tcp] {
+            for over_ipv6 in [false, true] {
+                let cell = Cell::new(&Contents { layer, over_ipv6, ..contents() });
+                assert_eq!((cell.layer(), cell.is_over_ipv6(), cell.since()), (layer, over_ipv6, Some(-60)));
+                assert_eq!(Layer::of(layer.network(), layer.method()), Some(layer));
+                keys.push(cell.key());
+            }
+        }
+        assert!(keys.is_sorted_by(|a, b| a < b), "each has a key of its own: {keys:?}");
         for (usual_rtt_p50_seconds, pace) in
             [(None, Pace::Unknown), (Some(30e-6), Pace::Usual), (Some(1e-9), Pace::Slow)]
         {
@@ -188,7 +265,7 @@ mod tests {
     #[test]
     fn a_moment_far_from_the_epoch_is_none() {
         let since = |since| Cell::new(&Contents { since: Some(since), ..contents() }).since();
-        assert_eq!([i64::MIN, -32_768, -8_192, 8_192, 32_768, i64::MAX].map(since), [None; 6]);
-        assert_eq!((since(-8_191), since(8_191)), (Some(-8_191), Some(8_191)));
+        assert_eq!([i64::MIN, -32_768, -4_096, 4_096, 32_768, i64::MAX].map(since), [None; 6]);
+        assert_eq!((since(-4_095), since(4_095)), (Some(-4_095), Some(4_095)));
     }
 }

@@ -22,6 +22,8 @@ pub struct Facts {
     pub receive_queue_drops: Option<f32>,
     /// How long the probe thread waited for a CPU.
     pub run_delay_seconds: Option<f32>,
+    /// Time since which the source has answered UDP and TCP probes without a gap.
+    pub listening_seconds: Option<f32>,
     /// Time that the cells cover, in seconds.
     pub cells_seconds: f32,
     /// Number of probes sent in that time.
@@ -45,6 +47,7 @@ impl Facts {
             probes_skipped: count(recent.probes_skipped),
             receive_queue_drops: count(recent.receive_queue_drops),
             run_delay_seconds: real(recent.run_delay_seconds),
+            listening_seconds: real(source.listening_seconds),
             cells_seconds: 0.0,
             sent: 0,
             members: source.members.map_or(0, |members| u32::try_from(members).unwrap_or(u32::MAX)),

@@ -4,7 +4,10 @@
 //! sparse: each row has only the columns that were measured. It never moves while it grows. Its
 //! bytes are bounded together with those of the verdicts ([`MESH_BYTES_MAX`]). What does not fit is
 //! counted, and is then no evidence of anything. A cell that is missing was not measured, which is
-//! not the same as no loss.
+//! not the same as no loss. If there is no room, all cells of TCP are dropped, then all of UDP: some
+//! rows with a protocol and others without it would be judged unevenly.
+//!
+//! What only some links have is kept beside the cells ([`links`]).
 //!
 //! [`MESH_BYTES_MAX`]: crate::limits::MESH_BYTES_MAX
 
@@ -13,22 +16,25 @@ mod cell;
 mod domains;
 mod facts;
 mod lasting;
+mod links;
 mod names;
 mod pace;
 
 pub use bounds::{Bounds, NotKept};
-pub use cell::{Cell, rtt_us};
+pub use cell::{Cell, Layer, rtt_us};
 pub use facts::Facts;
 pub use lasting::Lasting;
+pub use links::{Hole, LosingFlows, Ways};
 pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
 use std::ops::Range;
 
 use cell::Contents;
+use links::Links;
 use names::Numbers;
 
 use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
-use crate::report::{Network, Peer, Protocol, RecentPeer, Source, State};
+use crate::report::{Method, Network, Peer, RecentPeer, Source, State};
 use crate::sys::clock;
 use crate::sys::region::List;
 use crate::sys::text::{Span, Text};
@@ -38,7 +44,7 @@ pub const ZONE_UNKNOWN: u8 = 0;
 /// Bytes that are kept of the reason for a missing report.
 const ERROR_BYTES_MAX: usize = 80;
 /// Bytes that judging takes for each node. They count towards [`MESH_BYTES_MAX`].
-pub const JUDGED_BYTES_PER_NODE: usize = 72;
+pub const JUDGED_BYTES_PER_NODE: usize = 88;
 const UNKNOWN: &str = "unknown";
 
 /// State of a node's row.
@@ -118,7 +124,7 @@ impl Stay {
 struct Said {
     /// Place of the row plus 1; 0 is none.
     row: u16,
-    /// Bit n is set if an object with code n of network and address family has arrived.
+    /// Bit n is set if an object with code n of layer and address family has arrived.
     objects: u8,
     stay: Option<Stay>,
 }
@@ -187,9 +193,11 @@ pub struct Row {
     pub facts: Facts,
     /// The links that lose too much over ten minutes.
     pub lasting: Lasting,
+    /// The layers of which the row has objects. A source that probes by UDP or TCP also answers.
+    pub layers: u8,
 }
 
-const _: () = assert!(size_of::<Row>() <= 92);
+const _: () = assert!(size_of::<Row>() <= 104);
 
 impl Row {
     const fn range(&self) -> Range<usize> {
@@ -213,8 +221,11 @@ pub struct Matrix {
     epoch: u64,
     /// Whether loopback addresses are probed. All agents then count the echoes of one namespace.
     loopback: bool,
-    /// Whether the pods' network was probed, and the nodes'.
-    networks: [bool; 2],
+    /// The layers that were probed.
+    layers: u8,
+    /// The layers that are no longer kept, because there is no room.
+    dropped: u8,
+    links: Links,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -250,7 +261,9 @@ impl Matrix {
             current: None,
             epoch: clock::realtime().as_secs(),
             loopback: false,
-            networks: [false; 2],
+            layers: 0,
+            dropped: 0,
+            links: Links::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),
@@ -268,7 +281,7 @@ impl Matrix {
             return;
         };
         let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
-        let row = Row { begin, len: 0, facts: Facts::of(source), lasting: Lasting::default() };
+        let row = Row { begin, len: 0, facts: Facts::of(source), lasting: Lasting::default(), layers: 0 };
         let room = self.bytes() + size_of::<Row>() <= self.bounds.bytes;
         if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
@@ -284,36 +297,36 @@ impl Matrix {
 
     /// Adds a peer of the row that is being read.
     ///
-    /// Returns false, and adds nothing, if the row has already named this node for the same network
-    /// and address family. An agent writes each combination once, so such a row is false.
+    /// Returns false, and adds nothing, if the row has already named this node for the same network,
+    /// method and address family. An agent writes each combination once, so such a row is false.
     pub fn peer(&mut self, peer: &Peer<'_>) -> bool {
-        let over_ipv6 = match peer.protocol {
-            Protocol::Icmp => false,
-            Protocol::Icmpv6 => true,
-            Protocol::Udp | Protocol::Udpv6 | Protocol::Tcp | Protocol::Tcpv6 | Protocol::Other => return true,
-        };
+        let Some(method) = peer.protocol.method() else { return true };
+        let over_ipv6 = peer.protocol.is_over_ipv6();
         let Some(source) = self.current else {
-            self.not_kept.cells += 1;
+            self.count_dropped(method);
             return true;
         };
-        if peer.network == Network::Other || self.name(source) == peer.node {
+        let Some(layer) = Layer::of(peer.network, method).filter(|_| self.name(source) != peer.node) else {
             return true;
-        }
+        };
         let Some(number) = self.node(&peer.node, &peer.zone, false) else {
-            self.not_kept.cells += 1;
+            self.count_dropped(method);
             return true;
         };
         let recent = peer.recent;
-        if !self.say(number, peer.network, over_ipv6, Stay::of(peer.state, &recent)) {
+        if !self.say(number, layer, over_ipv6, Stay::of(peer.state, &recent)) {
             return false;
+        }
+        if let Some(row) = self.rows.last_mut() {
+            row.layers |= layer.bit();
         }
         self.loopback |= peer.address.is_some_and(|address| address.is_loopback());
         if !peer.state.is_evidence() {
             return true;
         }
-        let cell = Cell::new(&Contents {
+        let mut cell = Cell::new(&Contents {
             peer: number,
-            network: peer.network,
+            layer,
             over_ipv6,
             received: recent.received,
             lost: recent.lost,
@@ -321,39 +334,105 @@ impl Matrix {
             usual_rtt_p50_seconds: peer.usual_rtt_p50_seconds,
             since: peer.since_unix_seconds.map(|since| since.cast_signed().saturating_sub(self.epoch.cast_signed())),
         });
-        if cell.probes() > 0 && (self.bytes() + size_of::<Cell>() > self.bounds.bytes || !self.cells.push(cell)) {
-            self.not_kept.cells += 1;
+        if layer == Layer::Udp && cell.probes() > 0 {
+            let room = self.bounds.bytes.saturating_sub(self.bytes());
+            if self.links.add(source, number, peer, room) {
+                // What some flows lose is no loss of the link. The other flows answer.
+                cell = cell.without_losses();
+            }
+        }
+        if cell.probes() > 0 && !self.keep(cell) {
             return true;
         }
-        self.networks[usize::from(peer.network == Network::Node)] |= cell.probes() > 0;
+        self.layers |= if cell.probes() > 0 { layer.bit() } else { 0 };
         let Some(row) = self.rows.last_mut() else { return true };
         row.len = u32::try_from(self.cells.len()).unwrap_or(u32::MAX) - row.begin;
         row.facts.sent = row.facts.sent.saturating_add(recent.sent);
-        if let Some(said) = peer.ten_minutes.filter(|_| cell.probes() > 0) {
-            row.lasting.add(number, peer.network, said);
-        }
         if recent.seconds > 0.0 {
             #[expect(clippy::cast_possible_truncation, reason = "a minute")]
             let seconds = recent.seconds as f32;
             row.facts.cells_seconds = row.facts.cells_seconds.max(seconds);
-            if peer.network == Network::Pod {
-                let node = &mut self.nodes[usize::from(number)];
-                node.aimed = node.aimed.saturating_add(1);
-                let rate = f64::from(recent.sent) / recent.seconds;
-                #[expect(clippy::cast_possible_truncation, reason = "a rate of at most 100")]
-                let rate = rate.min(1.0 / INTERVAL_MIN.as_secs_f64()) as f32;
-                node.probes_per_second += rate;
-            }
+        }
+        // The rest is of echo requests alone. An agent that starts loses UDP and TCP for some
+        // seconds, which is no loss of the network.
+        if method != Method::Icmp {
+            return true;
+        }
+        if let Some(said) = peer.ten_minutes.filter(|_| cell.probes() > 0) {
+            row.lasting.add(number, peer.network, said);
+        }
+        if recent.seconds > 0.0 && peer.network == Network::Pod {
+            let node = &mut self.nodes[usize::from(number)];
+            node.aimed = node.aimed.saturating_add(1);
+            let rate = f64::from(recent.sent) / recent.seconds;
+            #[expect(clippy::cast_possible_truncation, reason = "a rate of at most 100")]
+            let rate = rate.min(1.0 / INTERVAL_MIN.as_secs_f64()) as f32;
+            node.probes_per_second += rate;
         }
         true
     }
 
+    /// Keeps a cell of the row that is being read. Makes room if there is none. Returns whether
+    /// there was room.
+    fn keep(&mut self, cell: Cell) -> bool {
+        let layer = cell.layer();
+        for room_of in [Layer::Tcp, Layer::Udp] {
+            if self.bytes() + size_of::<Cell>() <= self.bounds.bytes {
+                break;
+            }
+            self.drop_layer(room_of);
+        }
+        let fits = self.bytes() + size_of::<Cell>() <= self.bounds.bytes;
+        let is_kept = fits && self.dropped & layer.bit() == 0 && self.cells.push(cell);
+        if !is_kept {
+            self.count_dropped(layer.method());
+        }
+        is_kept
+    }
+
+    fn count_dropped(&mut self, method: Method) {
+        match method {
+            Method::Icmp => self.not_kept.cells += 1,
+            Method::Udp | Method::Tcp => self.not_kept.udp_and_tcp_cells += 1,
+        }
+    }
+
+    /// Drops all cells of a layer, those that have arrived and those to come.
+    fn drop_layer(&mut self, layer: Layer) {
+        if self.dropped & layer.bit() != 0 {
+            return;
+        }
+        self.dropped |= layer.bit();
+        self.layers &= !layer.bit();
+        let (mut from, mut to) = (0, 0);
+        for row in self.rows.iter_mut() {
+            let begin = to;
+            from = from.max(row.range().start);
+            while from < row.range().end {
+                let cell = self.cells[from];
+                if cell.layer() == layer {
+                    self.not_kept.udp_and_tcp_cells += 1;
+                } else {
+                    self.cells[to] = cell;
+                    to += 1;
+                }
+                from += 1;
+            }
+            // Places have 32 bits, and the cells only move towards the first.
+            (row.begin, row.len) =
+                (u32::try_from(begin).unwrap_or(u32::MAX), u32::try_from(to - begin).unwrap_or_default());
+        }
+        if let Some(any) = self.cells.first().copied() {
+            self.cells.resize(to, any);
+        }
+    }
+
     /// Notes what the row that is being read reports of a node. Returns false if it has already
-    /// reported that node for this network and address family.
-    fn say(&mut self, number: u16, network: Network, over_ipv6: bool, stay: Stay) -> bool {
+    /// reported that node for this network, method and address family.
+    fn say(&mut self, number: u16, layer: Layer, over_ipv6: bool, stay: Stay) -> bool {
         let row = u16::try_from(self.rows.len()).unwrap_or(u16::MAX);
         let node = &mut self.nodes[usize::from(number)];
-        let object = 1 << (u8::from(network == Network::Node) << 1 | u8::from(over_ipv6));
+        let object = 1 << ((layer as u8) << 1 | u8::from(over_ipv6));
         let said = if node.said.row == row { node.said } else { Said { row, ..Said::default() } };
         if said.objects & object != 0 {
             return false;
@@ -468,13 +547,13 @@ impl Matrix {
     pub fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
         let rows = self.rows.len() * size_of::<Row>();
-        self.cells.len() * size_of::<Cell>() + nodes + rows + self.numbers.bytes() + self.text.bytes()
+        self.cells.len() * size_of::<Cell>() + nodes + rows + self.links.bytes() + self.numbers.bytes() + self.text.bytes()
     }
 
     /// Returns the resident bytes, in whole pages for mapped memory.
     pub fn resident_bytes(&self) -> usize {
         let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
-        lists + self.text.resident_bytes() + self.numbers.bytes()
+        lists + self.links.resident_bytes() + self.text.resident_bytes() + self.numbers.bytes()
     }
 
     /// Returns the number of known nodes, from their own rows or as peers.
@@ -536,9 +615,24 @@ impl Matrix {
         self.loopback
     }
 
-    /// Whether anything was measured in this network.
-    pub fn is_measured(&self, network: Network) -> bool {
-        self.networks[usize::from(network == Network::Node)]
+    /// Returns the layers that were measured, as a set of [`Layer::bit`].
+    pub const fn layers(&self) -> u8 {
+        self.layers
+    }
+
+    /// Returns the directions of the losses of links by UDP.
+    pub fn ways(&self) -> &[Ways] {
+        self.links.ways()
+    }
+
+    /// Returns the links of which some flows lose.
+    pub fn losing_flows(&self) -> &[LosingFlows] {
+        self.links.flows()
+    }
+
+    /// Returns the links that large packets do not pass.
+    pub fn holes(&self) -> &[Hole] {
+        self.links.holes()
     }
 
     /// Returns the number of cells.

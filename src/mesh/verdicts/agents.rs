@@ -100,6 +100,7 @@ mod tests {
         probes_skipped: None,
         receive_queue_drops: None,
         run_delay_seconds: None,
+        listening_seconds: None,
         cells_seconds: 60.0,
         sent: 600,
         members: 0,

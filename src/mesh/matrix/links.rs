@@ -1,0 +1,224 @@
+//! What is kept of single links beside the cells: the directions of UDP losses, flows that lose,
+//! and packets that are too large. Most links have none of these.
+
+use crate::report::{Peer, Said, Way};
+use crate::sys::region::List;
+
+/// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
+/// 300 that probes 24.
+const KEPT_MAX: usize = 4_096;
+/// A reflector that counted less than this share of what a peer should have sent has missed some.
+const HEARD_SHARE: f64 = 0.9;
+/// The count of a reflector that is not known.
+const NOT_HEARD: u16 = u16::MAX;
+
+/// Where a source's UDP probes to a peer were lost, in the recent window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ways {
+    /// The source.
+    pub source: u16,
+    /// The peer.
+    pub peer: u16,
+    /// Number of probes that were lost on the way to the peer.
+    pub there: u16,
+    /// Number of probes whose answer was lost.
+    pub back: u16,
+    /// Number of lost probes in all.
+    pub lost: u16,
+    /// Number of probes that were sent.
+    pub sent: u16,
+    /// Time covered, in seconds.
+    pub seconds: u16,
+    heard: u16,
+}
+
+impl Ways {
+    /// Returns the number of requests of the peer that the source's reflector counted.
+    pub fn heard(&self) -> Option<u16> {
+        (self.heard != NOT_HEARD).then_some(self.heard)
+    }
+}
+
+/// The flows of a link that lose while the others do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LosingFlows {
+    /// The source.
+    pub source: u16,
+    /// The peer.
+    pub peer: u16,
+    /// The source port of the first flow that is listed.
+    pub source_port: u16,
+    /// Number of flows.
+    pub probed: u8,
+    /// Number of flows that lose.
+    pub losing: u8,
+    /// Number of the flow's last probes, and how many of them were lost.
+    pub probes: u8,
+    /// Number of them that were lost.
+    pub lost: u8,
+    /// Where they were lost.
+    pub way: Way,
+}
+
+/// A link that large packets do not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// The source.
+    pub source: u16,
+    /// The peer.
+    pub peer: u16,
+    /// Size of the largest packet that passes.
+    pub passes_bytes: u16,
+    /// Where larger packets are lost.
+    pub way: Way,
+    /// What the network says of them.
+    pub said: Said,
+}
+
+/// The tables.
+#[derive(Debug)]
+pub(super) struct Links {
+    ways: List<Ways>,
+    flows: List<LosingFlows>,
+    holes: List<Hole>,
+}
+
+impl Links {
+    /// Makes empty tables that take at most so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        let most = |each: usize| (bytes / each).min(KEPT_MAX);
+        let ways = List::new(bytes / size_of::<Ways>());
+        let flows = List::new(most(size_of::<LosingFlows>()));
+        let holes = List::new(most(size_of::<Hole>()));
+        Self { ways, flows, holes }
+    }
+
+    /// Adds what a source says of a UDP peer, as far as there is room. Returns whether some flows
+    /// explain the losses of the link: at most half of them lose.
+    pub fn add(&mut self, source: u16, number: u16, peer: &Peer<'_>, room: usize) -> bool {
+        let is_room = |bytes: usize| room >= bytes;
+        if let Some(hole) = peer.mtu_hole.filter(|_| is_room(size_of::<Hole>())) {
+            let (passes_bytes, way, said) = (hole.passes_bytes, hole.direction, hole.said);
+            let _ = self.holes.push(Hole { source, peer: number, passes_bytes, way, said });
+        }
+        let room = room.saturating_sub(size_of::<Hole>());
+        let known = peer.flows.as_ref().filter(|flows| flows.losing_count > 0 && flows.losing_count <= flows.probed / 2);
+        if let Some((flows, first)) = known.and_then(|flows| Some((flows, flows.losing.first()?)))
+            && room >= size_of::<LosingFlows>()
+        {
+            let losing = LosingFlows {
+                source,
+                peer: number,
+                source_port: first.source_port,
+                probed: flows.probed,
+                losing: flows.losing_count,
+                probes: first.probes.max(first.lost),
+                lost: first.lost,
+                way: first.direction,
+            };
+            return self.flows.push(losing);
+        }
+        self.add_ways(source, number, peer, room);
+        false
+    }
+
+    fn add_ways(&mut self, source: u16, number: u16, peer: &Peer<'_>, room: usize) {
+        let recent = &peer.recent;
+        let short = |count: u32| u16::try_from(count).unwrap_or(NOT_HEARD - 1).min(NOT_HEARD - 1);
+        let expected = f64::from(recent.sent) * HEARD_SHARE;
+        let has_missed = peer.heard.is_some_and(|heard| f64::from(heard) < expected);
+        let is_known = recent.lost_there.is_some() || recent.lost_back.is_some() || peer.heard.is_some();
+        if !is_known || recent.lost == 0 && !has_missed || room < size_of::<Ways>() {
+            return;
+        }
+        let lost = short(recent.lost);
+        let there = short(recent.lost_there.unwrap_or_default()).min(lost);
+        let back = short(recent.lost_back.unwrap_or_default()).min(lost - there);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded, and the cast saturates")]
+        let seconds = recent.seconds.clamp(0.0, 3_600.0).round() as u16;
+        let heard = peer.heard.map_or(NOT_HEARD, short);
+        let sent = short(recent.sent);
+        let _ = self.ways.push(Ways { source, peer: number, there, back, lost, sent, seconds, heard });
+    }
+
+    /// Returns the directions of the losses.
+    pub fn ways(&self) -> &[Ways] {
+        &self.ways
+    }
+
+    /// Returns the links of which some flows lose.
+    pub fn flows(&self) -> &[LosingFlows] {
+        &self.flows
+    }
+
+    /// Returns the links that large packets do not pass.
+    pub fn holes(&self) -> &[Hole] {
+        &self.holes
+    }
+
+    /// Returns the bytes in use.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.ways()) + size_of_val(self.flows()) + size_of_val(self.holes())
+    }
+
+    /// Returns the resident bytes, in whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.ways.resident_bytes() + self.flows.resident_bytes() + self.holes.resident_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Flows, LosingFlow, MtuHole, RecentPeer};
+
+    const ROOM: usize = 1_000;
+
+    fn peer(lost: u32, there: u32, back: u32, heard: Option<u32>) -> Peer<'static> {
+        let (lost_there, lost_back) = (Some(there), Some(back));
+        let received = 60_u32.saturating_sub(lost);
+        let recent = RecentPeer { seconds: 60.0, sent: 60, received, lost, lost_there, lost_back, ..RecentPeer::default() };
+        Peer { recent, heard, ..Peer::default() }
+    }
+
+    #[test]
+    fn only_links_that_lose_or_hear_too_little_are_kept_and_more_than_is_lost_is_not_believed() {
+        let mut links = Links::new(10_000);
+        links.add(1, 2, &peer(0, 0, 0, Some(60)), ROOM);
+        links.add(1, 2, &Peer { recent: RecentPeer { lost: 9, ..RecentPeer::default() }, ..Peer::default() }, ROOM);
+        assert!(links.ways().is_empty());
+        links.add(1, 2, &peer(0, 0, 0, Some(30)), ROOM);
+        links.add(1, 3, &peer(5, 70, 9, None), ROOM);
+        let kept: Vec<_> = links.ways().iter().map(|it| (it.peer, it.lost, it.there, it.back, it.heard())).collect();
+        assert_eq!(kept, [(2, 0, 0, 0, Some(30)), (3, 5, 5, 0, None)]);
+        links.add(1, 4, &peer(u32::MAX, u32::MAX, u32::MAX, Some(u32::MAX)), ROOM);
+        assert_eq!(links.ways()[2].heard(), Some(u16::MAX - 1));
+        links.add(1, 5, &peer(5, 5, 0, None), 0);
+        assert_eq!(links.ways().len(), 3, "there is no room");
+    }
+
+    #[test]
+    fn losses_of_at_most_half_of_the_flows_are_theirs() {
+        let with = |probed, losing_count, listed: usize| {
+            let flow = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
+            let flows = Some(Flows { probed, losing_count, losing: vec![flow; listed] });
+            let mut links = Links::new(10_000);
+            let explained = links.add(1, 2, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
+            assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
+            explained
+        };
+        assert_eq!([with(16, 1, 1), with(16, 8, 4), with(16, 9, 4), with(16, 1, 0), with(16, 0, 0)], [
+            true, true, false, false, false
+        ]);
+    }
+
+    #[test]
+    fn tables_do_not_grow_beyond_their_limit() {
+        let mut links = Links::new(usize::from(u16::MAX) * 8);
+        let mtu_hole = Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: Said::Silent });
+        for number in 0..10_000 {
+            links.add(1, number, &Peer { mtu_hole, ..peer(0, 0, 0, None) }, ROOM);
+        }
+        assert_eq!((links.holes().len(), links.bytes()), (KEPT_MAX, KEPT_MAX * size_of::<Hole>()));
+    }
+}
