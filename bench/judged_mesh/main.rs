@@ -132,6 +132,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                     lost,
                     rtt_p50_seconds: seconds,
                     rtt_p99_seconds: seconds,
+                    ..RecentPeer::default()
                 },
                 ..Peer::default()
             });

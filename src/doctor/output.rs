@@ -111,7 +111,7 @@ impl Examination {
             nodes: matrix.node_count(),
             not_gathered,
             links: matrix.cell_count(),
-            not_kept: not_kept.rows + not_kept.cells,
+            not_kept: not_kept.rows + not_kept.all_cells(),
             members: matrix.members(),
             networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, name)| name).collect(),
             watchers: facts.watchers,

@@ -587,6 +587,7 @@ mod tests {
         let losing = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
         let peer = Peer {
             protocol: Protocol::Udpv6,
+            address: "fd00::1".parse().ok(),
             heard: Some(59),
             hops: Some(3),
             path_mtu_bytes: Some(1_450),

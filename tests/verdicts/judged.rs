@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdict};
+use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, OfProtocol, Verdict};
+use kube_canary::report::Method;
 
 use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
 
@@ -142,6 +143,7 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         }
         Fault::SlowMesh { .. } => kind == Kind::Mesh && !loss && subject == "*",
         Fault::SaysSlow { .. } | Fault::Young { .. } => false,
+        Fault::Restarted { .. } | Fault::Older { .. } => false,
         Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
         Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
     }
@@ -223,9 +225,34 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
             !dead
         }
         Fault::Starved { node, .. } => plan.has_row(node),
-        Fault::Mesh { rate } => plan.nodes >= 12 && round_trip(rate, rate) >= 0.01,
+        Fault::Mesh { rate } => (plan.nodes >= 12 || plan.since.is_some()) && round_trip(rate, rate) >= 0.01,
         Fault::Liar { .. } | Fault::SaysSlow { .. } | Fault::Young { .. } => false,
+        Fault::Restarted { .. } | Fault::Older { .. } => false,
         _ => true,
+    }
+}
+
+/// Whether a verdict names the protocol of a fault: that of the fault, or none if all share it.
+fn is_by(verdict: &Verdict, method: Option<Method>, plan: &Plan) -> bool {
+    let expected = if plan.protocols { method.map(OfProtocol::from) } else { Some(OfProtocol::Icmp) };
+    verdict.protocol == expected
+}
+
+/// Whether the protocol of a fault has enough probes to show it.
+fn has_enough(fault: &Fault, method: Option<Method>, plan: &Plan, probed: &[Vec<usize>]) -> bool {
+    // All of it is lost, if only for some seconds.
+    if method != Some(Method::Tcp) || plan.since.is_some() {
+        return true;
+    }
+    match *fault {
+        Fault::Node { node, inwards, outwards } => {
+            let pairs = probed[node].len() as f64;
+            // So many of the node's handshakes of a minute are lost.
+            round_trip(inwards, outwards) * pairs * 12.0 >= 14.0
+        }
+        Fault::Link { there, back, .. } => round_trip(there, back) >= 0.7,
+        Fault::Mesh { rate } => plan.nodes >= 12 && rate >= 0.05,
+        _ => false,
     }
 }
 
@@ -233,7 +260,10 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
 pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: bool) -> Score {
     let mut score = Score { meshes: 1, ..Score::default() };
     for verdict in verdicts {
-        let fault = plan.faults.iter().find(|fault| is_about(verdict, fault, plan, probed));
+        let fault = plan.every_fault().find(|(method, fault)| {
+            is_about(verdict, fault, plan, probed) && is_by(verdict, *method, plan)
+        });
+        let fault = fault.map(|(_, fault)| fault);
         let is_directed = verdict.direction != Direction::Both;
         let right = fault.is_some_and(|fault| !is_directed || is_right_way(verdict, fault));
         score.verdicts += 1;
@@ -245,16 +275,22 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
         }
         if report && !right {
             say!(
-                "FALSE {} {:?} {}: {} in {plan:?}",
+                "FALSE {} {:?} {:?} {}: {} in {plan:?}",
                 verdict.subject,
+                verdict.protocol,
                 verdict.direction,
                 verdict.summary,
                 verdict.evidence
             );
         }
     }
-    for fault in plan.faults.iter().filter(|fault| must_be_found(fault, plan, probed)) {
-        let found = verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed));
+    let must = |method: Option<Method>, fault: &Fault| {
+        must_be_found(fault, plan, probed) && has_enough(fault, method, plan, probed)
+    };
+    for (method, fault) in plan.every_fault().filter(|(method, fault)| must(*method, fault)) {
+        let found = verdicts
+            .iter()
+            .any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, method, plan));
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {

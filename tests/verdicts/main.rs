@@ -15,6 +15,7 @@ macro_rules! say {
 mod domains;
 mod judged;
 mod mesh;
+mod protocols;
 mod shapes;
 #[path = "../common/splitmix.rs"]
 mod splitmix;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::report::{Age, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
 use kube_canary::sys::clock;
 
 pub use crate::splitmix::Random;
@@ -168,6 +168,17 @@ pub enum Fault {
     NoRow {
         node: usize,
     },
+    /// The agent has started, or was stopped, so many seconds ago. Nobody answered UDP and TCP for
+    /// so many seconds before.
+    Restarted {
+        node: usize,
+        ago: u32,
+        away: u32,
+    },
+    /// The agent is of a version without UDP and TCP, and nobody answers them there.
+    Older {
+        node: usize,
+    },
 }
 
 /// The networks on which the faults of a mesh lose.
@@ -207,6 +218,12 @@ pub struct Plan {
     /// All agents share one namespace.
     pub shared: bool,
     pub faults: Vec<Fault>,
+    /// Whether UDP and TCP are probed, too.
+    pub protocols: bool,
+    /// Faults that one protocol alone has.
+    pub own: Vec<(Method, Fault)>,
+    /// The faults have lost for so many seconds. `None`: for longer than a window.
+    pub since: Option<u32>,
 }
 
 impl Plan {
@@ -214,7 +231,24 @@ impl Plan {
         let (window, faults) = ((60.0, 60.0), Vec::new());
         let (background, zones, domains) = (0.000_5, 1, 0);
         let (degree, selected, rows, dual, reach, foreign, shared) = (None, None, None, false, None, None, false);
-        Self { nodes, zones, domains, window, background, degree, selected, rows, dual, reach, foreign, shared, faults }
+        Self {
+            nodes,
+            zones,
+            domains,
+            window,
+            background,
+            degree,
+            selected,
+            rows,
+            dual,
+            reach,
+            foreign,
+            shared,
+            faults,
+            protocols: false,
+            own: Vec::new(),
+            since: None,
+        }
     }
 
     pub fn zone_of(&self, node: usize) -> usize {
@@ -227,6 +261,12 @@ impl Plan {
         node * self.domains / self.nodes
     }
 
+    /// All faults, each with its protocol if it has one.
+    pub fn every_fault(&self) -> impl Iterator<Item = (Option<Method>, &Fault)> {
+        let own = self.own.iter().map(|(method, fault)| (Some(*method), fault));
+        self.faults.iter().map(|fault| (None, fault)).chain(own)
+    }
+
     /// Whether the faults lose on this network.
     fn reaches(&self, network: Network) -> bool {
         match self.reach {
@@ -236,13 +276,14 @@ impl Plan {
         }
     }
 
-    fn loss(&self, from: usize, to: usize, network: Network) -> f64 {
+    fn loss(&self, from: usize, to: usize, network: Network, method: Method) -> f64 {
         if !self.reaches(network) {
             return self.background;
         }
         let (from_zone, to_zone) = (self.zone_of(from), self.zone_of(to));
         let (from_domain, to_domain) = (self.domain_of(from), self.domain_of(to));
-        let passes = self.faults.iter().map(|fault| match *fault {
+        let own = self.own.iter().filter(|(of, _)| *of == method).map(|(_, fault)| fault);
+        let passes = self.faults.iter().chain(own).map(|fault| match *fault {
             Fault::Node { node, outwards, .. } if node == from => 1.0 - outwards,
             Fault::Node { node, inwards, .. } if node == to => 1.0 - inwards,
             Fault::Link { a, b, there, .. } if (a, b) == (from, to) => 1.0 - there,
@@ -312,6 +353,33 @@ impl Plan {
         found.unwrap_or(0.0)
     }
 
+    /// The newest probes by UDP and TCP that the agent of a node did not answer, as bits. Probes to
+    /// a starved agent are lost at random.
+    fn unanswered(&self, node: usize, random: &mut Random) -> u64 {
+        self.faults.iter().fold(random.bits(self.own_loss(node)), |bits, fault| match *fault {
+            Fault::Restarted { node: it, ago, away } if it == node => bits | ((1 << away) - 1) << ago,
+            Fault::Older { node: it } if it == node => u64::MAX,
+            _ => bits,
+        })
+    }
+
+    fn is_older(&self, node: usize) -> bool {
+        self.faults.contains(&Fault::Older { node })
+    }
+
+    /// Since when the agent of a node answers, in seconds.
+    fn listening_seconds(&self, node: usize) -> Option<f64> {
+        if !self.protocols || self.is_older(node) {
+            return None;
+        }
+        let of = |fault: &Fault| match *fault {
+            Fault::Restarted { node: it, ago, .. } if it == node => Some(f64::from(ago)),
+            Fault::Starved { node: it, .. } if it == node => Some(3.0),
+            _ => None,
+        };
+        Some(self.faults.iter().find_map(of).unwrap_or(3_600.0))
+    }
+
     pub fn has_row(&self, node: usize) -> bool {
         !self.faults.contains(&Fault::NoRow { node }) && self.rows.is_none_or(|rows| node < rows)
     }
@@ -373,8 +441,13 @@ struct Made {
     to: usize,
     network: Network,
     over_ipv6: bool,
+    method: Method,
     sent: u32,
     lost: u32,
+    /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
+    ways: Option<(u32, u32)>,
+    arrived: u64,
+    heard: Option<u32>,
     /// The middle of its bucket, which is the interpolated median of equal round trips.
     rtt_seconds: f64,
     /// The upper bound of its bucket in the quickest minute of the hour.
@@ -397,15 +470,41 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
             let networks = [Network::Pod, Network::Node].into_iter().take(1 + usize::from(plan.reach.is_some()));
             let families = [false, true].into_iter().take(1 + usize::from(plan.dual));
             for (network, over_ipv6) in networks.flat_map(|network| families.clone().map(move |six| (network, six))) {
+                let more = if plan.protocols && network == Network::Pod && !plan.is_older(from) { 2 } else { 0 };
+                for method in Method::ALL.into_iter().take(1 + more) {
                 let phase = random.unit();
-                let (there, back) =
-                    (random.bits(plan.loss(from, *to, network)), random.bits(plan.loss(*to, from, network)));
-                let unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
+                let loss = |random: &mut Random, from: usize, to: usize| {
+                    let lost = random.bits(plan.loss(from, to, network, method));
+                    let Some(since) = plan.since else { return lost };
+                    lost & ((1 << since) - 1) | random.bits(plan.background)
+                };
+                let (there, back) = (loss(random, from, *to), loss(random, *to, from));
+                let mut unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
                 // Packets to the node do not reach its pod.
-                if network == Network::Pod {
+                if network == Network::Pod && method == Method::Icmp {
                     counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
                 }
-                let window = covered(windows[from], phase);
+                let mut window = covered(windows[from], phase);
+                if method != Method::Icmp {
+                    unread |= plan.unanswered(*to, random);
+                }
+                if method == Method::Tcp {
+                    // A handshake every ten seconds.
+                    let first = random.below(10);
+                    window &= (0..6).fold(0, |bits, at| bits | 1 << (first + at * 10));
+                }
+                if plan.since.is_some() {
+                    // The newest probes are not lost yet.
+                    window &= if method == Method::Udp { !3 } else { !1 };
+                }
+                let lost = (there | back | unread) & window;
+                // An answer tells where the probes before it were lost.
+                let answered = !lost & window;
+                let known = if answered == 0 { 0 } else { lost & !((1 << answered.trailing_zeros()) - 1) };
+                let ways = (method == Method::Udp).then(|| {
+                    let there = there | plan_is_away(plan, *to, unread);
+                    ((known & there).count_ones(), (known & !there).count_ones())
+                });
                 let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
                 let far =
                     if plan.zone_of(from) == plan.zone_of(*to) { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
@@ -417,14 +516,34 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                     to: *to,
                     network,
                     over_ipv6,
+                    method,
                     sent: window.count_ones(),
-                    lost: ((there | back | unread) & window).count_ones(),
+                    lost: lost.count_ones(),
+                    ways,
+                    arrived: !(there | plan_is_away(plan, *to, unread)),
+                    heard: None,
                     rtt_seconds: f64::midpoint(least, most),
                     usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
                 });
+                }
             }
         }
         rows.push(row);
+    }
+    // What a reflector has counted of a peer is in its report of that peer.
+    if plan.protocols {
+        let mut arrived = std::collections::HashMap::new();
+        for (from, row) in rows.iter().enumerate() {
+            for cell in row.iter().filter(|cell| cell.method == Method::Udp) {
+                arrived.insert((from, cell.to, cell.over_ipv6), cell.arrived);
+            }
+        }
+        for (from, row) in rows.iter_mut().enumerate() {
+            for cell in row.iter_mut().filter(|cell| cell.method == Method::Udp) {
+                let bits = arrived.get(&(cell.to, from, cell.over_ipv6)).copied().unwrap_or_default();
+                cell.heard = Some((bits & covered(windows[from], 0.5)).count_ones());
+            }
+        }
     }
     if plan.shared {
         let all = counted.iter().sum();
@@ -450,6 +569,12 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     (matrix, probed)
 }
 
+/// The requests that no agent counted, of those without an answer: those to an agent that is away.
+fn plan_is_away(plan: &Plan, node: usize, unread: u64) -> u64 {
+    let is_away = |fault: &Fault| matches!(fault, Fault::Restarted { node: it, .. } | Fault::Older { node: it } if *it == node);
+    if plan.faults.iter().any(is_away) { unread } else { 0 }
+}
+
 fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, counted): (f64, u64)) {
     let starved = plan.own_loss(node) > 0.0;
     let sent: u32 = row.iter().map(|cell| cell.sent).sum();
@@ -468,6 +593,7 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
         echo_replies_sent: counted,
         members: Some(plan.nodes as u64),
         peer_list_age_seconds: Age::Seconds(1.0),
+        listening_seconds: plan.listening_seconds(node),
         recent: RecentSource {
             seconds: Some(seconds),
             echo_requests_received: Some(counted),
@@ -487,7 +613,15 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
             node: Cow::Borrowed(&peer),
             zone: Cow::Borrowed(&zone),
             network: cell.network,
-            protocol: if cell.over_ipv6 { Protocol::Icmpv6 } else { Protocol::Icmp },
+            protocol: match (cell.method, cell.over_ipv6) {
+                (Method::Icmp, false) => Protocol::Icmp,
+                (Method::Icmp, true) => Protocol::Icmpv6,
+                (Method::Udp, false) => Protocol::Udp,
+                (Method::Udp, true) => Protocol::Udpv6,
+                (Method::Tcp, false) => Protocol::Tcp,
+                (Method::Tcp, true) => Protocol::Tcpv6,
+            },
+            heard: cell.heard,
             state: State::Ready,
             address: Some([10, 0, 0, 1].into()),
             since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
@@ -496,6 +630,8 @@ fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, co
                 sent: cell.sent,
                 received: cell.sent - cell.lost,
                 lost: cell.lost,
+                lost_there: cell.ways.map(|(there, _)| there),
+                lost_back: cell.ways.map(|(_, back)| back),
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },

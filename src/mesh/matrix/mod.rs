@@ -615,6 +615,12 @@ impl Matrix {
         self.loopback
     }
 
+    /// Whether anything was measured in this network.
+    pub fn is_measured(&self, network: Network) -> bool {
+        let nodes = Layer::Nodes.bit();
+        if network == Network::Node { self.layers & nodes != 0 } else { self.layers & !nodes != 0 }
+    }
+
     /// Returns the layers that were measured, as a set of [`Layer::bit`].
     pub const fn layers(&self) -> u8 {
         self.layers

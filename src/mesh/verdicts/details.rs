@@ -73,7 +73,7 @@ impl Moments {
 pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
     // Most meshes measure only one network.
-    if !scope.matrix.is_measured(scope.network) {
+    if !scope.is_measured() {
         return details;
     }
     let count = |[all, losing]: &mut [u32; 2], tally: Tally| {
@@ -98,7 +98,7 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         }
     });
     for node in scope.matrix.numbers() {
-        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && cell.network() == scope.network) {
+        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, cell)) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
             counted(findings, scope, pair).for_each(|(index, _)| details[index].since.add(since));

@@ -142,7 +142,7 @@ pub fn is_evidence_complete(matrix: &Matrix) -> bool {
 /// cause accounts for them. But if they are true, the node's count lacks those requests.
 fn cells_of_starved<'a>(scope: &Scope<'a>) -> impl Iterator<Item = &'a Cell> {
     let starved = scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved);
-    starved.flat_map(|node| scope.matrix.cells(node)).filter(|cell| cell.network() == scope.network)
+    starved.flat_map(|node| scope.matrix.cells(node)).filter(|cell| scope.layers & cell.layer().bit() != 0)
 }
 
 /// Returns the direction in which a bad node loses. Takes 32 bytes per node.

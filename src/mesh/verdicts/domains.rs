@@ -81,7 +81,8 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
     for verdict in verdicts.drain(..) {
         let is_same = |other: &&mut Verdict| {
             matches!(verdict.kind, Kind::Zone | Kind::Domain)
-                && (other.kind, &other.subject, other.network) == (verdict.kind, &verdict.subject, verdict.network)
+                && (other.kind, &other.subject, other.network, other.protocol)
+                    == (verdict.kind, &verdict.subject, verdict.network, verdict.protocol)
         };
         let Some(first) = joined.iter_mut().find(is_same) else {
             joined.push(verdict);

@@ -3,9 +3,11 @@
 use serde::Serialize;
 
 use super::agents::{Standing, standings};
+use super::answering::Answering;
 use super::sentence::where_to;
 use super::{Kind, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
+use crate::report::Method;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
@@ -36,12 +38,18 @@ pub struct Headline {
 /// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
 /// or links that lose without a cause, or says that nothing is wrong.
 pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> Headline {
-    headline_by(verdicts, matrix, &standings(matrix))
+    let standings = standings(matrix);
+    headline_by(verdicts, matrix, &standings, &Answering::of(matrix, &standings))
 }
 
-pub(super) fn headline_by(verdicts: &[Verdict], matrix: &Matrix, standings: &[Standing]) -> Headline {
+pub(super) fn headline_by(
+    verdicts: &[Verdict],
+    matrix: &Matrix,
+    standings: &[Standing],
+    answering: &Answering,
+) -> Headline {
     let lost = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
-    if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix, standings)).flatten() {
+    if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix, standings, answering)).flatten() {
         return Headline { state: State::Losses, text };
     }
     let (state, text) = match verdicts {
@@ -54,14 +62,15 @@ pub(super) fn headline_by(verdicts: &[Verdict], matrix: &Matrix, standings: &[St
 
 /// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.
 /// `None` if no link loses.
-fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
+fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<String> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
     let mut worst: Option<(u16, &Cell)> = None;
     let rate = |cell: &Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
     for source in sources() {
-        for cell in matrix.cells(source).iter().filter(|cell| is_evidence(cell.peer())) {
+        let counts = |cell: &&Cell| is_evidence(cell.peer()) && answering.counts(source, cell);
+        for cell in matrix.cells(source).iter().filter(counts) {
             links += 1;
             if cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE {
                 losing += 1;
@@ -77,8 +86,12 @@ fn losses(matrix: &Matrix, standings: &[Standing]) -> Option<String> {
     let since = cell.since().map(|since| matrix.moment(since)).map_or_else(String::new, |since| {
         format!(" since {:02}:{:02} UTC", since % 86_400 / 3_600, since % 3_600 / 60)
     });
+    let by = match cell.layer().method() {
+        Method::Icmp => String::new(),
+        method => format!(" by {}", method.name()),
+    };
     Some(format!(
-        "{losing} of {links} links lose{}: {}{since}{}; no cause stands out",
+        "{losing} of {links} links lose{}: {}{by}{since}{}; no cause stands out",
         if losing == 1 { "s" } else { "" },
         from_to(matrix, rate(cell), source, cell.peer()),
         where_to(cell.network()),
@@ -131,7 +144,7 @@ fn nothing_wrong(matrix: &Matrix) -> String {
     }
     let unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
     let unknown: Vec<u16> = unknown.collect();
-    let (rows, cells) = (matrix.not_kept().rows, matrix.not_kept().cells);
+    let (rows, cells) = (matrix.not_kept().rows, matrix.not_kept().all_cells());
     let unnamed = matrix.members() - matrix.node_count();
     match unknown[..] {
         _ if unnamed > 0 => {

@@ -5,14 +5,16 @@
 //!   ([`loss`]).
 //! - Slow links are compared with similar links ([`slow`]).
 //! - The echo counters give the direction of a loss ([`direction`]).
+//! - What all protocols lose for one reason is one verdict ([`protocols`]).
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - Losses without a cause are reported as such ([`headline`]).
 //!
-//! Two kinds of data are no evidence: what a starved agent measured ([`agents`]), and what was
-//! measured of a node that is being removed. What was not measured is never called well.
+//! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was measured
+//! of a node that is being removed, and probes that an agent could not answer ([`answering`]). What was not measured is never called well.
 //! `docs/verdicts.md` describes the method.
 
 mod agents;
+mod answering;
 mod causes;
 mod details;
 mod direction;
@@ -22,6 +24,7 @@ mod headline;
 mod loss;
 mod networks;
 mod pairs;
+mod protocols;
 mod score;
 mod search;
 mod sentence;
@@ -37,13 +40,15 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::matrix::{Matrix, Presence};
-use crate::report::Network;
+use crate::mesh::matrix::{Layer, Matrix, Presence};
+use crate::report::{Method, Network};
 use agents::Standing;
+use answering::Answering;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
 use networks::Found;
 use pairs::{Index, Scope, Tally};
+use protocols::{Mesh, Part};
 
 /// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
 /// the number of reports, so that names of 253 bytes take at most 76 KB.
@@ -85,13 +90,46 @@ pub enum OfNetwork {
     Node,
 }
 
-/// The protocol of a verdict's probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The protocol that a verdict is about: IPv4 and IPv6 are judged together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfProtocol {
-    /// ICMP: IPv4 and IPv6 of one network are judged together.
-    #[default]
+    /// ICMP echo.
     Icmp,
+    /// UDP.
+    Udp,
+    /// TCP.
+    Tcp,
+}
+
+impl OfProtocol {
+    /// Returns the label of the protocol.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Icmp => "icmp",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// Returns the name of the protocol in a text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Icmp => Method::Icmp.name(),
+            Self::Udp => Method::Udp.name(),
+            Self::Tcp => Method::Tcp.name(),
+        }
+    }
+}
+
+impl From<Method> for OfProtocol {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Icmp => Self::Icmp,
+            Method::Udp => Self::Udp,
+            Method::Tcp => Self::Tcp,
+        }
+    }
 }
 
 /// How certain a verdict is.
@@ -147,9 +185,10 @@ pub struct Verdict {
     pub direction: Direction,
     /// The network of the probes.
     pub network: OfNetwork,
-    /// The protocol of the probes.
+    /// The protocol of the probes. `None` if several are measured and the verdict is about none of
+    /// them in particular.
     #[serde(default)]
-    pub protocol: OfProtocol,
+    pub protocol: Option<OfProtocol>,
     /// One sentence with the figures.
     pub evidence: String,
     /// When it began, in Unix seconds; `None` if unknown.
@@ -172,7 +211,8 @@ pub struct Verdict {
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
-    judge_by(matrix, &agents::standings(matrix))
+    let standings = agents::standings(matrix);
+    judge_by(matrix, &standings, &Answering::of(matrix, &standings))
 }
 
 /// What the judgement of a mesh has found.
@@ -195,8 +235,9 @@ pub struct Judgement<'a> {
 /// Each node's standing is computed once.
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
-    let verdicts = judge_by(matrix, &standings);
-    let headline = headline::headline_by(&verdicts, matrix, &standings);
+    let answering = Answering::of(matrix, &standings);
+    let verdicts = judge_by(matrix, &standings, &answering);
+    let headline = headline::headline_by(&verdicts, matrix, &standings, &answering);
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -207,30 +248,48 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     Judgement { verdicts, headline, starved, leaving, leaving_not_listed }
 }
 
-fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
+fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let index = &Index::of(matrix, standings);
-    let scopes = [Network::Pod, Network::Node].map(|network| Scope { matrix, network, standings, index });
-    let [pods, nodes] = &scopes;
-    let [of_pods, of_nodes] = scopes.each_ref().map(|scope| {
-        let findings = if matrix.is_measured(scope.network) { loss::search(scope) } else { Findings::default() };
-        Found::of(scope, findings)
+    let mesh = Mesh { matrix, standings, index, answering };
+    let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
+    let mut parts = protocols::search(&mesh);
+    let of_nodes = if nodes.is_measured() { loss::search(nodes) } else { Findings::default() };
+    let mut of_nodes = Found::of(nodes, of_nodes);
+    // The nodes' own addresses are probed by ICMP alone.
+    let mut shared = Vec::new();
+    for (part, it) in parts.iter_mut().enumerate() {
+        if matches!(it.protocol, None | Some(OfProtocol::Icmp)) {
+            let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes));
+            of_nodes = joined;
+            shared.extend(found.into_iter().map(|found| (part, found)));
+        }
+    }
+    let of_nodes = Part { scope: mesh.scope(Network::Node, nodes.layers, 0.0), found: of_nodes, protocol: mesh.protocol(), by_method: Vec::new() };
+    of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
+        let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
+        Some((&parts[*part], shared.pod))
     });
-    let (of_pods, of_nodes, shared) = networks::join((pods, of_pods), (nodes, of_nodes));
-    of_losses(nodes, &of_nodes, &mut verdicts, |place| {
-        let shared = shared.iter().find(|shared| shared.node == place)?;
-        Some((pods, &of_pods, shared.pod))
-    });
-    of_losses(pods, &of_pods, &mut verdicts, |_| None);
+    for part in &parts {
+        of_losses(&mesh, part, &mut verdicts, |_| None);
+    }
     domains::join_extents(&mut verdicts);
+    let default = mesh.protocol();
+    let begin = verdicts.len();
+    let pods = &mesh.of_method(mesh.methods().next().unwrap_or_default(), 0.0);
     let [slow_pods, slow_nodes] =
-        scopes.each_ref().map(|scope| if matrix.is_measured(scope.network) { slow::search(scope) } else { Vec::new() });
+        [pods, nodes].map(|scope| if scope.is_measured() { slow::search(scope) } else { Vec::new() });
     let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
     verdicts.extend(slow_pods.map(|slow| sentence::slow(pods, slow)));
     verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
-    of_missing_rows(pods, &of_pods.findings, &mut verdicts);
+    if let Some(first) = parts.first() {
+        of_missing_rows(pods, &first.found.findings, &mut verdicts);
+    }
+    for verdict in &mut verdicts[begin..] {
+        verdict.protocol = default;
+    }
     // Order: losses, then slow links, then agents; within these by kind and weight.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
@@ -241,52 +300,65 @@ fn judge_by(matrix: &Matrix, standings: &[Standing]) -> Vec<Verdict> {
     verdicts
 }
 
-/// Adds the verdicts over a network's losses. If the pods' network loses for the same reason,
-/// `shared` returns it and the place of the cause in it.
+/// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the
+/// same reason, `shared` returns the part of its causes, and the place of the cause in it.
 fn of_losses<'a>(
-    scope: &Scope<'_>,
-    found: &Found,
+    mesh: &Mesh<'_>,
+    part: &Part<'_>,
     verdicts: &mut Vec<Verdict>,
-    shared: impl Fn(usize) -> Option<(&'a Scope<'a>, &'a Found, usize)>,
+    shared: impl Fn(usize) -> Option<(&'a Part<'a>, usize)>,
 ) {
+    let Part { scope, found, .. } = part;
     let complete = direction::is_evidence_complete(scope.matrix);
     for (place, finding) in found.findings.found.iter().enumerate() {
         let detail = &found.details[place];
         let shared = shared(place);
-        if scope.network == Network::Pod && found.is_shared[place] {
+        if found.is_shared[place] && scope.network == Network::Pod || is_of_an_agent(part, finding.cause) {
             continue;
         }
+        let protocol = shared.map_or(part.protocol, |(pods, _)| pods.protocol);
         // The namespaces of the pods count the requests.
-        let pods = if scope.network == Network::Pod { Some((scope, found, place)) } else { shared };
-        let pods = pods.filter(|_| complete);
-        let likewise = shared.map(|(_, pods, place)| pods.details[place].both);
-        let verdict = match finding.cause {
+        let pods = if scope.network == Network::Pod { Some((&part.found, place)) } else { shared.map(|(pods, place)| (&pods.found, place)) };
+        let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(OfProtocol::Icmp)));
+        let icmp = &mesh.of_method(Method::Icmp, 0.0);
+        let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
+        let background = found.findings.background;
+        let mut verdict = match finding.cause {
             Cause::Node(node) => {
-                let directions = pods.and_then(|(scope, found, _)| direction::of_node(scope, node, &found.findings));
+                let directions = echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
                 sentence::node(scope, node, detail, directions, likewise)
             }
-            Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, found.findings.background, likewise),
-            Cause::Zone(zone, inside) => {
-                sentence::zone(scope, (zone, inside), detail, found.findings.background, likewise)
-            }
-            Cause::Domain(domain, extent) => {
-                sentence::domain(scope, (domain, extent), detail, found.findings.background, likewise)
-            }
+            Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, background, likewise),
+            Cause::Zone(zone, inside) => sentence::zone(scope, (zone, inside), detail, background, likewise),
+            Cause::Domain(domain, extent) => sentence::domain(scope, (domain, extent), detail, background, likewise),
             Cause::Partition => sentence::partition(scope, &found.findings, detail, likewise),
             Cause::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
             Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
-            Cause::Link(..) => {
+            Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
-                let directions = pods.and_then(|(scope, found, place)| {
-                    direction::of_link(scope, found.details[place].pair.as_ref()?, &found.findings)
-                });
+                let directions = echoes.and_then(|(found, _)| direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings));
                 let verdict = sentence::link(scope, &pair, detail, directions, likewise);
                 sentence::with_lone_ends(verdict, scope, &pair)
             }
         };
+        if let Some(by_method) = part.by_method.get(place) {
+            sentence::by_protocol(&mut verdict, part.protocol, by_method);
+        }
         let (confidence, severity) = (confidence(scope, finding, detail), severity(finding));
-        verdicts.push(Verdict { weight: finding.score, confidence, severity, ..verdict });
+        verdicts.push(Verdict { weight: finding.score, confidence, severity, protocol, ..verdict });
     }
+}
+
+/// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
+/// report was not asked for.
+fn is_of_an_agent(part: &Part<'_>, cause: Cause) -> bool {
+    let is_unknown = |node: u16| part.scope.matrix.row(node).is_none();
+    matches!(part.protocol, Some(OfProtocol::Udp | OfProtocol::Tcp))
+        && match cause {
+            Cause::Node(node) => is_unknown(node),
+            Cause::Link(a, b) => is_unknown(a) || is_unknown(b),
+            _ => false,
+        }
 }
 
 /// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
@@ -332,7 +404,7 @@ fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Ve
     let mut known: Vec<(Detail, u32)> = Vec::new();
     known.resize_with(missing.len(), Default::default);
     for source in matrix.numbers() {
-        for cell in scope.cells(source) {
+        for cell in scope.cells(source).iter().filter(|cell| scope.answering.counts(source, cell)) {
             let Ok(place) = missing.binary_search(&cell.peer()) else { continue };
             let (detail, unexplained) = &mut known[place];
             detail.to = detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });

@@ -32,7 +32,8 @@ pub struct Found {
     pub findings: Findings,
     /// The figures of each cause.
     pub details: Vec<Detail>,
-    /// Whether the other network explains the cause; used for the pods' network only.
+    /// Whether the other network or another protocol explains the cause; used for the pods' network
+    /// only.
     pub is_shared: Vec<bool>,
 }
 
@@ -54,17 +55,15 @@ pub struct Shared {
 }
 
 /// Finds the causes that both networks have in common.
-pub fn join(
-    (_, mut pods): (&Scope<'_>, Found),
-    (scope, mut nodes): (&Scope<'_>, Found),
-) -> (Found, Found, Vec<Shared>) {
-    if pods.findings.found.is_empty() {
-        return (pods, nodes, Vec::new());
+pub fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> (Found, Vec<Shared>) {
+    if pods.is_shared.iter().all(|is_shared| *is_shared) {
+        return (nodes, Vec::new());
     }
     // What the nodes' network lost over the pairs of each cause of the pods' network.
     let below = details::collect(scope, &pods.findings);
     let mut further: Vec<Finding> = Vec::new();
-    for (finding, (pod, node)) in pods.findings.found.iter().zip(pods.details.iter().zip(&below)) {
+    let own = pods.findings.found.iter().zip(pods.details.iter().zip(&below)).zip(&pods.is_shared);
+    for ((finding, (pod, node)), _) in own.filter(|(_, is_shared)| !**is_shared) {
         let is_known = nodes.findings.found.iter().any(|known| covers(scope, known.cause, finding.cause));
         let has_some = gain(node.both.lost, node.both.probes, nodes.findings.background) > SOME;
         if !is_known && has_some && is_alike(pod.both, node.both) {
@@ -80,6 +79,9 @@ pub fn join(
     }
     let mut shared = Vec::new();
     for (place, finding) in pods.findings.found.iter().enumerate() {
+        if pods.is_shared[place] {
+            continue;
+        }
         let both = pods.details[place].both;
         let explains = |known: &Finding| {
             covers(scope, known.cause, finding.cause)
@@ -90,7 +92,7 @@ pub fn join(
         pods.is_shared[place] = same.is_some() || nodes.findings.found.iter().any(explains);
         shared.extend(same.map(|node| Shared { pod: place, node }));
     }
-    (pods, nodes, shared)
+    (nodes, shared)
 }
 
 /// Whether `wide` touches all links that `narrow` touches.
@@ -108,6 +110,11 @@ fn covers(scope: &Scope<'_>, wide: Cause, narrow: Cause) -> bool {
 /// Whether one rate explains both about as well as separate rates do.
 fn is_alike(pod: Tally, node: Tally) -> bool {
     apart(pod, node) < APART
+}
+
+/// Whether the first loses far more than the second.
+pub fn differs(more: Tally, less: Tally) -> bool {
+    more.rate() > less.rate() * TIMES + EXTRA && !is_alike(more, less)
 }
 
 /// Whether the nodes' network is slow there, too.

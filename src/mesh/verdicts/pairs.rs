@@ -2,6 +2,7 @@
 //! walk over the cells.
 
 use super::agents::Standing;
+use super::answering::Answering;
 use crate::mesh::matrix::{Cell, Matrix, Pace, rtt_us};
 use crate::report::Network;
 
@@ -100,6 +101,12 @@ pub struct Scope<'a> {
     pub matrix: &'a Matrix,
     /// The network whose cells count.
     pub network: Network,
+    /// The layers whose cells count, as a set of their bits. All are of this network.
+    pub layers: u8,
+    /// Which cells of UDP and TCP count.
+    pub answering: &'a Answering,
+    /// Cost in nats of each cause beyond that of one search, because there are several.
+    pub extra_cost: f64,
     /// Which nodes' figures are evidence.
     pub standings: &'a [Standing],
     /// Data that every walk looks up.
@@ -123,7 +130,9 @@ impl Index {
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
         // Cells of all networks count, so the choice of the network does not matter.
-        let scope = Scope { matrix, network: Network::Pod, standings, index: &Self::default() };
+        let (index, answering) = (&Self::default(), &Answering::default());
+        let network = Network::Pod;
+        let scope = Scope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
         scope.each_peer(|_, _, _, back| {
             if let Some(word) = met.get_mut(peers / 32) {
                 *word |= u32::from(!back.is_empty()) << (peers % 32);
@@ -143,6 +152,17 @@ impl Index {
 }
 
 impl<'a> Scope<'a> {
+    /// Whether anything that counts was measured.
+    pub const fn is_measured(&self) -> bool {
+        self.layers & self.answering.layers() != 0
+    }
+
+    /// Whether a cell of this source counts.
+    #[inline]
+    pub fn counts(&self, source: u16, cell: &Cell) -> bool {
+        self.layers & cell.layer().bit() != 0 && self.answering.counts(source, cell)
+    }
+
     /// Returns a node's cells if they count as evidence, otherwise an empty slice.
     #[inline]
     pub fn cells(&self, node: u16) -> &'a [Cell] {
@@ -224,9 +244,9 @@ impl<'a> Scope<'a> {
         let (mut codes, mut paces) = ((0_u16, 0_u16), 0);
         // Code 0 means no answer, so it counts as the largest.
         let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
-        let mut tally = |cells: &[Cell]| {
+        let mut tally = |source: u16, cells: &[Cell]| {
             let mut sum = Tally::default();
-            for cell in cells.iter().filter(|cell| cell.network() == self.network) {
+            for cell in cells.iter().filter(|cell| self.counts(source, cell)) {
                 sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
                 paces |= cell.pace() as u8;
                 if cell.is_over_ipv6() {
@@ -238,7 +258,7 @@ impl<'a> Scope<'a> {
             sum
         };
         let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
-        let (there, back) = (tally(there), tally(back));
+        let (there, back) = (tally(a, there), tally(b, back));
         let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces };
         (pair.both().probes > 0).then_some(pair)
     }
@@ -269,7 +289,7 @@ pub fn zone_place(a: u8, b: u8) -> usize {
     usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
 }
 
-/// Returns how many cells at the front are of this peer: one per protocol and network.
+/// Returns how many cells at the front are of this peer: one per layer and address family.
 #[inline]
 fn run(cells: &[Cell], peer: u16) -> usize {
     cells.iter().take_while(|cell| cell.peer() == peer).count()

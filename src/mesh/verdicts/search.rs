@@ -56,7 +56,7 @@ pub struct Costs {
 impl Costs {
     /// Returns the costs for this mesh.
     pub fn of_mesh(scope: &Scope<'_>, first: &Weighed) -> Self {
-        let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
+        let logarithm = |candidates: usize| (candidates.max(1) as f64).ln() + scope.extra_cost;
         let nodes = first.nodes.iter().filter(|node| node.sum.pairs > 0).count();
         let zones = first.zones.iter().filter(|sum| sum.pairs > 0).count();
         // A zone is a candidate with and without its inner links.
@@ -69,7 +69,7 @@ impl Costs {
             // If a zone and a domain explain the same, the zone is named.
             domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
             // Each node is in one of two groups.
-            partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
+            partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA + scope.extra_cost,
             link: CERTAINTY + logarithm(first.all().pairs as usize),
         }
     }

@@ -8,9 +8,10 @@ use super::direction::{Direction, Directions, Requests};
 use super::pairs::{Pair, Scope, Tally};
 use super::slow::Slow;
 use super::subject;
+use super::protocols::ByMethod;
 use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, search};
 use crate::mesh::matrix::{Matrix, Presence};
-use crate::report::Network;
+use crate::report::{Method, Network};
 
 /// The subject of a verdict that is about no node, zone or link in particular.
 const EVERYTHING: &str = "*";
@@ -29,7 +30,7 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
         severity: Severity::Info,
         direction: Direction::Both,
         network: if network == Network::Node { OfNetwork::Node } else { OfNetwork::Pod },
-        protocol: OfProtocol::Icmp,
+        protocol: None,
         evidence: String::new(),
         since_unix_seconds: None,
         is_loss: false,
@@ -73,6 +74,25 @@ fn of_requests(requests: Requests, whose: &str) -> String {
     // `abs` removes the sign.
     let (sent, missed) = (requests.sent.round(), requests.missed.round().clamp(0.0, requests.sent.round()).abs());
     format!("{missed:.0} of {sent:.0} requests {whose}")
+}
+
+/// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
+/// loses. After twelve seconds of a minute, a rule has dropped so much.
+const RULE: f64 = 0.2;
+
+/// Adds what each protocol loses, and which one the verdict is about.
+pub fn by_protocol(verdict: &mut Verdict, protocol: Option<OfProtocol>, by_method: &ByMethod) {
+    let measured = Method::ALL.into_iter().zip(by_method).filter(|(_, tally)| tally.probes > 0);
+    let rates: Vec<String> =
+        measured.map(|(method, tally)| format!("{} {}", method.name(), percent(tally.rate()))).collect();
+    // Writing to a String cannot fail.
+    let _ = write!(verdict.evidence, "; by protocol: {}", rates.join(", "));
+    let Some(protocol) = protocol else { return };
+    let _ = write!(verdict.summary, " ({} only)", protocol.name());
+    let (own, name) = (by_method[protocol as usize].rate(), protocol.name());
+    if verdict.kind == Kind::Mesh && protocol != OfProtocol::Icmp && own >= RULE {
+        let _ = write!(verdict.evidence, "; a NetworkPolicy or a firewall may not let {name} through");
+    }
 }
 
 /// Returns the text about the pods' network, if it loses for the same reason.

@@ -31,9 +31,7 @@ pub fn id(verdict: &Verdict) -> String {
         OfNetwork::Pod => "pod",
         OfNetwork::Node => "node",
     };
-    let protocol = match verdict.protocol {
-        OfProtocol::Icmp => "icmp",
-    };
+    let protocol = verdict.protocol.map_or("", OfProtocol::label);
     format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, protocol]))
 }
 

@@ -1,0 +1,161 @@
+//! Verdicts by protocol: what all of ICMP, UDP and TCP lose, and what one of them loses alone. UDP
+//! has 60 probes a minute, and TCP six.
+
+use std::collections::BTreeMap;
+
+use kube_canary::mesh::verdicts::{Direction, OfProtocol, judge};
+use kube_canary::report::Method;
+
+use super::judged::{self, Score};
+use super::mesh::{self, Fault, Plan, Random};
+use super::shapes::{each_way, seed, some, wrong};
+use super::{bad_link, bad_node, base, draw, run, two};
+
+fn by_protocols(mut plan: Plan) -> Plan {
+    (plan.protocols, plan.dual) = (true, false);
+    plan
+}
+
+#[test]
+fn what_all_protocols_lose_is_one_verdict_without_a_protocol() {
+    let draw = |random: &mut Random| {
+        let (label, plan) = draw(random, (30.0, 60.0));
+        (label, by_protocols(plan))
+    };
+    let all = judged::print("all protocols", &run(600, seed(3_000_000), draw));
+    assert!(all.precision() >= 0.98 && all.recall() >= 0.98, "{all:?}");
+}
+
+/// Draws a fault of one protocol alone.
+fn own(random: &mut Random, plan: &mut Plan, method: Method) -> &'static str {
+    let (a, b) = two(random, plan.nodes);
+    let (fault, label) = match random.below(3) {
+        0 => (bad_node(random, a), "a node"),
+        1 => (bad_link(random, a, b), "a link"),
+        _ => (Fault::Mesh { rate: each_way(some(random, &[0.05, 0.3, 1.0])) }, "everywhere"),
+    };
+    plan.own.push((method, fault));
+    label
+}
+
+#[test]
+fn what_one_protocol_loses_is_named_with_it() {
+    let draw = |random: &mut Random| {
+        let mut plan = by_protocols(base(random, 3, (30.0, 60.0)));
+        plan.degree = None;
+        let method = some(random, &Method::ALL);
+        let label = own(random, &mut plan, method);
+        (format!("{method:?}, {label}"), plan)
+    };
+    let all = judged::print("one protocol", &run(600, seed(3_100_000), draw));
+    assert!(wrong(&all) <= 0.02 && all.recall() >= 0.98, "{all:?}");
+}
+
+#[test]
+fn what_one_protocol_loses_beside_what_all_lose_is_two_verdicts() {
+    let draw = |random: &mut Random| {
+        let mut plan = by_protocols(base(random, 10, (30.0, 60.0)));
+        plan.degree = None;
+        let method = some(random, &Method::ALL);
+        let label = own(random, &mut plan, method);
+        let (a, b) = two(random, plan.nodes);
+        let second = match random.below(3) {
+            0 => {
+                plan.faults.push(Fault::Mesh { rate: each_way(0.03) });
+                "a lossy mesh"
+            }
+            1 => {
+                plan.faults.push(Fault::Node { node: a, inwards: 0.3, outwards: 0.0 });
+                "a node"
+            }
+            _ => {
+                plan.faults.push(Fault::Link { a, b, there: 0.5, back: 0.5 });
+                "a link"
+            }
+        };
+        (format!("{method:?}, {label}, and {second}"), plan)
+    };
+    let all = judged::print("one protocol, and all", &run(400, seed(3_200_000), draw));
+    assert!(wrong(&all) <= 0.05 && all.recall() >= 0.95, "{all:?}");
+}
+
+#[test]
+fn a_healthy_mesh_of_three_protocols_has_no_verdict() {
+    let healthy = |random: &mut Random| {
+        let mut plan = by_protocols(base(random, 3, (30.0, 60.0)));
+        plan.background = random.between(0.000_25, 0.000_5);
+        ("healthy".to_owned(), plan)
+    };
+    let all = judged::print("0.05 to 0.1 % lost everywhere", &run(1_000, seed(3_300_000), healthy));
+    assert!(f64::from(all.verdicts) <= 0.002 * f64::from(all.meshes), "{all:?}");
+}
+
+/// Agents that start, are starved, or know neither UDP nor TCP lose the probes of all others.
+#[test]
+fn an_agent_that_does_not_answer_is_no_fault_of_a_protocol() {
+    let draw = |random: &mut Random| {
+        let mut plan = by_protocols(base(random, 3, (30.0, 60.0)));
+        let (node, _) = two(random, plan.nodes);
+        let label = match random.below(4) {
+            0 => {
+                let ago = u32::try_from(random.below(60)).expect("few");
+                plan.faults.push(Fault::Restarted { node, ago, away: 10 });
+                "restarted"
+            }
+            1 => {
+                plan.faults.push(Fault::Restarted { node, ago: 0, away: 60 });
+                plan.faults.push(Fault::NoRow { node });
+                "stopped"
+            }
+            2 => {
+                plan.faults.push(Fault::Starved { node, rate: 0.3 });
+                "starved"
+            }
+            _ => {
+                let older = 1 + random.below(plan.nodes);
+                plan.faults.extend((0..older).map(|node| Fault::Older { node }));
+                "older agents"
+            }
+        };
+        (label.to_owned(), plan)
+    };
+    let scores = run(400, seed(3_400_000), draw);
+    let all = judged::print("agents", &scores);
+    assert!(wrong(&all) <= 0.002 && all.recall() >= 0.99, "{all:?}");
+}
+
+/// Counts how often a fault that began 18 s ago is named, with its protocol and nothing else.
+#[test]
+fn what_one_protocol_has_lost_for_18_s_is_named() {
+    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+    for nodes in [3, 12, 40] {
+        for method in [Method::Udp, Method::Tcp] {
+            for place in ["link", "node", "everywhere"] {
+                let draw = |random: &mut Random| {
+                    let mut plan = by_protocols(Plan::new(nodes));
+                    (plan.window, plan.since, plan.background) = ((30.0, 60.0), Some(18), 0.000_1);
+                    let (a, b) = two(random, nodes);
+                    plan.own.push((method, match place {
+                        "link" => Fault::Link { a, b, there: 1.0, back: 1.0 },
+                        "node" => Fault::Node { node: a, inwards: 1.0, outwards: 1.0 },
+                        _ => Fault::Mesh { rate: 1.0 },
+                    }));
+                    (format!("{method:?}, {nodes:2} nodes, {place}"), plan)
+                };
+                let meshes = if nodes == 40 { 20 } else { 60 };
+                let of_place = run_all(meshes, seed(3_500_000), draw);
+                let found = of_place.recall();
+                scores.insert(format!("{method:?}, {nodes:2} nodes, {place}"), of_place);
+                let least = if (method, place) == (Method::Tcp, "link") { 0.5 } else { 0.95 };
+                assert!(found >= least && wrong(&of_place) <= 0.05, "{method:?} {nodes} {place}: {of_place:?}");
+            }
+        }
+    }
+    judged::print("18 s of a minute", &scores);
+}
+
+fn run_all(meshes: u64, first: u64, draw: impl FnMut(&mut Random) -> (String, Plan)) -> Score {
+    let mut all = Score::default();
+    run(meshes, first, draw).values().for_each(|score| all.add(score));
+    all
+}
