@@ -6,8 +6,11 @@ use super::process::Resident;
 use super::{View, now};
 use crate::limits::HOUR_PEERS_MAX;
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
-use crate::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
-use crate::statistics::{LagCounts, OwnCounters, RecentOwn, Statistics};
+use crate::report::{
+    Age, FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source,
+    State, TenMinutes, Way,
+};
+use crate::statistics::{FlowWay, LagCounts, MtuReading, OwnCounters, RecentOwn, Statistics, UdpLinks};
 use crate::sys::{clock, proc};
 use crate::units::Nanos;
 
@@ -65,7 +68,7 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
         peer_list_age_seconds: measured.list_age.map_or(Age::Never, |age| Age::Seconds(age.as_secs_f64())),
         echo_requests_received: own.echoes.requests_received,
         echo_replies_sent: own.echoes.replies_sent,
-        listening_seconds: None,
+        listening_seconds: statistics.listening_for(now()).map(Nanos::as_secs_f64),
         recent: RecentSource {
             seconds: Some(*seconds),
             echo_requests_received: Some(recent.echoes.requests_received),
@@ -99,7 +102,10 @@ pub fn peer<'a>(
     peer: peers::Peer<'a>,
     zone: &'a str,
 ) -> Option<Peer<'a>> {
-    let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
+    let (all, statistics) = Some((statistics, statistics.of(method))).filter(|_| peer.via().allows(method))?;
+    let udp = all.udp(slot).filter(|_| method == Method::Udp);
+    let ways = udp.map(|link| link.ways());
+    let mtu = udp.map_or(MtuReading::Unknown, |link| link.mtu());
     let in_slot = statistics.slot(slot)?;
     let total = in_slot.read();
     let (recent, hour) = (statistics.recent(slot, now())?, statistics.hour(slot));
@@ -140,22 +146,58 @@ pub fn peer<'a>(
             lost: recent.lost,
             rtt_p50_seconds: recent.rtt_p50_seconds,
             rtt_p99_seconds: recent.rtt_p99_seconds,
-            ..RecentPeer::default()
+            lost_there: ways.map(|ways| ways.lost_there),
+            lost_back: ways.map(|ways| ways.lost_back),
         },
         ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
             seconds: it.seconds.into(),
             sent: it.sent,
             lost: it.lost,
         }),
-        ..Peer::default()
+        heard: udp.and_then(|link| link.heard()),
+        hops: udp.and_then(|link| link.hops()),
+        path_mtu_bytes: match mtu {
+            MtuReading::Unknown => None,
+            MtuReading::Full { bytes } | MtuReading::Hole { passes: bytes, .. } => Some(bytes),
+        },
+        mtu_hole: match mtu {
+            MtuReading::Hole { passes, is_said } => {
+                let said = if is_said { Said::TooBig } else { Said::Silent };
+                // A large request has a small answer.
+                Some(MtuHole { passes_bytes: passes, direction: Way::Out, said })
+            }
+            MtuReading::Unknown | MtuReading::Full { .. } => None,
+        },
+        flows: udp.map(|link| flows(&link, all.flow_ports(peer.family()))),
+        syn_retransmissions: (method == Method::Tcp).then(|| total.syn_retransmissions.into()),
     })
+}
+
+/// Returns what is known of the flows with these source ports.
+fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
+    let losing = link.losing().into_iter().zip(link.flows()).zip(ports).filter(|((losing, _), _)| *losing);
+    let narrow = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+    let listed = losing.clone().map(|((_, flow), port)| LosingFlow {
+        source_port: *port,
+        lost: narrow(flow.lost()),
+        probes: narrow(flow.probes),
+        direction: match flow.way {
+            FlowWay::Unknown => Way::Unknown,
+            FlowWay::Out => Way::Out,
+            FlowWay::Back => Way::In,
+        },
+    });
+    Flows {
+        probed: u8::try_from(ports.len()).unwrap_or(u8::MAX),
+        losing_count: u8::try_from(losing.count()).unwrap_or(u8::MAX),
+        losing: listed.take(FLOWS_LISTED_MAX).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::{NAME_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
-    use crate::report::{FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Said, Way};
     use crate::statistics::SendLag;
 
     /// The longest number.
@@ -215,7 +257,12 @@ mod tests {
                 probed: u8::MAX,
                 losing_count: u8::MAX,
                 losing: vec![
-                    LosingFlow { source_port: u16::MAX, lost: u8::MAX, probes: u8::MAX, direction: Way::Unknown };
+                    LosingFlow {
+                        source_port: u16::MAX,
+                        lost: u8::MAX,
+                        probes: u8::MAX,
+                        direction: Way::Unknown
+                    };
                     FLOWS_LISTED_MAX
                 ],
             }),

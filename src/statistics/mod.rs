@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
 use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
-use crate::prober::stamp::{Refusals, Reflector};
+use crate::prober::stamp::{Reflector, Refusals};
 use crate::prober::{Event, SendError, Sink, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;

@@ -260,9 +260,9 @@ fn has_enough(fault: &Fault, method: Option<Method>, plan: &Plan, probed: &[Vec<
 pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: bool) -> Score {
     let mut score = Score { meshes: 1, ..Score::default() };
     for verdict in verdicts {
-        let fault = plan.every_fault().find(|(method, fault)| {
-            is_about(verdict, fault, plan, probed) && is_by(verdict, *method, plan)
-        });
+        let fault = plan
+            .every_fault()
+            .find(|(method, fault)| is_about(verdict, fault, plan, probed) && is_by(verdict, *method, plan));
         let fault = fault.map(|(_, fault)| fault);
         let is_directed = verdict.direction != Direction::Both;
         let right = fault.is_some_and(|fault| !is_directed || is_right_way(verdict, fault));
@@ -288,9 +288,8 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
         must_be_found(fault, plan, probed) && has_enough(fault, method, plan, probed)
     };
     for (method, fault) in plan.every_fault().filter(|(method, fault)| must(*method, fault)) {
-        let found = verdicts
-            .iter()
-            .any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, method, plan));
+        let found =
+            verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, method, plan));
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {

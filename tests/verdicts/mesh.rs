@@ -472,59 +472,62 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
             for (network, over_ipv6) in networks.flat_map(|network| families.clone().map(move |six| (network, six))) {
                 let more = if plan.protocols && network == Network::Pod && !plan.is_older(from) { 2 } else { 0 };
                 for method in Method::ALL.into_iter().take(1 + more) {
-                let phase = random.unit();
-                let loss = |random: &mut Random, from: usize, to: usize| {
-                    let lost = random.bits(plan.loss(from, to, network, method));
-                    let Some(since) = plan.since else { return lost };
-                    lost & ((1 << since) - 1) | random.bits(plan.background)
-                };
-                let (there, back) = (loss(random, from, *to), loss(random, *to, from));
-                let mut unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
-                // Packets to the node do not reach its pod.
-                if network == Network::Pod && method == Method::Icmp {
-                    counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
-                }
-                let mut window = covered(windows[from], phase);
-                if method != Method::Icmp {
-                    unread |= plan.unanswered(*to, random);
-                }
-                if method == Method::Tcp {
-                    // A handshake every ten seconds.
-                    let first = random.below(10);
-                    window &= (0..6).fold(0, |bits, at| bits | 1 << (first + at * 10));
-                }
-                if plan.since.is_some() {
-                    // The newest probes are not lost yet.
-                    window &= if method == Method::Udp { !3 } else { !1 };
-                }
-                let lost = (there | back | unread) & window;
-                // An answer tells where the probes before it were lost.
-                let answered = !lost & window;
-                let known = if answered == 0 { 0 } else { lost & !((1 << answered.trailing_zeros()) - 1) };
-                let ways = (method == Method::Udp).then(|| {
-                    let there = there | plan_is_away(plan, *to, unread);
-                    ((known & there).count_ones(), (known & !there).count_ones())
-                });
-                let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
-                let far =
-                    if plan.zone_of(from) == plan.zone_of(*to) { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
-                // This is the same for both directions, whichever is drawn first.
-                let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
-                let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
-                let (least, most) = bucket(usual + plan.extra_us(from, *to));
-                row.push(Made {
-                    to: *to,
-                    network,
-                    over_ipv6,
-                    method,
-                    sent: window.count_ones(),
-                    lost: lost.count_ones(),
-                    ways,
-                    arrived: !(there | plan_is_away(plan, *to, unread)),
-                    heard: None,
-                    rtt_seconds: f64::midpoint(least, most),
-                    usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
-                });
+                    let phase = random.unit();
+                    let loss = |random: &mut Random, from: usize, to: usize| {
+                        let lost = random.bits(plan.loss(from, to, network, method));
+                        let Some(since) = plan.since else { return lost };
+                        lost & ((1 << since) - 1) | random.bits(plan.background)
+                    };
+                    let (there, back) = (loss(random, from, *to), loss(random, *to, from));
+                    let mut unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
+                    // Packets to the node do not reach its pod.
+                    if network == Network::Pod && method == Method::Icmp {
+                        counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
+                    }
+                    let mut window = covered(windows[from], phase);
+                    if method != Method::Icmp {
+                        unread |= plan.unanswered(*to, random);
+                    }
+                    if method == Method::Tcp {
+                        // A handshake every ten seconds.
+                        let first = random.below(10);
+                        window &= (0..6).fold(0, |bits, at| bits | 1 << (first + at * 10));
+                    }
+                    if plan.since.is_some() {
+                        // The newest probes are not lost yet.
+                        window &= if method == Method::Udp { !3 } else { !1 };
+                    }
+                    let lost = (there | back | unread) & window;
+                    // An answer tells where the probes before it were lost.
+                    let answered = !lost & window;
+                    let known = if answered == 0 { 0 } else { lost & !((1 << answered.trailing_zeros()) - 1) };
+                    let ways = (method == Method::Udp).then(|| {
+                        let there = there | plan_is_away(plan, *to, unread);
+                        ((known & there).count_ones(), (known & !there).count_ones())
+                    });
+                    let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
+                    let far = if plan.zone_of(from) == plan.zone_of(*to) {
+                        0.0
+                    } else {
+                        300.0 + (a.0 - b.0).hypot(a.1 - b.1)
+                    };
+                    // This is the same for both directions, whichever is drawn first.
+                    let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
+                    let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
+                    let (least, most) = bucket(usual + plan.extra_us(from, *to));
+                    row.push(Made {
+                        to: *to,
+                        network,
+                        over_ipv6,
+                        method,
+                        sent: window.count_ones(),
+                        lost: lost.count_ones(),
+                        ways,
+                        arrived: !(there | plan_is_away(plan, *to, unread)),
+                        heard: None,
+                        rtt_seconds: f64::midpoint(least, most),
+                        usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
+                    });
                 }
             }
         }
@@ -571,7 +574,8 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
 
 /// The requests that no agent counted, of those without an answer: those to an agent that is away.
 fn plan_is_away(plan: &Plan, node: usize, unread: u64) -> u64 {
-    let is_away = |fault: &Fault| matches!(fault, Fault::Restarted { node: it, .. } | Fault::Older { node: it } if *it == node);
+    let is_away =
+        |fault: &Fault| matches!(fault, Fault::Restarted { node: it, .. } | Fault::Older { node: it } if *it == node);
     if plan.faults.iter().any(is_away) { unread } else { 0 }
 }
 

@@ -135,11 +135,14 @@ fn what_one_protocol_has_lost_for_18_s_is_named() {
                     let mut plan = by_protocols(Plan::new(nodes));
                     (plan.window, plan.since, plan.background) = ((30.0, 60.0), Some(18), 0.000_1);
                     let (a, b) = two(random, nodes);
-                    plan.own.push((method, match place {
-                        "link" => Fault::Link { a, b, there: 1.0, back: 1.0 },
-                        "node" => Fault::Node { node: a, inwards: 1.0, outwards: 1.0 },
-                        _ => Fault::Mesh { rate: 1.0 },
-                    }));
+                    plan.own.push((
+                        method,
+                        match place {
+                            "link" => Fault::Link { a, b, there: 1.0, back: 1.0 },
+                            "node" => Fault::Node { node: a, inwards: 1.0, outwards: 1.0 },
+                            _ => Fault::Mesh { rate: 1.0 },
+                        },
+                    ));
                     (format!("{method:?}, {nodes:2} nodes, {place}"), plan)
                 };
                 let meshes = if nodes == 40 { 20 } else { 60 };

@@ -102,7 +102,8 @@ impl Links {
             let _ = self.holes.push(Hole { source, peer: number, passes_bytes, way, said });
         }
         let room = room.saturating_sub(size_of::<Hole>());
-        let known = peer.flows.as_ref().filter(|flows| flows.losing_count > 0 && flows.losing_count <= flows.probed / 2);
+        let known =
+            peer.flows.as_ref().filter(|flows| flows.losing_count > 0 && flows.losing_count <= flows.probed / 2);
         if let Some((flows, first)) = known.and_then(|flows| Some((flows, flows.losing.first()?)))
             && room >= size_of::<LosingFlows>()
         {
@@ -177,7 +178,8 @@ mod tests {
     fn peer(lost: u32, there: u32, back: u32, heard: Option<u32>) -> Peer<'static> {
         let (lost_there, lost_back) = (Some(there), Some(back));
         let received = 60_u32.saturating_sub(lost);
-        let recent = RecentPeer { seconds: 60.0, sent: 60, received, lost, lost_there, lost_back, ..RecentPeer::default() };
+        let recent =
+            RecentPeer { seconds: 60.0, sent: 60, received, lost, lost_there, lost_back, ..RecentPeer::default() };
         Peer { recent, heard, ..Peer::default() }
     }
 
@@ -207,9 +209,10 @@ mod tests {
             assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
             explained
         };
-        assert_eq!([with(16, 1, 1), with(16, 8, 4), with(16, 9, 4), with(16, 1, 0), with(16, 0, 0)], [
-            true, true, false, false, false
-        ]);
+        assert_eq!(
+            [with(16, 1, 1), with(16, 8, 4), with(16, 9, 4), with(16, 1, 0), with(16, 0, 0)],
+            [true, true, false, false, false]
+        );
     }
 
     #[test]

@@ -547,7 +547,12 @@ impl Matrix {
     pub fn bytes(&self) -> usize {
         let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
         let rows = self.rows.len() * size_of::<Row>();
-        self.cells.len() * size_of::<Cell>() + nodes + rows + self.links.bytes() + self.numbers.bytes() + self.text.bytes()
+        self.cells.len() * size_of::<Cell>()
+            + nodes
+            + rows
+            + self.links.bytes()
+            + self.numbers.bytes()
+            + self.text.bytes()
     }
 
     /// Returns the resident bytes, in whole pages for mapped memory.

@@ -2,9 +2,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::*;
-use crate::report::Protocol;
 use crate::limits::{MESH_BYTES_MAX, MESH_REPORTS_MAX};
 use crate::mesh::domains::Domains;
+use crate::report::Protocol;
 
 fn source(node: &str) -> Source<'_> {
     let any: Source<'static> = serde_json::from_str(r#"{"node":"any","zone":"z"}"#).expect("a source");

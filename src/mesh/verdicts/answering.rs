@@ -42,7 +42,9 @@ impl Answering {
             return Self { agents: Vec::new(), layers: matrix.layers() };
         }
         let agent = |node: u16| match (matrix.row(node), matrix.get(node).presence) {
-            _ if standings[usize::from(node)] == Standing::Starved => Agent { listening_seconds: Some(0.0), ..window(matrix, node) },
+            _ if standings[usize::from(node)] == Standing::Starved => {
+                Agent { listening_seconds: Some(0.0), ..window(matrix, node) }
+            }
             (Some(row), _) => Agent {
                 listening_seconds: Some(row.facts.listening_seconds.unwrap_or(0.0)),
                 layers: row.layers,

@@ -265,7 +265,12 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
             shared.extend(found.into_iter().map(|found| (part, found)));
         }
     }
-    let of_nodes = Part { scope: mesh.scope(Network::Node, nodes.layers, 0.0), found: of_nodes, protocol: mesh.protocol(), by_method: Vec::new() };
+    let of_nodes = Part {
+        scope: mesh.scope(Network::Node, nodes.layers, 0.0),
+        found: of_nodes,
+        protocol: mesh.protocol(),
+        by_method: Vec::new(),
+    };
     of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
         let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
         Some((&parts[*part], shared.pod))
@@ -318,7 +323,11 @@ fn of_losses<'a>(
         }
         let protocol = shared.map_or(part.protocol, |(pods, _)| pods.protocol);
         // The namespaces of the pods count the requests.
-        let pods = if scope.network == Network::Pod { Some((&part.found, place)) } else { shared.map(|(pods, place)| (&pods.found, place)) };
+        let pods = if scope.network == Network::Pod {
+            Some((&part.found, place))
+        } else {
+            shared.map(|(pods, place)| (&pods.found, place))
+        };
         let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(OfProtocol::Icmp)));
         let icmp = &mesh.of_method(Method::Icmp, 0.0);
         let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
@@ -336,7 +345,8 @@ fn of_losses<'a>(
             Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
-                let directions = echoes.and_then(|(found, _)| direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings));
+                let directions =
+                    echoes.and_then(|(found, _)| direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings));
                 let verdict = sentence::link(scope, &pair, detail, directions, likewise);
                 sentence::with_lone_ends(verdict, scope, &pair)
             }
