@@ -96,6 +96,22 @@ pub const STAMP_SESSIONS_MAX: usize = 2;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 
+/// Time between two TCP handshakes to one peer, if `--interval` is not longer. A handshake takes
+/// about eight system calls and four packets, and it leaves entries in tables for connections on
+/// the path. ICMP and UDP find a loss sooner.
+pub const TCP_INTERVAL: Duration = Duration::from_secs(10);
+/// TCP handshakes in flight at once. Each takes a descriptor. 256 peers with both families make
+/// 51 handshakes a second. All of these can stay silent for the one second until they are lost.
+/// A handshake that is already lost makes room for a new one.
+pub const TCP_HANDSHAKES_MAX: usize = 64;
+/// Connections to the TCP probe port that may wait for the probe thread. 5,000 nodes that all probe
+/// this one make 500 a second, so the thread may be two seconds late before a handshake fails. Each
+/// takes about 3 KB of kernel memory until it is accepted. `net.core.somaxconn` may lower the
+/// number.
+pub const TCP_BACKLOG: i32 = 1_024;
+/// Connections to the TCP probe port that one turn accepts, per family.
+pub const TCP_ACCEPTS_MAX: usize = 64;
+
 /// One step of the hour of history that is kept of every peer.
 pub const HOUR_STEP: Duration = Duration::from_mins(1);
 /// Slots whose hour is kept, 128 bytes each. All of it may cost 64 KiB. A mesh whose page shows
@@ -128,9 +144,10 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
-/// of the probe thread, 8 identity requests, 4 reports of a collection, 4 of discovery.
-/// The rest is reserve.
-pub const DESCRIPTORS_RESERVED: usize = 64;
+/// of the probe thread, 8 identity requests, 4 reports of a collection, 4 of discovery, and
+/// the TCP probes: 64 handshakes, 2 listeners and a connection that is being accepted. The rest is
+/// reserve.
+pub const DESCRIPTORS_RESERVED: usize = 64 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
 /// How long a connection may be idle, or take to send a request's head.
@@ -260,7 +277,9 @@ const _: () = assert!(
     "more than the probes of all sessions"
 );
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
-const _: () = assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 <= DESCRIPTORS_RESERVED);
+const _: () =
+    assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 + TCP_HANDSHAKES_MAX + 3 <= DESCRIPTORS_RESERVED);
+const _: () = assert!(TCP_INTERVAL.as_nanos() <= INTERVAL_MAX.as_nanos());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);
 const _: () = assert!(GZIP_BYTES.is_multiple_of(4_096) && FRAME_BYTES < GZIP_BYTES);

@@ -126,6 +126,12 @@ impl Moment {
         Self { at: None, or: None, read: now }
     }
 
+    /// Makes a moment on the monotonic clock that the kernel itself has measured, and that
+    /// was read at `read`.
+    pub const fn measured(at: Nanos, read: Nanos) -> Self {
+        Self { at: Some(at), or: None, read }
+    }
+
     /// Returns the possible meanings of the timestamp: not before `earliest`, and not
     /// after it was read.
     fn meanings(self, earliest: Nanos) -> [Option<Nanos>; 2] {

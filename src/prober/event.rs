@@ -57,7 +57,7 @@ pub enum SendError {
     MessageTooLong,
     /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: the host cannot send to this address.
     Address,
-    /// This host has no ICMP socket of that family.
+    /// There is no socket of that family. A TCP probe also has none if no descriptor is left.
     NoSocket,
     /// The prober's table of probes in flight is full.
     TableFull,

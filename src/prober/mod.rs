@@ -40,6 +40,7 @@ mod reading;
 mod schedule;
 pub mod socket;
 pub mod stamp;
+pub mod tcp;
 mod timer;
 mod turn;
 pub mod udp;

@@ -1,0 +1,76 @@
+//! The system calls of handshakes that have no safe wrapper.
+#![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::units::Nanos;
+
+/// What the kernel knows about a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// State of the connection: a number of linux/tcp_states.h.
+    pub state: u8,
+    /// Smoothed round-trip time. After one sample, it is that sample.
+    pub rtt: Nanos,
+    /// Number of segments that were repeated.
+    pub retransmissions: u32,
+}
+
+/// State of a connection whose SYN is not answered.
+pub const SYN_SENT: u8 = 2;
+/// State of a connection whose SYN was answered by a SYN, and not acknowledged yet.
+pub const SYN_RECEIVED: u8 = 3;
+/// State of a connection that has ended, or of a handshake that has failed.
+pub const CLOSED: u8 = 7;
+
+/// Reads `TCP_INFO`.
+///
+/// # Errors
+/// The error of `getsockopt`.
+pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
+    // SAFETY: the structure consists of integers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of_val(&info)).map_err(io::Error::other)?;
+    // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
+    let done = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let rtt = Nanos(u64::from(info.tcpi_rtt) * 1_000);
+    Ok(Info { state: info.tcpi_state, rtt, retransmissions: info.tcpi_total_retrans })
+}
+
+/// A descriptor to poll, or none.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Polled(libc::pollfd);
+
+impl Polled {
+    /// A hole: the kernel ignores it.
+    pub const NONE: Self = Self(libc::pollfd { fd: -1, events: 0, revents: 0 });
+
+    /// Returns a descriptor to poll until it is readable or writable.
+    pub fn of(fd: &impl AsRawFd) -> Self {
+        Self(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 })
+    }
+
+    /// Whether the kernel has reported anything.
+    pub const fn is_ready(self) -> bool {
+        self.0.revents != 0
+    }
+}
+
+/// Asks the kernel which descriptors are ready, without waiting. Returns whether any is.
+///
+/// # Errors
+/// The error of `poll`.
+pub fn poll(fds: &mut [Polled]) -> io::Result<bool> {
+    let count = libc::nfds_t::try_from(fds.len()).map_err(io::Error::other)?;
+    // SAFETY: `Polled` is a `pollfd`, and the slice has `count` of them. A descriptor that was
+    // closed only gives an event.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr().cast(), count, 0) };
+    if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(ready > 0) }
+}

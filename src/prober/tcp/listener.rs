@@ -1,0 +1,125 @@
+//! The listeners on the probe port: they accept and close at once.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::calls::Polled;
+use super::filter;
+use crate::limits::{TCP_ACCEPTS_MAX, TCP_BACKLOG};
+
+/// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.
+const RECEIVE_BYTES: usize = 2 * 1_024;
+
+/// Why there is no listener.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for the handshakes of TCP probes: {error}")]
+pub struct ListenError {
+    /// The address that the kernel refuses.
+    pub address: SocketAddr,
+    /// The error of the kernel.
+    #[source]
+    pub error: io::Error,
+}
+
+/// A listening socket of one family.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: SocketAddr,
+    /// Errors that were already logged: accepting is retried at every turn.
+    logged: bool,
+}
+
+impl Listener {
+    /// Opens the listeners for an address. The IPv6 wildcard stands for both families. A host
+    /// without IPv6 then has one for IPv4.
+    ///
+    /// # Errors
+    /// [`ListenError`] for the first address that the kernel refuses.
+    pub fn open(address: SocketAddr) -> Result<[Option<Self>; 2], ListenError> {
+        let open = |address| Self::open_one(address).map_err(|error| ListenError { address, error });
+        if address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+            return Ok([Some(open(address)?), None]);
+        }
+        let v6 = match open(address) {
+            Err(ListenError { error, .. })
+                if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) =>
+            {
+                None
+            }
+            v6 => Some(v6?),
+        };
+        // With port 0 the kernel chooses one, which is then that of both.
+        let port = v6.as_ref().map_or(address.port(), |v6| v6.address.port());
+        Ok([Some(open((Ipv4Addr::UNSPECIFIED, port).into())?), v6])
+    }
+
+    fn open_one(address: SocketAddr) -> io::Result<Self> {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        // Accepted sockets inherit these.
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+        socket.bind(&address.into())?;
+        socket.listen(TCP_BACKLOG)?;
+        let address = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self { socket, address, logged: false })
+    }
+
+    /// Returns the address that it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns its descriptor, to be polled.
+    pub fn polled(&self) -> Polled {
+        Polled::of(&self.socket)
+    }
+
+    /// Accepts and closes what waits, up to [`TCP_ACCEPTS_MAX`] connections. Returns whether
+    /// nothing is left.
+    pub fn accept(&mut self) -> bool {
+        for _ in 0..TCP_ACCEPTS_MAX {
+            match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok(accepted) => drop(accepted),
+                Err(Errno::WOULDBLOCK) => return true,
+                // The connection has ended, or a signal has arrived.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                // What waits stays in the backlog, also if no descriptor is left.
+                Err(error) => {
+                    if !std::mem::replace(&mut self.logged, true) {
+                        log::warn!("cannot accept the handshakes of TCP probes: {error}");
+                    }
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Makes the kernel drop what arrives from other addresses than these.
+    pub fn admit(&mut self, members: &[IpAddr]) {
+        let socket = &self.socket;
+        let attached = filter::attach(members, self.address.is_ipv6(), |program| {
+            socket.attach_filter(program).or_else(|_| {
+                // The kernel charges the socket for both programs while it replaces one.
+                let _ = socket.detach_filter();
+                socket.attach_filter(program)
+            })
+        });
+        if let Err(error) = attached
+            && !std::mem::replace(&mut self.logged, true)
+        {
+            log::warn!("cannot limit the handshakes of TCP probes to members: {error}");
+        }
+    }
+}

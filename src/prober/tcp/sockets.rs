@@ -1,0 +1,168 @@
+//! The real wire: a socket for each handshake in flight, and the listeners.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::calls::{self, CLOSED, Polled, SYN_RECEIVED, SYN_SENT};
+use super::connections::Place;
+use super::listener::{ListenError, Listener};
+use super::{Begun, Outcome, Wire};
+use crate::limits::TCP_HANDSHAKES_MAX;
+use crate::prober::SendError;
+use crate::prober::socket::reason;
+
+/// Bytes that a peer may send into a connection before it is closed: the kernel's smallest buffer.
+const RECEIVE_BYTES: usize = 2 * 1_024;
+
+/// The sockets of all handshakes in flight, and the listeners of both families.
+#[derive(Debug)]
+pub struct Sockets {
+    handshakes: Box<[Option<Socket>; TCP_HANDSHAKES_MAX]>,
+    /// No place at or after this one is taken.
+    pub(super) end: usize,
+    listeners: [Option<Listener>; 2],
+    /// Whether an error of poll(2) was logged: it is retried at every turn.
+    logged: bool,
+}
+
+impl Sockets {
+    /// Opens the listeners: those of both families for the IPv6 wildcard if the host has both, and
+    /// otherwise one.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the kernel refuses the address.
+    pub fn listen(address: SocketAddr) -> Result<Self, ListenError> {
+        Ok(Self { listeners: Listener::open(address)?, ..Self::without_listener() })
+    }
+
+    /// Makes the wire of a process that only probes.
+    pub fn without_listener() -> Self {
+        let handshakes = Box::new([const { None }; TCP_HANDSHAKES_MAX]);
+        Self { handshakes, end: 0, listeners: [None, None], logged: false }
+    }
+
+    /// Returns the addresses of the listeners, for the log.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().flatten().map(Listener::address)
+    }
+
+    pub(super) fn at(&self, place: Place) -> Option<&Socket> {
+        self.handshakes.get(place.index())?.as_ref()
+    }
+
+    /// Returns the places that may be taken.
+    fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        (0..=u8::MAX).take(self.end).map(Place)
+    }
+}
+
+impl Wire for Sockets {
+    fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
+        let socket = open(to).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::ENOMEM) => SendError::NoBuffer,
+            _ => SendError::NoSocket,
+        })?;
+        match socket.connect(&to.into()) {
+            // It is also done at once if the peer is on this host.
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Begun::Refused),
+            Err(error) => return Err(reason(&error)),
+        }
+        let free = self.handshakes.get_mut(place.index()).ok_or(SendError::TableFull)?;
+        *free = Some(socket);
+        self.end = self.end.max(place.index() + 1);
+        Ok(Begun::InFlight)
+    }
+
+    fn read(&mut self, found: &mut dyn FnMut(Place, Outcome)) -> bool {
+        let mut polled = [Polled::NONE; 2 + TCP_HANDSHAKES_MAX];
+        let (listeners, handshakes) = polled.split_at_mut(2);
+        for (polled, listener) in listeners.iter_mut().zip(&self.listeners) {
+            *polled = listener.as_ref().map_or(Polled::NONE, Listener::polled);
+        }
+        for (polled, socket) in handshakes.iter_mut().zip(&self.handshakes[..self.end]) {
+            *polled = socket.as_ref().map_or(Polled::NONE, Polled::of);
+        }
+        match calls::poll(&mut polled[..2 + self.end]) {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(error) => {
+                if !std::mem::replace(&mut self.logged, true) {
+                    log::warn!("cannot look for the outcomes of TCP handshakes: {error}");
+                }
+                return true;
+            }
+        }
+        let (listeners, handshakes) = polled.split_at(2);
+        for place in self.places() {
+            if handshakes.get(place.index()).is_some_and(|polled| polled.is_ready())
+                && let Some(outcome) = self.at(place).and_then(outcome)
+            {
+                self.close(place);
+                found(place, outcome);
+            }
+        }
+        // Both are read, whether or not something is left at the first.
+        let ready = self.listeners.iter_mut().zip(listeners).filter(|(_, polled)| polled.is_ready());
+        let unread = ready.filter_map(|(listener, _)| listener.as_mut()).filter_map(|listener| {
+            let drained = listener.accept();
+            (!drained).then_some(())
+        });
+        unread.count() == 0
+    }
+
+    fn is_refused(&mut self, place: Place) -> bool {
+        self.at(place).and_then(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    fn close(&mut self, place: Place) {
+        if let Some(taken) = self.handshakes.get_mut(place.index()) {
+            *taken = None;
+        }
+        while self.end > 0 && self.handshakes[self.end - 1].is_none() {
+            self.end -= 1;
+        }
+    }
+
+    fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>) {
+        let members: Vec<IpAddr> = members.collect();
+        self.listeners.iter_mut().flatten().for_each(|listener| listener.admit(&members));
+    }
+}
+
+/// Opens a socket that closes by a reset.
+fn open(to: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+    Ok(socket)
+}
+
+fn error(socket: &Socket) -> Option<io::Error> {
+    socket.take_error().ok().flatten()
+}
+
+/// Returns the outcome of a handshake; `None` while it is in flight.
+fn outcome(socket: &Socket) -> Option<Outcome> {
+    let Ok(info) = calls::info(socket.as_fd()) else { return Some(Outcome::Failed) };
+    let retransmissions = info.retransmissions;
+    let done = Outcome::Done { rtt: info.rtt, retransmissions };
+    match info.state {
+        SYN_SENT | SYN_RECEIVED | CLOSED => {}
+        _ => return Some(done),
+    }
+    match error(socket).as_ref().map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionRefused) => Some(Outcome::Refused { retransmissions }),
+        // The peer has closed the connection already. Only one that was established can be reset.
+        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Some(done),
+        Some(_) => Some(Outcome::Failed),
+        None if info.state == CLOSED => Some(Outcome::Failed),
+        None => None,
+    }
+}

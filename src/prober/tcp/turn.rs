@@ -1,0 +1,351 @@
+//! One turn of the TCP prober: finds the outcomes of handshakes, decides losses, and begins what is
+//! due.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::connections::{Connection, Connections, Place};
+use super::refusals::Refusals;
+use super::{Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
+use crate::limits::{PEER_SLOTS_MAX, TCP_INTERVAL};
+use crate::peers::{Change, Compaction, Network, SlotId};
+use crate::prober::{Clock, Engine, Event, Moment, Schedule, SendError, Sink};
+use crate::units::Nanos;
+
+/// Handshakes that one turn begins. Each takes about 10 µs of CPU, and other probes wait for them.
+const CONNECTS_MAX: usize = 16;
+/// If no place is free for a handshake, it is tried again after this time, and for
+/// [`PLACE_WAIT_MAX`] from when it was due. Handshakes in flight end in the meantime.
+const PLACE_PAUSE: Nanos = Nanos::from_millis(10);
+const PLACE_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
+/// Longest delay of a loss decision after the timeout, as for ICMP.
+const LOSS_SLACK: Nanos = Nanos::from_millis(125);
+/// While the agent stops, outcomes are looked for as often as this: nothing else wakes the thread.
+const FINISH_PAUSE: Nanos = Nanos::from_millis(10);
+/// The kernel's unit. A handshake that it measures as zero took less.
+const RTT_UNIT: Nanos = Nanos(1_000);
+/// Room for slots is added in steps of this many: a join must not copy all tables.
+const ROOM: usize = 64;
+
+/// The settings that a TCP prober runs with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time between two probes of the other methods to one peer. A longer one than
+    /// [`TCP_INTERVAL`] is also that of handshakes.
+    pub interval: Nanos,
+    /// A handshake that takes longer is lost, and so is one that takes [`REPEATED_AFTER`].
+    pub timeout: Nanos,
+    /// Port of the peers' listeners.
+    pub port: u16,
+    /// Name of our node, which decides the phase.
+    pub node: String,
+    /// Whether questions ([`Prober::ask`]) are answered. If so, one is asked before
+    /// a loss is counted.
+    pub doubts: bool,
+    /// Longest time that a handshake which is due may wait for a turn that other probes need
+    /// anyway. With turns as frequent as this, handshakes never wake the thread.
+    pub wait: Nanos,
+}
+
+/// Probes peers by handshakes over a wire, and decides their outcomes by a clock.
+#[derive(Debug)]
+pub struct Prober<W, C> {
+    wire: W,
+    clock: C,
+    engine: Engine,
+    schedule: Schedule,
+    connections: Connections,
+    refusals: Refusals,
+    port: u16,
+    timeout: Nanos,
+    wait: Nanos,
+    /// The cell that is not sent completely: when it was due, and its next peer.
+    rest: Option<(Nanos, SlotId)>,
+    /// When to continue with `rest`.
+    resume: Nanos,
+    /// When the last turn began.
+    turned: Nanos,
+    /// Number of slots that have room.
+    room: usize,
+    /// Whether no further handshakes are begun.
+    finishing: bool,
+}
+
+fn room(slots: usize) -> usize {
+    slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX)
+}
+
+impl<W: Wire, C: Clock> Prober<W, C> {
+    /// Makes a prober without peers.
+    pub fn new(wire: W, clock: C, settings: &Settings) -> Self {
+        let now = clock.now();
+        let interval = settings.interval.max(TCP_INTERVAL.into());
+        let timeout = settings.timeout.min(REPEATED_AFTER);
+        Self {
+            wire,
+            clock,
+            engine: Engine::new(timeout, interval, settings.doubts),
+            schedule: Schedule::new(interval, &settings.node, now),
+            connections: Connections::new(),
+            refusals: Refusals::new(),
+            port: settings.port,
+            timeout,
+            wait: settings.wait,
+            rest: None,
+            resume: now,
+            turned: now,
+            room: 0,
+            finishing: false,
+        }
+    }
+
+    /// Returns the clock of the prober.
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Returns the wire of the prober.
+    pub const fn wire(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    /// Makes room for `slots` peers. Otherwise only a change that joins a slot beyond them, and a
+    /// compaction, allocate.
+    pub fn reserve(&mut self, slots: usize) {
+        if slots > self.room {
+            self.room = room(slots);
+            self.engine.reserve(self.room);
+            self.schedule.reserve(self.room);
+        }
+    }
+
+    /// Returns the resident memory of the data per slot, in bytes of whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.engine.resident_bytes() + self.schedule.resident_bytes() + self.refusals.resident_bytes()
+    }
+
+    /// Moves peers as `compaction` says, and frees the memory of unused slots.
+    pub fn compact(&mut self, compaction: &Compaction) {
+        let Self { wire, connections, .. } = self;
+        connections.relabel(|slot| compaction.now(slot), |place| wire.close(place));
+        self.refusals.compact(compaction);
+        self.rest = self.rest.and_then(|(due, slot)| Some((due, compaction.now(slot)?)));
+        self.room = room(compaction.slots());
+        self.engine.compact(compaction, self.room);
+        self.schedule.compact(compaction, self.room);
+    }
+
+    /// Applies a change of the peer list. Addresses on the nodes' own network are not probed: no
+    /// agent listens there.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Probe { network: Network::Node, .. } | Change::Zone { .. } => return,
+            Change::Probe { .. } => {}
+            Change::Stop { slot } => self.pause(slot),
+            Change::Join { slot } => {
+                self.reserve(slot.index() + 1);
+                self.pause(slot);
+                let Self { wire, connections, .. } = self;
+                connections.remove_if(|place, connection| {
+                    let ended = connection.label.slot == slot;
+                    if ended {
+                        wire.close(place);
+                    }
+                    ended
+                });
+                self.refusals.clear(slot);
+            }
+        }
+        self.engine.apply(change);
+        if let Change::Probe { slot, .. } = change {
+            self.schedule.add(slot);
+        }
+    }
+
+    /// Stops sending to a slot until its next [`Change::Probe`]. Unlike after [`Change::Stop`],
+    /// handshakes in flight still count.
+    pub fn pause(&mut self, slot: SlotId) {
+        if let Some((due, next)) = self.rest.filter(|(_, next)| *next == slot) {
+            self.rest = self.schedule.after(next).map(|after| (due, after));
+        }
+        self.schedule.remove(slot);
+    }
+
+    /// Stops sending to all peers. Handshakes in flight still count.
+    pub fn finish(&mut self) {
+        self.finishing = true;
+    }
+
+    /// Whether the outcome of a handshake is still open.
+    pub fn awaits_any(&mut self) -> bool {
+        self.engine.awaits_any()
+    }
+
+    /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
+    /// whether it accepted the question; if not, the loss is counted. Called after each turn.
+    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
+        if !self.engine.is_in_doubt() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((doubt, address)) = self.engine.question(now) {
+            if !ask(address) {
+                self.engine.unanswerable(doubt);
+            }
+        }
+    }
+
+    /// Receives the answer to the question about this address, after the list that it is about.
+    /// What was withheld is lost, and a later doubt leads to a new question.
+    pub fn answered(&mut self, address: IpAddr) {
+        self.engine.answered(address);
+    }
+
+    /// Sets the addresses from which the listener accepts connections. Before the first call, it is
+    /// all.
+    pub fn set_members(&mut self, members: impl IntoIterator<Item = IpAddr>) {
+        self.wire.admit(&mut members.into_iter());
+    }
+
+    /// Finds outcomes, decides losses, and begins what is due, without waiting. It is called at
+    /// [`Prober::next_turn`] and at the turns of other probers. Without any of these it must still
+    /// be called once a second, for the listener's sake. Returns whether the listener has accepted
+    /// everything; if not, it must be called again at once.
+    pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
+        // The time is read before the outcomes are. Everything that was done by then is found,
+        // however long the thread is delayed before losses are decided.
+        let start = self.clock.now();
+        self.turned = start;
+        let drained = self.read(sink);
+        self.look_after_overdue(start);
+        self.expire(start, sink);
+        if !self.finishing {
+            self.send_due(start, sink);
+        }
+        let skipped = self.schedule.take_skipped();
+        if skipped > 0 {
+            sink.skipped(skipped);
+        }
+        drained
+    }
+
+    /// Returns when the next turn is due. It must be called before each wait. A handshake that is
+    /// done in the meantime can wait until then.
+    pub fn next_turn(&mut self) -> Option<Nanos> {
+        let due = match self.rest {
+            _ if self.finishing => (!self.connections.is_empty()).then(|| self.turned.plus(FINISH_PAUSE)),
+            Some(_) => Some(self.resume),
+            None => self.schedule.next_due().map(|at| at.plus(self.wait)),
+        };
+        let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
+        [due, expiry, self.engine.next_doubt()].into_iter().flatten().min()
+    }
+
+    fn read(&mut self, sink: &mut impl Sink) -> bool {
+        let Self { wire, clock, engine, connections, refusals, timeout, .. } = self;
+        wire.read(&mut |place, outcome| {
+            let Some(Connection { label, at, to, overdue }) = connections.take(place) else { return };
+            let (retransmissions, rtt) = match outcome {
+                Outcome::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),
+                Outcome::Refused { retransmissions } => (retransmissions, None),
+                Outcome::Failed => return,
+            };
+            if retransmissions > 0 {
+                sink.syn_retransmissions(label.slot, retransmissions);
+            }
+            let now = clock.now();
+            let moment = match rtt {
+                // Its loss is decided already, as silence.
+                None if overdue => return,
+                None => return refusals.note(label.slot),
+                // It is lost, and expires like a silent one unless its time is already over.
+                Some(_) if retransmissions > 0 && now.since(at) <= *timeout => return,
+                Some(_) if retransmissions > 0 => Moment::read(now),
+                Some(rtt) => {
+                    engine.departed(label, Moment::measured(at, now));
+                    Moment::measured(at.plus(rtt.max(RTT_UNIT)), now)
+                }
+            };
+            if let Some((slot, events)) = engine.reply(label, to, moment) {
+                events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, label.sequence, event));
+            }
+        })
+    }
+
+    /// Looks at the handshakes whose time is over, and closes those that were kept long enough.
+    fn look_after_overdue(&mut self, now: Nanos) {
+        let Self { wire, connections, refusals, timeout, .. } = self;
+        connections.remove_if(|place, connection| {
+            let age = now.since(connection.at);
+            // An ICMP error that arrives during the call of connect(2) does not end the handshake,
+            // and no event reports it.
+            let refused =
+                age > *timeout && !std::mem::replace(&mut connection.overdue, age > *timeout) && wire.is_refused(place);
+            if refused {
+                refusals.note(connection.label.slot);
+            }
+            let ended = refused || age > KEPT_FOR;
+            if ended {
+                wire.close(place);
+            }
+            ended
+        });
+    }
+
+    /// Decides losses as of a time until which all outcomes were found.
+    fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
+        while let Some((slot, event)) = self.engine.expire(as_of) {
+            sink.event(slot, event);
+            // A withdrawn probe takes its refusal with it.
+            if self.refusals.take(slot) && event == Event::Lost {
+                sink.refused(slot);
+            }
+        }
+    }
+
+    fn send_due(&mut self, now: Nanos, sink: &mut impl Sink) {
+        let mut left = CONNECTS_MAX;
+        while let Some((due, slot)) = self.rest.or_else(|| self.schedule.advance(now)) {
+            let place = if left > 0 { self.place() } else { None };
+            if left == 0 || place.is_none() && now.since(due) <= PLACE_WAIT_MAX {
+                self.rest = Some((due, slot));
+                self.resume = if left == 0 { now } else { now.plus(PLACE_PAUSE) };
+                return;
+            }
+            left -= 1;
+            self.rest = self.schedule.after(slot).map(|next| (due, next));
+            match place {
+                Some(place) => self.send(place, slot, sink),
+                None => sink.event(slot, Event::NotSent(SendError::TableFull)),
+            }
+        }
+    }
+
+    /// Returns a free place. If there is none, the oldest handshake that is lost makes room.
+    fn place(&mut self) -> Option<Place> {
+        self.connections.free().or_else(|| {
+            let place = self.connections.oldest_overdue()?;
+            self.connections.take(place);
+            self.wire.close(place);
+            Some(place)
+        })
+    }
+
+    fn send(&mut self, place: Place, slot: SlotId, sink: &mut impl Sink) {
+        let Self { wire, clock, engine, connections, refusals, port, .. } = self;
+        let Some(to) = engine.address(slot) else { return };
+        let at = clock.now();
+        let label = match engine.begin(slot, at) {
+            Ok(label) => label,
+            Err(reason) => return sink.event(slot, Event::NotSent(reason)),
+        };
+        let begun = wire.connect(place, SocketAddr::new(to, *port));
+        if let Some(event) = engine.sent(label, begun.map(|_| ())) {
+            sink.event(slot, event);
+        }
+        match begun {
+            Ok(Begun::InFlight) => connections.put(place, Connection { label, at, to, overdue: false }),
+            Ok(Begun::Refused) => refusals.note(slot),
+            Err(_) => {}
+        }
+    }
+}
