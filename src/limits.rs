@@ -34,9 +34,6 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
-/// Time between two TCP handshakes with a peer, unless `--interval` is longer. A handshake takes
-/// three packets and a socket at both ends.
-pub const TCP_INTERVAL: Duration = Duration::from_secs(10);
 /// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes to
 /// each peer.
 pub const FLOW_PROBES_PER_SECOND: usize = 8;

@@ -25,6 +25,8 @@ pub struct Sockets {
     /// No place at or after this one is taken.
     pub(super) end: usize,
     listeners: [Option<Listener>; 2],
+    /// Our address, by which peers know us, if the listeners have only one.
+    source: Option<IpAddr>,
     /// Whether an error of poll(2) was logged: it is retried at every turn.
     logged: bool,
 }
@@ -36,13 +38,14 @@ impl Sockets {
     /// # Errors
     /// [`ListenError`] if the kernel refuses the address.
     pub fn listen(address: SocketAddr) -> Result<Self, ListenError> {
-        Ok(Self { listeners: Listener::open(address)?, ..Self::without_listener() })
+        let source = Some(address.ip()).filter(|source| !source.is_unspecified());
+        Ok(Self { listeners: Listener::open(address)?, source, ..Self::without_listener() })
     }
 
     /// Makes the wire of a process that only probes.
     pub fn without_listener() -> Self {
         let handshakes = Box::new([const { None }; TCP_HANDSHAKES_MAX]);
-        Self { handshakes, end: 0, listeners: [None, None], logged: false }
+        Self { handshakes, end: 0, listeners: [None, None], source: None, logged: false }
     }
 
     /// Returns the addresses of the listeners, for the log.
@@ -62,7 +65,8 @@ impl Sockets {
 
 impl Wire for Sockets {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
-        let socket = open(to).map_err(|error| match error.raw_os_error() {
+        let source = self.source.filter(|source| source.is_ipv6() == to.is_ipv6());
+        let socket = open(source, to).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOBUFS | libc::ENOMEM) => SendError::NoBuffer,
             _ => SendError::NoSocket,
         })?;
@@ -136,11 +140,14 @@ impl Wire for Sockets {
 }
 
 /// Opens a socket that closes by a reset.
-fn open(to: SocketAddr) -> io::Result<Socket> {
+fn open(source: Option<IpAddr>, to: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+    if let Some(source) = source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
     Ok(socket)
 }
 

@@ -68,10 +68,17 @@ fn log_unstamped(error: &io::Error) {
 
 /// Opens `flows` senders of a family, each with a port that the kernel chooses. None if this host
 /// lacks the family.
-pub(super) fn senders(over_ipv6: bool, flows: u8) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
+///
+/// If the reflector listens at one address, the senders have that address, too: peers know us by it.
+/// No family but its own is then probed.
+pub(super) fn senders(over_ipv6: bool, listen: IpAddr, flows: u8) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
     let mut senders = Vec::with_capacity(flows.into());
+    let source = if listen.is_unspecified() { any(over_ipv6) } else { listen };
+    if source.is_ipv6() != over_ipv6 {
+        return Ok(senders);
+    }
     for _ in 0..flows {
-        let socket = match bind(SocketAddr::new(any(over_ipv6), 0)) {
+        let socket = match bind(SocketAddr::new(source, 0)) {
             Ok(socket) => socket,
             Err(error) if senders.is_empty() && lacks_family(&error) => return Ok(senders),
             Err(error) => return Err(UdpSocketError::setup("open")(error)),

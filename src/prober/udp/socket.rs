@@ -94,7 +94,8 @@ impl UdpSockets {
         let sender = |(fd, port)| Sender { fd, port };
         let flows = flows.clamp(1, FLOWS_MAX);
         let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
-        let [v4, v6] = [open::senders(false, flows)?, open::senders(true, flows)?];
+        let at = listen.ip();
+        let [v4, v6] = [open::senders(false, at, flows)?, open::senders(true, at, flows)?];
         if v4.is_empty() && v6.is_empty() {
             return Err(UdpSocketError::setup("open")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
         }
