@@ -112,8 +112,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let stop = Stop::new().map_err(system("handle signals"))?;
     let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
-    log::info!("{}: HTTP on {}", settings.node_name, bound.local_addr());
-    let mut probers = open_probers(settings)?;
+    let (mut probers, described) = open_probers(settings)?;
+    log::info!("{}: {described}; HTTP on {}", settings.node_name, bound.local_addr());
     let (allocator, stats) = allocator::info_and_stats();
     let view = Arc::new(View {
         node: settings.node_name.clone(),
@@ -171,8 +171,10 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     done
 }
 
-/// Opens the sockets of all methods in use. Must be called within a tokio runtime.
-fn open_probers(settings: &RunSettings) -> Result<Probers, RunError> {
+/// Opens the sockets of all methods in use, and describes them for the log. Must be called within a
+/// tokio runtime.
+fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
+    let mut described = Vec::new();
     let node = &settings.node_name;
     let probing = prober::Settings {
         interval: settings.interval.into(),
@@ -184,14 +186,14 @@ fn open_probers(settings: &RunSettings) -> Result<Probers, RunError> {
     };
     let icmp = settings.probes.has(Method::Icmp).then(|| {
         let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
-        log::info!("{node}: ICMP sockets: {}", sockets.describe());
+        described.push(format!("ICMP sockets: {}", sockets.describe()));
         Ok::<_, RunError>(Prober::new(sockets, MonotonicClock, &probing))
     });
     let at = settings.listen.ip();
     let udp = settings.probes.has(Method::Udp).then(|| {
         let listen = SocketAddr::new(at, settings.udp_port);
         let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
-        log::info!("{node}: UDP sockets: {}", sockets.describe());
+        described.push(format!("UDP sockets: {}", sockets.describe()));
         let probing = udp::UdpSettings {
             interval: probing.interval,
             timeout: probing.timeout,
@@ -207,18 +209,19 @@ fn open_probers(settings: &RunSettings) -> Result<Probers, RunError> {
     let tcp = settings.probes.has(Method::Tcp).then(|| {
         let sockets = tcp::Sockets::listen(SocketAddr::new(at, settings.tcp_port))?;
         let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
-        log::info!("{node}: TCP handshakes at {}", addresses.join(" and "));
+        described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
         let probing = tcp::Settings {
             interval: probing.interval,
             timeout: probing.timeout,
-            port: settings.tcp_port,
+            port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
             node: node.clone(),
             doubts: probing.doubts,
             wait: REPLIES_WAIT,
         };
         Ok::<_, RunError>(tcp::Prober::new(sockets, MonotonicClock, &probing))
     });
-    Probers::new(icmp.transpose()?, udp.transpose()?, tcp.transpose()?).map_err(system("make the pacing timer"))
+    let probers = Probers::new(icmp.transpose()?, udp.transpose()?, tcp.transpose()?);
+    Ok((probers.map_err(system("make the pacing timer"))?, described.join("; ")))
 }
 
 struct ProbeLoop {

@@ -404,7 +404,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__run)
-            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
+            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -504,6 +504,34 @@ _kube__canary() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --probes)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --flows)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --udp-port)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --tcp-port)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;

@@ -48,6 +48,10 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l dns -d '
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l peer -d 'static: peer; may be given again (in the environment: separated by commas)' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l peers-file -d 'static: file with one NAME=ADDR[@ZONE] per line, # comments; read again when it changes' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l domains-file -d 'File with the failure domains, such as racks: NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l probes -d 'How peers are probed: any of icmp, udp and tcp, separated by commas; the same on every node' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l flows -d 'udp: number of source ports, 1 to 16, from which the probes of each pair are sent in turn' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l udp-port -d 'udp: port at which every agent answers probes; the same on every node' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l tcp-port -d 'tcp: port at which every agent accepts handshakes; the same on every node' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l interval -d 'Time between two probes of a peer, 10ms to 300s; the probes of all peers are spread over it' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l timeout -d 'Time after which a probe without an answer is lost; up to 63 intervals' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l payload-bytes -d 'Bytes after the ICMP header, 24 to 8952' -r -f

@@ -76,11 +76,10 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
             "UDP probes of other agents that this agent answered.",
             [([], answered)],
         );
-        let refused = [("not_a_member", not_a_member), ("too_often", too_often), ("malformed", malformed)];
         head.counters(
             "kube_canary_udp_requests_refused_total",
-            "UDP packets that this agent did not answer, by reason. The kernel drops most of those from strangers.",
-            refused.map(|(reason, count)| ([("reason", reason)], count)),
+            "UDP packets that this agent did not answer: from no member, too many, or no probes. Most are dropped by the kernel and not counted.",
+            [([], not_a_member + too_often + malformed)],
         );
     }
     head.counters(

@@ -23,9 +23,14 @@ pub fn directory() -> &'static Path {
 /// `run` with static discovery, on a free port of loopback. Its peers are no agents: only the
 /// kernel answers, and only ICMP.
 pub fn command(program: impl AsRef<Path>, flags: &[&str]) -> Command {
+    command_by("icmp", program, flags)
+}
+
+/// The same with other probes.
+fn command_by(probes: &str, program: impl AsRef<Path>, flags: &[&str]) -> Command {
     let mut command = Command::new(program.as_ref());
     command.args(["run", "--discovery", "static", "--listen", "127.0.0.1:0", "--node-name", "tested"]);
-    command.args(["--probes", "icmp"]).args(flags);
+    command.args(["--probes", probes]).args(flags);
     command
 }
 
@@ -39,9 +44,11 @@ impl Agent {
         Self::of(&mut command(PLAIN, flags))
     }
 
-    /// Starts an agent with a short interval, and waits until all its peers have answered.
+    /// Starts an agent with a short interval and all its series, and waits until all its peers have
+    /// answered.
     pub fn measured() -> Self {
-        let agent = Self::start(&[&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat());
+        let flags = [&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat();
+        let agent = Self::of(&mut command_by("icmp,udp,tcp", PLAIN, &flags));
         agent.wait_for_answers(&["a", "b"]);
         agent
     }

@@ -10,7 +10,7 @@ use kube_canary::exposition::{
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
-use kube_canary::peers::{Directory, Method, Own, Presence, SlotId};
+use kube_canary::peers::{Directory, Method, Methods, Own, Presence, SlotId};
 use kube_canary::prober::{Event, Sink as _};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -62,7 +62,12 @@ pub fn series(text: &str) -> usize {
 }
 
 impl Agent {
+    /// An agent that probes by ICMP alone.
     pub fn new(links: LinkSeries, max: usize, zones: u16) -> Self {
+        Self::by(Methods::of([Method::Icmp]), links, max, zones)
+    }
+
+    pub fn by(methods: Methods, links: LinkSeries, max: usize, zones: u16) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
         let build = Build {
             allocator: &allocator,
@@ -74,7 +79,7 @@ impl Agent {
         let view = View {
             node: name(0),
             directory: RwLock::new(Directory::default()),
-            statistics: Statistics::new(Scale::default(), Nanos(SECOND)),
+            statistics: Statistics::of_methods(Scale::default(), Nanos(SECOND), methods),
             health: Health::default(),
             about: About::new(&allocator),
             walks: Walks::default(),

@@ -5,6 +5,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Network;
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN};
+use kube_canary::peers::Methods;
 use kube_canary::prober::{Event, SendError, Stamp};
 use kube_canary::units::Nanos;
 
@@ -45,6 +46,53 @@ pub fn sample(text: &str, name: &str) -> u64 {
 /// The agent's own series, without links and zones.
 fn own() -> usize {
     series(&Agent::new(LinkSeries::Full, MAX_SERIES_MAX, 1).scrape(NOW, Format::Text).text())
+}
+
+/// Series of a link by UDP and by TCP in text, beside those by ICMP.
+const UDP_LINK: usize = 3 + 3 + 15;
+const TCP_LINK: usize = 3;
+/// Those of a zone pair by UDP or by TCP.
+const OTHER_ZONE_PAIR: usize = 3;
+
+#[test]
+fn a_link_has_series_by_udp_and_tcp_where_an_agent_listens() {
+    let _no_leaks = NoLeaks::here();
+    let own = series(&Agent::by(Methods::ALL, LinkSeries::Full, MAX_SERIES_MAX, 1).scrape(NOW, Format::Text).text());
+    for (links, of_link) in [(LinkSeries::Full, UDP_LINK + TCP_LINK), (LinkSeries::Counters, 9), (LinkSeries::None, 0)]
+    {
+        let by_icmp = match links {
+            LinkSeries::Full => LINK,
+            LinkSeries::Counters => 9,
+            LinkSeries::None => 0,
+        };
+        for (families, networks) in [(false, false), (true, false), (true, true)] {
+            let agent = Agent::by(Methods::ALL, links, MAX_SERIES_MAX, 3);
+            agent.list(&ways(24, families, networks), NOW);
+            let pods = 1 + usize::from(families);
+            let all = pods * (1 + usize::from(networks));
+            let expected =
+                own + 24 * (all * by_icmp + pods * of_link) + 3 * (all * ZONE_PAIR + pods * 2 * OTHER_ZONE_PAIR);
+            assert_eq!(series(&agent.scrape(NOW, Format::Text).text()), expected, "{links:?} {families} {networks}");
+        }
+    }
+}
+
+#[test]
+fn two_dozen_peers_by_three_protocols_have_at_most_1400_series_in_text_and_600_in_protobuf() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::by(Methods::ALL, LinkSeries::Full, MAX_SERIES_DEFAULT, 3);
+    agent.list(&ways(24, false, false), NOW);
+    let text = agent.scrape(NOW, Format::Text).text();
+    let families = protobuf::parse(&agent.scrape(NOW, Format::Protobuf).bytes());
+    let native: usize = families.iter().map(|family| family.metrics.len()).sum();
+    unfollowed(|| println!("24 peers, 3 zones: {} series in text, {native} in protobuf", series(&text)));
+    // As in the test below.
+    let besides = 6 + 2 + 4;
+    assert!(series(&text) + besides <= 1_400 && native + besides <= 600, "{} {native}", series(&text));
+    for method in ["udp", "tcp"] {
+        let of = |label: &str| text.lines().filter(|line| line.contains(label) && !line.starts_with('#')).count();
+        assert!(of(&format!("protocol=\"{method}\"")) > 24 * 3, "{method}");
+    }
 }
 
 #[test]
