@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::calls::Polled;
 use super::filter;
-use crate::limits::{TCP_ACCEPTS_MAX, TCP_BACKLOG};
+use crate::limits::TCP_BACKLOG;
 
 /// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
@@ -85,13 +85,12 @@ impl Listener {
         Polled::of(&self.socket)
     }
 
-    /// Accepts and closes what waits, up to [`TCP_ACCEPTS_MAX`] connections. Returns whether
-    /// nothing is left.
-    pub fn accept(&mut self) -> bool {
-        for _ in 0..TCP_ACCEPTS_MAX {
+    /// Accepts and closes what waits, up to so many connections. Returns their number.
+    pub fn accept(&mut self, most: usize) -> usize {
+        for accepted in 0..most {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(accepted) => drop(accepted),
-                Err(Errno::WOULDBLOCK) => return true,
+                Err(Errno::WOULDBLOCK) => return accepted,
                 // The connection has ended, or a signal has arrived.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 // What waits stays in the backlog, also if no descriptor is left.
@@ -99,11 +98,11 @@ impl Listener {
                     if !std::mem::replace(&mut self.logged, true) {
                         log::warn!("cannot accept the handshakes of TCP probes: {error}");
                     }
-                    return true;
+                    return accepted;
                 }
             }
         }
-        false
+        most
     }
 
     /// Makes the kernel drop what arrives from other addresses than these.

@@ -30,7 +30,8 @@
 //! The prober closes a connection by a reset (`SO_LINGER` of zero), so neither end keeps it in
 //! TIME_WAIT. The listener accepts and closes in the same way, and never reads. Until it does, a
 //! connection costs kernel memory only, up to [`crate::limits::TCP_BACKLOG`]. A filter
-//! in the kernel drops the segments of addresses that are not members'.
+//! in the kernel drops the segments of addresses that are not members'. A member that floods the
+//! listener costs [`crate::limits::TCP_ACCEPTS_PER_SECOND`].
 
 mod calls;
 mod connections;
@@ -94,9 +95,9 @@ pub trait Wire {
     /// The reason for which no SYN was sent. The place stays free.
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError>;
     /// Reports the handshakes that have an outcome. Their connections are closed, and their places
-    /// are free. Also accepts and closes the connections of others, up to a bound. Returns whether
-    /// all of these were accepted.
-    fn read(&mut self, found: &mut dyn FnMut(Place, Outcome)) -> bool;
+    /// are free. Also accepts and closes the connections of others, at most `accepts` per family.
+    /// Returns their number.
+    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize;
     /// Whether a router or the peer's kernel has refused a handshake that is still in flight.
     fn is_refused(&mut self, place: Place) -> bool;
     /// Gives up a handshake in flight. Its place is free.

@@ -83,7 +83,7 @@ impl Wire for Sockets {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, found: &mut dyn FnMut(Place, Outcome)) -> bool {
+    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize {
         let mut polled = [Polled::NONE; 2 + TCP_HANDSHAKES_MAX];
         let (listeners, handshakes) = polled.split_at_mut(2);
         for (polled, listener) in listeners.iter_mut().zip(&self.listeners) {
@@ -94,12 +94,12 @@ impl Wire for Sockets {
         }
         match calls::poll(&mut polled[..2 + self.end]) {
             Ok(true) => {}
-            Ok(false) => return true,
+            Ok(false) => return 0,
             Err(error) => {
                 if !std::mem::replace(&mut self.logged, true) {
                     log::warn!("cannot look for the outcomes of TCP handshakes: {error}");
                 }
-                return true;
+                return 0;
             }
         }
         let (listeners, handshakes) = polled.split_at(2);
@@ -111,13 +111,8 @@ impl Wire for Sockets {
                 found(place, outcome);
             }
         }
-        // Both are read, whether or not something is left at the first.
         let ready = self.listeners.iter_mut().zip(listeners).filter(|(_, polled)| polled.is_ready());
-        let unread = ready.filter_map(|(listener, _)| listener.as_mut()).filter_map(|listener| {
-            let drained = listener.accept();
-            (!drained).then_some(())
-        });
-        unread.count() == 0
+        ready.filter_map(|(listener, _)| listener.as_mut()).map(|listener| listener.accept(accepts)).sum()
     }
 
     fn is_refused(&mut self, place: Place) -> bool {

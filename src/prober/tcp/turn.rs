@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::connections::{Connection, Connections, Place};
 use super::refusals::Refusals;
 use super::{Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
-use crate::limits::{PEER_SLOTS_MAX, TCP_INTERVAL};
+use crate::limits::{PEER_SLOTS_MAX, TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::{Clock, Engine, Event, Moment, Schedule, SendError, Sink};
 use crate::units::Nanos;
@@ -21,6 +21,10 @@ const PLACE_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
 const LOSS_SLACK: Nanos = Nanos::from_millis(125);
 /// While the agent stops, outcomes are looked for as often as this: nothing else wakes the thread.
 const FINISH_PAUSE: Nanos = Nanos::from_millis(10);
+/// Time for which a connection that is accepted uses up the listener's rate.
+const ACCEPT_COST: Nanos = Nanos(1_000_000_000 / TCP_ACCEPTS_PER_SECOND);
+/// A whole backlog may be accepted at once.
+const CREDIT_MAX: Nanos = Nanos(ACCEPT_COST.0 * TCP_BACKLOG.unsigned_abs() as u64);
 /// The kernel's unit. A handshake that it measures as zero took less.
 const RTT_UNIT: Nanos = Nanos(1_000);
 /// Room for slots is added in steps of this many: a join must not copy all tables.
@@ -68,6 +72,8 @@ pub struct Prober<W, C> {
     room: usize,
     /// Whether no further handshakes are begun.
     finishing: bool,
+    /// Time for which no connection was accepted, up to [`CREDIT_MAX`]. Each takes [`ACCEPT_COST`].
+    credit: Nanos,
 }
 
 fn room(slots: usize) -> usize {
@@ -95,6 +101,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             turned: now,
             room: 0,
             finishing: false,
+            credit: CREDIT_MAX,
         }
     }
 
@@ -209,12 +216,13 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     /// Finds outcomes, decides losses, and begins what is due, without waiting. It is called at
     /// [`Prober::next_turn`] and at the turns of other probers. Without any of these it must still
     /// be called once a second, for the listener's sake. Returns whether the listener has accepted
-    /// everything; if not, it must be called again at once.
+    /// what it may; if not, it must be called again at once.
     pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
         // The time is read before the outcomes are. Everything that was done by then is found,
         // however long the thread is delayed before losses are decided.
         let start = self.clock.now();
-        self.turned = start;
+        let since_last = start.since(std::mem::replace(&mut self.turned, start));
+        self.credit = self.credit.plus(since_last).min(CREDIT_MAX);
         let drained = self.read(sink);
         self.look_after_overdue(start);
         self.expire(start, sink);
@@ -241,8 +249,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     fn read(&mut self, sink: &mut impl Sink) -> bool {
-        let Self { wire, clock, engine, connections, refusals, timeout, .. } = self;
-        wire.read(&mut |place, outcome| {
+        let Self { wire, clock, engine, connections, refusals, timeout, credit, .. } = self;
+        let affordable = usize::try_from(credit.0 / ACCEPT_COST.0).unwrap_or(usize::MAX);
+        let accepted = wire.read(affordable.min(TCP_ACCEPTS_MAX), &mut |place, outcome| {
             let Some(Connection { label, at, to, overdue }) = connections.take(place) else { return };
             let (retransmissions, rtt) = match outcome {
                 Outcome::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),
@@ -268,7 +277,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             if let Some((slot, events)) = engine.reply(label, to, moment) {
                 events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, label.sequence, event));
             }
-        })
+        });
+        *credit = credit.since(Nanos(ACCEPT_COST.0 * accepted as u64));
+        // Beyond the rate, the rest waits for the next turn.
+        accepted < TCP_ACCEPTS_MAX || credit.0 < ACCEPT_COST.0
     }
 
     /// Looks at the handshakes whose time is over, and closes those that were kept long enough.

@@ -259,13 +259,34 @@ fn a_machine_that_was_suspended_leaves_out_whole_rounds_and_reports_them() {
 }
 
 #[test]
-fn what_the_listener_has_left_and_the_members_pass_through() {
+fn the_members_pass_through() {
     let mut world = World::empty(&settings());
-    assert!(world.prober.turn(&mut world.reports));
-    world.prober.wire().drained = false;
-    assert!(!world.prober.turn(&mut world.reports));
     world.prober.set_members([PEER, MOVED]);
     assert_eq!(world.prober.wire().members, [PEER, MOVED]);
+}
+
+#[test]
+fn a_backlog_is_accepted_at_once_and_a_flood_at_a_bounded_rate() {
+    let mut world = World::empty(&settings());
+    let accepted_by = |world: &mut World, ms: u64| {
+        let before = world.prober.wire().backlog;
+        world.clock.set(ms);
+        let mut turns = 1;
+        while !world.prober.turn(&mut world.reports) {
+            turns += 1;
+        }
+        (before - world.prober.wire().backlog, turns)
+    };
+    assert_eq!(accepted_by(&mut world, 0), (0, 1));
+    world.prober.wire().backlog = 63;
+    assert_eq!(accepted_by(&mut world, 0), (63, 1));
+    world.prober.wire().backlog = 65;
+    assert_eq!(accepted_by(&mut world, 1_000), (65, 2));
+    world.prober.wire().backlog = 1_000_000;
+    let (first, turns) = accepted_by(&mut world, 10_000);
+    assert_eq!((first, turns), (1_024, 16));
+    let rest: usize = (1..=100).map(|n| accepted_by(&mut world, 10_000 + n * 10).0).sum();
+    assert_eq!(rest, 2_000, "within a second");
 }
 
 /// Whatever happens to peers and handshakes, `sent` is the sum of what became of it.

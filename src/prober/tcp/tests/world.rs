@@ -30,7 +30,8 @@ pub(super) struct ScriptedWire {
     pub(super) most: usize,
     pub(super) begun: Vec<SocketAddr>,
     pub(super) members: Vec<IpAddr>,
-    pub(super) drained: bool,
+    /// Number of connections that wait to be accepted.
+    pub(super) backlog: usize,
 }
 
 impl Wire for ScriptedWire {
@@ -47,7 +48,7 @@ impl Wire for ScriptedWire {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, found: &mut dyn FnMut(Place, Outcome)) -> bool {
+    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize {
         let (now, fates) = (self.clock.now(), &self.fates);
         self.flying.retain(|place, (at, to)| match fates.get(&to.ip()) {
             Some(Fate::After(ms, outcome)) if now.since(*at) >= Nanos::from_millis(*ms) => {
@@ -56,7 +57,9 @@ impl Wire for ScriptedWire {
             }
             _ => true,
         });
-        self.drained
+        let accepted = accepts.min(self.backlog);
+        self.backlog -= accepted;
+        accepted
     }
 
     fn is_refused(&mut self, place: Place) -> bool {
@@ -100,7 +103,7 @@ impl World {
             most: 0,
             begun: Vec::new(),
             members: Vec::new(),
-            drained: true,
+            backlog: 0,
         };
         Self { prober: Prober::new(wire, clock.clone(), settings), clock, reports: Reports::default() }
     }
