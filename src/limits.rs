@@ -64,8 +64,8 @@ pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
 pub const PAYLOAD_BYTES_MIN: usize = 24;
 /// Largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
-/// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts as
-/// lost this long after its timeout, and its round-trip time is without that wait.
+/// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts
+/// as lost this long after its timeout, and its round-trip time is without that wait.
 pub const DWELL_MAX: Duration = Duration::from_secs(1);
 /// Largest number of flows, and the default of `--flows`: source ports of UDP probes. The outcomes
 /// of the last 24 probes of each flow are kept for each link. A fabric of 16 parallel paths carries

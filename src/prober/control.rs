@@ -33,7 +33,7 @@ pub const ERROR_BYTES: usize = 16 + Name::V6_BYTES as usize;
 /// Bytes of the flags by which one packet is stamped as it leaves.
 pub const FLAGS_BYTES: usize = 4;
 
-/// One control message.
+/// A control message of one packet, without its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Protocol level, such as `SOL_SOCKET`.

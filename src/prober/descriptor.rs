@@ -40,7 +40,7 @@ impl Watched {
         Self { fd: Some(Descriptor::Unwatched(fd)), name, logged: false }
     }
 
-    /// Returns the descriptor.
+    /// Returns the descriptor, watched or not.
     #[expect(clippy::expect_used, reason = "there before and after every call")]
     pub fn get(&self) -> &OwnedFd {
         match self.fd.as_ref().expect("present") {

@@ -83,6 +83,16 @@ impl Destination {
         sequence
     }
 
+    /// Takes back the sequence number of a probe that was not sent, if it is the newest. Returns
+    /// whether it is.
+    pub const fn take_back(&mut self, sequence: u16) -> bool {
+        let is_newest = self.sequence.wrapping_sub(1) == sequence;
+        if is_newest {
+            self.sequence = sequence;
+        }
+        is_newest
+    }
+
     /// Notes the answer to a probe. Returns whether a later probe was answered before.
     pub const fn answer(&mut self, sequence: u16) -> bool {
         let overtaken = self.answered.wrapping_sub(sequence).cast_signed() > 0;

@@ -19,7 +19,7 @@ use crate::units::Nanos;
 pub(super) struct Sight {
     /// Whether it was neither answered nor timed out.
     pub waits: bool,
-    /// Its tag.
+    /// What the prober has added to it.
     pub tag: Tag,
     /// When it was sent.
     pub sent_at: Nanos,
@@ -47,8 +47,8 @@ impl Engine {
         Self::with_dwell(timeout, Nanos(0), interval, doubts, false)
     }
 
-    /// Makes an engine for peers that may keep a probe for `dwell` before they answer it, and say so
-    /// in the answer ([`Engine::reply_after`]). Its probes may have tags.
+    /// Makes an engine for peers that may keep a probe for `dwell` before they answer it, and say
+    /// so in the answer ([`Engine::reply_after`]). Its probes may have tags.
     pub fn with_dwell(timeout: Nanos, dwell: Nanos, interval: Nanos, doubts: bool, tagged: bool) -> Self {
         // One more for the probes at both ends of the timeout. Two more to remember late replies
         // and duplicates; they also serve if a late tick sends probes closer together.
@@ -164,6 +164,12 @@ impl Engine {
         }
     }
 
+    /// Gives the sequence number of a probe that was not sent to the next one. Returns false if
+    /// there is a newer one already.
+    pub(super) fn take_back(&mut self, label: Label) -> bool {
+        self.destinations.get_mut(label.slot.index()).is_some_and(|peer| peer.take_back(label.sequence))
+    }
+
     /// Records when the probe left, according to the kernel. Otherwise the time just before
     /// the call is used.
     pub fn departed(&mut self, label: Label, moment: Moment) {
@@ -272,8 +278,8 @@ impl Engine {
         self.expire_and(now, &mut |_, _| {})
     }
 
-    /// Does the same, and calls `unanswered` once for each probe that has timed out and is lost or in
-    /// doubt. Probes of peers that have moved or left are neither.
+    /// Does the same, and calls `unanswered` once for each probe that has timed out and is lost or
+    /// in doubt. Probes of peers that have moved or left are neither.
     pub(super) fn expire_and(
         &mut self,
         now: Nanos,

@@ -146,15 +146,15 @@ fn transfer<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], fl
 pub trait Packet {
     /// Room for the control messages of one packet: words, or nothing.
     type Control: Copy;
-    /// An empty room.
+    /// Room without any message.
     const EMPTY: Self::Control;
     /// Whether the socket reports errors of earlier packets (`IP_RECVERR`). A call then fails once
     /// for such an error, which is not about the packet that it was given.
     const FAILS_FOR_OTHERS: bool;
 
-    /// Returns the destination.
+    /// Returns the destination, with port 0 if the protocol has no ports.
     fn to(&self) -> SocketAddr;
-    /// Returns the bytes.
+    /// Returns the bytes behind the headers that the kernel writes.
     fn bytes(&self) -> &[u8];
     /// Writes the control messages, and returns their length in bytes.
     fn control(&self, room: &mut Self::Control) -> usize;

@@ -135,13 +135,13 @@ pub trait Sink {
     fn read_delay(&mut self, delay: Nanos);
     /// Called when a reply arrived that answers no probe of this process.
     fn unrelated(&mut self);
-    /// Called with the outcome of each probe over a flow: whether it was answered in time. It may be
-    /// called before the loss is counted, which may be in doubt.
+    /// Called with the outcome of each probe over a flow: whether it was answered in time. It may
+    /// be called before the loss is counted, which may be in doubt.
     fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool) {}
-    /// Called when the count of the peer's reflector has shown the directions of so many losses that
-    /// were counted before.
+    /// Called when the count of the peer's reflector has shown the directions of losses that were
+    /// counted before: so many requests and so many answers were lost.
     fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}
-    /// Called with the direction in which a flow has lost: on the way there, or on the way back.
+    /// Called with the direction in which a flow has lost: a request (`there`) or an answer.
     fn flow_way(&mut self, _slot: SlotId, _flow: u8, _there: bool) {}
     /// Called when the SYN of a handshake was sent so many times more.
     fn syn_retransmissions(&mut self, _slot: SlotId, _count: u32) {}
@@ -149,7 +149,8 @@ pub trait Sink {
     fn refused(&mut self, _slot: SlotId) {}
     /// Called with the number of hops that an answer has come.
     fn hops(&mut self, _slot: SlotId, _hops: u8) {}
-    /// Called with the differences between the clocks at both ends on the way there and back, in
-    /// nanoseconds. As the clocks differ, only their variation means something.
+    /// Called with the times of arrival less those of departure of a request and its answer, in
+    /// nanoseconds. Each is between the clocks of two nodes, so only their variation means
+    /// something.
     fn one_way(&mut self, _slot: SlotId, _there: i64, _back: i64) {}
 }

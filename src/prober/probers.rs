@@ -5,12 +5,8 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-
-use socket2::SockRef;
 
 use super::socket::Sockets;
-use super::stamp::filter;
 use super::timer::Timer;
 use super::{MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
@@ -76,9 +72,6 @@ impl Probers {
         if let Some(udp) = &mut self.udp {
             if !udp.set_members(members.iter().copied()) {
                 log::warn!("some members have no room among those whose UDP probes are answered");
-            }
-            for fd in udp.wire().reflector_fds() {
-                admit(fd, members);
             }
         }
         if let Some(tcp) = &mut self.tcp {
@@ -159,18 +152,5 @@ impl Probers {
             () = datagrams => {}
         }
         Ok(())
-    }
-}
-
-/// Makes the kernel drop what comes to a reflector's socket from others than these. Without it the
-/// reflector itself refuses them, which takes time.
-fn admit(fd: &OwnedFd, members: &[IpAddr]) {
-    let socket = SockRef::from(fd);
-    let is_v6 = socket.local_addr().ok().and_then(|address| address.as_socket()).is_some_and(|at| at.is_ipv6());
-    let v4 = members.iter().filter_map(|member| if let IpAddr::V4(v4) = member { Some(*v4) } else { None });
-    let v6 = members.iter().filter_map(|member| if let IpAddr::V6(v6) = member { Some(*v6) } else { None });
-    let program = |ranges| if is_v6 { filter::v6(v6.clone(), ranges) } else { filter::v4(v4.clone(), ranges) };
-    if let Err(error) = filter::attach(program, |program| socket.attach_filter(program)) {
-        log::warn!("the kernel does not filter UDP packets from others than members: {error}");
     }
 }

@@ -109,8 +109,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    /// Returns when the prober was made: its turns, and those of another prober with the same start,
-    /// interval and node, fall together.
+    /// Returns when the prober was made. Its turns, and those of another prober with the same
+    /// start, interval and node, fall together.
     pub const fn started(&self) -> Nanos {
         self.started
     }

@@ -58,12 +58,10 @@ impl<'a> Answers<'a> {
         match events {
             [Some(Event::Received { .. }), _] => {
                 sink.flow(slot, flow.0, true);
-                // Losses are judged before this answer. So those that were in doubt until the one
-                // before it are counted.
-                if let Some(directions) = link.ways.judge(self.engine.oldest_waiting()) {
+                let (sequence, oldest) = (link.sequence(low), self.engine.oldest_waiting());
+                if let Some(directions) = link.ways.answered(label.number, sequence, reply.count, oldest) {
                     report(slot, directions, sink);
                 }
-                link.ways.answered(label.number, link.sequence(low), reply.count);
                 if let Some(ttl) = datagram.ttl {
                     sink.hops(slot, hops(ttl));
                 }
@@ -73,9 +71,9 @@ impl<'a> Answers<'a> {
             // It was not lost before this moment. Its count is known, and its direction is not.
             [Some(Event::Lost), _] if sight.waits => {
                 sink.flow(slot, flow.0, false);
-                link.ways.hear(reply.count);
+                link.ways.hear(reply.count, true);
             }
-            [Some(Event::Duplicate), _] => link.ways.hear(reply.count),
+            [Some(Event::Duplicate), _] => link.ways.hear(reply.count, false),
             _ => {}
         }
         true

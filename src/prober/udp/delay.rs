@@ -17,7 +17,7 @@ const STEP: u64 = 2_000;
 /// A new delay moves the mean by this part of the difference.
 const PART: u64 = 8;
 
-/// The mean delays.
+/// The mean delays of answers, by their places in the batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delays {
     /// By place, zero if unknown.
@@ -26,10 +26,11 @@ pub struct Delays {
 
 impl Delays {
     /// Returns the mean delay of a place. If it is unknown, that of the nearest place before it is
-    /// continued.
+    /// continued, or else a delay of zero for the first.
     pub fn expected(&self, place: usize) -> Nanos {
         let before = self.means.iter().enumerate().take(place + 1).rev().find(|(_, mean)| **mean > 0);
-        Nanos(before.map_or(0, |(known, mean)| mean + (place - known) as u64 * STEP))
+        let (known, mean) = before.map_or((0, 0), |(known, mean)| (known, *mean));
+        Nanos(mean + (place - known) as u64 * STEP)
     }
 
     /// Learns the delay of an answer at this place.
@@ -52,7 +53,7 @@ mod tests {
     #[test]
     fn the_error_of_the_mean_is_small_and_an_outlier_hardly_moves_it() {
         let mut delays = Delays::default();
-        assert_eq!(delays.expected(3), Nanos(0), "nothing is known");
+        assert_eq!(delays.expected(3), Nanos(3 * STEP), "nothing is known");
         for i in 0..200 {
             delays.learn(0, Nanos(8_000 + i % 5 * 1_000));
         }

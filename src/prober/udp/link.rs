@@ -5,7 +5,7 @@ use super::wire::Flow;
 use crate::prober::flights::Tag;
 use crate::prober::packet::Label;
 
-/// The session of a slot with the reflector of its peer: 88 bytes.
+/// The session of a slot with the reflector of its peer: 80 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
@@ -21,6 +21,11 @@ impl Link {
         debug_assert_eq!(sequence & 0xffff, u32::from(label.sequence), "both count the probes of a slot");
         self.next = sequence.wrapping_add(1);
         (sequence, Tag(u32::from(flow.0) << 16 | u32::from(label.sequence)))
+    }
+
+    /// Gives the sequence number of the newest probe, which was not sent, to the next one.
+    pub const fn take_back(&mut self) {
+        self.next = self.next.wrapping_sub(1);
     }
 
     /// Returns the sequence number with these low 16 bits. It is among the last 65,536.
@@ -61,6 +66,6 @@ mod tests {
                 assert_eq!(link.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
             }
         }
-        assert_eq!(size_of::<Link>(), 88);
+        assert_eq!(size_of::<Link>(), 80);
     }
 }

@@ -64,7 +64,7 @@ impl Outbox {
     }
 
     /// Sends the batch, and reports the result of each request. It is empty then.
-    pub fn send(&mut self, wire: &mut impl UdpWire, sent: &mut dyn FnMut(Label, u32, Result<(), SendError>)) {
+    pub fn send(&mut self, wire: &mut impl UdpWire, sent: &mut dyn FnMut(Label, Result<(), SendError>)) {
         const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let Self { items, messages, .. } = self;
         let mut packets = [Outgoing { to: NOWHERE, flow: Flow(0), ttl: None, bytes: &[] }; BATCH];
@@ -72,8 +72,7 @@ impl Outbox {
             *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes };
         }
         wire.send(&packets[..items.len()], &mut |index, result| {
-            let item = items[index];
-            sent(item.label, item.sequence, result);
+            sent(items[index].label, result);
         });
         items.clear();
     }

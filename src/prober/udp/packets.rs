@@ -79,11 +79,11 @@ pub enum Entry {
     Departure,
     /// A datagram was refused.
     Refused {
-        /// Its destination.
+        /// Destination of the datagram.
         to: SocketAddr,
-        /// Who says so.
+        /// The host that says so, unless it is this one.
         offender: Option<IpAddr>,
-        /// What it says.
+        /// Reason for which it was refused.
         refusal: Refusal,
     },
 }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn icmp_errors_are_told_apart_in_both_families() {
+    fn icmp_errors_are_distinguished_in_both_families() {
         let error = |origin, over_ipv6, icmp_type, icmp_code, info| {
             refusal(&QueuedError { origin, over_ipv6, icmp_type, icmp_code, info, offender: None })
         };

@@ -58,7 +58,7 @@ pub trait Guest {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> bool;
 }
 
-/// No guest.
+/// Without a guest, no delivery is taken.
 impl Guest for () {
     fn deliver(&mut self, _: &Delivery<'_>) -> bool {
         false
@@ -156,9 +156,13 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         self.engine.address(slot)
     }
 
-    /// Sets who is answered: the members of the mesh. Returns whether all had room.
+    /// Sets which addresses are answered: those of the members of the mesh. The kernel drops the
+    /// requests of others. Returns whether all had room.
     pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
-        self.reflecting.reflector.set_members(members)
+        let reflector = &mut self.reflecting.reflector;
+        let had_room = reflector.set_members(members);
+        self.wire.admit(&|over_ipv6, ranges_max| reflector.filter(over_ipv6, ranges_max));
+        had_room
     }
 
     /// Makes room for `slots` peers. Otherwise only a change that joins a slot beyond them, and a
@@ -322,7 +326,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             self.expire(as_of, sink);
         }
         // A flood of requests must not keep losses from being decided.
-        let answered = self.reflecting.turn(&mut self.wire, &self.clock);
+        let answered = self.reflecting.turn(&mut self.wire, &self.clock, start);
         self.reading.turned(drained);
         drained && answered
     }
@@ -427,10 +431,15 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         outbox.write(codec, clock.realtime());
         let now = clock.now();
         outbox.labels().for_each(|label| engine.stamp(label, now));
-        outbox.send(wire, &mut |label, sequence, result| {
+        outbox.send(wire, &mut |label, result| {
             if result.is_err() {
+                // The peer must not find a gap. If a newer probe was sent, there is one.
                 if let Some(link) = links.get_mut(label.slot.index()) {
-                    link.ways.not_sent(sequence);
+                    if engine.take_back(label) {
+                        link.take_back();
+                    } else {
+                        link.ways.forget();
+                    }
                 }
             } else if let Some(due) = due {
                 sink.send_lag(now.since(due));

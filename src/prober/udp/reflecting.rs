@@ -36,6 +36,9 @@ struct Sample {
     /// The time that each says to leave at.
     reflected_at: [[u8; 8]; BATCH],
     count: usize,
+    /// The place after the last one whose departure was read. They come in order, and some of them
+    /// may say the same time.
+    next: usize,
 }
 
 /// The reflector with its buffers, allocated once.
@@ -50,6 +53,8 @@ pub struct Reflecting {
     delays: Delays,
     sample: Sample,
     batches: u32,
+    /// Until when everything that had arrived is read.
+    read_until: Nanos,
 }
 
 impl Reflecting {
@@ -61,13 +66,15 @@ impl Reflecting {
             answers: vec![[0; STAMP_ANSWER_BYTES_MAX]; BATCH].into_boxed_slice(),
             written: Vec::with_capacity(BATCH),
             delays: Delays::default(),
-            sample: Sample { called: Nanos(0), reflected_at: [[0; 8]; BATCH], count: 0 },
+            sample: Sample { called: Nanos(0), reflected_at: [[0; 8]; BATCH], count: 0, next: 0 },
             batches: 0,
+            read_until: now,
         }
     }
 
-    /// Answers what has arrived. Returns whether nothing is left.
-    pub(super) fn turn(&mut self, wire: &mut impl UdpWire, clock: &impl Clock) -> bool {
+    /// Answers what has arrived. Returns whether nothing is left: then everything that had arrived
+    /// at `as_of` is read.
+    pub(super) fn turn(&mut self, wire: &mut impl UdpWire, clock: &impl Clock, as_of: Nanos) -> bool {
         for _ in 0..BATCHES_MAX {
             // Both times of an answer are made from the monotonic clock by this one distance, so a
             // step of the real-time clock between them has no effect.
@@ -79,6 +86,7 @@ impl Reflecting {
             });
             self.flush(wire, clock, ahead);
             if drained {
+                self.read_until = as_of;
                 return true;
             }
         }
@@ -88,7 +96,7 @@ impl Reflecting {
     /// Writes the answer to a request, if it gets one.
     fn take(&mut self, request: &Datagram<'_>, now: Nanos, ahead: i64) {
         let Some(out) = self.answers.get_mut(self.written.len()) else { return };
-        let (arrived, _) = request.moment.arrival(Nanos(0), false);
+        let (arrived, _) = request.moment.arrival(self.read_until, false);
         let received_at = NtpTime::from_unix(Nanos(arrived.0.wrapping_add_signed(ahead)));
         let with = Reflection {
             received_at,
@@ -120,7 +128,7 @@ impl Reflecting {
             }
         }
         if stamped {
-            (self.sample.called, self.sample.count) = (called, count);
+            (self.sample.called, self.sample.count, self.sample.next) = (called, count, 0);
         }
         let mut answers = [Answer { to: NOWHERE, from: None, bytes: &[], stamped: false }; BATCH];
         for ((answer, written), bytes) in answers.iter_mut().zip(&self.written).zip(&self.answers) {
@@ -132,10 +140,12 @@ impl Reflecting {
 
     /// Learns from the departure of an answer. The time in it says which one it is.
     fn left(&mut self, bytes: &[u8], moment: Moment) {
-        let Sample { called, reflected_at, count } = &self.sample;
+        let Sample { called, reflected_at, count, next } = &mut self.sample;
         let Some((at, true)) = moment.departure(*called) else { return };
         let is_in = |time: &[u8; 8]| bytes.windows(8).any(|window| window == time);
-        if let Some(place) = reflected_at[..*count].iter().position(is_in) {
+        if let Some(place) = reflected_at[..*count].iter().skip(*next).position(is_in) {
+            let place = *next + place;
+            *next = place + 1;
             self.delays.learn(place, at.since(*called));
         }
     }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
+use socket2::{SockFilter, SockRef};
 
 use super::open::{self, UdpSocketError};
 use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, datagram, entry};
@@ -20,6 +21,7 @@ use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::socket::reason;
+use crate::prober::stamp::filter;
 use crate::prober::{Clock, SendError, options};
 
 /// Largest number of batches read before the prober sends again: a flood cannot
@@ -33,7 +35,7 @@ const DEPARTURE_HEADER_BYTES: usize = 22 + 40 + 8;
 /// Bytes that are read of a departure: headers and a usual request.
 const DEPARTURE_BYTES: usize = DEPARTURE_HEADER_BYTES + 72;
 
-/// Number of families.
+/// Number of IP families.
 const FAMILIES: usize = 2;
 /// Number of sockets. A bit of a [`Ready`] stands for each.
 const SOCKETS_MAX: usize = FAMILIES * (FLOWS_MAX as usize + 1);
@@ -68,7 +70,7 @@ struct Sender {
 pub struct UdpSockets {
     /// By family and flow.
     senders: [Vec<Sender>; FAMILIES],
-    /// By family.
+    /// By family. The host or the listening address may lack one.
     reflectors: [Option<Sender>; FAMILIES],
     epoll: Watched,
     ready: Ready,
@@ -152,13 +154,8 @@ impl UdpSockets {
         self.reflectors.iter().flatten().map(|reflector| reflector.port).next().unwrap_or_default()
     }
 
-    /// Returns the sockets of the reflector, for a filter of the kernel.
-    pub fn reflector_fds(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.reflectors.iter().flatten().map(|reflector| &reflector.fd)
-    }
-
-    /// Returns the number of packets that the kernel has dropped so far because a socket's queue
-    /// was full. Packets that a filter drops count, too.
+    /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
+    /// was full. The reflector is left out: what its filter drops would count.
     pub fn drops(&self) -> u64 {
         self.senders.iter().flatten().map(|sender| u64::from(options::drops(sender.fd.as_fd()))).sum()
     }
@@ -244,8 +241,8 @@ impl Reader<'_> {
                 if any || wanted {
                     return Ok(true);
                 }
-                // The socket was ready, and had nothing on the error queue: it has the failure of an
-                // ICMP error for which the queue had no room. A read of arrivals consumes it.
+                // The socket was ready, and had nothing on the error queue: it has the failure of
+                // an ICMP error for which the queue had no room. A read of arrivals consumes it.
                 wanted = true;
             }
         }
@@ -315,6 +312,16 @@ impl UdpWire for UdpSockets {
         }
     }
 
+    fn admit(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
+        for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
+            let Some(reflector) = reflector else { continue };
+            let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
+            if let Err(error) = filter::attach(|ranges| program(over_ipv6, ranges), attach) {
+                log::warn!("cannot filter the requests of strangers, which are refused one by one: {error}");
+            }
+        }
+    }
+
     fn attend(&mut self, turns_are_frequent: bool) {
         self.turns_are_frequent = turns_are_frequent;
     }
@@ -342,7 +349,7 @@ impl UdpWire for UdpSockets {
             let family = first.to.is_ipv6();
             let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
             if let Some(reflector) = &self.reflectors[usize::from(family)] {
-                // What cannot be sent is dropped: its source counts it as lost on the way back.
+                // What cannot be sent is dropped. The source of the request counts a lost answer.
                 mmsg::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
             }
             from += run;

@@ -1,8 +1,8 @@
-//! Tells losses on the way there from losses on the way back, by the reflector's own count.
+//! Distinguishes lost requests from lost answers, by the reflector's own count.
 //!
 //! Each answer carries how many requests the reflector had counted before. Between two answers in
-//! order, so many requests were sent and so many were counted: the others were lost on the way
-//! there. A count without an answer was lost on the way back.
+//! order, so many requests were sent and so many were counted: the other requests were lost. Of a
+//! count without an answer, the answer was lost.
 //!
 //! Only losses that the prober has counted get a direction. So the losses between two answers are
 //! judged once all probes between them are decided. Three answers separate what is known of the
@@ -12,18 +12,18 @@
 //! # Traps
 //! - Answers may be late, doubled, or in another order than requests. Requests may be, too. What is
 //!   not certain gets no direction: a restarted reflector, one that counts more than was sent, or
-//!   one that counts backwards begins anew.
+//!   one that counts backwards makes the state of a link begin again.
 //! - A peer may write any count. It can then mislead about the directions of its own losses, and
 //!   about nothing else.
-//! - A request that the network doubles, and of which one answer is lost, looks like a loss on the
-//!   way back. No count can show that.
+//! - A request that the network doubles, and of which one answer is lost, looks like a lost answer
+//!   to another request. No count can show that.
 
 /// Directions of losses that were counted before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directions {
-    /// Losses on the way there.
+    /// Lost requests: on the way to the peer.
     pub there: u32,
-    /// Losses on the way back.
+    /// Lost answers: on the way from the peer.
     pub back: u32,
     /// The flows that lost, one bit each, if all losses have one direction. Otherwise 0.
     pub flows: u16,
@@ -50,15 +50,13 @@ impl Mark {
     }
 }
 
-/// What has happened to the probes between two marks: 8 bytes.
+/// What has happened to the probes between two marks: 6 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
-    /// Losses.
+    /// Number of losses that the prober has counted.
     lost: u16,
     /// Counts of the reflector of which an answer has arrived in time.
     heard: u16,
-    /// Sequence numbers that were never sent.
-    unsent: u16,
     /// The flows that lost, one bit each.
     flows: u16,
 }
@@ -67,12 +65,11 @@ impl Span {
     fn add(&mut self, other: Self) {
         self.lost = self.lost.saturating_add(other.lost);
         self.heard = self.heard.saturating_add(other.heard);
-        self.unsent = self.unsent.saturating_add(other.unsent);
         self.flows |= other.flows;
     }
 }
 
-/// What is known of the directions of a link: 80 bytes.
+/// What is known of the directions of a link: 72 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
     base: Mark,
@@ -116,24 +113,41 @@ impl Ways {
     }
 
     /// Notes an answer in time to the probe with this number and sequence number, and the
-    /// reflector's count in it.
-    pub fn answered(&mut self, number: u64, sequence: u32, count: u32) {
+    /// reflector's count in it. Returns the directions of losses that can be judged now, if any.
+    /// `oldest` is the number of the oldest probe of the process that is not decided.
+    ///
+    /// They are losses before an earlier answer. So those that were in doubt until that answer are
+    /// counted.
+    pub fn answered(&mut self, number: u64, sequence: u32, count: u32, oldest: Option<u64>) -> Option<Directions> {
         let mark = Mark { sent: sequence, counted: count };
         if !self.is_known() {
-            return self.begin(number, mark);
+            self.begin(number, mark);
+            return None;
         }
         let ahead = self.last.ahead(sequence);
         if ahead <= 0 {
-            return self.hear(count);
+            // It may be the last answer that was missing.
+            self.hear(count, true);
+            return self.judge(oldest);
         }
+        let directions = self.judge(oldest);
+        self.proceed(number, mark, ahead);
+        directions
+    }
+
+    /// Notes an answer that is newer than all before.
+    fn proceed(&mut self, number: u64, mark: Mark, ahead: i32) {
+        let Mark { counted: count, .. } = mark;
         let counted = i64::from(self.last.more(count));
         let most = i64::from(ahead) + i64::from(self.spans[2].heard);
-        let is_new = self.see(count);
-        // Requests overtook each other or were doubled, the reflector has begun anew, or it lies.
+        let is_new = self.see(count, false);
+        // Requests overtook each other or were doubled, the reflector has restarted, or it lies.
         if counted <= 0 || counted > most || !is_new || self.highest != count {
             return self.begin(number, mark);
         }
-        let newest = std::mem::take(&mut self.spans[2]);
+        let mut newest = std::mem::take(&mut self.spans[2]);
+        // The last answer so far is between two others now.
+        newest.heard = newest.heard.saturating_add(u16::from(self.last != self.next));
         self.spans[1].add(newest);
         (self.last, self.last_number) = (mark, number);
         if self.next == self.base {
@@ -147,9 +161,9 @@ impl Ways {
         self.spans[0] = std::mem::take(&mut self.spans[1]);
     }
 
-    /// Notes an answer that is not the newest, or the second one to its probe.
-    pub fn hear(&mut self, count: u32) {
-        if !self.is_known() || !self.see(count) {
+    /// Notes an answer that is not the newest. `first`: whether it is the first to its probe.
+    pub fn hear(&mut self, count: u32, first: bool) {
+        if !self.is_known() || !self.see(count, first) {
             return;
         }
         let span = if self.last.more(count) > 0 {
@@ -165,8 +179,8 @@ impl Ways {
     }
 
     /// Notes that a count was in an answer. Returns whether it was not noted before. Counts far
-    /// behind are not remembered, and are not new.
-    const fn see(&mut self, count: u32) -> bool {
+    /// behind are not remembered: `old` says whether they are new.
+    const fn see(&mut self, count: u32, old: bool) -> bool {
         let ahead = count.wrapping_sub(self.highest).cast_signed();
         if ahead > 0 {
             self.seen = if ahead < 64 { self.seen << ahead } else { 0 } | 1;
@@ -174,9 +188,11 @@ impl Ways {
             return true;
         }
         let behind = ahead.unsigned_abs();
-        let bit = if behind < 64 { 1 << behind } else { 0 };
-        let is_new = bit != 0 && self.seen & bit == 0;
-        self.seen |= bit;
+        if behind >= 64 {
+            return old;
+        }
+        let is_new = self.seen >> behind & 1 == 0;
+        self.seen |= 1 << behind;
         is_new
     }
 
@@ -203,18 +219,8 @@ impl Ways {
         }
     }
 
-    /// Notes that no packet was sent under this sequence number.
-    pub fn not_sent(&mut self, sequence: u32) {
-        if self.is_known()
-            && let Some(span) = self.span_of(sequence)
-        {
-            span.unsent = span.unsent.saturating_add(1);
-        }
-    }
-
-    /// Returns the directions of the losses that can be judged, if any. `oldest` is the number of
-    /// the oldest probe of the process that is not decided.
-    pub fn judge(&mut self, oldest: Option<u64>) -> Option<Directions> {
+    /// Returns the directions of the losses that can be judged, if any.
+    fn judge(&mut self, oldest: Option<u64>) -> Option<Directions> {
         if self.next == self.base || oldest.is_some_and(|oldest| oldest <= self.next_number) {
             return None;
         }
@@ -228,12 +234,12 @@ impl Ways {
 
     /// Returns the directions of the losses between `base` and `next`.
     fn directions(&self) -> Option<Directions> {
-        let Span { lost, heard, unsent, flows } = self.spans[0];
+        let Span { lost, heard, flows } = self.spans[0];
         if lost == 0 {
             return None;
         }
         let lost = u32::from(lost);
-        let sent = self.next.sent.wrapping_sub(self.base.sent).wrapping_sub(1).saturating_sub(unsent.into());
+        let sent = self.next.sent.wrapping_sub(self.base.sent).wrapping_sub(1);
         let counted = self.next.counted.wrapping_sub(self.base.counted).wrapping_sub(1);
         // The most that can have been lost on each way. If nothing else has happened, both together
         // are all losses.

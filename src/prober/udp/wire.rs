@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use socket2::SockFilter;
+
 use crate::prober::{Clock, Moment, SendError};
 
 /// Index of a source port, below [`crate::limits::FLOWS_MAX`]. Both families have the same flows.
@@ -14,7 +16,7 @@ pub struct Flow(pub u8);
 pub struct Outgoing<'a> {
     /// Destination: the peer's address and the port of its reflector.
     pub to: SocketAddr,
-    /// Source port.
+    /// Source port, by its index.
     pub flow: Flow,
     /// Time to live, if it is not the default of the system.
     pub ttl: Option<u8>,
@@ -59,7 +61,7 @@ pub enum Refusal {
     TimeExceeded,
     /// The datagram is too big for the next hop, whose MTU this is (of the IP packet).
     TooBig {
-        /// MTU in bytes.
+        /// Bytes of the largest packet.
         mtu: u32,
     },
     /// The port, host or network is unreachable, or the packet is prohibited.
@@ -83,9 +85,9 @@ pub enum Delivery<'a> {
         flow: Flow,
         /// Destination of the datagram.
         to: SocketAddr,
-        /// Who says so; `None` if the kernel itself does.
+        /// The host that says so; `None` if the kernel itself does.
         offender: Option<IpAddr>,
-        /// What it says.
+        /// Reason for which it was refused.
         refusal: Refusal,
         /// Payload of the datagram, as far as the error quotes it.
         bytes: &'a [u8],
@@ -100,11 +102,15 @@ pub trait UdpWire {
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;
     /// Makes room for the answers and requests of so many peers, which may arrive at once.
     fn make_room(&mut self, _peers: usize) {}
+    /// Makes the kernel drop all requests that do not pass a filter. It has a program for each
+    /// family and number of ranges ([`crate::prober::stamp::filter`]).
+    fn admit(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
     /// Sets whether turns are so frequent that packets between them need not wake the thread.
     fn attend(&mut self, _turns_are_frequent: bool) {}
     /// Sends the datagrams in order and reports the result of each by its index. Never blocks.
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>));
-    /// Sends answers from the reflector's port. Never blocks; an answer that cannot be sent is dropped.
+    /// Sends answers from the reflector's port. Never blocks. An answer that cannot be sent is
+    /// dropped.
     fn answer(&mut self, answers: &[Answer<'_>]);
     /// Delivers what has left and arrived for the flows, up to a bound. A reply is never delivered
     /// before the departure of its request. Returns whether everything was read.

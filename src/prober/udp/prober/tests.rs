@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -24,30 +24,42 @@ const AHEAD: u64 = 77 * MS;
 
 /// A clock that moves only when the test advances it. Clones share it.
 #[derive(Clone, Debug)]
-struct Scripted(Rc<Cell<[u64; 2]>>);
+struct Scripted {
+    now: Rc<Cell<u64>>,
+    /// How far the real-time clock is ahead, from which time on.
+    ahead: Rc<RefCell<Vec<(u64, u64)>>>,
+}
 
 impl Scripted {
     fn new() -> Self {
-        Self(Rc::new(Cell::new([10_800 * 1_000 * MS, 1_600_000_000_000 * MS])))
+        let ahead = RefCell::new(vec![(0, 1_600_000_000_000 * MS)]);
+        Self { now: Rc::new(Cell::new(10_800 * 1_000 * MS)), ahead: Rc::new(ahead) }
     }
 
     fn advance(&self, span: Nanos) {
-        self.0.set(self.0.get().map(|time| time + span.0));
+        self.now.set(self.now.get() + span.0);
     }
 
     fn step(&self, by: i64) {
-        let [monotonic, real] = self.0.get();
-        self.0.set([monotonic, real.checked_add_signed(by).unwrap()]);
+        let (_, ahead) = *self.ahead.borrow().last().unwrap();
+        self.ahead.borrow_mut().push((self.now.get(), ahead.checked_add_signed(by).unwrap()));
+    }
+
+    /// Returns what the real-time clock showed at a time.
+    fn real_at(&self, at: Nanos) -> Nanos {
+        let ahead = self.ahead.borrow();
+        let (_, ahead) = ahead.iter().rev().find(|(since, _)| *since <= at.0).unwrap();
+        Nanos(at.0 + ahead)
     }
 }
 
 impl Clock for Scripted {
     fn now(&self) -> Nanos {
-        Nanos(self.0.get()[0])
+        Nanos(self.now.get())
     }
 
     fn realtime(&self) -> Nanos {
-        Nanos(self.0.get()[1])
+        self.real_at(self.now())
     }
 }
 
@@ -133,8 +145,7 @@ impl Net {
     /// Returns the moment of a packet that was stamped at this time.
     fn moment(&mut self, at: Nanos) -> Moment {
         let now = self.real_time.check(&self.clock);
-        let ahead = self.clock.realtime().0 - self.clock.now().0;
-        self.real_time.moment(Some(Nanos(at.0 + ahead)), now)
+        self.real_time.moment(Some(self.clock.real_at(at)), now)
     }
 }
 
@@ -209,6 +220,7 @@ impl UdpWire for Net {
             let datagram = Datagram { from, to: None, ttl: Some(61), bytes: &bytes, length: bytes.len(), moment };
             deliver(Delivery::Arrival(flow, datagram));
         }
+        self.real_time.emptied();
         true
     }
 
@@ -229,6 +241,7 @@ impl UdpWire for Net {
                 moment,
             }));
         }
+        self.real_time.emptied();
         true
     }
 }

@@ -28,7 +28,6 @@ enum Fate {
     There,
     Back,
     Answered,
-    NotSent,
 }
 
 /// What may happen in a script, in percent of the probes.
@@ -36,21 +35,21 @@ enum Fate {
 struct Weather {
     there: u64,
     back: u64,
-    not_sent: u64,
     /// Answers that are delayed for longer than others, and perhaps beyond the timeout.
     answers_late: u64,
     /// Requests that later ones overtake.
     requests_late: u64,
     requests_doubled: u64,
     answers_doubled: u64,
-    /// The reflector begins anew.
+    /// The reflector restarts, and counts from zero.
     restarts: u64,
 }
 
 const INTERVAL: u64 = 1_000;
 const TIMEOUT: u64 = 1_000;
 const PATIENCE: u64 = 2_000;
-const PROBES: u64 = 300;
+/// Probes of a script. After them, all are answered for as long as it takes to judge the losses.
+const PROBES: u64 = 250;
 
 /// What the ways have said, and the truth: losses there and back.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,24 +63,24 @@ struct Outcome {
 /// Plays one script. Numbers of probes are every third of the process.
 fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
     let mut random = Random(seed);
-    // Near the ends of both ranges.
-    let (first, mut count) = (0_u32.wrapping_sub(100), 0_u32.wrapping_sub(50));
+    let probes = PROBES + 5 + 3 * PATIENCE / interval;
+    // Near the end of its range, and so is the count if the reflector does not restart.
+    let first = 0_u32.wrapping_sub(100);
+    let (mut count, mut since_restart) = (if weather.restarts == 0 { first } else { 5_000 }, 0);
     let mut arrivals = BTreeMap::new();
     let mut fates = Vec::new();
     let mut unique = 0;
-    for i in 0..PROBES {
+    for i in 0..probes {
         let sent = i * interval;
-        // The last ones are answered, so that all losses are judged.
-        let calm = i < 5 || i + 40 > PROBES;
+        let calm = !(5..PROBES).contains(&i);
         let fate = match random.below(100) {
             _ if calm => Fate::Answered,
             draw if draw < weather.there => Fate::There,
             draw if draw < weather.there + weather.back => Fate::Back,
-            draw if draw < weather.there + weather.back + weather.not_sent => Fate::NotSent,
             _ => Fate::Answered,
         };
         fates.push(fate);
-        if matches!(fate, Fate::There | Fate::NotSent) {
+        if fate == Fate::There {
             continue;
         }
         let late = if !calm && random.chance(weather.requests_late) { random.below(3 * interval) } else { 0 };
@@ -94,13 +93,15 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
     let (mut answers, mut delayed_there) = (BTreeMap::new(), vec![false; fates.len()]);
     let mut newest = 0;
     for ((at, _), probe) in arrivals {
-        if probe > 40 && probe + 60 < PROBES && random.chance(weather.restarts) {
-            count = 0;
+        // Two restarts that are close cannot be seen by any count.
+        since_restart += 1;
+        if since_restart > 40 && random.chance(weather.restarts) {
+            (count, since_restart) = (0, 0);
         }
         let index = usize::try_from(probe).unwrap();
         delayed_there[index] |= probe < newest;
         newest = newest.max(probe);
-        let calm = probe < 5 || probe + 40 > PROBES;
+        let calm = !(5..PROBES).contains(&probe);
         if fates[index] == Fate::Answered {
             let late = if !calm && random.chance(weather.answers_late) { random.below(2 * TIMEOUT + 500) } else { 0 };
             for _ in 0..1 + u64::from(!calm && random.chance(weather.answers_doubled)) {
@@ -119,15 +120,11 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
     let (mut sent_until, mut oldest) = (0_u64, 0_u64);
     let sequence = |probe: u64| first.wrapping_add(u32::try_from(probe).unwrap());
     for ((at, _), (probe, count)) in answers {
-        while sent_until < PROBES && sent_until * interval <= at {
-            if fates[usize::try_from(sent_until).unwrap()] == Fate::NotSent {
-                ways.not_sent(sequence(sent_until));
-                answered[usize::try_from(sent_until).unwrap()] = true;
-            }
+        while sent_until < probes && sent_until * interval <= at {
             sent_until += 1;
         }
         // All that has timed out until now, in the order of sending.
-        while next_to_expire * interval + PATIENCE < at {
+        while next_to_expire < probes && next_to_expire * interval + PATIENCE < at {
             let index = usize::try_from(next_to_expire).unwrap();
             if !answered[index] && !lost[index] {
                 lost[index] = true;
@@ -137,13 +134,13 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
         }
         let index = usize::try_from(probe).unwrap();
         if answered[index] {
-            ways.hear(count);
+            ways.hear(count, false);
         } else if lost[index] {
             // A late answer to a counted loss changes nothing.
         } else if at - probe * interval > TIMEOUT {
             // It is counted as lost at this moment. No direction is claimed for it.
             answered[index] = true;
-            ways.hear(count);
+            ways.hear(count, true);
         } else {
             answered[index] = true;
             while oldest < sent_until
@@ -152,7 +149,8 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
             {
                 oldest += 1;
             }
-            if let Some(directions) = ways.judge((oldest < sent_until).then_some(oldest * 3)) {
+            let undecided = (oldest < sent_until).then_some(oldest * 3);
+            if let Some(directions) = ways.answered(probe * 3, sequence(probe), count, undecided) {
                 assert!(directions.there + directions.back > 0);
                 outcome.said[0] += directions.there;
                 outcome.said[1] += directions.back;
@@ -161,7 +159,6 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
                     said_flows[way][flow] |= directions.flows >> flow & 1 == 1;
                 }
             }
-            ways.answered(probe * 3, sequence(probe), count);
         }
     }
     for (index, fate) in fates.iter().enumerate().filter(|(index, _)| lost[*index]) {
@@ -186,7 +183,6 @@ fn losses_in_both_directions_are_counted_exactly() {
         let weather = Weather {
             there: random.below(40),
             back: random.below(40),
-            not_sent: random.below(10),
             answers_late: random.below(20),
             answers_doubled: random.below(20),
             ..Weather::default()
@@ -218,7 +214,6 @@ fn whatever_happens_no_more_is_said_than_was_lost() {
         let weather = Weather {
             there: random.below(30),
             back: random.below(30),
-            not_sent: random.below(10),
             answers_late: random.below(20),
             answers_doubled: random.below(20),
             requests_late: random.below(10),
@@ -232,7 +227,7 @@ fn whatever_happens_no_more_is_said_than_was_lost() {
         wrong += outcome.said[0].saturating_sub(there) + outcome.said[1].saturating_sub(back);
         truth += there + back;
     }
-    // A doubled request of which an answer is lost looks like a loss on the way back.
+    // A doubled request of which an answer is lost looks like a lost answer.
     assert!(wrong * 50 < said && said * 4 > truth, "{wrong} wrong of {said} said of {truth}");
 }
 
@@ -248,11 +243,11 @@ fn a_peer_that_lies_makes_nothing_up_beyond_the_losses() {
                     ways.lost(probe, (draw >> 8 & 0x1f) as u8);
                     lost += 1;
                 }
-                2 => ways.hear((draw >> 16) as u32),
+                2 => ways.hear((draw >> 16) as u32, draw & 64 == 0),
                 _ => {
                     let count = if draw & 32 == 0 { probe } else { (draw >> 16) as u32 };
-                    ways.answered(u64::from(probe), probe, count);
-                    if let Some(it) = ways.judge(if draw & 64 == 0 { None } else { Some(draw >> 60) }) {
+                    let oldest = if draw & 64 == 0 { None } else { Some(draw >> 60) };
+                    if let Some(it) = ways.answered(u64::from(probe), probe, count, oldest) {
                         said += it.there + it.back;
                     }
                 }
@@ -267,7 +262,7 @@ fn a_single_loss_gives_its_flow_a_direction() {
     for (there, counts) in [(true, [7, 8, 9]), (false, [7, 9, 10])] {
         let mut ways = Ways::default();
         for (sequence, count) in [3, 5, 6].into_iter().zip(counts) {
-            ways.answered(u64::from(sequence), sequence, count);
+            assert_eq!(ways.answered(u64::from(sequence), sequence, count, Some(4)), None);
         }
         assert_eq!(ways.judge(Some(4)), None, "the probe between them is not decided");
         ways.lost(4, 11);
@@ -275,5 +270,5 @@ fn a_single_loss_gives_its_flow_a_direction() {
         assert_eq!(ways.judge(Some(6)), Some(expected));
         assert_eq!(ways.judge(None), None);
     }
-    assert_eq!(size_of::<Ways>(), 80);
+    assert_eq!(size_of::<Ways>(), 72);
 }

@@ -44,7 +44,7 @@ fn a_probe_is_lost_a_second_after_its_timeout_and_one_that_took_longer_than_the_
     let bytes = stamp_answer(&seen.bytes, 0, [t2, t2]);
     world.wire().fly(at, Packet::Arrival { flow: seen.flow, from: seen.to, bytes });
     world.run(Nanos(700 * MS));
-    assert_eq!(world.log.events[1..3], [(slot(0), Event::Lost), (slot(0), Event::Late)], "{:?}", world.log.events);
+    assert!(world.log.events.ends_with(&[(slot(0), Event::Lost), (slot(0), Event::Late)]), "{:?}", world.log.events);
     assert_eq!(world.log.flows[0], (slot(0), 0, false));
 }
 
@@ -104,13 +104,14 @@ fn an_extra_probe_uses_its_flow_and_counts_as_any_other() {
     assert_eq!((seen.flow, world.wire().log.len()), (Flow(13), before + 1));
     world.run(Nanos(10 * MS));
     assert_eq!(world.log.flows.last(), Some(&(slot(0), 13, true)));
+    world.log.flows.clear();
     assert!((0..EXTRAS_MAX).all(|_| world.prober.probe_flow(slot(0), Flow(1))));
     assert!(!world.prober.probe_flow(slot(0), Flow(1)), "the queue is bounded");
     world.run(SECOND);
     assert_eq!(world.log.flows.iter().filter(|(_, flow, answered)| *flow == 1 && *answered).count(), EXTRAS_MAX);
 }
 
-/// SplitMix64.
+/// Returns the next draw of a script (SplitMix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -128,7 +129,7 @@ fn whatever_the_script_every_loss_has_its_direction_and_every_flow_its_outcomes(
         let mut world = World::with(3, interval, SECOND, move |_, number| {
             let draw = next(&mut state) % 100;
             match draw {
-                _ if number < 2 || number >= 60 => AT_ONCE,
+                _ if !(2..60).contains(&number) => AT_ONCE,
                 _ if draw < there => Fate::LostThere,
                 _ if draw < there + back => Fate::LostBack,
                 _ if draw < there + back + slow => Fate::Answered(Nanos(next(&mut state) % 990 * MS)),
@@ -140,7 +141,7 @@ fn whatever_the_script_every_loss_has_its_direction_and_every_flow_its_outcomes(
             world.run(Nanos(20 * interval.0));
             world.clock.step(-3_600_000_000_000);
         }
-        world.run(Nanos(70 * interval.0 + 5 * SECOND.0));
+        world.run(Nanos(70 * interval.0 + 9 * SECOND.0));
         let log = std::mem::take(&mut world.wire().log);
         for number in 0..3_u8 {
             let of = slot(number.into());
@@ -168,11 +169,12 @@ fn whatever_the_script_every_loss_has_its_direction_and_every_flow_its_outcomes(
 #[test]
 fn only_the_destination_can_answer_from_its_port_over_the_same_flow() {
     let mut world = World::new(2, |_, _| Fate::LostBack);
-    world.run(SECOND);
+    world.run(Nanos(1_900 * MS));
     let seen = world.wire().log[0].clone();
     let other = world.wire().log.iter().find(|it| it.to != seen.to).unwrap().to;
     let t2 = world.clock.realtime();
-    let good = stamp_answer(&seen.bytes, 0, [t2, t2]);
+    let dwell = world.clock.now().since(seen.at).since(WAY);
+    let good = stamp_answer(&seen.bytes, 0, [t2, t2.plus(dwell)]);
     let mut forged = vec![
         (seen.flow, other, good.clone()),
         (seen.flow, SocketAddr::new(seen.to.ip(), PORT + 1), good.clone()),
