@@ -109,7 +109,7 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
 
 /// Returns the causes whose figures include this pair. If a cause touches all links, its figures
 /// are those of links that no other cause touches.
-fn counted<'a>(
+pub fn counted<'a>(
     findings: &'a Findings,
     scope: &'a Scope<'_>,
     pair: (u16, u16),

@@ -1,5 +1,5 @@
-//! Direction of a loss: compares the requests that were sent with those that the network namespaces
-//! counted.
+//! Direction of a loss by echo requests: compares those that were sent with those that the network
+//! namespaces counted. Where UDP is probed, its reflectors know better (`ways.rs`).
 //!
 //! A round trip can be lost in either direction, but a node's namespace counts the requests that
 //! reach it. Requests that others sent to a node and it did not count were lost inbound. Requests
@@ -63,6 +63,11 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Returns exact counts.
+    pub const fn exact(sent: f64, missed: f64) -> Self {
+        Self { sent, missed, error: 0.0 }
+    }
+
     /// Returns the share of requests that was lost, 0 to 1.
     pub fn rate(self) -> f64 {
         if self.sent > 0.0 { (self.missed / self.sent).clamp(0.0, 1.0) } else { 0.0 }
@@ -96,6 +101,13 @@ pub struct Directions {
     pub inbound: Requests,
     /// Requests from the node, or from `a` to `b`.
     pub outbound: Requests,
+    /// What was counted, in words.
+    pub unit: &'static str,
+}
+
+impl Directions {
+    /// What the namespaces count.
+    const REQUESTS: &'static str = "requests";
 }
 
 /// A node's count, and what it was sent in the same time.
@@ -189,7 +201,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     let alike = by_it.probes == 0
         || (by_it.rate() >= OWN_SHARE * round_trips && by_it.rate() <= (round_trips / OWN_SHARE).max(0.05));
     let direction = if alike { lossy_direction(inbound, outbound, to_it.plus(by_it).rate()) } else { Direction::Both };
-    Some(Directions { direction, inbound, outbound })
+    Some(Directions { direction, inbound, outbound, unit: Directions::REQUESTS })
 }
 
 /// Returns how many requests to `other` are lost because of causes other than these two nodes.
@@ -227,7 +239,8 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Di
         (seconds > 0.0).then_some(Requests { sent, missed: count.missed(), error: count.error })
     };
     let (outbound, inbound) = (requests(pair.a, pair.b)?, requests(pair.b, pair.a)?);
-    Some(Directions { direction: lossy_direction(inbound, outbound, pair.both().rate()), inbound, outbound })
+    let direction = lossy_direction(inbound, outbound, pair.both().rate());
+    Some(Directions { direction, inbound, outbound, unit: Directions::REQUESTS })
 }
 
 fn lossy_direction(inbound: Requests, outbound: Requests, round_trips: f64) -> Direction {

@@ -4,7 +4,8 @@
 //! - Losses are explained by a rate that all links share and the fewest causes beyond it
 //!   ([`loss`]).
 //! - Slow links are compared with similar links ([`slow`]).
-//! - The echo counters give the direction of a loss ([`direction`]).
+//! - The counts of UDP reflectors ([`ways`]), and then those of echo requests, give the direction of
+//!   a loss ([`direction`]).
 //! - What all protocols lose for one reason is one verdict ([`protocols`]).
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - Losses without a cause are reported as such ([`headline`]).
@@ -31,6 +32,7 @@ mod sentence;
 mod shared;
 mod slow;
 mod subject;
+mod ways;
 
 pub use direction::Direction;
 pub use headline::{Headline, State, headline};
@@ -265,12 +267,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
             shared.extend(found.into_iter().map(|found| (part, found)));
         }
     }
-    let of_nodes = Part {
-        scope: mesh.scope(Network::Node, nodes.layers, 0.0),
-        found: of_nodes,
-        protocol: mesh.protocol(),
-        by_method: Vec::new(),
-    };
+    let of_nodes = Part { scope: mesh.scope(Network::Node, nodes.layers, 0.0), found: of_nodes, protocol: mesh.protocol(), is_of_all: Vec::new(), by_method: Vec::new() };
     of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
         let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
         Some((&parts[*part], shared.pod))
@@ -321,20 +318,19 @@ fn of_losses<'a>(
         if found.is_shared[place] && scope.network == Network::Pod || is_of_an_agent(part, finding.cause) {
             continue;
         }
-        let protocol = shared.map_or(part.protocol, |(pods, _)| pods.protocol);
+        let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
         // The namespaces of the pods count the requests.
-        let pods = if scope.network == Network::Pod {
-            Some((&part.found, place))
-        } else {
-            shared.map(|(pods, place)| (&pods.found, place))
-        };
+        let pods = if scope.network == Network::Pod { Some((&part.found, place)) } else { shared.map(|(pods, place)| (&pods.found, place)) };
         let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(OfProtocol::Icmp)));
-        let icmp = &mesh.of_method(Method::Icmp, 0.0);
+        let by_udp = pods.filter(|_| matches!(protocol, None | Some(OfProtocol::Udp)));
+        let (icmp, udp) = (&mesh.of_method(Method::Icmp, 0.0), &mesh.of_method(Method::Udp, 0.0));
         let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
         let background = found.findings.background;
         let mut verdict = match finding.cause {
             Cause::Node(node) => {
-                let directions = echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
+                let by_udp = by_udp.and_then(|(found, _)| ways::of_node(udp, node, &found.findings));
+                let by_echo = || echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
+                let directions = by_udp.or_else(by_echo);
                 sentence::node(scope, node, detail, directions, likewise)
             }
             Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, background, likewise),
@@ -345,14 +341,18 @@ fn of_losses<'a>(
             Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
-                let directions =
-                    echoes.and_then(|(found, _)| direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings));
+                let by_udp = by_udp.and_then(|(found, _)| ways::of_link(udp, (a, b), &found.findings));
+                let by_echo = || {
+                    let (found, _) = echoes?;
+                    direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings)
+                };
+                let directions = by_udp.or_else(by_echo);
                 let verdict = sentence::link(scope, &pair, detail, directions, likewise);
                 sentence::with_lone_ends(verdict, scope, &pair)
             }
         };
         if let Some(by_method) = part.by_method.get(place) {
-            sentence::by_protocol(&mut verdict, part.protocol, by_method);
+            sentence::by_protocol(&mut verdict, protocol, by_method);
         }
         let (confidence, severity) = (confidence(scope, finding, detail), severity(finding));
         verdicts.push(Verdict { weight: finding.score, confidence, severity, protocol, ..verdict });

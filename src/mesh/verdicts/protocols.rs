@@ -9,7 +9,7 @@
 use super::OfProtocol;
 use super::agents::Standing;
 use super::answering::Answering;
-use super::causes::Finding;
+use super::causes::{Cause, Finding, Findings};
 use super::details;
 use super::loss;
 use super::networks::{Found, differs};
@@ -28,6 +28,8 @@ pub struct Part<'a> {
     pub found: Found,
     /// The protocol; `None` if all share the causes.
     pub protocol: Option<OfProtocol>,
+    /// Whether a cause is of all protocols, although the part is of one. Empty if none is.
+    pub is_of_all: Vec<bool>,
     /// What each method lost over the links of each cause. Empty if only one was measured.
     pub by_method: Vec<ByMethod>,
 }
@@ -85,40 +87,64 @@ const fn layer(method: Method) -> Layer {
 
 /// Finds the causes of the losses of the pods' network: first those that all protocols share, then
 /// those of each protocol.
+///
+/// A protocol is odd if it loses far more than another over the links of a cause. The causes that
+/// all share are then those of the other protocols: the losses of the odd one would hide them.
 pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
     let methods: Vec<Method> = mesh.methods().collect();
     if methods.len() <= 1 {
         let scope = mesh.of_method(methods.first().copied().unwrap_or_default(), 0.0);
-        let found = Found::of(&scope, if scope.is_measured() { loss::search(&scope) } else { Default::default() });
-        return vec![Part { scope, found, protocol: mesh.protocol(), by_method: Vec::new() }];
+        let found = Found::of(&scope, if scope.is_measured() { loss::search(&scope) } else { Findings::default() });
+        return vec![Part { scope, found, protocol: mesh.protocol(), is_of_all: Vec::new(), by_method: Vec::new() }];
     }
     // Each search may blame chance.
     let extra_cost = ((methods.len() + 1) as f64).ln();
-    let layers = methods.iter().fold(0, |layers, method| layers | layer(*method).bit());
-    let all = mesh.scope(Network::Pod, layers, extra_cost);
-    let mut common = Part::of(mesh, all, None);
+    let of = |methods: &[Method]| {
+        let layers = methods.iter().fold(0, |layers, method| layers | layer(*method).bit());
+        Part::of(mesh, mesh.scope(Network::Pod, layers, extra_cost), None)
+    };
+    let mut common = of(&methods);
     let mut parts: Vec<Part<'_>> =
         methods.iter().map(|method| Part::of(mesh, mesh.of_method(*method, extra_cost), Some(*method))).collect();
-    for (part, method) in parts.iter_mut().zip(&methods) {
-        for place in 0..part.by_method.len() {
-            part.found.is_shared[place] = !is_own(&part.by_method[place], *method);
+    let backgrounds: Vec<f64> = parts.iter().map(|part| part.found.findings.background).collect();
+    let mut are_odd = vec![false; methods.len()];
+    for (place, method) in methods.iter().enumerate() {
+        for (cause, by_method) in parts[place].by_method.clone().iter().enumerate() {
+            let is_of_links = !matches!(parts[place].found.findings.found[cause].cause, Cause::Mesh | Cause::Paths);
+            let is_own = methods.iter().enumerate().any(|(other, it)| {
+                // What the protocol loses everywhere is no loss of these links in particular.
+                let everywhere = if is_of_links { backgrounds[place] - backgrounds[other] } else { 0.0 };
+                differs(by_method[*method as usize], lifted(by_method[*it as usize], everywhere))
+            });
+            parts[place].found.is_shared[cause] = !is_own;
+            are_odd[place] |= is_own;
         }
     }
     let mut further: Vec<(Method, Finding)> = Vec::new();
-    for place in 0..common.by_method.len() {
-        let by_method = &common.by_method[place];
+    for (by_method, finding) in common.by_method.iter().zip(&common.found.findings.found) {
         let odd = methods.iter().copied().filter(|method| is_odd(by_method, *method));
-        let most = odd.max_by(|a, b| rate(by_method, *a).total_cmp(&rate(by_method, *b)));
-        let Some(most) = most else { continue };
-        common.found.is_shared[place] = true;
-        further.push((most, common.found.findings.found[place]));
+        further.extend(odd.max_by(|a, b| rate(by_method, *a).total_cmp(&rate(by_method, *b))).map(|it| (it, *finding)));
     }
-    for (part, method) in parts.iter_mut().zip(&methods) {
+    for ((part, method), is_odd) in parts.iter_mut().zip(&methods).zip(&mut are_odd) {
         // A cause that the sum of all shows and that no search over one protocol finds.
         if part.found.is_shared.iter().all(|is_shared| *is_shared) {
-            let own = further.iter().filter(|(of, _)| of == method).map(|(_, finding)| *finding);
-            part.add(mesh, own.collect(), &common.found);
+            let own: Vec<Finding> = further.iter().filter(|(of, _)| of == method).map(|(_, finding)| *finding).collect();
+            *is_odd |= !own.is_empty();
+            part.add(mesh, own, &common.found);
         }
+    }
+    let even: Vec<Method> = methods.iter().zip(&are_odd).filter(|(_, odd)| !**odd).map(|(method, _)| *method).collect();
+    if !even.is_empty() && even.len() < methods.len() {
+        common = of(&even);
+        for (part, _) in parts.iter_mut().zip(&are_odd).filter(|(_, odd)| **odd) {
+            part.keep_what_nobody_else_measures();
+        }
+    }
+    for (is_shared, by_method) in common.found.is_shared.iter_mut().zip(&common.by_method) {
+        // All protocols must lose it, however much more one of them loses.
+        let less = |other: &Method| even.iter().any(|it| differs(by_method[*it as usize], by_method[*other as usize]));
+        let is_odd = |method: &Method| is_odd(by_method, *method);
+        *is_shared = if even.is_empty() { methods.iter().any(is_odd) } else { methods.iter().any(less) };
     }
     parts.insert(0, common);
     parts
@@ -127,22 +153,42 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
 impl<'a> Part<'a> {
     fn of(mesh: &Mesh<'a>, scope: Scope<'a>, method: Option<Method>) -> Self {
         let found = Found::of(&scope, loss::search(&scope));
-        let mut part = Self { scope, found, protocol: method.map(OfProtocol::from), by_method: Vec::new() };
+        let mut part = Self { scope, found, protocol: method.map(OfProtocol::from), is_of_all: Vec::new(), by_method: Vec::new() };
         part.compare(mesh);
         part
     }
 
-    /// Sums up what each method lost over the links of each cause.
+    /// Sums up what each method lost over the links that a cause alone touches. Other causes would
+    /// distort the comparison, because a pair may be measured by some methods only.
     fn compare(&mut self, mesh: &Mesh<'a>) {
         self.by_method = vec![ByMethod::default(); self.found.findings.found.len()];
         if self.by_method.is_empty() {
             return;
         }
         for method in mesh.methods() {
-            let details = details::collect(&mesh.of_method(method, 0.0), &self.found.findings);
-            for (by_method, detail) in self.by_method.iter_mut().zip(&details) {
-                by_method[method as usize] = detail.both;
-            }
+            let (scope, findings) = (mesh.of_method(method, 0.0), &self.found.findings);
+            scope.each_pair(|pair| {
+                let mut touching = details::counted(findings, &scope, (pair.a, pair.b));
+                if let (Some((place, _)), None) = (touching.next(), touching.next()) {
+                    let sum = &mut self.by_method[place][method as usize];
+                    *sum = sum.plus(pair.both());
+                }
+            });
+        }
+    }
+
+    /// Returns the protocol of the verdict over a cause.
+    pub fn protocol_of(&self, place: usize) -> Option<OfProtocol> {
+        self.protocol.filter(|_| !self.is_of_all.get(place).copied().unwrap_or_default())
+    }
+
+    /// Keeps the causes over whose links no other protocol is measured. A dead node answers no
+    /// probe, but those of UDP and TCP are no evidence if its report is missing.
+    fn keep_what_nobody_else_measures(&mut self) {
+        let is_only = |by_method: &ByMethod| by_method.iter().filter(|tally| tally.probes > 0).count() == 1;
+        self.is_of_all = self.by_method.iter().zip(&self.found.is_shared).map(|(it, shared)| *shared && is_only(it)).collect();
+        for (is_shared, is_of_all) in self.found.is_shared.iter_mut().zip(&self.is_of_all) {
+            *is_shared &= !is_of_all;
         }
     }
 
@@ -173,18 +219,18 @@ fn rate(by_method: &ByMethod, method: Method) -> f64 {
     by_method[method as usize].rate()
 }
 
-fn others(by_method: &ByMethod, method: Method) -> Tally {
-    let all = by_method.iter().fold(Tally::default(), |sum, tally| sum.plus(*tally));
-    all.without(by_method[method as usize])
-}
-
-/// Whether one method and the others together lose at different rates.
+/// Whether one method loses far more than another.
 fn is_odd(by_method: &ByMethod, method: Method) -> bool {
-    let (own, others) = (by_method[method as usize], others(by_method, method));
-    differs(own, others) || differs(others, own)
+    by_method.iter().any(|other| differs(by_method[method as usize], *other))
 }
 
-/// Whether a method loses far more than the others together.
-fn is_own(by_method: &ByMethod, method: Method) -> bool {
-    differs(by_method[method as usize], others(by_method, method))
+/// Returns what a method would lose if it also lost at this rate.
+fn lifted(tally: Tally, rate: f64) -> Tally {
+    if rate <= 0.0 || tally.probes == 0 {
+        return tally;
+    }
+    let lost = f64::from(tally.probes) * (1.0 - (1.0 - tally.rate()) * (1.0 - rate.min(1.0)));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the probes")]
+    let lost = (lost.round() as u32).min(tally.probes);
+    Tally { lost, ..tally }
 }

@@ -69,11 +69,11 @@ fn in_words(direction: Direction) -> &'static str {
     }
 }
 
-fn of_requests(requests: Requests, whose: &str) -> String {
+fn of_requests(unit: &str, requests: Requests, whose: &str) -> String {
     // A count slightly above what was sent rounds to -0, which `clamp` does not change:
     // `abs` removes the sign.
     let (sent, missed) = (requests.sent.round(), requests.missed.round().clamp(0.0, requests.sent.round()).abs());
-    format!("{missed:.0} of {sent:.0} requests {whose}")
+    format!("{missed:.0} of {sent:.0} {unit} {whose}")
 }
 
 /// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
@@ -127,8 +127,8 @@ pub fn node(
     evidence += &of_pods(likewise);
     let known = directions.filter(|directions| directions.direction != Direction::Both);
     if let Some(directions) = known {
-        let (inbound, outbound) =
-            (of_requests(directions.inbound, "to it"), of_requests(directions.outbound, "from it"));
+        let of = |requests: Requests, whose: &str| of_requests(directions.unit, requests, whose);
+        let (inbound, outbound) = (of(directions.inbound, "to it"), of(directions.outbound, "from it"));
         let _ = write!(evidence, "; {inbound} were lost, and {outbound}");
     }
     let direction = known.map_or(Direction::Both, |directions| directions.direction);
@@ -338,7 +338,7 @@ pub fn link(
     if let Some(directions) = directions.filter(|_| direction != Direction::Both) {
         let (lost, other) =
             if turned { (directions.inbound, directions.outbound) } else { (directions.outbound, directions.inbound) };
-        let from = |node: &str, requests: Requests| of_requests(requests, &format!("from {node}"));
+        let from = |node: &str, requests: Requests| of_requests(directions.unit, requests, &format!("from {node}"));
         let _ = write!(evidence, "; {} were lost, and {}", from(names.0, lost), from(names.1, other));
     }
     let direction = if direction == Direction::Both { direction } else { Direction::Out };
