@@ -8,7 +8,7 @@ use super::Outcome;
 use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, OfProtocol, State, Verdict};
 use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
@@ -270,6 +270,11 @@ pub fn finding(verdict: &Verdict) -> String {
         OfNetwork::Pod => "pod network",
         OfNetwork::Node => "node network",
     };
+    // ICMP is named only if other protocols are known to lose less, which the evidence says.
+    let network = match verdict.protocol {
+        Some(protocol @ (OfProtocol::Udp | OfProtocol::Tcp)) => format!("{network}, {} only", protocol.name()),
+        Some(OfProtocol::Icmp) | None => network.to_owned(),
+    };
     let direction = |out: &str, inbound: &str| match verdict.direction {
         Direction::Out => format!(", {out}"),
         Direction::In => format!(", {inbound}"),
@@ -278,6 +283,9 @@ pub fn finding(verdict: &Verdict) -> String {
     match verdict.kind {
         Kind::Node => format!("node {subject}{}, {network}", direction("what it sends", "what is sent to it")),
         Kind::Link => format!("link {subject}{}, {network}", direction("that way", "the way back")),
+        Kind::Flow => format!("some flows of link {subject}{}, {network}", direction("that way", "the way back")),
+        Kind::Mtu if subject == "*" => format!("large packets on most links, {network}"),
+        Kind::Mtu => format!("large packets of {subject}{}, {network}", direction("that way", "the way back")),
         Kind::Mesh => format!("all links, {network}"),
         Kind::Partition => format!("partition {subject}, {network}"),
         Kind::Paths => format!("one of several parallel paths, {network}"),

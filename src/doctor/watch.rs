@@ -85,7 +85,7 @@ async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
 /// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// Kind, subject and network of a verdict, in words.
+    /// Kind, subject, network and protocol of a verdict, in words.
     Verdict(String),
     /// A node without a whole report, an agent that does not answer, or a line that is no report.
     Unjudged(String),
@@ -168,7 +168,7 @@ impl Watched {
 fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
     let mut entries = BTreeMap::new();
     for verdict in &examination.verdicts {
-        let key = format!("{:?} {} {:?}", verdict.kind, verdict.subject, verdict.network);
+        let key = format!("{:?} {} {:?} {:?}", verdict.kind, verdict.subject, verdict.network, verdict.protocol);
         let entry = Entry {
             title: finding(verdict),
             line: title(verdict),

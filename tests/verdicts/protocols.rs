@@ -194,7 +194,8 @@ fn directions_by_udp_are_right() {
         let verdicts = judge(&mesh::make(&plan, random.next()).0);
         let names = [mesh::name(a), mesh::name(b)];
         let link = |from: usize, to: usize| format!("{}->{}", names[from], names[to]);
-        let is_about = |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == names[0] };
+        let is_about =
+            |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == names[0] };
         // A link that loses 5 % of 120 round trips is not always named.
         let Some(verdict) = verdicts.iter().find(|verdict| is_about(&verdict.subject)) else { continue };
         cases += 1;
@@ -204,7 +205,8 @@ fn directions_by_udp_are_right() {
             (false, _) if is_link => Direction::Out,
             (false, _) => Direction::In,
         };
-        let is_right_way_round = !is_link || way == Direction::Both || verdict.subject == if there > 0.0 { link(0, 1) } else { link(1, 0) };
+        let is_right_way_round =
+            !is_link || way == Direction::Both || verdict.subject == if there > 0.0 { link(0, 1) } else { link(1, 0) };
         let is_right = verdict.direction == way && is_right_way_round;
         named += u32::from(is_right);
         if !is_right {

@@ -69,18 +69,24 @@ impl Answering {
     /// Whether a cell of this source is evidence.
     #[inline]
     pub fn counts(&self, source: u16, cell: &Cell) -> bool {
-        cell.layer().method() == Method::Icmp || self.has_answered(source, cell)
+        let layer = cell.layer();
+        layer.method() == Method::Icmp || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost())
     }
 
-    fn has_answered(&self, source: u16, cell: &Cell) -> bool {
+    /// Whether what a source says of a peer's UDP, beside the cells, is evidence.
+    pub fn counts_udp(&self, source: u16, peer: u16) -> bool {
+        self.has_answered(source, peer, Layer::Udp, true)
+    }
+
+    fn has_answered(&self, source: u16, peer: u16, layer: Layer, has_answers: bool) -> bool {
         let of = |node: u16| self.agents.get(usize::from(node)).copied().unwrap_or_default();
-        let (source, peer) = (of(source), of(cell.peer()));
+        let (source, peer) = (of(source), of(peer));
         let is_listening = match peer.listening_seconds {
             Some(seconds) => seconds >= source.window_seconds + REPORTS_APART_SECONDS,
             // Nothing is known of it. An agent that answers some probes is there.
-            None => cell.probes() > cell.lost(),
+            None => has_answers,
         };
-        is_listening && peer.layers & cell.layer().bit() != 0
+        is_listening && peer.layers & layer.bit() != 0
     }
 
     /// Returns the layers with evidence, as a set of [`Layer::bit`].

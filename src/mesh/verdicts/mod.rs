@@ -3,6 +3,7 @@
 //! The judgement is a pure function of the [`Matrix`]: the same mesh has the same verdicts.
 //! - Losses are explained by a rate that all links share and the fewest causes beyond it
 //!   ([`loss`]).
+//! - What only some flows or sizes of packets lose is told of their links ([`links`]).
 //! - Slow links are compared with similar links ([`slow`]).
 //! - The counts of UDP reflectors ([`ways`]), and then those of echo requests, give the direction of
 //!   a loss ([`direction`]).
@@ -22,6 +23,7 @@ mod direction;
 mod domains;
 mod groups;
 mod headline;
+mod links;
 mod loss;
 mod networks;
 mod pairs;
@@ -76,6 +78,10 @@ pub enum Kind {
     ZonePair,
     /// The link between two nodes is bad.
     Link,
+    /// Some flows of a link lose, and the others do not.
+    Flow,
+    /// Large packets do not pass a link, those of a node, or most links.
+    Mtu,
     /// An agent was late itself: its measurements show its own delay.
     AgentStarved,
     /// The report of an agent is missing.
@@ -267,7 +273,15 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
             shared.extend(found.into_iter().map(|found| (part, found)));
         }
     }
-    let of_nodes = Part { scope: mesh.scope(Network::Node, nodes.layers, 0.0), found: of_nodes, protocol: mesh.protocol(), is_of_all: Vec::new(), by_method: Vec::new() };
+    let mut of_nodes = Part {
+        scope: mesh.scope(Network::Node, nodes.layers, 0.0),
+        found: of_nodes,
+        protocol: mesh.protocol(),
+        is_of_all: Vec::new(),
+        by_method: Vec::new(),
+    };
+    links::of_flows(&mesh, &mut parts, &mut of_nodes, &mut verdicts);
+    links::of_holes(&mesh, &mut verdicts);
     of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
         let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
         Some((&parts[*part], shared.pod))
@@ -315,12 +329,16 @@ fn of_losses<'a>(
     for (place, finding) in found.findings.found.iter().enumerate() {
         let detail = &found.details[place];
         let shared = shared(place);
-        if found.is_shared[place] && scope.network == Network::Pod || is_of_an_agent(part, finding.cause) {
+        if found.is_shared[place] || is_of_an_agent(part, finding.cause) {
             continue;
         }
         let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
         // The namespaces of the pods count the requests.
-        let pods = if scope.network == Network::Pod { Some((&part.found, place)) } else { shared.map(|(pods, place)| (&pods.found, place)) };
+        let pods = if scope.network == Network::Pod {
+            Some((&part.found, place))
+        } else {
+            shared.map(|(pods, place)| (&pods.found, place))
+        };
         let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(OfProtocol::Icmp)));
         let by_udp = pods.filter(|_| matches!(protocol, None | Some(OfProtocol::Udp)));
         let (icmp, udp) = (&mesh.of_method(Method::Icmp, 0.0), &mesh.of_method(Method::Udp, 0.0));

@@ -128,7 +128,8 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
     for ((part, method), is_odd) in parts.iter_mut().zip(&methods).zip(&mut are_odd) {
         // A cause that the sum of all shows and that no search over one protocol finds.
         if part.found.is_shared.iter().all(|is_shared| *is_shared) {
-            let own: Vec<Finding> = further.iter().filter(|(of, _)| of == method).map(|(_, finding)| *finding).collect();
+            let own: Vec<Finding> =
+                further.iter().filter(|(of, _)| of == method).map(|(_, finding)| *finding).collect();
             *is_odd |= !own.is_empty();
             part.add(mesh, own, &common.found);
         }
@@ -153,7 +154,8 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
 impl<'a> Part<'a> {
     fn of(mesh: &Mesh<'a>, scope: Scope<'a>, method: Option<Method>) -> Self {
         let found = Found::of(&scope, loss::search(&scope));
-        let mut part = Self { scope, found, protocol: method.map(OfProtocol::from), is_of_all: Vec::new(), by_method: Vec::new() };
+        let mut part =
+            Self { scope, found, protocol: method.map(OfProtocol::from), is_of_all: Vec::new(), by_method: Vec::new() };
         part.compare(mesh);
         part
     }
@@ -186,7 +188,8 @@ impl<'a> Part<'a> {
     /// probe, but those of UDP and TCP are no evidence if its report is missing.
     fn keep_what_nobody_else_measures(&mut self) {
         let is_only = |by_method: &ByMethod| by_method.iter().filter(|tally| tally.probes > 0).count() == 1;
-        self.is_of_all = self.by_method.iter().zip(&self.found.is_shared).map(|(it, shared)| *shared && is_only(it)).collect();
+        self.is_of_all =
+            self.by_method.iter().zip(&self.found.is_shared).map(|(it, shared)| *shared && is_only(it)).collect();
         for (is_shared, is_of_all) in self.found.is_shared.iter_mut().zip(&self.is_of_all) {
             *is_shared &= !is_of_all;
         }

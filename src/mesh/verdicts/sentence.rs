@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use super::causes::{Cause, Extent, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Direction, Directions, Requests};
+use super::links;
 use super::pairs::{Pair, Scope, Tally};
 use super::protocols::ByMethod;
 use super::slow::Slow;
 use super::subject;
 use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, search};
-use crate::mesh::matrix::{Matrix, Presence};
-use crate::report::{Method, Network};
+use crate::mesh::matrix::{Hole, LosingFlows, Matrix, Presence};
+use crate::report::{Method, Network, Said, Way};
 
 /// The subject of a verdict that is about no node, zone or link in particular.
 const EVERYTHING: &str = "*";
@@ -417,6 +418,104 @@ pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
     let summary = format!("{finding}{}", where_to(scope.network));
     let (weight, severity) = (f64::from(slow.rtt_us / slow.usual_us), Severity::Warning);
     Verdict { severity, evidence, summary, weight, ..verdict(kind, subject, scope.network) }
+}
+
+/// Returns the verdict over a flow that loses while the others of its link do not.
+pub fn flow(matrix: &Matrix, flow: &LosingFlows) -> Verdict {
+    let (from, to) = links::in_direction(flow.source, flow.peer, flow.way);
+    let subject = subject::of_two(matrix.name(from), matrix.name(to));
+    let direction = if flow.way == Way::Unknown { Direction::Both } else { Direction::Out };
+    let evidence = format!(
+        "{}; it lost {} of its last {} probes, and the other flows of this link do not lose",
+        of_flow(matrix, flow),
+        flow.lost,
+        flow.probes
+    );
+    let summary = format!("{} of {} flows {} -> {} lose", flow.losing, flow.probed, matrix.name(from), matrix.name(to));
+    let weight = flow.lost.into();
+    Verdict { direction, evidence, summary, weight, is_loss: true, ..verdict(Kind::Flow, subject, Network::Pod) }
+}
+
+fn of_flow(matrix: &Matrix, flow: &LosingFlows) -> String {
+    let way = match flow.way {
+        Way::Out => ", on the way out",
+        Way::In => ", on the way back",
+        Way::Unknown => "",
+    };
+    let (from, to) = (matrix.name(flow.source), matrix.name(flow.peer));
+    format!("{} of {} flows from {from} to {to}, source port {}{way}", flow.losing, flow.probed, flow.source_port)
+}
+
+/// Returns the verdict over the same share of flows of many pairs: those of a node, or those on one
+/// of several parallel paths.
+pub fn flows(
+    matrix: &Matrix,
+    network: Network,
+    node: Option<u16>,
+    pairs: usize,
+    share: f64,
+    worst: &LosingFlows,
+) -> Verdict {
+    let evidence = format!(
+        "{} of the flows of {pairs} pairs of nodes lose, and their other flows do not, as on one of several parallel \
+         paths; for example {}",
+        percent(share),
+        of_flow(matrix, worst)
+    );
+    let (kind, subject, summary) = match node {
+        Some(node) => {
+            let name = matrix.name(node);
+            (Kind::Node, subject::of_one(name), format!("{name} is losing packets of some flows to {pairs} nodes"))
+        }
+        None => {
+            let summary = format!("one of several parallel paths is losing packets: some flows of {pairs} links");
+            (Kind::Paths, EVERYTHING.to_owned(), summary)
+        }
+    };
+    let summary = summary + where_to(network);
+    Verdict { evidence, summary, weight: share, is_loss: true, ..verdict(kind, subject, network) }
+}
+
+/// Returns the verdict over a link that large packets do not pass.
+pub fn hole(matrix: &Matrix, hole: &Hole) -> Verdict {
+    let (from, to) = links::in_direction(hole.source, hole.peer, hole.way);
+    let (from, to) = (matrix.name(from), matrix.name(to));
+    let direction = if hole.way == Way::Unknown { Direction::Both } else { Direction::Out };
+    let evidence =
+        format!("packets over {} bytes do not pass from {from} to {to}; {}", hole.passes_bytes, said(hole.said));
+    let summary = format!("packets over {} bytes do not pass {from} -> {to}", hole.passes_bytes);
+    Verdict {
+        direction,
+        evidence,
+        summary,
+        is_loss: true,
+        ..verdict(Kind::Mtu, subject::of_two(from, to), Network::Pod)
+    }
+}
+
+/// Returns the verdict over many links that large packets do not pass: those of a node, or of all.
+pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), example: &Hole) -> Verdict {
+    let (from, to) = links::in_direction(example.source, example.peer, example.way);
+    let evidence = format!(
+        "packets over {} bytes do not pass from {} to {}, and so on {pairs} of {of} pairs of nodes; {}",
+        example.passes_bytes,
+        matrix.name(from),
+        matrix.name(to),
+        said(example.said)
+    );
+    let subject = node.map_or_else(|| EVERYTHING.to_owned(), |node| subject::of_one(matrix.name(node)));
+    let of_node = node.map(|node| format!(" of {}", matrix.name(node))).unwrap_or_default();
+    let summary = format!("packets over {} bytes do not pass on {pairs} of {of} links{of_node}", example.passes_bytes);
+    let weight = pairs as f64;
+    Verdict { evidence, summary, weight, is_loss: true, ..verdict(Kind::Mtu, subject, Network::Pod) }
+}
+
+const fn said(said: Said) -> &'static str {
+    match said {
+        Said::Silent => "nothing says so: they are dropped in silence",
+        Said::TooBig => "a hop says that they are too big",
+        Said::Other => "what the network says of them is not known",
+    }
 }
 
 /// Returns the verdict over a starved agent.

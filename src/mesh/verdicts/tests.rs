@@ -1,3 +1,4 @@
+mod protocols;
 mod shapes;
 
 use std::collections::BTreeMap;

@@ -14,8 +14,9 @@ const LOST_MIN: f64 = 3.0;
 const BY_CHANCE: f64 = 3.0;
 /// It may also lose this share: a count is off by a probe where both ways lose at once.
 const OTHER_SHARE: f64 = 0.05;
-/// Of fewer losses in one direction, this share in the other means both.
-const OTHER_MAX: f64 = 0.25;
+/// What the background explains may at most be this share. If both ways lose alike, chance makes
+/// one of eleven losses and ten of the other way in one case of 90.
+const OTHER_MAX: f64 = 0.1;
 /// If the way of more than this share of the losses is not known, what the peer has heard decides.
 const UNKNOWN_MAX: f64 = 0.5;
 /// The windows of two reports begin and end up to so many probes apart.
@@ -48,9 +49,9 @@ impl Lost {
             return None;
         }
         let expected = background * self.sent;
-        let by_chance = expected + BY_CHANCE * (expected + 0.25).sqrt() - BY_CHANCE * 0.5;
+        let by_chance = (expected + BY_CHANCE * expected.sqrt()).max(1.0);
         let is_alone = |more: f64, less: f64| {
-            let is_chance = less <= by_chance.max(0.5) && less <= OTHER_MAX * more;
+            let is_chance = less <= by_chance && less <= OTHER_MAX * more;
             more >= LOST_MIN && (is_chance || less <= OTHER_SHARE * more)
         };
         let direction = if is_alone(self.there, self.back) {
@@ -106,7 +107,9 @@ pub fn of_link(scope: &Scope<'_>, (a, b): (u16, u16), findings: &Findings) -> Op
 pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
     let is_own = |other: u16| {
         let mut touching = findings.touching(scope, (node.min(other), node.max(other)));
-        touching.all(|(_, finding)| matches!(finding.cause, Cause::Mesh | Cause::Paths) || finding.cause == Cause::Node(node))
+        touching.all(|(_, finding)| {
+            matches!(finding.cause, Cause::Mesh | Cause::Paths) || finding.cause == Cause::Node(node)
+        })
     };
     let mut sum = Lost::default();
     scope.each_pair_of(node, |pair| {

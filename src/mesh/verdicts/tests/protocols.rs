@@ -1,0 +1,196 @@
+//! Meshes of three protocols: the words of their verdicts, flows, and packets that are too large.
+
+use super::*;
+
+const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn listening(node: &str) -> Value {
+    with(source(node, 60 * 4), "listening_seconds", json!(600.0))
+}
+
+fn by(protocol: &str, to: &str, sent: u32, lost: u32) -> Value {
+    let recent = json!({"seconds": 60.0, "sent": sent, "received": sent - lost, "lost": lost});
+    with(with(peer(to, lost), "protocol", json!(protocol)), "recent", recent)
+}
+
+/// A mesh in which each link loses what `lost` says, as a share of its probes in percent, by
+/// protocol. `change` changes the object of UDP.
+fn three(lost: impl Fn(&str, &str, &str) -> u32, change: impl Fn(&str, &str, Value) -> Value) -> Mesh {
+    NODES.iter().fold(Mesh::new(), |mesh, from| {
+        let of = |to: &str| {
+            let object = |protocol: &str, sent: u32| by(protocol, to, sent, sent * lost(from, to, protocol) / 100);
+            [object("icmp", 60), change(from, to, object("udp", 60)), object("tcp", 6)]
+        };
+        let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
+        mesh.row(&listening(from), &peers)
+    })
+}
+
+fn plain(_: &str, _: &str, object: Value) -> Value {
+    object
+}
+
+fn named(verdicts: &[Verdict]) -> Vec<(Kind, &str, Option<OfProtocol>)> {
+    verdicts.iter().map(|verdict| (verdict.kind, verdict.subject.as_str(), verdict.protocol)).collect()
+}
+
+#[test]
+fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
+    let touches = |from: &str, to: &str| from == "c" || to == "c";
+    let all = three(|from, to, _| if touches(from, to) { 50 } else { 0 }, plain).verdicts();
+    assert_eq!(named(&all), [(Kind::Node, "c", None)]);
+    assert!(all[0].evidence.ends_with("; by protocol: ICMP 50.0 %, UDP 50.0 %, TCP 50.0 %"), "{}", all[0].evidence);
+    assert_eq!(serde_json::to_value(&all[0]).expect("JSON")["protocol"], Value::Null);
+    let one = |method: &'static str| {
+        three(|from, to, protocol| if touches(from, to) && protocol == method { 100 } else { 0 }, plain).verdicts()
+    };
+    for (method, protocol) in [("icmp", OfProtocol::Icmp), ("udp", OfProtocol::Udp), ("tcp", OfProtocol::Tcp)] {
+        let verdicts = one(method);
+        assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(protocol))], "{verdicts:?}");
+        assert!(verdicts[0].summary.ends_with(&format!(" ({} only)", protocol.name())), "{}", verdicts[0].summary);
+    }
+    let ids: Vec<String> = [all, one("icmp"), one("udp"), one("tcp")].iter().map(|it| it[0].id.clone()).collect();
+    assert!((0..4).all(|place| !ids[..place].contains(&ids[place])), "{ids:?}");
+}
+
+#[test]
+fn one_protocol_lost_everywhere_may_be_a_rule_of_the_cluster() {
+    for (method, protocol) in [("udp", OfProtocol::Udp), ("tcp", OfProtocol::Tcp)] {
+        let verdicts = three(|_, _, protocol| if protocol == method { 100 } else { 0 }, plain).verdicts();
+        assert_eq!(named(&verdicts), [(Kind::Mesh, "*", Some(protocol))], "{verdicts:?}");
+        let hint = format!("; a NetworkPolicy or a firewall may not let {} through", protocol.name());
+        assert!(verdicts[0].evidence.ends_with(&hint), "{}", verdicts[0].evidence);
+    }
+}
+
+#[test]
+fn two_protocols_that_lose_are_two_verdicts() {
+    let verdicts = three(|_, _, protocol| if protocol == "icmp" { 0 } else { 100 }, plain).verdicts();
+    let mut found = named(&verdicts);
+    found.sort_by_key(|(_, _, protocol)| protocol.map(OfProtocol::label));
+    assert_eq!(found, [(Kind::Mesh, "*", Some(OfProtocol::Tcp)), (Kind::Mesh, "*", Some(OfProtocol::Udp))]);
+}
+
+#[test]
+fn a_mesh_of_icmp_alone_names_it_as_ever() {
+    let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
+    let verdicts = mesh.verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(OfProtocol::Icmp))]);
+    assert!(!verdicts[0].evidence.contains("by protocol"), "{}", verdicts[0].evidence);
+}
+
+/// Nothing tells a fault of UDP from an agent that does not run.
+#[test]
+fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
+    let lost = |_: &str, to: &str, protocol: &str| if to == "c" && protocol != "icmp" { 100 } else { 0 };
+    let rows = |of_c: Option<Value>, has_own: bool| {
+        NODES.iter().fold(Mesh::new(), |mesh, from| {
+            let of = |to: &str| {
+                let object = |protocol: &str, sent: u32| by(protocol, to, sent, sent * lost(from, to, protocol) / 100);
+                let objects = [object("icmp", 60), object("udp", 60), object("tcp", 6)];
+                let count = if *from == "c" && !has_own { 1 } else { 3 };
+                objects.into_iter().take(count).collect::<Vec<Value>>()
+            };
+            let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
+            match (from, &of_c) {
+                (&"c", None) => mesh.missing("c"),
+                (&"c", Some(seconds)) => {
+                    mesh.row(&with(source("c", 240), "listening_seconds", seconds.clone()), &peers)
+                }
+                _ => mesh.row(&listening(from), &peers),
+            }
+        })
+    };
+    let c_alone = [(Kind::Node, "c", Some(OfProtocol::Tcp)), (Kind::Node, "c", Some(OfProtocol::Udp))];
+    let judged = |of_c: Option<Value>, has_own: bool| rows(of_c, has_own).verdicts();
+    let mut listens = judged(Some(json!(600)), true);
+    listens.sort_by_key(|verdict| verdict.protocol.map(OfProtocol::label));
+    assert_eq!(named(&listens), c_alone, "{listens:?}");
+    assert_eq!(judged(Some(json!(70)), true), [], "it has just started");
+    assert_eq!(judged(Some(Value::Null), true), [], "an older one does not listen");
+    assert_eq!(judged(Some(json!(600)), false), [], "it probes by ICMP alone");
+    assert_eq!(named(&judged(None, true)), [(Kind::AgentUnreachable, "c", None)]);
+    let starved = with(listening("c"), "recent", json!({"seconds": 60.0, "run_delay_seconds": 30.0}));
+    assert!(starved["listening_seconds"].is_number());
+}
+
+fn losing(object: Value, losing_count: u32, way: &str) -> Value {
+    let flow = json!({"source_port": 40_312, "lost": 5, "probes": 8, "direction": way});
+    with(object, "flows", json!({"probed": 16, "losing_count": losing_count, "losing": [flow]}))
+}
+
+#[test]
+fn a_flow_that_loses_is_named_with_its_port_and_its_direction() {
+    // The flow is probed more often, so half of all probes are lost.
+    let lost = |from: &str, to: &str, protocol: &str| if (from, to, protocol) == ("a", "b", "udp") { 50 } else { 0 };
+    for (way, subject, direction, words) in [
+        ("out", "a->b", Direction::Out, ", on the way out"),
+        ("in", "b->a", Direction::Out, ", on the way back"),
+        ("unknown", "a->b", Direction::Both, ""),
+    ] {
+        let of_flow = |from: &str, to: &str, object: Value| {
+            if (from, to) == ("a", "b") { losing(object, 1, way) } else { object }
+        };
+        let verdicts = three(lost, of_flow).verdicts();
+        assert_eq!(named(&verdicts), [(Kind::Flow, subject, Some(OfProtocol::Udp))], "{verdicts:?}");
+        assert_eq!((verdicts[0].direction, verdicts[0].confidence), (direction, Confidence::Likely));
+        let expected = format!(
+            "1 of 16 flows from a to b, source port 40312{words}; it lost 5 of its last 8 probes, and the other flows of \
+             this link do not lose"
+        );
+        assert_eq!(verdicts[0].evidence, expected);
+    }
+}
+
+#[test]
+fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
+    // ICMP of one pair takes the dead path, and each handshake takes another one.
+    let lost = |from: &str, to: &str, protocol: &str| match (protocol, from, to) {
+        ("icmp", "a", "b") | ("icmp", "b", "a") => 100,
+        ("udp", ..) => 30,
+        ("tcp", ..) => 34,
+        _ => 0,
+    };
+    let verdicts = three(lost, |_, _, object| losing(object, 4, "out")).verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Paths, "*", None)], "{verdicts:?}");
+    assert!(
+        verdicts[0].evidence.starts_with("25.0 % of the flows of 10 pairs of nodes lose, "),
+        "{}",
+        verdicts[0].evidence
+    );
+    let of_node = |from: &str, to: &str, object: Value| {
+        if from == "a" || to == "a" { losing(object, 4, "out") } else { object }
+    };
+    let verdicts = three(|_, _, _| 0, of_node).verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Node, "a", Some(OfProtocol::Udp))], "{verdicts:?}");
+}
+
+fn hole(object: Value, passes_bytes: u32, way: &str, said: &str) -> Value {
+    with(object, "mtu_hole", json!({"passes_bytes": passes_bytes, "direction": way, "said": said}))
+}
+
+#[test]
+fn large_packets_that_do_not_pass_are_named_with_their_size() {
+    let of_link = |from: &str, to: &str, object: Value| match (from, to) {
+        ("a", "b") => hole(object, 1_300, "out", "silent"),
+        ("b", "a") => hole(object, 1_300, "in", "silent"),
+        ("c", "d") => hole(object, 1_400, "in", "too_big"),
+        _ => object,
+    };
+    let verdicts = three(|_, _, _| 0, of_link).verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Mtu, "a->b", None), (Kind::Mtu, "d->c", None)]);
+    assert_eq!(verdicts[0].confidence, Confidence::Certain);
+    assert_eq!(
+        verdicts.iter().map(|verdict| verdict.evidence.as_str()).collect::<Vec<_>>(),
+        [
+            "packets over 1300 bytes do not pass from a to b; nothing says so: they are dropped in silence",
+            "packets over 1400 bytes do not pass from d to c; a hop says that they are too big"
+        ]
+    );
+    let all = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "silent")).verdicts();
+    assert_eq!(named(&all), [(Kind::Mtu, "*", None)]);
+    assert!(all[0].evidence.contains("on 10 of 10 pairs"), "{}", all[0].evidence);
+    let of_node =
+        |from: &str, _: &str, object: Value| if from == "d" { hole(object, 1_300, "out", "silent") } else { object };
+    assert_eq!(named(&three(|_, _, _| 0, of_node).verdicts()), [(Kind::Mtu, "d", None)]);
+}
