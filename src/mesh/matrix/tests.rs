@@ -261,3 +261,62 @@ fn a_domain_counts_unless_it_is_a_node_a_zone_or_all_nodes() {
     numbers("* all\n");
     assert_eq!((matrix.domain(0), matrix.domain_name(1)), (0, ""));
 }
+
+#[test]
+fn tcp_and_then_udp_give_way_to_icmp_if_there_is_no_room() {
+    let fill = |nodes: usize, peers: usize| {
+        let names: Vec<String> = (0..nodes).map(|n| format!("worker-{n:04}.cluster.example")).collect();
+        let mut matrix = Matrix::new();
+        for (row, name) in names.iter().enumerate() {
+            matrix.begin_row(&source(name));
+            for step in 1..=peers {
+                for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp] {
+                    matrix.peer(&Peer { protocol, ..peer(&names[(row + step) % nodes]) });
+                }
+            }
+            matrix.end_row();
+        }
+        matrix
+    };
+    let layers = |matrix: &Matrix| {
+        let mut counts = [0; 4];
+        for node in matrix.numbers() {
+            let cells = matrix.cells(node);
+            cells.iter().for_each(|cell| counts[cell.layer() as usize] += 1);
+            assert!(cells.is_sorted_by(|a, b| a.key() < b.key()), "in order, each once");
+        }
+        counts
+    };
+    // As agents select their peers: all is kept.
+    let usual = fill(300, 24);
+    assert_eq!((layers(&usual), usual.not_kept()), ([7_200, 0, 7_200, 7_200], NotKept::default()));
+    // Two of three layers fit, and then one.
+    let more = fill(300, 150);
+    assert_eq!(layers(&more), [45_000, 0, 45_000, 0]);
+    assert_eq!(more.not_kept(), NotKept { udp_and_tcp_cells: 45_000, ..NotKept::default() });
+    let most = fill(300, 299);
+    assert_eq!(layers(&most), [89_700, 0, 0, 0]);
+    assert_eq!(most.not_kept(), NotKept { udp_and_tcp_cells: 2 * 89_700, ..NotKept::default() });
+    assert_eq!(most.layers(), Layer::Icmp.bit());
+    assert!(most.bytes() <= MESH_BYTES_MAX, "{}", most.bytes());
+}
+
+#[test]
+fn udp_and_tcp_change_nothing_that_is_of_echo_requests_alone() {
+    let mut matrix = Matrix::new();
+    matrix.begin_row(&source("a"));
+    let objects = [Protocol::Icmp, Protocol::Udp, Protocol::Udpv6, Protocol::Tcp].map(|protocol| Peer {
+        protocol,
+        ten_minutes: Some(crate::report::TenMinutes { seconds: 600.0, sent: 600, lost: 60 }),
+        ..peer("b")
+    });
+    assert!(objects.iter().all(|object| matrix.peer(object)) && objects.iter().all(|object| !matrix.peer(object)));
+    let on_nodes = Peer { network: Network::Node, protocol: Protocol::Udp, ..peer("c") };
+    assert!(matrix.peer(&on_nodes) && matrix.peer(&on_nodes), "there is no such layer");
+    matrix.end_row();
+    let b = matrix.get(number(&matrix, "b"));
+    assert_eq!((b.aimed, matrix.cell_count()), (1, 4));
+    assert!((b.probes_per_second - 1.0).abs() < 1e-6);
+    let row = matrix.row(number(&matrix, "a")).expect("a row");
+    assert_eq!((row.lasting.links(), row.layers, row.facts.sent), (1, 0b1101, 240));
+}

@@ -72,7 +72,7 @@ function layout() {
 // The part of the map that a verdict is about: ranges of rows and of columns. A mesh, a partition
 // or a path has no part. A probe lost in either direction shows as lost in the row of its source.
 function places({ kind, subject, members }) {
-  if (['mesh', 'partition', 'paths'].includes(kind)) return [];
+  if (['mesh', 'partition', 'paths'].includes(kind) || subject === '*') return [];
   const any = () => true, called = (name) => (node) => (kind.startsWith('zone') ? node.zone : node.name) === name;
   const ranges = ({ nodes }, are) => nodes.reduce((found, node, i) => {
     if (!are(node)) return found;
@@ -82,12 +82,12 @@ function places({ kind, subject, members }) {
   }, []);
   const links = (sources, peers) => ranges(view.rows, sources).flatMap((row) =>
     ranges(view.columns, peers).map((column) => [row, column]));
-  if (kind === 'link' || kind === 'zone_pair') {
+  if (['link', 'zone_pair', 'flow'].includes(kind) || kind === 'mtu' && subject.includes('->')) {
     const [a, b] = subject.split('->').map(called);
     return [...links(a, b), ...links(b, a)];
   }
   const are = kind === 'domain' ? ({ name }) => members?.[0].includes(name) : called(subject);
-  return [...(['node', 'zone', 'domain'].includes(kind) ? links(any, are) : []), ...links(are, any)];
+  return [...(['node', 'zone', 'domain', 'mtu'].includes(kind) ? links(any, are) : []), ...links(are, any)];
 }
 
 // ---- colours ------------------------------------------------------------------------------------

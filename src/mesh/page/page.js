@@ -14,7 +14,7 @@ const LIST_AGE = 240;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const KINDS = {
   mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
-  domain: 'Domain', link: 'Link',
+  domain: 'Domain', link: 'Link', flow: 'Flow', mtu: 'Large packets',
   agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent',
 };
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
@@ -63,8 +63,12 @@ const since = (unix) => {
   const ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
   return `since ${day}${clock(unix)} (${ago})`;
 };
-const NETWORKS = ['pod', 'node'], FAMILIES = { icmp: 'IPv4', icmpv6: 'IPv6' };
-const family = (protocol) => FAMILIES[protocol] ?? protocol;
+const NETWORKS = ['pod', 'node'];
+const FAMILIES = {
+  icmp: 'IPv4', icmpv6: 'IPv6', udp: 'UDP, IPv4', udpv6: 'UDP, IPv6', tcp: 'TCP, IPv4', tcpv6: 'TCP, IPv6',
+};
+const hasOthers = () => [...mesh.layers].some((layer) => !layer.includes('icmp'));
+const family = (protocol) => (hasOthers() && protocol.startsWith('icmp') ? 'ICMP, ' : '') + (FAMILIES[protocol] ?? protocol);
 const layerName = (layer) =>
   layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
@@ -269,7 +273,7 @@ function headline() {
   if (mesh.notListed) facts.push(`${count(mesh.notListed, 'further node')} leaving`);
   facts.push(...ofMembers());
   $('summary').textContent = facts.concat(isWhole ? unknown : []).join('; ');
-  const held = shown.verdict, same = (each) => ['kind', 'subject', 'network'].every((key) => each[key] === held[key]);
+  const held = shown.verdict, same = (each) => ['kind', 'subject', 'network', 'protocol'].every((key) => each[key] === held[key]);
   shown.verdict = held && (verdicts.find(same) ?? null);
   $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
 }
@@ -298,9 +302,11 @@ const sentence = ({ subject, evidence }) =>
 
 // A button that shows on the map what a verdict is about, and hides it again.
 function verdictButton(verdict) {
-  const { kind, direction, network, since_unix_seconds: begun } = verdict;
+  const { kind, direction, network, protocol, since_unix_seconds: begun } = verdict;
   // An agent that is late or silent has no direction.
   const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
+  // Without a protocol, all share the cause.
+  if (facts.length && protocol && hasOthers()) facts.push(`${protocol.toUpperCase()} only`);
   if (begun != null) facts.push(since(begun));
   const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict),
     make('span', { className: 'dim' }, ` ${facts.join(', ')}`));
@@ -310,8 +316,8 @@ function verdictButton(verdict) {
     for (const other of $('verdicts').querySelectorAll('button')) {
       set(other, 'aria-pressed', other === button && shown.verdict !== null);
     }
-    const layer = layersInOrder().find((known) => known.startsWith(network + ' '));
-    if (layer && !layersShown().some((of) => of.startsWith(network + ' '))) shown.layer = layer;
+    const about = `${network} ${protocol ?? ''}`, layer = layersInOrder().find((known) => known.startsWith(about));
+    if (layer && !layersShown().some((of) => of.startsWith(about))) shown.layer = layer;
     controls();
     redraw();
     if (shown.verdict) reveal(verdict);
@@ -319,7 +325,7 @@ function verdictButton(verdict) {
   return button;
 }
 
-// The pod network comes first, and IPv4 comes first.
+// The pod network comes first, ICMP comes first, and IPv4 comes first.
 const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', '') < b.replace('pod', '') ? -1 : 1));
 
 // A switch is shown only if there is more than one choice.
@@ -329,7 +335,7 @@ function controls() {
   const networks = [...new Set(layers.map(([name]) => name))];
   const hasBoth = ['pod', 'node'].every((name) => mesh.layers.has(`${name} ${protocol}`));
   if (hasBoth) networks.push('both');
-  const protocols = layers.filter(([name]) => network === 'both' ? name === 'pod' : name === network).map(([, name]) => name);
+  const protocols = layers.filter(([name]) => name === (network === 'both' ? 'node' : network)).map(([, name]) => name);
   const change = (to) => {
     const there = to === 'both' ? [[to, protocol]] : layers.filter(([name]) => name === to);
     return there.find(([, name]) => name === protocol) ?? there[0];
@@ -337,7 +343,7 @@ function controls() {
   const switches = [
     ['Colour', shown.measure, MEASURES, (to) => (shown.measure = to)],
     ['Network', network, networks.map((name) => [name, name]), (to) => (shown.layer = change(to).join(' '))],
-    ['Family', protocol, protocols.map((name) => [name, family(name)]), (to) => (shown.layer = `${network} ${to}`)],
+    [hasOthers() ? 'Protocol' : 'Family', protocol, protocols.map((name) => [name, family(name)]), (to) => (shown.layer = `${network} ${to}`)],
     ['Size', null, [[-1, '-', 'Smaller cells'], [0, 'Fit', 'Fit'], [1, '+', 'Larger cells']], zoom],
   ].filter(([, , options]) => options.length > 1);
   const state = JSON.stringify(switches), box = $('controls');

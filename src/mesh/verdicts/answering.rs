@@ -56,7 +56,7 @@ impl Answering {
         let agents = matrix.numbers().map(agent).collect();
         let mut answering = Self { agents, layers: 0 };
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
-            for cell in matrix.cells(node) {
+            for cell in matrix.cells(node).iter().copied() {
                 let layer = cell.layer().bit();
                 if answering.layers & layer == 0 && answering.counts(node, cell) {
                     answering.layers |= layer;
@@ -68,7 +68,7 @@ impl Answering {
 
     /// Whether a cell of this source is evidence.
     #[inline]
-    pub fn counts(&self, source: u16, cell: &Cell) -> bool {
+    pub fn counts(&self, source: u16, cell: Cell) -> bool {
         let layer = cell.layer();
         layer.method() == Method::Icmp || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost())
     }

@@ -98,7 +98,7 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         }
     });
     for node in scope.matrix.numbers() {
-        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, cell)) {
+        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
             let Some(since) = cell.since() else { continue };
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
             counted(findings, scope, pair).for_each(|(index, _)| details[index].since.add(since));

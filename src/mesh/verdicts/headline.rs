@@ -69,7 +69,7 @@ fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Opt
     let mut worst: Option<(u16, &Cell)> = None;
     let rate = |cell: &Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
     for source in sources() {
-        let counts = |cell: &&Cell| is_evidence(cell.peer()) && answering.counts(source, cell);
+        let counts = |cell: &&Cell| is_evidence(cell.peer()) && answering.counts(source, **cell);
         for cell in matrix.cells(source).iter().filter(counts) {
             links += 1;
             if cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE {

@@ -9,7 +9,7 @@ use super::agents::Standing;
 use super::causes::Cause;
 use super::protocols::{Mesh, Part};
 use super::sentence;
-use super::{Confidence, Kind, Severity, Verdict};
+use super::{Confidence, Severity, Verdict};
 use crate::mesh::matrix::{Hole, LosingFlows};
 use crate::report::{Method, Network, Way};
 
@@ -83,8 +83,8 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
 
 /// Adds the verdicts over packets that are too large.
 pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
-    let is_evidence = |it: &&Hole| is_evidence(mesh, it.source, it.peer);
-    let mut holes: Vec<&Hole> = mesh.matrix.holes().iter().filter(is_evidence).collect();
+    let is_evidence = |it: &Hole| is_evidence(mesh, it.source, it.peer);
+    let mut holes: Vec<Hole> = mesh.matrix.holes().iter().copied().filter(is_evidence).collect();
     if holes.is_empty() {
         return;
     }
@@ -97,24 +97,24 @@ pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
         of_nodes[usize::from(pair.b)] += 1;
     });
     let (confidence, severity) = (Confidence::Certain, Severity::Warning);
-    let wide = |node: Option<u16>, pairs: usize, of: usize, example: &Hole| Verdict {
+    let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
         confidence,
         severity: Severity::Critical,
         protocol: mesh.protocol(),
         ..sentence::holes(mesh.matrix, node, (pairs, of), example)
     };
-    let of_rest = |holes: &[&Hole]| pairs_of(holes.iter().map(|it| (it.source, it.peer)));
+    let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|it| (it.source, it.peer)));
     let pairs = of_rest(&holes).len();
     if pairs >= PAIRS_MIN && pairs * 2 >= all && common_node(&of_rest(&holes)).is_none() {
-        verdicts.extend(holes.first().map(|first| wide(None, pairs, all, first)));
+        verdicts.extend(holes.first().map(|first| wide(None, pairs, all, *first)));
         return;
     }
     while let Some((node, count)) = worst_node(&of_rest(&holes)) {
         if count < PAIRS_MIN || count * 2 < of_nodes[usize::from(node)] {
             break;
         }
-        let (own, rest): (Vec<&Hole>, Vec<&Hole>) = holes.iter().partition(|it| it.source == node || it.peer == node);
-        verdicts.extend(own.first().map(|first| wide(Some(node), count, of_nodes[usize::from(node)], first)));
+        let (own, rest): (Vec<Hole>, Vec<Hole>) = holes.iter().partition(|it| it.source == node || it.peer == node);
+        verdicts.extend(own.first().map(|first| wide(Some(node), count, of_nodes[usize::from(node)], *first)));
         holes = rest;
     }
     for of_pair in holes.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
@@ -125,7 +125,7 @@ pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
             confidence,
             severity,
             protocol: mesh.protocol(),
-            ..sentence::hole(mesh.matrix, first)
+            ..sentence::hole(mesh.matrix, *first)
         });
     }
 }

@@ -432,7 +432,7 @@ fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Ve
     let mut known: Vec<(Detail, u32)> = Vec::new();
     known.resize_with(missing.len(), Default::default);
     for source in matrix.numbers() {
-        for cell in scope.cells(source).iter().filter(|cell| scope.answering.counts(source, cell)) {
+        for cell in scope.cells(source).iter().filter(|cell| scope.answering.counts(source, **cell)) {
             let Ok(place) = missing.binary_search(&cell.peer()) else { continue };
             let (detail, unexplained) = &mut known[place];
             detail.to = detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });

@@ -159,7 +159,7 @@ impl<'a> Scope<'a> {
 
     /// Whether a cell of this source counts.
     #[inline]
-    pub fn counts(&self, source: u16, cell: &Cell) -> bool {
+    pub fn counts(&self, source: u16, cell: Cell) -> bool {
         self.layers & cell.layer().bit() != 0 && self.answering.counts(source, cell)
     }
 
@@ -246,7 +246,7 @@ impl<'a> Scope<'a> {
         let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
         let mut tally = |source: u16, cells: &[Cell]| {
             let mut sum = Tally::default();
-            for cell in cells.iter().filter(|cell| self.counts(source, cell)) {
+            for cell in cells.iter().filter(|cell| self.counts(source, **cell)) {
                 sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
                 paces |= cell.pace() as u8;
                 if cell.is_over_ipv6() {

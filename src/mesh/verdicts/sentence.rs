@@ -462,22 +462,19 @@ pub fn flows(
         percent(share),
         of_flow(matrix, worst)
     );
-    let (kind, subject, summary) = match node {
-        Some(node) => {
-            let name = matrix.name(node);
-            (Kind::Node, subject::of_one(name), format!("{name} is losing packets of some flows to {pairs} nodes"))
-        }
-        None => {
-            let summary = format!("one of several parallel paths is losing packets: some flows of {pairs} links");
-            (Kind::Paths, EVERYTHING.to_owned(), summary)
-        }
+    let (kind, subject, summary) = if let Some(node) = node {
+        let name = matrix.name(node);
+        (Kind::Node, subject::of_one(name), format!("{name} is losing packets of some flows to {pairs} nodes"))
+    } else {
+        let summary = format!("one of several parallel paths is losing packets: some flows of {pairs} links");
+        (Kind::Paths, EVERYTHING.to_owned(), summary)
     };
     let summary = summary + where_to(network);
     Verdict { evidence, summary, weight: share, is_loss: true, ..verdict(kind, subject, network) }
 }
 
 /// Returns the verdict over a link that large packets do not pass.
-pub fn hole(matrix: &Matrix, hole: &Hole) -> Verdict {
+pub fn hole(matrix: &Matrix, hole: Hole) -> Verdict {
     let (from, to) = links::in_direction(hole.source, hole.peer, hole.way);
     let (from, to) = (matrix.name(from), matrix.name(to));
     let direction = if hole.way == Way::Unknown { Direction::Both } else { Direction::Out };
@@ -494,7 +491,7 @@ pub fn hole(matrix: &Matrix, hole: &Hole) -> Verdict {
 }
 
 /// Returns the verdict over many links that large packets do not pass: those of a node, or of all.
-pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), example: &Hole) -> Verdict {
+pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), example: Hole) -> Verdict {
     let (from, to) = links::in_direction(example.source, example.peer, example.way);
     let evidence = format!(
         "packets over {} bytes do not pass from {} to {}, and so on {pairs} of {of} pairs of nodes; {}",
