@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from mesh import Fault, Mesh, between, both_ways, into, out_of, reader, zones_apart
+from mesh import ECHO, Fault, Mesh, between, both_ways, into, out_of, reader, requests, requests_of, requests_to, zones_apart
 
 THREE = {"a": "z1", "b": "z2", "c": "z3"}
 # As where nodes have no zone.
@@ -23,6 +23,7 @@ FORTY = {f"n{i:02}": f"z{i % 3}" for i in range(40)}
 WARM = 240  # seconds before anything goes wrong: nodes are known by then
 BEGIN = WARM + 1  # just after an evaluation
 NAMES = ("alertname", "node", "source_node", "peer_node", "source_zone", "peer_zone", "reason")
+ALL_PROTOCOLS = ("icmp", "udp", "tcp")
 
 
 def alert(name, **labels):
@@ -228,6 +229,81 @@ def networks(seed):
     yield Case(f"networks-starved-seed-{seed}", mesh, WARM + 180, [firing(WARM + 180, starved), ever(WARM + 180, starved)])
 
 
+def protocols(seed):
+    """Probes by ICMP, UDP and TCP: what each shows alone, and what all show together."""
+    by_protocol = ("protocol", *NAMES)
+
+    def mesh_of(nodes, prepare=None):
+        mesh = Mesh(nodes, seed=seed)
+        mesh.protocols = ALL_PROTOCOLS
+        if prepare:
+            prepare(mesh)
+        return mesh
+
+    def only(nodes, protocol):
+        return [alert("KubeCanaryProtocolLoss", node=it) | {"protocol": protocol} for it in nodes]
+
+    def one(name, nodes, matches, p, bad, protocol, within=150, prepare=None):
+        mesh = mesh_of(nodes, prepare)
+        mesh.faults = [Fault(matches, p, BEGIN, BEGIN + 300, protocols=(protocol,))]
+        expected = only(bad, protocol)
+        checks = [firing(BEGIN), firing(BEGIN + within, *expected, by=by_protocol), firing(BEGIN + 300, *expected, by=by_protocol)]
+        checks += [firing(BEGIN + 510), ever(BEGIN + 510, *expected, by=by_protocol)]
+        return Case(f"{protocol}-{name}-seed-{seed}", mesh, BEGIN + 510, checks)
+
+    for protocol in ("udp", "tcp"):
+        # As policies for ingress and for egress do it.
+        yield one("ingress-of-3", THREE, requests_to("c"), 1.0, ["c"], protocol)
+        yield one("egress-of-3", THREE, requests_of("c"), 1.0, ["c"], protocol)
+        yield one("everywhere", THREE, requests, 1.0, THREE, protocol)
+    yield one("tenth-of-12", TWELVE, both_ways("n07"), 0.1, ["n07"], "udp", within=210)
+    yield one("partial-in", FORTY, into("n07"), 1.0, ["n07"], "udp", prepare=partly)
+
+    # All protocols alike: one alert, which is that of ICMP, with its direction.
+    for name, nodes, bad, p in (("3", THREE, "c", 0.1), ("12", TWELVE, "n07", 0.1), ("cut", TWELVE, "n07", 1.0)):
+        for way, matches in (("in", into), ("out", out_of)):
+            mesh = mesh_of(nodes)
+            mesh.faults = [Fault(matches(bad), p, BEGIN, BEGIN + 240)]
+            checks = [firing(BEGIN + 95, node(bad)), firing(BEGIN + 240, node(bad)), ever(BEGIN + 450, node(bad))]
+            checks += [direction(BEGIN + 240, **{bad: way})]
+            yield Case(f"protocols-node-{way}-of-{name}-seed-{seed}", mesh, BEGIN + 450, checks)
+    mesh = mesh_of(THREE)
+    mesh.faults = [Fault(between("a", "b"), 0.2, BEGIN, BEGIN + 180)]
+    expected = links(THREE, ("a", "b"))
+    yield Case(f"protocols-link-seed-{seed}", mesh, BEGIN + 390, [firing(BEGIN + 150, *expected), ever(BEGIN + 390, *expected)])
+
+    # ICMP alone, as by a rate limit of echoes.
+    mesh = mesh_of(THREE)
+    mesh.faults = [Fault(both_ways("c"), 0.1, BEGIN, BEGIN + 180, protocols=ECHO)]
+    yield Case(f"protocols-echo-alone-seed-{seed}", mesh, BEGIN + 390, [firing(BEGIN + 95, node("c")), ever(BEGIN + 390, node("c"))])
+
+    def all_alike(mesh):
+        mesh.protocols = ALL_PROTOCOLS
+
+    def restarts(mesh):
+        # An agent that crashes answers no UDP for a while, but its pod answers echoes.
+        all_alike(mesh)
+        mesh.restarts = [("b", 301), ("b", 330), ("c", 500)]
+
+    def upgrade(mesh):
+        all_alike(mesh)
+        mesh.icmp_only = {"n01", "n05", "n08"}
+
+    def drains(mesh):
+        all_alike(mesh)
+        mesh.drains = {"n05": (300, 360), "n08": (310, 10**9)}
+        mesh.rolls = [(name, 450 + 30 * index) for index, name in enumerate(list(mesh.nodes)[:4])]
+
+    def one_in_a_thousand(mesh):
+        all_alike(mesh)
+        mesh.faults = [Fault(lambda frm, to, kind: kind != "read", 0.0005, 0)]
+
+    yield quiet(f"protocols-restarts-seed-{seed}", THREE, restarts, seed=seed)
+    yield quiet(f"protocols-older-agents-seed-{seed}", TWELVE, upgrade, seconds=600, seed=seed)
+    yield quiet(f"protocols-drains-seed-{seed}", TWELVE, drains, seed=seed)
+    yield quiet(f"protocols-one-in-a-thousand-seed-{seed}", TWELVE, one_in_a_thousand, seconds=600, seed=seed)
+
+
 def thresholds():
     """A link's 5 %: of the probes of one pair, on one network and by one protocol, whatever else the agent probes."""
 
@@ -392,7 +468,7 @@ def main():
     parser.add_argument("--nodes-max", type=int, default=1000, help="cases of meshes of at most so many nodes")
     parser.add_argument("--prefix", default="", help="of the files' names")
     arguments = parser.parse_args()
-    cases = [*calm(), *lasting(), *thresholds()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed))]
+    cases = [*calm(), *lasting(), *thresholds()] + [c for seed in range(1, arguments.seeds + 1) for c in (*faults(seed), *directions(seed), *partial(seed), *networks(seed), *protocols(seed))]
     for case in cases:
         if arguments.only in case.name and len(case.mesh.nodes) <= arguments.nodes_max:
             case.name = arguments.prefix + case.name

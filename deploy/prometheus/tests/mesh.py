@@ -9,13 +9,25 @@ import random
 
 ABSENT = "_"
 STALE = "stale"
+# Of ICMP the node's kernel answers the probes, of the others the agent itself.
+ECHO = ("icmp", "icmpv6")
+# Seconds between two probes of a peer, where it is not 1.
+INTERVALS = {"tcp": 10, "tcpv6": 10}
 
 
 class Fault:
-    """Packets that match are lost with probability `p` from `start` to `end` (seconds); on one network, or on all."""
+    """Packets that match are lost with probability `p` from `start` to `end` (seconds); on one network, or on all, and by the
+    protocols named, or by all.
+    """
 
-    def __init__(self, matches, p, start, end=10**9, network=None):
-        self.matches, self.p, self.start, self.end, self.network = matches, p, start, end, network
+    def __init__(self, matches, p, start, end=10**9, network=None, protocols=None):
+        self.matches, self.p, self.start, self.end = matches, p, start, end
+        self.network, self.protocols = network, protocols
+
+    def hits(self, frm, to, kind, via):
+        network, protocol = via
+        there = self.network in (None, network) and (self.protocols is None or protocol in self.protocols)
+        return there and self.matches(frm, to, kind)
 
 
 def into(node):
@@ -32,6 +44,19 @@ def both_ways(node):
 
 def between(a, b):
     return lambda frm, to, kind: {frm, to} == {a, b} and kind != "read"
+
+
+def requests_to(node):
+    """Only requests: a policy that keeps track of connections admits the replies to the node's own probes."""
+    return lambda frm, to, kind: to == node and kind == "request"
+
+
+def requests_of(node):
+    return lambda frm, to, kind: frm == node and kind == "request"
+
+
+def requests(frm, to, kind):
+    return kind == "request"
 
 
 def reader(node):
@@ -67,6 +92,7 @@ class Mesh:
         self.networks = ("pod",)
         self.protocols = ("icmp",)
         self.one_protocol = set()  # nodes that have the first of these only
+        self.icmp_only = set()  # nodes whose agents are older than UDP and TCP probes
         self.busy = set()  # nodes whose agents wait for a CPU half of the time
         self.degree = None  # each probes the next half of these in a ring, and as many that are drawn
         self.capped = None  # each exports so many of its links only, always the same (--max-series)
@@ -89,9 +115,12 @@ class Mesh:
         """The peers of a source, each on every network and by every protocol that both have."""
         for peer in selected:
             one = source in self.one_protocol or peer in self.one_protocol
+            protocols = [it for it in self.protocols if it in ECHO or source not in self.icmp_only]
             for network in self.networks:
-                for protocol in self.protocols[:1] if one else self.protocols:
-                    yield peer, (network, protocol)
+                for protocol in protocols[:1] if one else protocols:
+                    # The node's own address is probed by ICMP alone.
+                    if network == "pod" or protocol in ECHO:
+                        yield peer, (network, protocol)
 
     def run(self, seconds):
         nodes = self.nodes
@@ -106,6 +135,7 @@ class Mesh:
         echo = {node: [0, 0] for node in nodes}
         undecided = {}  # second: losses to count
         generation = dict.fromkeys(nodes, 0)
+        started = {node: self.joins.get(node, 0) for node in nodes}
         never = (10**9, 10**9)
 
         def gone(node, t):
@@ -123,8 +153,8 @@ class Mesh:
             restarting = any(n == node and at <= t < at + 5 for n, at in self.restarts)
             return rolling, restarting
 
-        def passes(frm, to, kind, network):
-            hit = (f for f in current if f.network in (None, network) and f.matches(frm, to, kind))
+        def passes(frm, to, kind, via):
+            hit = (f for f in current if f.hits(frm, to, kind, via))
             return all(self.random.random() >= f.p for f in hit)
 
         def zones(source, via, peer_zone):
@@ -139,6 +169,7 @@ class Mesh:
             for node in nodes:
                 if (node, t) in self.rolls or (node, t) in self.restarts:
                     generation[node] += 1
+                    started[node] = t + (20 if (node, t) in self.rolls else 5)
                     for key in [k for k in pair if k[0] == node]:
                         pair[key] = [0, 0, 0, 0]
                     for key in [k for k in zone if k[0] == node]:
@@ -154,12 +185,14 @@ class Mesh:
                 if gone(source, t) or any(down(source, t)):
                     continue
                 for peer, via in vias[source]:
-                    network = via[0]
+                    network, protocol = via
                     if not listed(peer, t) or down(peer, t)[0]:
                         continue  # a pod that is replaced is terminating, and then not in the list: its probes do not count
                     counts = pair.setdefault((source, peer, via), [0, 0, 0, 0])
                     of_zone = zone.setdefault((source, nodes[peer], via), [0, 0, 0])
                     if any(s == source and p == peer and t >= at for s, p, at in self.stops):
+                        continue
+                    if t % INTERVALS.get(protocol, 1):
                         continue
                     if terminating(peer, t):
                         counts[3] += 1
@@ -167,14 +200,16 @@ class Mesh:
                     counts[0] += 1
                     of_zone[0] += 1
                     there = not gone(peer, t) and (source, peer, t) not in self.single
-                    there = there and passes(source, peer, "request", network)
+                    there = there and passes(source, peer, "request", via)
+                    # A restarting agent answers no UDP and TCP, and an older one never does.
+                    there = there and (protocol in ECHO or not (down(peer, t)[1] or peer in self.icmp_only))
                     back = False
                     if there:
                         # Packets to the node's own address do not reach its pod.
-                        if network == "pod":
+                        if network == "pod" and protocol in ECHO:
                             echo[peer][0] += 1
                             echo[peer][1] += 1
-                        back = passes(peer, source, "reply", network) and passes(peer, source, "read", network)
+                        back = passes(peer, source, "reply", via) and passes(peer, source, "read", via)
                     if back:
                         counts[1] += 1
                         of_zone[1] += 1
@@ -202,9 +237,11 @@ class Mesh:
                 for peer, via in there[: self.capped]:
                     labels = target | zones(source, via, nodes[peer]) | {"source_node": source, "peer_node": peer}
                     sent, received, lost, ending = pair[source, peer, via]
-                    for name, value in (("sent", sent), ("received", received), ("lost", lost), ("late", 0)):
+                    for name, value in (("sent", sent), ("received", received), ("lost", lost)):
                         put(step, f"kube_canary_probes_{name}_total", labels, value)
-                    put(step, "kube_canary_probes_terminating_total", labels, ending)
+                    if via[1] in ECHO:
+                        put(step, "kube_canary_probes_late_total", labels, 0)
+                        put(step, "kube_canary_probes_terminating_total", labels, ending)
                 for (node, peer_zone, via), (sent, received, lost) in zone.items():
                     if node == source:
                         labels = target | zones(source, via, peer_zone)
@@ -225,6 +262,7 @@ class Mesh:
                     put(step, "kube_canary_agent_info", target | {"node": source, "zone": nodes[source]}, 1)
                 put(step, "kube_canary_peer_list_age_seconds", target, 30)
                 put(step, "process_resident_memory_bytes", target, 1_500_000)
+                put(step, "process_start_time_seconds", target, started[source])
                 put(step, "kube_canary_echo_requests_received_total", target, echo[source][0])
                 put(step, "kube_canary_echo_replies_sent_total", target, echo[source][1])
                 for name in ("probes_skipped_total", "receive_queue_drops_total"):
