@@ -27,8 +27,8 @@ given, it is a number of things.
 **Histograms** are classic ones in text and OpenMetrics, with the bounds of `--rtt-buckets`. In protobuf they are native ones, with the
 same classic buckets beside them. A native histogram of a link has schema 3 (each bucket 9 % wider than the one before) where
 `--max-peers` allows at most 128 links, schema 2 up to 256 links, 1 up to 512, and 0 beyond that and with `--max-peers 0`. A peer has one
-link, or two where it has addresses of both families, and twice as many with `--network pod,node`; the schema is that of the most links
-that there can be. Histograms of zone pairs and of the agent always have schema 3. Values up to 0.95 µs (7.6 µs with schema 0) are in the
+link, or two where it has addresses of both families, and twice as many with `--network pod,node`, whatever `--probes` is; the schema is
+that of the most links that there can be. Histograms of zone pairs and of the agent always have schema 3. Values up to 0.95 µs (7.6 µs with schema 0) are in the
 zero bucket.
 
 **Series** of a scrape follow from the flags, and not from what has happened:
@@ -36,10 +36,17 @@ zero bucket.
 | what | series in text | in protobuf |
 |---|---:|---:|
 | the agent | 103 to 115 | 75 to 87 |
-| a pair of zones | 18 | 4 |
-| a link with `--link-series full`, the default | 24 | 10 |
-| a link with `--link-series counters` | 9 | 9 |
+| a pair of zones by ICMP: 3 counters and a histogram | 18 | 4 |
+| a pair of zones by UDP or TCP: 3 counters | 3 | 3 |
+| a link by ICMP with `--link-series full`, the default: 9 counters and a histogram | 24 | 10 |
+| a link by UDP: 3 counters, 3 gauges and a histogram | 21 | 7 |
+| a link by TCP: 3 counters | 3 | 3 |
+| a link with `--link-series counters` | as above, without the histogram | |
 | a link with `--link-series none` | 0 | 0 |
+
+So a peer with one address has 48 series in text and 20 in protobuf by the three protocols of `--probes`, and a pair of zones 24 and 10.
+With 24 peers in 3 zones that is 24 × 48 + 3 × 24 = 1,224 in text, and 24 × 20 + 3 × 10 = 510 in protobuf, beside those of the agent;
+with `--probes icmp` it is 630 and 252. At the nodes' addresses (`--network pod,node`), ICMP alone probes.
 
 With other bounds than the default's twelve, a histogram has three series more than it has bounds. Where all of them in text are more
 than `--max-series` (10,000 by default), whole links are left out, the same ones in every format, and `suppressed_series` counts their series.
@@ -52,9 +59,13 @@ const SECTIONS: [(&str, &str); 4] = [
     (
         "Per link",
         "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node` (always `node` for an agent on the host \
-         network), `protocol` `icmp` or `icmpv6`.",
+         network), `protocol` `icmp`, `udp` or `tcp`, or over IPv6 `icmpv6`, `udpv6` or `tcpv6`. By UDP and TCP there are only the counters \
+         of probes sent, received and lost; by UDP also the histogram, and what has no other protocol: flows, path MTU and hops.",
     ),
-    ("Per pair of zones", "All peers of a zone together, whatever `--link-series` and `--max-series` are."),
+    (
+        "Per pair of zones",
+        "All peers of a zone together, whatever `--link-series` and `--max-series` are. The histogram is of ICMP.",
+    ),
     (
         "The agent",
         "No label says which agent: the scraper's `instance` does, and `agent_info` of the same `instance` has its node.",
@@ -109,7 +120,8 @@ const SOMETIMES: [[&str; 5]; 6] = [
 ];
 
 /// Labels with few values, all of which are always there.
-const CLOSED: [(&str, &str); 8] = [
+const CLOSED: [(&str, &str); 9] = [
+    ("kube_canary_flows", "state"),
     ("kube_canary_memory_bytes", "category"),
     ("kube_canary_memory_bytes", "state"),
     ("kube_canary_peers", "state"),
