@@ -37,6 +37,10 @@ pub struct Engine {
     destinations: List<Destination>,
     flights: Flights,
     doubts: Doubts,
+    /// Number of probes whose silence is excused when a peer begins at an address.
+    silence: u8,
+    /// For each slot, how many more are excused. Not in use if none are.
+    excuses: List<u8>,
 }
 
 impl Engine {
@@ -55,7 +59,19 @@ impl Engine {
         let in_flight = timeout.plus(dwell).0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
         let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64, tagged));
-        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts) }
+        let (doubts, excuses) = (Doubts::new(doubts), List::new(PEER_SLOTS_MAX));
+        Self { timeout, dwell, per_peer, destinations, flights, doubts, silence: 0, excuses }
+    }
+
+    /// Excuses the silence of each peer to its first `probes` probes at an address, until it answers
+    /// one. They count neither as sent nor as lost.
+    ///
+    /// An agent answers only members, and its list may learn of a new one later than that one begins
+    /// to probe. A new pod also has its address before its agent listens.
+    #[must_use]
+    pub const fn excusing(mut self, probes: u8) -> Self {
+        self.silence = probes;
+        self
     }
 
     /// Makes room for `slots` peers. Apart from [`Engine::compact`], nothing else allocates.
@@ -63,6 +79,13 @@ impl Engine {
         if slots > self.destinations.len() {
             self.destinations.resize(slots, Destination::UNUSED);
             self.flights.resize(slots * self.per_peer + 64);
+            self.reserve_excuses(slots);
+        }
+    }
+
+    fn reserve_excuses(&mut self, slots: usize) {
+        if self.silence > 0 {
+            self.excuses.resize(slots, 0);
         }
     }
 
@@ -80,24 +103,48 @@ impl Engine {
         self.doubts.relabel(|slot| compaction.now(slot));
         for (from, to) in compaction.moves() {
             self.destinations.swap(from.index(), to.index());
+            if self.silence > 0 {
+                self.excuses.swap(from.index(), to.index());
+            }
         }
         self.destinations.resize(slots, Destination::UNUSED);
         self.flights.resize(slots * self.per_peer + 64);
+        self.reserve_excuses(slots);
     }
 
     /// Applies a change of the list, for a slot that has room.
     pub fn apply(&mut self, change: Change) {
         let destinations = &mut self.destinations;
+        let slot = match change {
+            Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot } => Some(slot),
+            Change::Zone { .. } => None,
+        };
+        let generation = |engine: &List<Destination>| Some(engine.get(slot?.index())?.generation);
+        let before = generation(destinations);
         let in_doubt = match change {
-            Change::Join { slot } if slot.index() < destinations.len() => return self.replace(slot),
+            Change::Join { slot } if slot.index() < destinations.len() => {
+                self.excuse(slot);
+                return self.replace(slot);
+            }
             Change::Probe { slot, address, terminating, .. } => {
                 destinations.get_mut(slot.index()).map(|peer| peer.list(address, terminating))
             }
             Change::Stop { slot } => destinations.get_mut(slot.index()).map(Destination::stop),
             Change::Join { .. } | Change::Zone { .. } => None,
         };
+        if before != generation(destinations)
+            && let Some(slot) = slot
+        {
+            self.excuse(slot);
+        }
         if let Some(in_doubt) = in_doubt {
             self.withdraw(in_doubt);
+        }
+    }
+
+    fn excuse(&mut self, slot: SlotId) {
+        if let Some(left) = self.excuses.get_mut(slot.index()) {
+            *left = self.silence;
         }
     }
 
@@ -254,6 +301,9 @@ impl Engine {
             State::Waiting => {
                 self.flights.set(label.number, State::Answered);
                 let reordered = self.destinations[slot.index()].answer(label.sequence);
+                if let Some(left) = self.excuses.get_mut(slot.index()) {
+                    *left = 0;
+                }
                 if peer.doubt != DoubtId::NONE {
                     self.answer_in_doubt(slot);
                 }
@@ -302,6 +352,11 @@ impl Engine {
                 continue;
             }
             if !flight.terminating && flight.generation == generation {
+                if self.is_excused(flight.slot) {
+                    self.flights.set(number, State::GivenUp);
+                    self.destinations[flight.slot.index()].withdraw_sent(1);
+                    return Some((flight.slot, Event::Terminating { answered: false }));
+                }
                 unanswered(flight.slot, self.flights.tag(number));
             }
             if !self.withholds(number, flight, now) {
@@ -309,6 +364,14 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// Whether the silence of a peer that has not answered at its address yet is excused. Each call
+    /// uses up one excuse.
+    fn is_excused(&mut self, slot: SlotId) -> bool {
+        let Some(left) = self.excuses.get_mut(slot.index()).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        true
     }
 
     /// Returns when the oldest probe in flight times out.

@@ -89,7 +89,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         Self {
             wire,
             clock,
-            engine: Engine::new(timeout, interval, settings.doubts),
+            // The first handshake with a new peer may come before its agent listens.
+            engine: Engine::new(timeout, interval, settings.doubts).excusing(1),
             schedule: Schedule::new(interval, &settings.node, now),
             connections: Connections::new(),
             refusals: Refusals::new(),

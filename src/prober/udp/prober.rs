@@ -16,7 +16,7 @@ use super::link::Link;
 use super::outbox::Outbox;
 use super::reflecting::Reflecting;
 use super::wire::{Delivery, Flow, UdpWire};
-use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, NEW_PEER_SILENCE, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::mmsg::BATCH;
 use crate::prober::packet::Codec;
@@ -90,6 +90,11 @@ pub struct UdpProber<W, C> {
     reading: Reading,
 }
 
+/// Returns how many probes a new peer is excused that far apart.
+fn excused(interval: Nanos) -> u8 {
+    u8::try_from(Nanos::from(NEW_PEER_SILENCE).0.div_ceil(interval.0.max(1))).unwrap_or(u8::MAX)
+}
+
 impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     /// Makes a prober without peers and without members.
     pub fn new(wire: W, clock: C, settings: &UdpSettings) -> Self {
@@ -98,7 +103,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         let codec = Codec::new(PAYLOAD_BYTES_MIN);
         let now = clock.now();
         let schedule = Schedule::new(settings.interval, &settings.node, settings.start);
-        let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true);
+        let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true)
+            .excusing(excused(settings.interval));
         Self {
             wire,
             clock,
