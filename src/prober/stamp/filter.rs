@@ -9,6 +9,12 @@
 //! The addresses are sorted ranges, found by a balanced tree of comparisons. An IPv6 address is
 //! compared word by word: each single value of a word leads to a tree for the next word.
 //!
+//! # Traps
+//! - The kernel counts what the filter drops as drops of the socket (`SK_MEMINFO_DROPS`,
+//!   `SO_RXQ_OVFL`) and as `InErrors` of UDP. Of a socket with this filter, these are not requests
+//!   that an agent was too slow to read.
+//! - Errors and transmit timestamps do not pass the filter. They are always delivered.
+//!
 //! # Limits
 //! A program has at most 4,096 instructions. The kernel also counts its memory against
 //! `net.core.optmem_max` of the socket, and for a moment that of the program that it replaces. This
