@@ -63,6 +63,7 @@ fn as_a_reflector_it_answers_our_requests_and_we_read_its_answers() {
     let at: SocketAddr = "127.77.0.1:8620".parse().unwrap();
     let mut reflector = tools::command("stamp-suite");
     reflector.args(["--is-reflector", "--stateful-reflector", "--local-addr", "127.77.0.1", "--local-port", "8620"]);
+    reflector.env("RUST_LOG", "error");
     let mut running = Running(reflector.stdout(Stdio::null()).spawn().expect("stamp-suite"));
     let socket = |timeout| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

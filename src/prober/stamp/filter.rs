@@ -59,7 +59,7 @@ const RETURN: u16 = 0x06;
 /// be added between it and its target.
 const REACH: usize = 250;
 
-/// Attaches a program to a socket, with half of the ranges as often as the kernel has no memory for
+/// Sets the filter of a socket, with half of the ranges as often as the kernel has no memory for
 /// it. `program` makes it, and `attach` is `SO_ATTACH_FILTER`.
 ///
 /// # Errors
