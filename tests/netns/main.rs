@@ -17,12 +17,14 @@
 
 mod accuracy;
 mod capture;
+mod checksums;
 #[path = "../common/mod.rs"]
 mod common;
 mod demo;
 mod echo;
 mod emulated;
 mod emulator;
+mod fabric;
 mod faults;
 #[path = "../http_support/mod.rs"]
 mod http_support;
@@ -30,12 +32,15 @@ mod isolate;
 mod links;
 mod loss;
 mod mesh;
+mod mtu;
 mod namespace;
 mod networks;
 mod oracle;
 mod peers_file;
 mod ping;
 mod pinging;
+mod probing;
+mod protocols;
 #[path = "../scenario/random.rs"]
 mod random;
 #[path = "../common/rows.rs"]
@@ -43,4 +48,5 @@ mod rows;
 mod service;
 mod sockets;
 mod stop;
+mod udp;
 mod verdicts;

@@ -33,7 +33,7 @@ const PROBES: u64 = 66;
 const PORT: u16 = 9_877;
 
 /// Only one of these meshes runs at a time: 60 agents at once would be a test of the machine.
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,7 +60,7 @@ fn agents(mesh: &Mesh) -> Vec<Agent<'_>> {
     mesh.nodes.iter().map(|node| agent(node, &peers)).collect()
 }
 
-fn list<'a>(of: &'a Value, field: &str) -> &'a [Value] {
+pub fn list<'a>(of: &'a Value, field: &str) -> &'a [Value] {
     of[field].as_array().unwrap_or_else(|| panic!("no {field} in {of}"))
 }
 
@@ -88,7 +88,7 @@ type Named = (String, String, String);
 
 /// Returns the verdicts about losses that follow from these reports, whatever the agents record of
 /// their own lag. Verdicts about slow links, as on a busy machine, are left out.
-fn judged(reports: &[Value], missing: &[Value]) -> Vec<Value> {
+pub fn judged(reports: &[Value], missing: &[Value]) -> Vec<Value> {
     let reports: Vec<Value> = reports.iter().map(rows::without_lag).collect();
     let verdicts = rows::judge(&reports, missing);
     let text = |verdict: &Value, field: &str| verdict[field].as_str().expect("text").to_owned();

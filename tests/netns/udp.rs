@@ -1,0 +1,485 @@
+//! UDP probes: the direction of every loss, an agent that is stopped, and strangers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::process::unique;
+use crate::common::scrape::{Metrics, is_zero, same};
+use crate::common::until::until;
+use crate::faults::Faults;
+use crate::mesh::{Agent, Mesh, Node, SETTLED};
+use crate::namespace::DIRECTORY;
+use crate::probing::{
+    LONG, PORT, Total, Totals, agents, agents_on, all_clean, count, link, links, peers_file, picture, reports, watch,
+};
+use crate::random::Random;
+use crate::verdicts::{alone, judged, list};
+
+/// Asserts that what the report says of the recent window is all that the link has ever sent. So
+/// it can be compared with the counters of the kernel.
+fn is_whole(link: &Value) -> bool {
+    count(&link["recent"], "sent") == count(link, "sent")
+}
+
+/// The losses of a link by their direction.
+fn ways(link: &Value) -> [u64; 2] {
+    ["lost_there", "lost_back"].map(|field| count(&link["recent"], field))
+}
+
+// ---- one-way loss, link by link ----
+
+const MANY: [&str; 24] = [
+    "m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11", "m12", "m13", "m14", "m15",
+    "m16", "m17", "m18", "m19", "m20", "m21", "m22", "m23",
+];
+/// 1,104 probes per second in all. The recent window reaches back to the start for a minute.
+const MANY_INTERVAL: &str = "500ms";
+/// Probes of each link into the fault.
+const MANY_PROBES: u64 = 60;
+const PERCENT: [u64; 4] = [5, 20, 50, 100];
+
+/// What is dropped of one link: its requests, or its answers.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    there: bool,
+    percent: u64,
+}
+
+/// Draws the loss of every link, by the places of its source and its destination.
+fn draw(random: &mut Random, nodes: usize) -> Vec<Vec<Loss>> {
+    let mut one =
+        || Loss { there: random.chance(50), percent: PERCENT[usize::try_from(random.below(4)).expect("small")] };
+    (0..nodes).map(|_| (0..nodes).map(|_| one()).collect()).collect()
+}
+
+/// The counter of the losses of one link.
+fn counter(source: &Node, destination: &Node) -> String {
+    format!("{}_{}", source.name, destination.name)
+}
+
+/// Drops at the ingress of one node what the losses of its links say: requests that it is sent, and
+/// answers to its own.
+fn drops<'a>(mesh: &'a Mesh, drawn: &[Vec<Loss>], at: usize) -> Faults<'a> {
+    let node = &mesh.nodes[at];
+    let (mut counters, mut rules) = (Vec::new(), Vec::new());
+    for (other_at, other) in mesh.nodes.iter().enumerate().filter(|(place, _)| *place != at) {
+        let (inbound, own) = (drawn[other_at][at], drawn[at][other_at]);
+        let mut drop = |port: &str, percent: u64, counter: String| {
+            let from = other.ipv4();
+            rules.push(format!(
+                "ip saddr {from} udp {port} {PORT} numgen random mod 100 < {percent} counter name {counter} drop"
+            ));
+            counters.push(counter);
+        };
+        if inbound.there {
+            drop("dport", inbound.percent, counter(other, node));
+        }
+        if !own.there {
+            drop("sport", own.percent, counter(node, other));
+        }
+    }
+    let counters: Vec<&str> = counters.iter().map(String::as_str).collect();
+    Faults::new(&node.namespace, "eth0", &counters, &rules)
+}
+
+/// Waits until every probe that was sent before is decided, and returns the reports.
+fn settled(agents: &[Agent<'_>]) -> Vec<Value> {
+    let before = Totals::of(&reports(agents));
+    let sent: BTreeMap<_, _> = before.iter().map(|(name, total)| (name.clone(), total.sent)).collect();
+    watch(agents, "what was sent is decided", LONG, |reports| {
+        let totals = Totals::of(&reports);
+        let open = totals.iter().filter(|(name, total)| total.decided() < sent[*name]).count();
+        if open == 0 { Ok(reports) } else { Err(format!("{open} links have probes in flight")) }
+    })
+}
+
+/// 552 links, each of which loses its requests or its answers: 5, 20, 50 or 100 % of them.
+///
+/// nft counts what it drops of each link. The reports must say exactly that.
+#[test]
+fn the_direction_of_every_loss_is_exact_on_552_links() {
+    let _alone = alone();
+    let seed = std::env::var("KUBE_CANARY_TEST_SEED").ok().map_or(1, |seed| seed.parse().expect("a number"));
+    println!("KUBE_CANARY_TEST_SEED={seed}");
+    let mesh = Mesh::of(&MANY);
+    let drawn = draw(&mut Random(seed), MANY.len());
+    let faults: Vec<Faults<'_>> = (0..MANY.len()).map(|at| drops(&mesh, &drawn, at)).collect();
+    let flags = ["--probes", "udp", "--interval", MANY_INTERVAL, "--max-peers", "0"];
+    let agents = agents(&mesh, &peers_file(&mesh), &flags);
+    let all = MANY.len() * (MANY.len() - 1);
+    watch(&agents, "every link has probes in the fault", LONG, |reports| {
+        let totals = Totals::of(&reports);
+        let (links, enough) = totals
+            .iter()
+            .fold((0, 0), |(links, enough), (_, total)| (links + 1, enough + usize::from(total.sent >= MANY_PROBES)));
+        if (links, enough) == (all, all) { Ok(()) } else { Err(format!("{enough} of {links} links")) }
+    });
+    faults.iter().for_each(Faults::stop);
+    // An answer after the fault shows what became of all probes before it. Twice, because the
+    // probes that are in flight at the end of the fault are decided before the next ones.
+    settled(&agents);
+    let reports = settled(&agents);
+
+    let mut lossy = 0;
+    for (from, source) in mesh.nodes.iter().enumerate() {
+        for (to, destination) in mesh.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
+            let of = link(&reports, source.name, destination.name, "udp");
+            assert!(is_whole(of), "this machine is too slow: the recent window has lost its beginning: {of}");
+            let Loss { there, percent } = drawn[from][to];
+            let dropped = faults[if there { to } else { from }].packets(&counter(source, destination));
+            let [lost_there, lost_back] = ways(of);
+            let expected = if there { [dropped, 0.0] } else { [0.0, dropped] };
+            let (name, lost) = (counter(source, destination), count(of, "lost"));
+            assert!(
+                same(lost_there as f64, expected[0])
+                    && same(lost_back as f64, expected[1])
+                    && same(lost as f64, dropped),
+                "{name}: {percent} % {}: {dropped} dropped; {lost_there} lost there, {lost_back} back, {lost} in all: {of}",
+                if there { "of requests" } else { "of answers" },
+            );
+            lossy += usize::from(dropped >= 1.0);
+        }
+    }
+    println!("{lossy} of {all} links have lost packets");
+    assert!(lossy >= 500, "{lossy} of {all}");
+}
+
+/// Both directions of one link lose at once, alike or not. Each count is exact all the same.
+#[test]
+fn losses_in_both_directions_of_a_link_are_counted_apart() {
+    const NAMES: [&str; 7] = ["a", "p1", "p2", "p3", "p4", "p5", "p6"];
+    /// The percentage of requests and of answers that are lost, for each peer of `a`.
+    const LOSSES: [[u64; 2]; 6] = [[20, 20], [5, 50], [50, 5], [50, 50], [90, 20], [20, 90]];
+    let mesh = Mesh::of(&NAMES);
+    let (a, peers) = mesh.nodes.split_first().expect("nodes");
+    let drop = |port: &str, from: &Node, percent: u64, counter: &str| {
+        let from = from.ipv4();
+        format!("ip saddr {from} udp {port} {PORT} numgen random mod 100 < {percent} counter name {counter} drop")
+    };
+    let there = |(peer, [there, _]): (&'_ Node, [u64; 2])| {
+        Faults::new(&mesh.node(peer.name).namespace, "eth0", &["there"], &[drop("dport", a, there, "there")])
+    };
+    let there: Vec<Faults<'_>> = peers.iter().zip(LOSSES).map(there).collect();
+    let rules: Vec<String> =
+        peers.iter().zip(LOSSES).map(|(peer, [_, back])| drop("sport", peer, back, peer.name)).collect();
+    let back = Faults::new(&a.namespace, "eth0", &NAMES[1..], &rules);
+    let agents = agents(&mesh, &peers_file(&mesh), &["--interval", "200ms"]);
+    watch(&agents, "a has probes in the fault", LONG, |reports| {
+        let totals = Totals::of(&reports);
+        let of_a = totals.iter().filter(|((source, _, protocol), _)| source == "a" && protocol == "udp");
+        let fewest = of_a.map(|(_, total)| total.sent).min().unwrap_or(0);
+        if fewest >= 100 { Ok(()) } else { Err(format!("{fewest} probes")) }
+    });
+    there.iter().chain([&back]).for_each(Faults::stop);
+    settled(&agents);
+    let reports = settled(&agents);
+    for (peer, faults) in peers.iter().zip(&there) {
+        let of = link(&reports, "a", peer.name, "udp");
+        assert!(is_whole(of), "this machine is too slow: the recent window has lost its beginning: {of}");
+        let dropped = [faults.packets("there"), back.packets(peer.name)];
+        let [lost_there, lost_back] = ways(of);
+        assert!(same(lost_there as f64, dropped[0]) && same(lost_back as f64, dropped[1]), "{dropped:?} dropped: {of}");
+        // The requests of the peers to a, and their answers, all pass.
+        let other = link(&reports, peer.name, "a", "udp");
+        assert_eq!((count(other, "lost"), ways(other)), (0, [0, 0]), "{other}");
+    }
+}
+
+// ---- the direction in a verdict ----
+
+const NAMES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+/// Decided probes of each link before its direction is judged: 20 s at this interval.
+const JUDGED: u64 = 100;
+const JUDGED_INTERVAL: &str = "200ms";
+
+/// Every `of`th datagram of each stream is lost: of requests and of answers apart.
+fn every(of: u64, from: &str) -> [String; 2] {
+    let which = if of == 1 { String::new() } else { format!("numgen inc mod {of} == 0") };
+    ["dport", "sport"].map(|port| format!("ip saddr {from} udp {port} {PORT} {which} counter name hit drop"))
+}
+
+/// Asserts that losing every `of`th datagram where `rules` say is this one verdict about UDP: its
+/// kind, its subject and its direction.
+fn has_direction(mesh: &Mesh, faults: &[Faults<'_>], of: u64, expected: [&str; 3]) {
+    let agents = agents(mesh, &peers_file(mesh), &["--interval", JUDGED_INTERVAL]);
+    let reports = watch(&agents, "every link has decided probes", LONG, |reports| {
+        let totals = Totals::of(&reports);
+        let by_udp = totals.iter().filter(|((_, _, protocol), _)| protocol != "tcp").map(|(_, total)| total.decided());
+        let fewest = by_udp.min().unwrap_or(0);
+        if fewest >= JUDGED { Ok(reports) } else { Err(format!("{fewest} probes")) }
+    });
+    assert!(faults.iter().all(|fault| fault.packets("hit") >= 1.0), "packets are dropped");
+    let found: Vec<[String; 4]> = judged(&reports, &[])
+        .iter()
+        .map(|verdict| {
+            ["kind", "subject", "direction", "protocol"].map(|it| verdict[it].as_str().unwrap_or_default().into())
+        })
+        .collect();
+    let [kind, subject, direction] = expected;
+    assert_eq!(found, [[kind, subject, direction, "udp"]], "1 of {of}: {}", picture(&reports, "udp"));
+}
+
+/// Drops datagrams from all others on their way into n4.
+fn inbound_loss_has_its_direction(of: u64) {
+    let mesh = Mesh::of(&NAMES);
+    let others = mesh.nodes.iter().filter(|node| node.name != "n4");
+    let rules: Vec<String> = others.flat_map(|node| every(of, &node.ipv4())).collect();
+    let faults = Faults::new(&mesh.node("n4").namespace, "eth0", &["hit"], &rules);
+    has_direction(&mesh, &[faults], of, ["node", "n4", "in"]);
+}
+
+/// Drops datagrams of n4 at all others.
+fn outbound_loss_has_its_direction(of: u64) {
+    let mesh = Mesh::of(&NAMES);
+    let from = mesh.node("n4").ipv4();
+    let others = mesh.nodes.iter().filter(|node| node.name != "n4");
+    let faults: Vec<_> = others.map(|node| Faults::new(&node.namespace, "eth0", &["hit"], &every(of, &from))).collect();
+    has_direction(&mesh, &faults, of, ["node", "n4", "out"]);
+}
+
+/// Drops datagrams from n5 to n2.
+fn loss_of_a_link_has_its_direction(of: u64) {
+    let mesh = Mesh::of(&NAMES);
+    let faults = Faults::new(&mesh.node("n2").namespace, "eth0", &["hit"], &every(of, &mesh.node("n5").ipv4()));
+    has_direction(&mesh, &[faults], of, ["link", "n5->n2", "out"]);
+}
+
+#[test]
+fn inbound_loss_of_5_percent_at_a_node_has_its_direction() {
+    inbound_loss_has_its_direction(20);
+}
+
+#[test]
+fn inbound_loss_of_20_percent_at_a_node_has_its_direction() {
+    inbound_loss_has_its_direction(5);
+}
+
+#[test]
+fn inbound_loss_of_all_at_a_node_has_its_direction() {
+    inbound_loss_has_its_direction(1);
+}
+
+#[test]
+fn outbound_loss_of_5_percent_at_a_node_has_its_direction() {
+    outbound_loss_has_its_direction(20);
+}
+
+#[test]
+fn outbound_loss_of_50_percent_at_a_node_has_its_direction() {
+    outbound_loss_has_its_direction(2);
+}
+
+#[test]
+fn loss_of_5_percent_on_a_link_has_its_direction() {
+    loss_of_a_link_has_its_direction(20);
+}
+
+#[test]
+fn loss_of_20_percent_on_a_link_has_its_direction() {
+    loss_of_a_link_has_its_direction(5);
+}
+
+#[test]
+fn loss_of_half_on_a_link_has_its_direction() {
+    loss_of_a_link_has_its_direction(2);
+}
+
+// ---- a far agent that stands still ----
+
+/// Times that the far agent is stopped.
+const STOPS: usize = 20;
+const STOPPED: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_far_agent_that_is_stopped_for_half_a_second_delays_and_loses_nothing() {
+    let _alone = alone();
+    let mesh = Mesh::of(&["a", "b"]);
+    // A machine that keeps this test from its CPU must not make a stop as long as the timeout.
+    let agents = agents(&mesh, &peers_file(&mesh), &["--interval", "100ms", "--timeout", "5s"]);
+    all_clean(&agents, &[("icmp", 20), ("udp", 20)]);
+    let (a, b) = (&agents[0], &agents[1]);
+    let before = a.metrics();
+    for _ in 0..STOPS {
+        let sent = a.metrics().link("b", "udp").sent;
+        b.process.signal(libc::SIGSTOP);
+        thread::sleep(STOPPED);
+        b.process.signal(libc::SIGCONT);
+        a.wait_for("b", "udp", "answers after the stop", |link| link.received >= sent + 10.0);
+    }
+    let reports = settled(&agents);
+    for (source, peer) in [("a", "b"), ("b", "a")] {
+        let of = link(&reports, source, peer, "udp");
+        assert_eq!((count(of, "lost"), count(of, "late")), (0, 0), "{of}");
+    }
+    let after = a.metrics();
+    let counted = |name: &str, labels: &[(&str, &str)]| {
+        let labels = [&[("peer_node", "b"), ("protocol", "udp")], labels].concat();
+        let value = |metrics: &Metrics| metrics.value(name, &labels).expect("it is there");
+        value(&after) - value(&before)
+    };
+    let answered = counted("probe_rtt_seconds_count", &[]);
+    let slow = answered - counted("probe_rtt_seconds_bucket", &[("le", "0.1")]);
+    // Four answers in five would be, if the wait at the far end counted. A stop between the far
+    // agent's reading of the clock and its answer counts, which is rare.
+    let stops = STOPS as f64;
+    assert!(answered >= 10.0 * stops, "{answered} answers");
+    println!("{slow} of {answered} answers took longer than 100 ms");
+    assert!(slow <= stops / 2.0, "{slow} of {answered} answers took longer than 100 ms");
+}
+
+// ---- strangers ----
+
+/// Bytes of a request: the base of RFC 8762, a TLV's header, and what identifies the probe.
+const REQUEST: usize = 72;
+/// Bytes of the base alone.
+const BASE: usize = 44;
+
+/// A request of RFC 8762, with this SSID.
+fn request(sequence: u32, session: u16, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length.max(BASE)];
+    bytes[..4].copy_from_slice(&sequence.to_be_bytes());
+    // An NTP time of this century, and an error estimate that is not 0.
+    bytes[4..8].copy_from_slice(&0xe900_0000_u32.to_be_bytes());
+    bytes[12..14].copy_from_slice(&[0x3f, 0xff]);
+    bytes[14..16].copy_from_slice(&session.to_be_bytes());
+    if length >= BASE + 4 {
+        // Extra Padding (RFC 8972, 4.1), whose length is that of the rest.
+        bytes[BASE + 1] = 1;
+        let rest = u16::try_from(length - BASE - 4).expect("a datagram");
+        bytes[BASE + 2..BASE + 4].copy_from_slice(&rest.to_be_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// A socket in the namespace of a node.
+fn socket(node: &Node) -> UdpSocket {
+    let socket = node.namespace.within(|| UdpSocket::bind((node.ipv4().parse::<Ipv4Addr>().expect("IPv4"), 0)));
+    let socket = socket.expect("a free port");
+    socket.set_nonblocking(true).expect("a socket of ours");
+    socket
+}
+
+/// Returns the lengths of all datagrams that wait.
+fn received(socket: &UdpSocket) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    let mut bytes = [0; 2_048];
+    loop {
+        match socket.recv(&mut bytes) {
+            Ok(length) => lengths.push(length),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return lengths,
+            // What an ICMP error has left.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => panic!("a socket of ours: {error}"),
+        }
+    }
+}
+
+fn reflector(node: &Node) -> SocketAddr {
+    SocketAddr::new(node.ipv4().parse().expect("an address"), PORT)
+}
+
+/// Starts agents on a and b. The others of the mesh are no members.
+fn two_agents(mesh: &Mesh) -> Vec<Agent<'_>> {
+    let path = unique(Path::new(DIRECTORY), "peers");
+    let nodes = ["a", "b"].map(|name| mesh.node(name));
+    let lines: String = nodes.map(|node| node.line(&node.ipv4())).concat();
+    fs::write(&path, lines).expect("our own directory is writable");
+    agents_on(&nodes, &path, &["--interval", "100ms"])
+}
+
+#[test]
+fn a_flood_of_a_stranger_gets_no_answer_and_no_member_loses_a_probe() {
+    /// Datagrams of the flood. The queue of a socket has room for a few hundred.
+    const FLOOD: u32 = 200_000;
+    /// Datagrams after which the flood waits until as many probes are answered.
+    const BURST: u32 = 20_000;
+    let _alone = alone();
+    let mesh = Mesh::of(&["a", "b", "stranger"]);
+    let agents = two_agents(&mesh);
+    all_clean(&agents, &[("icmp", 20), ("udp", 20)]);
+    let (a, b, stranger) = (&agents[0], &agents[1], mesh.node("stranger"));
+    let rule = format!("ip saddr {} udp dport {PORT} counter name arrived", stranger.ipv4());
+    let seen = Faults::new(&b.node.namespace, "eth0", &["arrived"], &[rule]);
+    // Sockets of many ports, as of many sessions.
+    let sockets: Vec<UdpSocket> = (0..32).map(|_| socket(stranger)).collect();
+    let to = reflector(b.node);
+    let mut answers = Vec::new();
+    for number in 0..FLOOD {
+        let socket = &sockets[number as usize % sockets.len()];
+        let session = u16::try_from(number % 1_000 + 1).expect("16 bits");
+        // A datagram that this host cannot send is not part of the flood.
+        let _ = socket.send_to(&request(number, session, REQUEST), to);
+        if number % BURST == BURST - 1 {
+            let sent = a.link("b").sent;
+            a.wait_for("b", "icmp", "echoes between two bursts", |link| link.sent >= sent + 5.0);
+            answers.extend(sockets.iter().flat_map(received));
+        }
+    }
+    let arrived = seen.packets("arrived");
+    assert!(arrived >= f64::from(FLOOD) / 2.0, "{arrived} datagrams of the flood have arrived");
+    settled(&agents);
+    answers.extend(sockets.iter().flat_map(received));
+    assert!(answers.is_empty(), "a stranger is answered: {answers:?}");
+    let reports = settled(&agents);
+    for (source, peer) in [("a", "b"), ("b", "a")] {
+        let of = link(&reports, source, peer, "udp");
+        assert_eq!(count(of, "lost"), 0, "{of}");
+    }
+    // The members' own requests are answered after the flood as before.
+    let after = a.watch("b", "udp", SETTLED);
+    assert!(is_zero(after.lost) && after.received >= 1.0, "{after:?}");
+}
+
+#[test]
+fn an_answer_is_as_long_as_its_request_and_a_short_request_gets_none() {
+    let mesh = Mesh::of(&["a", "b", "stranger"]);
+    let agents = two_agents(&mesh);
+    all_clean(&agents, &[("udp", 20)]);
+    let (a, b) = (mesh.node("a"), mesh.node("b"));
+    let member = socket(a);
+    // Each length until it is answered, because a member's requests are limited in number.
+    for length in [BASE, BASE + 4, REQUEST, 128, 500, 1_200] {
+        let mut sequence = 0;
+        let got = until(&format!("{length} bytes are answered"), || {
+            member.send_to(&request(sequence, 7, length), reflector(b)).expect("it is sent");
+            sequence += 1;
+            thread::sleep(Duration::from_millis(300));
+            let got = received(&member);
+            if got.is_empty() { Err("no answer".into()) } else { Ok(got) }
+        });
+        assert!(got.iter().all(|of| *of == length), "{length} bytes are answered by {got:?}");
+        // What is still on its way belongs to this length.
+        let rest = until("nothing more comes", || {
+            thread::sleep(Duration::from_millis(600));
+            let got = received(&member);
+            assert!(got.iter().all(|of| *of == length), "{length} bytes are answered by {got:?}");
+            if got.is_empty() { Ok(()) } else { Err("answers".to_owned()) }
+        });
+        let () = rest;
+    }
+    let before = link(&settled(&agents), "a", "b", "udp").clone();
+    for length in [0, 1, 14, BASE - 1] {
+        let short = if length < BASE { vec![0; length] } else { request(0, 7, length) };
+        for _ in 0..8 {
+            member.send_to(&short, reflector(b)).expect("it is sent");
+        }
+    }
+    // By the answers to later probes of the agent, the reflector has read these.
+    agents[0].watch("b", "udp", SETTLED);
+    let answers = received(&member);
+    assert!(answers.is_empty(), "a short request is answered: {answers:?}");
+    let reports = settled(&agents);
+    let now = Total::of(link(&reports, "a", "b", "udp")).since(Total::of(&before));
+    assert_eq!(now.lost, 0, "a foreign session of the same address takes nothing from the agent's own: {now:?}");
+    let protocols: BTreeSet<_> = links(&reports).map(|((_, _, protocol), _)| protocol).collect();
+    assert_eq!(protocols.len(), 3, "{protocols:?}");
+    assert_eq!(list(&reports[0], "peers").len(), 3, "a foreign session makes no peer");
+}
