@@ -148,10 +148,10 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
-/// of the probe thread, 8 identity requests, 4 reports of a collection, 4 of discovery, and
-/// the TCP probes: 64 handshakes, 2 listeners and a connection that is being accepted. The rest is
-/// reserve.
-pub const DESCRIPTORS_RESERVED: usize = 64 + TCP_HANDSHAKES_MAX + 3;
+/// of the probe thread, 35 for UDP (a socket for each flow and family, two reflectors, an epoll
+/// descriptor), 8 identity requests, 4 reports of a collection, 4 of discovery, and for TCP 64
+/// handshakes, 2 listeners and a connection that is being accepted. The rest is reserve.
+pub const DESCRIPTORS_RESERVED: usize = 96 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
 /// How long a connection may be idle, or take to send a request's head.
@@ -281,8 +281,10 @@ const _: () = assert!(
     "more than the probes of all sessions"
 );
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
-const _: () =
-    assert!(3 + 16 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 + TCP_HANDSHAKES_MAX + 3 <= DESCRIPTORS_RESERVED);
+const _: () = assert!(
+    3 + 16 + 2 * (FLOWS_MAX as usize + 1) + 1 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 + TCP_HANDSHAKES_MAX + 3
+        <= DESCRIPTORS_RESERVED
+);
 const _: () = assert!(TCP_INTERVAL.as_nanos() <= INTERVAL_MAX.as_nanos());
 const _: () =
     assert!(PROBES_FINISH_TIME.as_millis() + HTTP_SHUTDOWN_TIME.as_millis() + ACCEPT_PAUSE.as_millis() < 1_000);

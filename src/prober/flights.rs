@@ -345,7 +345,9 @@ mod tests {
     fn tags_stay_with_their_probes() {
         let mut flights = Flights::new(2, true);
         let numbers: Vec<u64> = (0..2).map(|i| flights.record(FLIGHT, Nanos(i)).unwrap()).collect();
-        numbers.iter().for_each(|number| flights.set_tag(*number, Tag(7 + *number as u32)));
+        for (number, tag) in numbers.iter().zip(7..) {
+            flights.set_tag(*number, Tag(tag));
+        }
         flights.resize(5);
         flights.record(FLIGHT, Nanos(9)).unwrap();
         assert_eq!(numbers.iter().map(|number| flights.tag(*number)).collect::<Vec<_>>(), [Tag(7), Tag(8)]);

@@ -61,6 +61,7 @@ struct Outcome {
 }
 
 /// Plays one script. Numbers of probes are every third of the process.
+#[expect(clippy::too_many_lines, reason = "one script from its beginning to its end")]
 fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
     let mut random = Random(seed);
     let probes = PROBES + 5 + 3 * PATIENCE / interval;
@@ -84,7 +85,7 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
             continue;
         }
         let late = if !calm && random.chance(weather.requests_late) { random.below(3 * interval) } else { 0 };
-        for _ in 0..1 + u64::from(!calm && random.chance(weather.requests_doubled)) {
+        for _ in 0..=u64::from(!calm && random.chance(weather.requests_doubled)) {
             unique += 1;
             arrivals.insert((sent + 1 + late, unique), i);
         }
@@ -104,7 +105,7 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
         let calm = !(5..PROBES).contains(&probe);
         if fates[index] == Fate::Answered {
             let late = if !calm && random.chance(weather.answers_late) { random.below(2 * TIMEOUT + 500) } else { 0 };
-            for _ in 0..1 + u64::from(!calm && random.chance(weather.answers_doubled)) {
+            for _ in 0..=u64::from(!calm && random.chance(weather.answers_doubled)) {
                 unique += 1;
                 answers.insert((at + 1 + late + random.below(3), unique), (probe, count));
             }
@@ -154,9 +155,9 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
                 assert!(directions.there + directions.back > 0);
                 outcome.said[0] += directions.there;
                 outcome.said[1] += directions.back;
-                for flow in 0..16 {
-                    let way = usize::from(directions.back > 0);
-                    said_flows[way][flow] |= directions.flows >> flow & 1 == 1;
+                let said = &mut said_flows[usize::from(directions.back > 0)];
+                for (flow, said) in said.iter_mut().enumerate() {
+                    *said |= directions.flows >> flow & 1 == 1;
                 }
             }
         }
@@ -232,6 +233,7 @@ fn whatever_happens_no_more_is_said_than_was_lost() {
 }
 
 #[test]
+#[expect(clippy::cast_possible_truncation, reason = "a part of a draw")]
 fn a_peer_that_lies_makes_nothing_up_beyond_the_losses() {
     let mut random = Random(7);
     for _ in 0..2_000 {

@@ -54,7 +54,9 @@ fn the_flows_take_turns_and_one_call_sends_what_is_due() {
     world.run(Nanos(40 * SECOND.0));
     let log = std::mem::take(&mut world.wire().log);
     let mut turns: BTreeMap<Nanos, Vec<&Seen>> = BTreeMap::new();
-    log.iter().for_each(|seen| turns.entry(seen.at).or_default().push(seen));
+    for seen in &log {
+        turns.entry(seen.at).or_default().push(seen);
+    }
     assert_eq!(world.wire().calls, turns.len(), "twelve peers in four cells");
     for seen in turns.values() {
         assert!(seen.len() == 3 && seen.iter().all(|it| it.flow == seen[0].flow));
