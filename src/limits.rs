@@ -282,7 +282,14 @@ const _: () = assert!(
 );
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(
-    3 + 16 + 2 * (FLOWS_MAX as usize + 1) + 1 + IDENTITY_REQUESTS_MAX + REPORT_REQUESTS_MAX + 4 + TCP_HANDSHAKES_MAX + 3
+    3 + 16
+        + 2 * (FLOWS_MAX as usize + 1)
+        + 1
+        + IDENTITY_REQUESTS_MAX
+        + REPORT_REQUESTS_MAX
+        + 4
+        + TCP_HANDSHAKES_MAX
+        + 3
         <= DESCRIPTORS_RESERVED
 );
 const _: () = assert!(TCP_INTERVAL.as_nanos() <= INTERVAL_MAX.as_nanos());

@@ -37,7 +37,7 @@ pub struct Flows {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LosingFlow {
-    /// Its source port.
+    /// The source port of its probes.
     pub source_port: u16,
     /// Number of its last probes that were lost.
     pub lost: u8,

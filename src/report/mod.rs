@@ -361,9 +361,9 @@ pub enum Protocol {
     Icmp,
     /// ICMPv6 echo over IPv6.
     Icmpv6,
-    /// UDP over IPv4.
+    /// UDP packets over IPv4.
     Udp,
-    /// UDP over IPv6.
+    /// UDP packets over IPv6.
     Udpv6,
     /// TCP handshakes over IPv4.
     Tcp,
@@ -417,7 +417,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods.
+    /// All methods, in the order in which they are shown.
     pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
 
     /// Returns the name of the method.

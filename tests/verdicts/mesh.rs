@@ -168,14 +168,14 @@ pub enum Fault {
     NoRow {
         node: usize,
     },
-    /// The agent has started, or was stopped, so many seconds ago. Nobody answered UDP and TCP for
+    /// The agent has started, or was stopped, so many seconds ago. Nothing answered UDP and TCP for
     /// so many seconds before.
     Restarted {
         node: usize,
         ago: u32,
         away: u32,
     },
-    /// The agent is of a version without UDP and TCP, and nobody answers them there.
+    /// The agent is of a version without UDP and TCP, and nothing answers them there.
     Older {
         node: usize,
     },

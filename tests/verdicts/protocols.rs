@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Direction, OfProtocol, judge};
+use kube_canary::mesh::verdicts::{Direction, OfProtocol, Verdict, judge};
 use kube_canary::report::Method;
 
 use super::judged::{self, Score};
@@ -168,8 +168,8 @@ fn run_all(meshes: u64, first: u64, draw: impl FnMut(&mut Random) -> (String, Pl
     all
 }
 
-/// Loss on one way, or on both, of a link or a node: from 5 % on, and after 60 probes, the direction
-/// is right in all of 500 cases.
+/// Loss on one way, or on both, of a link or a node. From 5 % on, and after 60 probes, the
+/// direction is right in all of 500 cases.
 #[test]
 fn directions_by_udp_are_right() {
     let (mut cases, mut named, mut seed) = (0, 0, seed(3_600_000));
@@ -196,8 +196,10 @@ fn directions_by_udp_are_right() {
         let link = |from: usize, to: usize| format!("{}->{}", names[from], names[to]);
         let is_about =
             |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == names[0] };
-        // A link that loses 5 % of 120 round trips is not always named.
-        let Some(verdict) = verdicts.iter().find(|verdict| is_about(&verdict.subject)) else { continue };
+        // A link that loses 5 % of 120 round trips is not always named. Echo requests do not say
+        // where UDP is lost.
+        let is_it = |it: &&Verdict| is_about(&it.subject) && it.protocol != Some(OfProtocol::Icmp);
+        let Some(verdict) = verdicts.iter().find(is_it) else { continue };
         cases += 1;
         let way = match (there > 0.0, back > 0.0) {
             (true, true) => Direction::Both,
@@ -212,7 +214,6 @@ fn directions_by_udp_are_right() {
         if !is_right {
             say!("WRONG {way:?} {verdict:?} in {plan:?}");
         }
-        assert!(matches!(verdict.protocol, None | Some(OfProtocol::Udp)), "{verdict:?}");
     }
     assert_eq!(named, cases);
 }

@@ -15,9 +15,9 @@ const NOT_HEARD: u16 = u16::MAX;
 /// Where a source's UDP probes to a peer were lost, in the recent window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// The source.
+    /// Number of the node that measured.
     pub source: u16,
-    /// The peer.
+    /// Number of the node that was probed.
     pub peer: u16,
     /// Number of probes that were lost on the way to the peer.
     pub there: u16,
@@ -42,13 +42,13 @@ impl Ways {
 /// The flows of a link that lose while the others do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LosingFlows {
-    /// The source.
+    /// Number of the node that measured.
     pub source: u16,
-    /// The peer.
+    /// Number of the node that was probed.
     pub peer: u16,
     /// The source port of the first flow that is listed.
     pub source_port: u16,
-    /// Number of flows.
+    /// Number of flows of the link that are probed.
     pub probed: u8,
     /// Number of flows that lose.
     pub losing: u8,
@@ -63,9 +63,9 @@ pub struct LosingFlows {
 /// A link that large packets do not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// The source.
+    /// Number of the node that measured.
     pub source: u16,
-    /// The peer.
+    /// Number of the node that was probed.
     pub peer: u16,
     /// Size of the largest packet that passes.
     pub passes_bytes: u16,
@@ -75,7 +75,7 @@ pub struct Hole {
     pub said: Said,
 }
 
-/// The tables.
+/// The tables of what single links have.
 #[derive(Debug)]
 pub(super) struct Links {
     ways: List<Ways>,

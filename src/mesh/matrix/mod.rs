@@ -4,8 +4,8 @@
 //! sparse: each row has only the columns that were measured. It never moves while it grows. Its
 //! bytes are bounded together with those of the verdicts ([`MESH_BYTES_MAX`]). What does not fit is
 //! counted, and is then no evidence of anything. A cell that is missing was not measured, which is
-//! not the same as no loss. If there is no room, all cells of TCP are dropped, then all of UDP: some
-//! rows with a protocol and others without it would be judged unevenly.
+//! not the same as no loss. If there is no room, all cells of TCP are dropped, then all of UDP:
+//! some rows with a protocol and others without it would be judged unevenly.
 //!
 //! What only some links have is kept beside the cells ([`links`]).
 //!
@@ -297,8 +297,9 @@ impl Matrix {
 
     /// Adds a peer of the row that is being read.
     ///
-    /// Returns false, and adds nothing, if the row has already named this node for the same network,
-    /// method and address family. An agent writes each combination once, so such a row is false.
+    /// Returns false, and adds nothing, if the row has already named this node for the same
+    /// network, method and address family. An agent writes each combination once, so such a row is
+    /// false.
     pub fn peer(&mut self, peer: &Peer<'_>) -> bool {
         let Some(method) = peer.protocol.method() else { return true };
         let over_ipv6 = peer.protocol.is_over_ipv6();

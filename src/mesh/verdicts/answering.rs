@@ -3,8 +3,8 @@
 //! The kernel answers echo requests, but the agent of the peer answers UDP probes, and accepts TCP
 //! connections. An agent that is stopped, starved, restarted or too old loses the probes of all
 //! others, while the network is well. So a cell counts only if the peer says that it has answered
-//! for as long as the source's window is. Nobody can hide a fault of another in this way: the peer
-//! says it of itself alone.
+//! for as long as the source's window is. No agent can hide a fault of another in this way: it says
+//! it of itself alone.
 
 use super::agents::Standing;
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};

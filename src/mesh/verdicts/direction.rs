@@ -63,7 +63,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Returns exact counts.
+    /// Returns counts that have no error.
     pub const fn exact(sent: f64, missed: f64) -> Self {
         Self { sent, missed, error: 0.0 }
     }

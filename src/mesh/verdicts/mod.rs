@@ -3,16 +3,17 @@
 //! The judgement is a pure function of the [`Matrix`]: the same mesh has the same verdicts.
 //! - Losses are explained by a rate that all links share and the fewest causes beyond it
 //!   ([`loss`]).
-//! - What only some flows or sizes of packets lose is told of their links ([`links`]).
+//! - What only some flows or sizes of packets lose has verdicts of its own ([`links`]).
 //! - Slow links are compared with similar links ([`slow`]).
-//! - The counts of UDP reflectors ([`ways`]), and then those of echo requests, give the direction of
-//!   a loss ([`direction`]).
+//! - The counts of UDP reflectors ([`ways`]), and then those of echo requests ([`direction`]), give
+//!   the direction of a loss.
 //! - What all protocols lose for one reason is one verdict ([`protocols`]).
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - Losses without a cause are reported as such ([`headline`]).
 //!
-//! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was measured
-//! of a node that is being removed, and probes that an agent could not answer ([`answering`]). What was not measured is never called well.
+//! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
+//! measured of a node that is being removed, and probes that an agent could not answer
+//! ([`answering`]). What was not measured is never called well.
 //! `docs/verdicts.md` describes the method.
 
 mod agents;
@@ -102,11 +103,11 @@ pub enum OfNetwork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfProtocol {
-    /// ICMP echo.
+    /// Echo requests, as ICMP and ICMPv6 have them.
     Icmp,
-    /// UDP.
+    /// UDP packets that the agent of the peer answers.
     Udp,
-    /// TCP.
+    /// TCP handshakes with the agent of the peer.
     Tcp,
 }
 

@@ -138,7 +138,7 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
     if !even.is_empty() && even.len() < methods.len() {
         common = of(&even);
         for (part, _) in parts.iter_mut().zip(&are_odd).filter(|(_, odd)| **odd) {
-            part.keep_what_nobody_else_measures();
+            part.keep_what_no_other_measures();
         }
     }
     for (is_shared, by_method) in common.found.is_shared.iter_mut().zip(&common.by_method) {
@@ -186,7 +186,7 @@ impl<'a> Part<'a> {
 
     /// Keeps the causes over whose links no other protocol is measured. A dead node answers no
     /// probe, but those of UDP and TCP are no evidence if its report is missing.
-    fn keep_what_nobody_else_measures(&mut self) {
+    fn keep_what_no_other_measures(&mut self) {
         let is_only = |by_method: &ByMethod| by_method.iter().filter(|tally| tally.probes > 0).count() == 1;
         self.is_of_all =
             self.by_method.iter().zip(&self.found.is_shared).map(|(it, shared)| *shared && is_only(it)).collect();

@@ -1,7 +1,7 @@
 //! Direction of a loss by UDP probes. The reflector of the peer counts the requests of each source,
 //! and says the count in each answer. So a source knows of nearly each lost probe on which way it
-//! was lost, whoever else is in the mesh. If no answer comes at all, the number of requests that the
-//! peer's report says it has heard tells the same.
+//! was lost, whatever else is in the mesh. If no answer comes at all, the number of requests that
+//! the peer's report says it has heard tells the same.
 
 use super::causes::{Cause, Findings};
 use super::direction::{Direction, Directions, Requests};
