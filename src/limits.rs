@@ -246,8 +246,8 @@ pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
 /// Verdicts that are reported, gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;
 /// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
-/// length, and the figures.
-pub const REPORT_OBJECT_BYTES_MAX: usize = 4 * 1_024;
+/// length, and the figures, of which UDP has most.
+pub const REPORT_OBJECT_BYTES_MAX: usize = 5 * 1_024;
 /// Reports that are requested at once. The next ones load while one is passed on. Each holds a
 /// connection of about 35 KB.
 pub const REPORT_REQUESTS_MAX: usize = 4;
