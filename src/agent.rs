@@ -16,7 +16,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME};
+use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, NEW_PEER_SILENCE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Family, Method, Own, SlotId};
@@ -200,6 +200,7 @@ fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
             node: node.clone(),
             start: clock::monotonic(),
             doubts: probing.doubts,
+            new_peer_silence: NEW_PEER_SILENCE.into(),
             replies_wait: REPLIES_WAIT,
             port: sockets.reflector_port(),
             flows: settings.flows,
@@ -216,6 +217,9 @@ fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
             port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
             node: node.clone(),
             doubts: probing.doubts,
+            // The first may come before the agent of a new peer listens.
+            excused: 1,
+            retries_lost: true,
             wait: REPLIES_WAIT,
         };
         Ok::<_, RunError>(tcp::Prober::new(sockets, MonotonicClock, &probing))

@@ -50,7 +50,7 @@ const REPRINT: Duration = Duration::from_secs(5);
 const AGENT_TIME: Duration = Duration::from_millis(900);
 /// How long the mesh may take to start.
 const START: Duration = Duration::from_secs(8);
-/// Bytes of an agent's report: 49 peers of some 600 bytes.
+/// Bytes of an agent's report: 49 peers, of some 1,800 bytes by three protocols.
 const REPORT_BYTES_MAX: usize = 1 << 20;
 
 /// The reason why there is no demo.

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::report::{Peer, Report};
+use crate::report::{Method, Peer, Report};
 use crate::sys::console::printable;
 use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
 
@@ -33,7 +33,8 @@ impl AgentSummary {
     /// Creates the summary of an agent, whose report is none if it has not answered.
     pub fn new(node: &str, address: Ipv4Addr, report: Option<&Report<'_>>, expected_peers: usize) -> Self {
         let peers = report.map_or(&[][..], |report| &report.peers);
-        let sum = |of: fn(&Peer<'_>) -> u64| peers.iter().map(of).sum::<u64>();
+        let peers: Vec<&Peer<'_>> = peers.iter().filter(|peer| peer.protocol.method() == Some(Method::Icmp)).collect();
+        let sum = |of: fn(&Peer<'_>) -> u64| peers.iter().map(|peer| of(peer)).sum::<u64>();
         let decided = sum(|peer| peer.received + peer.lost);
         let mut medians: Vec<f64> = peers.iter().filter_map(|peer| peer.rtt_p50_seconds).collect();
         medians.sort_unstable_by(f64::total_cmp);
@@ -61,7 +62,7 @@ impl AgentSummary {
 pub fn render(agents: &[AgentSummary], headline: &str, first: SocketAddr) -> String {
     let table = table::render(HEADS, agents.iter().map(|agent| agent.cells.clone()));
     format!(
-        "{table}\nRTT P50: median over the peers; P99: of the worst peer (both interpolated in the histogram).\n\
+        "{table}\nBy ICMP. RTT P50: median over the peers; P99: of the worst peer (both interpolated in the histogram).\n\
          Verdict: {}\n\
          Page: http://{first}/ (metrics: http://{first}/metrics)\n\
          More: kube-canary doctor --url http://{first} — Ctrl-C stops the mesh.\n",

@@ -70,12 +70,7 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
         SendError::ALL.map(|reason| ([("reason", reason.label())], statistics.send_errors(reason))),
     );
     if statistics.methods().has(Method::Udp) {
-        let (answered, Refusals { not_a_member, too_often, malformed }) = statistics.reflector();
-        head.counters(
-            "kube_canary_udp_requests_answered_total",
-            "UDP probes of other agents that this agent answered.",
-            [([], answered)],
-        );
+        let (_, Refusals { not_a_member, too_often, malformed }) = statistics.reflector();
         head.counters(
             "kube_canary_udp_requests_refused_total",
             "UDP packets that this agent did not answer: from no member, too many, or no probes. Most are dropped by the kernel and not counted.",

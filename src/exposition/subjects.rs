@@ -4,11 +4,11 @@ use super::View;
 use super::families::{Content, Family, Scope};
 use super::series::{LinkSeries, SeriesSettings, Shown};
 use crate::limits::ZONES_MAX;
-use crate::peers::{Directory, Method, SlotId, Via, ZoneId};
+use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
 use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, UdpLinks, ZoneStatistics};
 
-/// The largest number of zone pairs: every zone, for each protocol and network.
-const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len() * Method::ALL.len();
+/// The largest number of zone pairs of a method: every zone, for each family and network.
+const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
 
 /// The part of a view that a scrape shows.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +42,27 @@ impl Subjects<'_> {
         }
     }
 
+    fn methods(&self) -> Methods {
+        self.view.statistics.methods()
+    }
+
+    /// Returns the slot or zone pair of a subject, and its method. Subjects are in the order of their
+    /// slots, or zones and ways, and then of their methods.
+    fn of(&self, subject: usize) -> Option<(usize, Method)> {
+        let count = self.methods().count().max(1);
+        Some((subject / count, self.methods().iter().nth(subject % count)?))
+    }
+
     /// Whether the subject with this index has this family: not every method has all of them.
     pub fn is_in(&self, family: &Family, subject: usize) -> bool {
-        family.scope == Scope::Agent || family.methods.contains(&method_of(subject))
+        family.scope == Scope::Agent || self.of(subject).is_some_and(|(_, method)| family.methods.contains(&method))
     }
 
     /// Returns one more than the index of the last subject.
     pub fn end(&self, scope: Scope) -> usize {
         match scope {
-            Scope::Link | Scope::Udp => self.directory.slot_count().min(self.shown.slots_end) * Method::ALL.len(),
-            Scope::Zone => ZONE_PAIRS,
+            Scope::Link | Scope::Udp => self.directory.slot_count().min(self.shown.slots_end) * self.methods().count(),
+            Scope::Zone => ZONE_PAIRS * self.methods().count(),
             Scope::Agent => 1,
         }
     }
@@ -70,20 +81,20 @@ impl Subjects<'_> {
     /// subject does not exist.
     pub fn get(&self, family: &Family, subject: usize, mut label: impl FnMut(&str, &str)) -> Option<Subject<'_>> {
         let Self { directory, view: View { node, statistics, .. }, .. } = self;
-        let method = method_of(subject);
+        let (nth, method) = self.of(subject)?;
         let (found, zone, via) = match (family.scope, family.content) {
             (Scope::Agent, Content::ReadDelay) => {
                 return Some(Subject::Lag(statistics.read_delay(), statistics.created()));
             }
             (Scope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
             (Scope::Zone, _) => {
-                let (zone, via) = zone_pair(subject / Method::ALL.len());
+                let (zone, via) = zone_pair(nth);
                 let found = Subject::Zone(statistics.of(method).zone(zone, via)?, statistics.zone_scale());
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
             (Scope::Link | Scope::Udp, _) => {
-                let slot = SlotId::at(subject / Method::ALL.len());
+                let slot = SlotId::at(nth);
                 let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
                 let found = match family.scope {
                     Scope::Udp => Subject::Udp(statistics.udp(slot)?),
@@ -152,12 +163,6 @@ impl Subject<'_> {
             Self::Udp(_) => {}
         }
     }
-}
-
-/// Returns the method of the link or zone pair at this index. They are in the order of their slots,
-/// or zones and ways, and then of their methods.
-const fn method_of(subject: usize) -> Method {
-    Method::ALL[subject % Method::ALL.len()]
 }
 
 /// Returns the zone pair at this index. The order is by zone, then by family and network.

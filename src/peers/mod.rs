@@ -70,13 +70,18 @@ impl Methods {
         self.0[method as usize]
     }
 
+    /// Returns the number of methods in the set.
+    pub fn count(self) -> usize {
+        self.iter().count()
+    }
+
     /// Returns the methods of the set, in label order.
     pub fn iter(self) -> impl Iterator<Item = Method> {
         Method::ALL.into_iter().filter(move |method| self.has(*method))
     }
 }
 
-/// Family of an address.
+/// Which version of IP an address is of. A slot has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Family {
@@ -99,7 +104,7 @@ impl Family {
     }
 }
 
-/// Method and family together: the `protocol` label.
+/// Method and family together, which make the `protocol` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol {
     /// How the link is probed.

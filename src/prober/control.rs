@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Origin of an entry on the error queue.
+/// What an entry on the error queue is about, and who made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A packet that has left, with its timestamp.
@@ -136,7 +136,7 @@ pub enum Origin {
     Other,
 }
 
-/// An entry on the error queue: `struct sock_extended_err` with the address behind it.
+/// What the error queue has of a packet: `struct sock_extended_err` (ip(7)) with the address behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// Where it comes from.

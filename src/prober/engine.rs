@@ -63,7 +63,7 @@ impl Engine {
         Self { timeout, dwell, per_peer, destinations, flights, doubts, silence: 0, excuses }
     }
 
-    /// Excuses the silence of each peer to its first `probes` probes at an address, until it answers
+    /// Makes it excuse the silence of each peer to its first `probes` probes at an address, until it answers
     /// one. They count neither as sent nor as lost.
     ///
     /// An agent answers only members, and its list may learn of a new one later than that one begins

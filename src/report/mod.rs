@@ -7,6 +7,7 @@
 //! field is removed or renamed. Strings without an escape are borrowed from the text.
 
 mod links;
+mod protocol;
 mod rounded;
 
 use std::borrow::Cow;
@@ -18,6 +19,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use links::{FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Said, Way};
+pub use protocol::{Method, Protocol};
 pub use rounded::Rounded;
 
 use crate::limits::PEER_SLOTS_MAX;
@@ -348,84 +350,6 @@ impl Network {
             Self::Pod => "pod",
             Self::Node => "node",
             Self::Other => "other",
-        }
-    }
-}
-
-/// The protocol of the probes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// ICMP echo over IPv4.
-    #[default]
-    Icmp,
-    /// ICMPv6 echo over IPv6.
-    Icmpv6,
-    /// UDP packets over IPv4.
-    Udp,
-    /// UDP packets over IPv6.
-    Udpv6,
-    /// TCP handshakes over IPv4.
-    Tcp,
-    /// TCP handshakes over IPv6.
-    Tcpv6,
-    /// A protocol that this version does not know.
-    #[serde(other)]
-    Other,
-}
-
-impl Protocol {
-    /// Returns the label of the protocol.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Icmp => "icmp",
-            Self::Icmpv6 => "icmpv6",
-            Self::Udp => "udp",
-            Self::Udpv6 => "udpv6",
-            Self::Tcp => "tcp",
-            Self::Tcpv6 => "tcpv6",
-            Self::Other => "other",
-        }
-    }
-
-    /// Returns how the protocol probes. `None` if this version does not know it.
-    pub const fn method(self) -> Option<Method> {
-        match self {
-            Self::Icmp | Self::Icmpv6 => Some(Method::Icmp),
-            Self::Udp | Self::Udpv6 => Some(Method::Udp),
-            Self::Tcp | Self::Tcpv6 => Some(Method::Tcp),
-            Self::Other => None,
-        }
-    }
-
-    /// Whether the probes are sent over IPv6.
-    pub const fn is_over_ipv6(self) -> bool {
-        matches!(self, Self::Icmpv6 | Self::Udpv6 | Self::Tcpv6)
-    }
-}
-
-/// How a link is probed, over IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
-    /// Echo requests, which the kernel of the peer answers.
-    #[default]
-    Icmp,
-    /// UDP packets, which the agent of the peer answers.
-    Udp,
-    /// TCP handshakes with the agent of the peer.
-    Tcp,
-}
-
-impl Method {
-    /// All methods, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
-
-    /// Returns the name of the method.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Icmp => "ICMP",
-            Self::Udp => "UDP",
-            Self::Tcp => "TCP",
         }
     }
 }

@@ -19,6 +19,7 @@ mod minute;
 mod own;
 mod recent;
 mod scale;
+mod sink;
 mod slots;
 mod turns;
 mod udp;
@@ -33,6 +34,7 @@ pub use lag::{LagCounts, SendLag};
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
 pub use scale::{BINS_MAX, Scale};
+pub use sink::MethodSink;
 pub use slots::{PeerReading, PeerStatistics};
 pub use udp::{MtuReading, UdpLinks, WaysReading};
 pub use zones::{ZoneReading, ZoneStatistics};
@@ -43,7 +45,7 @@ use std::sync::{Arc, OnceLock};
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
 use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
 use crate::prober::stamp::{Reflector, Refusals};
-use crate::prober::{Event, SendError, Sink, Stamp};
+use crate::prober::{SendError, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
 use halves::{Halves, Turn};
@@ -114,13 +116,6 @@ pub struct MethodStatistics<'a> {
     numbers: Option<&'a Numbers>,
 }
 
-/// The writer's handle of one method, used by the probe loop.
-#[derive(Clone, Copy, Debug)]
-pub struct MethodSink<'a> {
-    statistics: &'a Statistics,
-    method: Method,
-}
-
 /// Adds to a counter, as its only writer. With one writer, a plain load and store is enough,
 /// without a locked instruction.
 fn bump(counter: &AtomicU64, by: u64) {
@@ -182,7 +177,7 @@ impl Statistics {
 
     /// Returns the writer's handle of a method.
     pub const fn sink(&self, method: Method) -> MethodSink<'_> {
-        MethodSink { statistics: self, method }
+        MethodSink::new(self, method)
     }
 
     /// Returns what only UDP probes find out about a slot. `None` if there are no UDP probes, and
@@ -507,258 +502,5 @@ const fn zone_index(zone: ZoneId, via: Via) -> usize {
     zone.0 as usize * Via::ALL.len() + via.index() as usize
 }
 
-impl Sink for MethodSink<'_> {
-    fn event(&mut self, slot: SlotId, event: Event) {
-        let Self { statistics, method } = *self;
-        let Some(numbers) = &statistics.numbers[method as usize] else { return };
-        let Some(peer) = numbers.slots.get(slot.index()) else { return };
-        peer.record(event, modulo(statistics.halves.current()));
-        let cell = match event {
-            Event::Received { stamp, rtt, .. } => {
-                bump(&statistics.stamps[stamp as usize], 1);
-                statistics.zone_scale.cell(rtt)
-            }
-            Event::Lost => 0,
-            Event::NotSent(reason) => return bump(&statistics.send_errors[reason as usize], 1),
-            Event::Terminating { answered } => return bump(&statistics.terminating[usize::from(!answered)], 1),
-            _ => return,
-        };
-        let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
-        let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
-        if let Some(zone) = numbers.zones.get(index).and_then(OnceLock::get) {
-            zone.record(event, cell);
-        }
-    }
-
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
-        if let Some(link) = self.statistics.udp(slot) {
-            link.outcome(flow, !answered);
-        }
-    }
-
-    fn flow_way(&mut self, slot: SlotId, flow: u8, out: bool) {
-        if let Some(link) = self.statistics.udp(slot) {
-            link.way(flow, if out { FlowWay::Out } else { FlowWay::Back });
-        }
-    }
-
-    fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {
-        if let Some(link) = self.statistics.udp(slot) {
-            link.lost(lost_there, lost_back);
-        }
-    }
-
-    fn syn_retransmissions(&mut self, slot: SlotId, count: u32) {
-        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
-            peer.add_syn_retransmissions(count);
-        }
-    }
-
-    fn refused(&mut self, slot: SlotId) {
-        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
-            peer.add_refused();
-        }
-    }
-
-    fn hops(&mut self, slot: SlotId, hops: u8) {
-        if let Some(link) = self.statistics.udp(slot) {
-            link.set_hops(hops);
-        }
-    }
-
-    fn send_lag(&mut self, lag: Nanos) {
-        self.statistics.send_lag.observe(lag);
-    }
-
-    fn read_delay(&mut self, delay: Nanos) {
-        self.statistics.read_delay.observe(delay);
-    }
-
-    fn skipped(&mut self, probes: u64) {
-        bump(&self.statistics.skipped, probes);
-    }
-
-    fn unrelated(&mut self) {
-        bump(&self.statistics.unrelated, 1);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::halves::RECENT_HALF_PROBES;
-    use super::*;
-    use crate::limits::IN_FLIGHT_PER_PEER_MAX;
-    use crate::peers::Network;
-    use std::net::IpAddr;
-
-    const SLOT: SlotId = SlotId(70);
-    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-
-    fn received(rtt: u64, reordered: bool) -> Event {
-        Event::Received { rtt: Nanos(rtt), reordered, sequence: 0, stamp: Stamp::Kernel }
-    }
-
-    fn statistics() -> Statistics {
-        let s = Statistics::new(Scale::default(), Nanos::from_millis(1_000));
-        s.apply(Change::Join { slot: SLOT });
-        s.apply(Change::Probe {
-            slot: SLOT,
-            address: ADDRESS,
-            zone: ZoneId(2),
-            network: Network::Pod,
-            terminating: false,
-        });
-        s
-    }
-
-    #[test]
-    fn events_count_for_the_peer_and_for_its_zone() {
-        let s = statistics();
-        let mut sink = s.sink(Method::Icmp);
-        for event in [
-            Event::Sent,
-            received(30_000, true),
-            Event::Sent,
-            Event::Lost,
-            Event::Late,
-            Event::Duplicate,
-            Event::Corrupt,
-            Event::NotSent(SendError::NoRoute),
-            Event::Terminating { answered: false },
-        ] {
-            sink.event(SLOT, event);
-        }
-        let peer = s.of(Method::Icmp).slot(SLOT).unwrap().read();
-        assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
-        assert_eq!((peer.duplicate, peer.reordered, peer.corrupt), (1, 1, 1));
-        assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
-        assert_eq!((s.send_errors(SendError::NoRoute), s.send_errors(SendError::Other)), (1, 0));
-        assert_eq!([true, false].map(|answered| s.terminating(answered)), [0, 1]);
-        let pair = s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap();
-        let (zone, mut rtt) = (pair.read(), HistogramReading::default());
-        pair.read_rtt(&mut rtt);
-        assert_eq!((zone.sent, zone.received, zone.lost, rtt.count()), (2, 1, 1, 1));
-        assert!(peer.created >= s.created() && zone.created >= s.created() && s.created() > 1_600_000_000);
-        assert!(
-            s.of(Method::Icmp).zone(ZoneId(1), Via::ALL[0]).is_none()
-                && s.of(Method::Icmp).slot(SlotId::at(PEER_SLOTS_MAX)).is_none()
-        );
-        assert_eq!(s.of(Method::Icmp).slot(SlotId(200)).unwrap().read(), PeerReading::default());
-        assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
-    }
-
-    #[test]
-    fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
-        let s = statistics();
-        s.sink(Method::Icmp).event(SLOT, Event::Sent);
-        s.sink(Method::Icmp).event(SLOT, Event::Lost);
-        s.apply(Change::Join { slot: SLOT });
-        assert_eq!(s.of(Method::Icmp).slot(SLOT).unwrap().read().sent, 0);
-        assert_eq!(s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
-    }
-
-    #[test]
-    fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_is_gone() {
-        let s = statistics();
-        let probe = |address: &str| Change::Probe {
-            slot: SLOT,
-            address: address.parse().unwrap(),
-            zone: ZoneId(2),
-            network: Network::Pod,
-            terminating: false,
-        };
-        s.apply(probe("fd00::1"));
-        let zone = |via| s.of(Method::Icmp).zone(ZoneId(2), via).map(ZoneStatistics::read);
-        let [v4, v6] = [ADDRESS, "fd00::1".parse().unwrap()].map(|address| Via::to(address, Network::Pod));
-        s.sink(Method::Icmp).event(SLOT, received(30_000, false));
-        s.sink(Method::Icmp).event(SLOT, Event::Lost);
-        assert_eq!((zone(v4).unwrap().sent, zone(v6).unwrap().sent), (0, 2));
-        s.apply(Change::Zone { zone: ZoneId(2) });
-        assert_eq!((zone(v4), zone(v6)), (None, None));
-        s.apply(probe("fd00::2"));
-        let begun = ZoneReading { created: zone(v6).unwrap().created, ..ZoneReading::default() };
-        assert_eq!((zone(v4), zone(v6)), (None, Some(begun)));
-        s.sink(Method::Icmp).event(SLOT, Event::Lost);
-        assert_eq!(zone(v6).unwrap().lost, 1);
-        s.apply(probe("fd00::2"));
-        assert_eq!(zone(v6).unwrap().lost, 1, "a further peer of the zone resets nothing");
-    }
-
-    #[test]
-    fn recent_statistics_cover_the_last_half_to_whole_minute() {
-        let s = statistics();
-        let second = |n: u64| Nanos(n * 1_000_000_000);
-        for t in 1..=300 {
-            s.tick(second(t));
-            s.sink(Method::Icmp).event(SLOT, Event::Sent);
-            s.sink(Method::Icmp).event(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost });
-            let recent = s.of(Method::Icmp).recent(SLOT, second(t)).unwrap();
-            assert!(recent.sent <= 61 && (t < 60 || recent.sent >= 30), "{t}: {recent:?}");
-        }
-        let recent = s.of(Method::Icmp).recent(SLOT, second(300)).unwrap();
-        assert_eq!(recent.received, 0, "nothing older than a minute is left");
-        assert_eq!(recent.lost, recent.sent);
-        assert!((30.0..=60.0).contains(&recent.seconds));
-    }
-
-    #[test]
-    fn recent_statistics_are_exact_at_the_shortest_interval_too() {
-        let interval = Nanos::from_millis(10);
-        let s = Statistics::new(Scale::default(), interval);
-        s.apply(Change::Join { slot: SLOT });
-        let mut now = Nanos(5_000_000_000);
-        // As many probes as can be in flight when a half begins, all answered in it.
-        for _ in 0..IN_FLIGHT_PER_PEER_MAX {
-            s.sink(Method::Icmp).event(SLOT, Event::Sent);
-        }
-        s.tick(now);
-        (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| s.sink(Method::Icmp).event(SLOT, received(1_000, false)));
-        let (begun, before_it) = (now, u32::try_from(IN_FLIGHT_PER_PEER_MAX).unwrap());
-        let (mut count, mut before) = (0, 0.0);
-        loop {
-            s.tick(now);
-            s.sink(Method::Icmp).event(SLOT, Event::Sent);
-            s.sink(Method::Icmp).event(SLOT, received(1_000, false));
-            count += 1;
-            let recent = s.of(Method::Icmp).recent(SLOT, now).unwrap();
-            if recent.seconds < before {
-                break;
-            }
-            assert_eq!(recent.received, count + before_it, "{now:?}: {recent:?}");
-            assert!((recent.seconds - now.since(begun).as_secs_f64()).abs() < 1e-9);
-            before = recent.seconds;
-            now = now.plus(interval);
-        }
-        // Each half is 1/34 of a minute.
-        assert_eq!(count - 1, (2 * 6_000_u32).div_ceil(34), "two halves, then the older is dropped");
-        assert!(count / 2 <= RECENT_HALF_PROBES);
-    }
-
-    #[test]
-    fn a_recent_window_differs_from_that_of_a_minute_ago_after_any_number_of_windows() {
-        let s = statistics();
-        // No tick comes between the first half and half 65,534.
-        s.tick(Nanos(30_000_000_000));
-        let half = |number: u64| Nanos(number * 30_000_000_000);
-        for number in 65_534..=65_537 {
-            s.tick(half(number));
-            s.sink(Method::Icmp).event(SLOT, Event::Sent);
-            let recent = s.of(Method::Icmp).recent(SLOT, half(number)).unwrap();
-            assert_eq!(recent.sent, if number == 65_534 { 1 } else { 2 }, "{number}");
-        }
-        s.tick(half(65_538));
-        assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
-        s.tick(half(65_539));
-        assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_539)).unwrap().sent, 0);
-    }
-
-    #[test]
-    fn a_slot_stays_within_its_bytes() {
-        let bytes = [Some(48), Some(256), None].map(|links| {
-            let scale = Scale::new(Bounds::default(), Scale::schema_of(links), std::time::Duration::from_secs(1));
-            Statistics::new(scale, Nanos::from_millis(1_000)).resident_bytes_per_peer()
-        });
-        println!("statistics per slot: {bytes:?} bytes with 48 and 256 links, and in a full mesh");
-        assert!(bytes[0] <= 1_100 && bytes[1] <= 600 && bytes[2] <= 208, "{bytes:?}");
-    }
-}
+mod tests;

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_takes_96_bytes() {
-        assert_eq!(size_of::<Link>(), 96);
+    fn a_slot_takes_80_bytes() {
+        assert_eq!(size_of::<Link>(), 80);
     }
 }

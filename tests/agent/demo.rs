@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use socket2::{Domain, Socket, Type};
@@ -50,10 +51,11 @@ impl Demo {
     }
 }
 
-/// A port that is free on the addresses of a demo of three nodes, and stays free.
+/// A port that is free on the addresses of a demo of three nodes, as is the one after it. Both stay
+/// free.
 struct Port {
     number: u16,
-    _held: [Socket; 3],
+    _held: Vec<Socket>,
 }
 
 impl Port {
@@ -61,12 +63,19 @@ impl Port {
     /// Rejected: listeners that are closed again. A child that another test has just forked keeps
     /// copies of them until it runs its program.
     fn free() -> Self {
-        until("a port that is free on three addresses", || {
-            let first = bound(2, 0).map_err(|error| error.to_string())?;
-            let address = first.local_addr().map_err(|error| error.to_string())?.as_socket();
-            let number = address.expect("an address of IPv4").port();
-            let [second, third] = [3, 4].map(|last| bound(last, number).map_err(|error| error.to_string()));
-            Ok(Self { number, _held: [first, second?, third?] })
+        // Outside of the kernel's range for sockets without a port, from which UDP probes are sent.
+        // Each try takes other ports, and other processes begin elsewhere.
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        until("ports that are free on three addresses", || {
+            let begin = std::process::id().wrapping_mul(37) % 9_000;
+            let number = 12_000 + u16::try_from(begin).expect("small") + NEXT.fetch_add(2, Ordering::Relaxed) % 9_000;
+            let held: io::Result<Vec<Socket>> =
+                [2, 3, 4].into_iter().flat_map(|last| [bound(last, number), bound(last, number + 1)]).collect();
+            let held = held.map_err(|error| error.to_string())?;
+            for last in [2, 3, 4] {
+                UdpSocket::bind((Ipv4Addr::new(127, 0, 0, last), number)).map_err(|error| error.to_string())?;
+            }
+            Ok(Self { number, _held: held })
         })
     }
 }

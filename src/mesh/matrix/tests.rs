@@ -1,3 +1,4 @@
+use crate::report::{RecentPeer, State};
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
 pub struct Polled(libc::pollfd);
 
 impl Polled {
-    /// A hole: the kernel ignores it.
+    /// A hole, which the kernel ignores: it reads no descriptor here (poll(2)).
     pub const NONE: Self = Self(libc::pollfd { fd: -1, events: 0, revents: 0 });
 
     /// Returns a descriptor to poll until it is readable or writable.

@@ -65,7 +65,7 @@ impl Connections {
         self.places.iter().position(Option::is_none).and_then(Place::at)
     }
 
-    /// Puts a handshake in its place, which must be free.
+    /// Stores a handshake in its place, which must be free.
     pub fn put(&mut self, place: Place, connection: Connection) {
         if let Some(free) = self.places.get_mut(place.index()) {
             self.len += usize::from(free.replace(connection).is_none());

@@ -9,8 +9,8 @@ use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::calls::Polled;
-use super::filter;
 use crate::limits::TCP_BACKLOG;
+use crate::prober::stamp::filter;
 
 /// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
@@ -107,14 +107,15 @@ impl Listener {
 
     /// Makes the kernel drop what arrives from other addresses than these.
     pub fn admit(&mut self, members: &[IpAddr]) {
-        let socket = &self.socket;
-        let attached = filter::attach(members, self.address.is_ipv6(), |program| {
-            socket.attach_filter(program).or_else(|_| {
-                // The kernel charges the socket for both programs while it replaces one.
-                let _ = socket.detach_filter();
-                socket.attach_filter(program)
-            })
-        });
+        let mut members: Vec<IpAddr> =
+            members.iter().copied().filter(|member| member.is_ipv6() == self.address.is_ipv6()).collect();
+        members.sort_unstable();
+        let v4 = members.iter().filter_map(|member| if let IpAddr::V4(v4) = member { Some(*v4) } else { None });
+        let v6 = members.iter().filter_map(|member| if let IpAddr::V6(v6) = member { Some(*v6) } else { None });
+        let program = |ranges_max| {
+            if self.address.is_ipv6() { filter::v6(v6.clone(), ranges_max) } else { filter::v4(v4.clone(), ranges_max) }
+        };
+        let attached = filter::attach(program, |program| self.socket.attach_filter(program));
         if let Err(error) = attached
             && !std::mem::replace(&mut self.logged, true)
         {

@@ -35,7 +35,6 @@
 
 mod calls;
 mod connections;
-mod filter;
 mod listener;
 mod refusals;
 mod sockets;
@@ -68,7 +67,7 @@ pub enum Begun {
     Refused,
 }
 
-/// Outcome of a handshake.
+/// How a handshake has ended, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The other end has answered with a SYN-ACK.

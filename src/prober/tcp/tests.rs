@@ -87,6 +87,8 @@ fn settings() -> Settings {
         // The wheel starts at once.
         node: String::new(),
         doubts: false,
+        excused: 0,
+        retries_lost: false,
         wait: Nanos::from_millis(250),
     }
 }

@@ -27,6 +27,11 @@ const ACCEPT_COST: Nanos = Nanos(1_000_000_000 / TCP_ACCEPTS_PER_SECOND);
 const CREDIT_MAX: Nanos = Nanos(ACCEPT_COST.0 * TCP_BACKLOG.unsigned_abs() as u64);
 /// The kernel's unit. A handshake that it measures as zero took less.
 const RTT_UNIT: Nanos = Nanos(1_000);
+/// A lost handshake is followed by another after this time. Ten seconds between handshakes would
+/// show a fault too late. Random losses are as likely in it as in any other.
+const RETRY_AFTER: Nanos = Nanos::from_millis(2_000);
+/// Handshakes that wait to follow a lost one. Those of further peers come at their usual time.
+const RETRIES_MAX: usize = 64;
 /// Room for slots is added in steps of this many: a join must not copy all tables.
 const ROOM: usize = 64;
 
@@ -45,6 +50,10 @@ pub struct Settings {
     /// Whether questions ([`Prober::ask`]) are answered. If so, one is asked before
     /// a loss is counted.
     pub doubts: bool,
+    /// Number of handshakes that a peer which is new at its address may fail without losing them.
+    pub excused: u8,
+    /// Whether a lost handshake is followed by another after two seconds.
+    pub retries_lost: bool,
     /// Longest time that a handshake which is due may wait for a turn that other probes need
     /// anyway. With turns as frequent as this, handshakes never wake the thread.
     pub wait: Nanos,
@@ -66,6 +75,10 @@ pub struct Prober<W, C> {
     rest: Option<(Nanos, SlotId)>,
     /// When to continue with `rest`.
     resume: Nanos,
+    /// Whether a lost handshake is soon followed by another.
+    retries_lost: bool,
+    /// Peers whose last handshake was lost, and when they are probed again: allocated once.
+    retries: Vec<(Nanos, SlotId)>,
     /// When the last turn began.
     turned: Nanos,
     /// Number of slots that have room.
@@ -89,8 +102,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         Self {
             wire,
             clock,
-            // The first handshake with a new peer may come before its agent listens.
-            engine: Engine::new(timeout, interval, settings.doubts).excusing(1),
+            engine: Engine::new(timeout, interval, settings.doubts).excusing(settings.excused),
             schedule: Schedule::new(interval, &settings.node, now),
             connections: Connections::new(),
             refusals: Refusals::new(),
@@ -99,6 +111,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             wait: settings.wait,
             rest: None,
             resume: now,
+            retries_lost: settings.retries_lost,
+            retries: Vec::with_capacity(RETRIES_MAX),
             turned: now,
             room: 0,
             finishing: false,
@@ -137,6 +151,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         connections.relabel(|slot| compaction.now(slot), |place| wire.close(place));
         self.refusals.compact(compaction);
         self.rest = self.rest.and_then(|(due, slot)| Some((due, compaction.now(slot)?)));
+        self.retries.retain_mut(|(_, slot)| compaction.now(*slot).map(|now| *slot = now).is_some());
         self.room = room(compaction.slots());
         self.engine.compact(compaction, self.room);
         self.schedule.compact(compaction, self.room);
@@ -175,6 +190,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         if let Some((due, next)) = self.rest.filter(|(_, next)| *next == slot) {
             self.rest = self.schedule.after(next).map(|after| (due, after));
         }
+        self.retries.retain(|(_, retried)| *retried != slot);
         self.schedule.remove(slot);
     }
 
@@ -246,7 +262,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             None => self.schedule.next_due().map(|at| at.plus(self.wait)),
         };
         let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
-        [due, expiry, self.engine.next_doubt()].into_iter().flatten().min()
+        let retry = self.retries.first().filter(|_| !self.finishing).map(|(at, _)| at.plus(self.wait));
+        [due, expiry, retry, self.engine.next_doubt()].into_iter().flatten().min()
     }
 
     fn read(&mut self, sink: &mut impl Sink) -> bool {
@@ -308,6 +325,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
         while let Some((slot, event)) = self.engine.expire(as_of) {
             sink.event(slot, event);
+            if event == Event::Lost && self.retries_lost && self.retries.len() < RETRIES_MAX {
+                self.retries.push((as_of.plus(RETRY_AFTER), slot));
+            }
             // A withdrawn probe takes its refusal with it.
             if self.refusals.take(slot) && event == Event::Lost {
                 sink.refused(slot);
@@ -317,6 +337,15 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
     fn send_due(&mut self, now: Nanos, sink: &mut impl Sink) {
         let mut left = CONNECTS_MAX;
+        // They are in the order of their times.
+        while left > 0
+            && self.retries.first().is_some_and(|(at, _)| *at <= now)
+            && let Some(place) = self.connections.free()
+        {
+            let (_, slot) = self.retries.remove(0);
+            left -= 1;
+            self.send(place, slot, sink);
+        }
         while let Some((due, slot)) = self.rest.or_else(|| self.schedule.advance(now)) {
             let place = if left > 0 { self.place() } else { None };
             if left == 0 || place.is_none() && now.since(due) <= PLACE_WAIT_MAX {

@@ -72,7 +72,7 @@ pub fn datagram<'a>(packet: &Received<'a>, moment: Moment) -> Datagram<'a> {
     Datagram { from, to: local, ttl, bytes: packet.bytes, length: packet.length, moment }
 }
 
-/// An entry of the error queue.
+/// What the error queue returns of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A datagram has left.

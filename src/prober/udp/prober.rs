@@ -16,7 +16,7 @@ use super::link::Link;
 use super::outbox::Outbox;
 use super::reflecting::Reflecting;
 use super::wire::{Delivery, Flow, UdpWire};
-use crate::limits::{DWELL_MAX, FLOWS_MAX, NEW_PEER_SILENCE, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::mmsg::BATCH;
 use crate::prober::packet::Codec;
@@ -43,6 +43,8 @@ pub struct UdpSettings {
     pub start: Nanos,
     /// Whether questions ([`UdpProber::ask`]) are answered.
     pub doubts: bool,
+    /// How long a peer that is new at its address may leave probes unanswered without losing them.
+    pub new_peer_silence: Nanos,
     /// Longest time that answers and requests may wait to be read.
     pub replies_wait: Nanos,
     /// Port of the reflectors of all peers.
@@ -90,9 +92,9 @@ pub struct UdpProber<W, C> {
     reading: Reading,
 }
 
-/// Returns how many probes a new peer is excused that far apart.
-fn excused(interval: Nanos) -> u8 {
-    u8::try_from(Nanos::from(NEW_PEER_SILENCE).0.div_ceil(interval.0.max(1))).unwrap_or(u8::MAX)
+/// Returns how many probes a new peer may leave unanswered.
+fn excused(settings: &UdpSettings) -> u8 {
+    u8::try_from(settings.new_peer_silence.0.div_ceil(settings.interval.0.max(1))).unwrap_or(u8::MAX)
 }
 
 impl<W: UdpWire, C: Clock> UdpProber<W, C> {
@@ -104,7 +106,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         let now = clock.now();
         let schedule = Schedule::new(settings.interval, &settings.node, settings.start);
         let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true)
-            .excusing(excused(settings.interval));
+            .excusing(excused(settings));
         Self {
             wire,
             clock,

@@ -41,7 +41,7 @@ struct Sample {
     next: usize,
 }
 
-/// The reflector with its buffers, allocated once.
+/// Owns the reflector and its buffers, which are allocated once.
 #[derive(Debug)]
 pub struct Reflecting {
     /// Decides which requests are answered, and counts them.

@@ -96,7 +96,7 @@ pub enum Delivery<'a> {
     },
 }
 
-/// The seam to the sockets.
+/// Sends and receives the datagrams: the seam to the sockets.
 pub trait UdpWire {
     /// Returns the source port of a flow; `None` without a socket of the family.
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;

@@ -37,6 +37,30 @@ fn a_peer_is_probed_every_ten_seconds_or_every_interval_if_that_is_longer() {
 }
 
 #[test]
+fn a_lost_handshake_is_followed_by_another_until_one_is_done() {
+    let settings = Settings { retries_lost: true, ..settings() };
+    let mut world = World::of_one(Fate::Silent, &settings);
+    let reports = world.until(29_999);
+    let begun = world.prober.wire().begun.len();
+    // One at the usual time of each ten seconds, and one two seconds after each loss.
+    assert!((9..=13).contains(&begun), "{begun}");
+    let count = |event: Event| reports.iter().filter(|r| matches!(r, Reported::Event(_, e) if *e == event)).count();
+    assert_eq!(count(SENT), begun);
+    assert!(count(LOST) + 2 >= begun, "each counts: {reports:?}");
+    let mut calm = World::of_one(Fate::After(1, done(100, 0)), &settings);
+    calm.until(29_999);
+    assert_eq!(calm.prober.wire().begun.len(), 3);
+}
+
+#[test]
+fn the_first_handshake_with_a_new_peer_may_fail() {
+    let mut world = World::of_one(Fate::Silent, &Settings { excused: 1, ..settings() });
+    let reports = world.until(25_000);
+    let fates: Vec<_> = reports.into_iter().filter(|it| *it != event(0, SENT)).collect();
+    assert_eq!(fates, [event(0, WITHDRAWN), event(0, LOST), event(0, LOST)]);
+}
+
+#[test]
 fn a_handshake_waits_for_a_turn_of_other_probes_and_no_longer_than_allowed() {
     let mut world = World::of_one(Fate::Silent, &settings());
     assert_eq!(world.prober.next_turn(), Some(Nanos::from_millis(250)));

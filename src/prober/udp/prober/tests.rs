@@ -344,6 +344,7 @@ impl World {
             node: "self".into(),
             start: clock.now(),
             doubts: false,
+            new_peer_silence: Nanos(0),
             replies_wait: Nanos(250 * MS),
             port: PORT,
             flows: 16,

@@ -84,7 +84,7 @@ fn warm_up(wire: &mut UdpSockets) {
 fn round_trip(listen: &str, to: IpAddr) {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let (mut near, mut far) = (open("127.0.0.1:0"), open(listen));
+    let (mut near, mut far) = (open("[::]:0"), open(listen));
     warm_up(&mut near);
     let to = SocketAddr::new(to, far.reflector_port());
     let request = [7_u8; 300];

@@ -17,6 +17,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
         node: "self".into(),
         start: MonotonicClock.now(),
         doubts: false,
+        new_peer_silence: Nanos(0),
         replies_wait: Nanos(250 * MS),
         port: sockets.reflector_port(),
         flows: 4,

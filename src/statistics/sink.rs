@@ -1,0 +1,98 @@
+//! What the probers report, as the statistics count it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use super::{FlowWay, Statistics, bump, modulo};
+use crate::peers::{Method, SlotId, Via};
+use crate::prober::{Event, Sink};
+use crate::units::Nanos;
+
+/// The writer's handle of one method, used by the probe loop.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodSink<'a> {
+    statistics: &'a Statistics,
+    method: Method,
+}
+
+impl<'a> MethodSink<'a> {
+    pub(super) const fn new(statistics: &'a Statistics, method: Method) -> Self {
+        Self { statistics, method }
+    }
+}
+
+impl Sink for MethodSink<'_> {
+    fn event(&mut self, slot: SlotId, event: Event) {
+        let Self { statistics, method } = *self;
+        let Some(numbers) = &statistics.numbers[method as usize] else { return };
+        let Some(peer) = numbers.slots.get(slot.index()) else { return };
+        peer.record(event, modulo(statistics.halves.current()));
+        let cell = match event {
+            Event::Received { stamp, rtt, .. } => {
+                bump(&statistics.stamps[stamp as usize], 1);
+                statistics.zone_scale.cell(rtt)
+            }
+            Event::Lost => 0,
+            Event::NotSent(reason) => return bump(&statistics.send_errors[reason as usize], 1),
+            Event::Terminating { answered } => return bump(&statistics.terminating[usize::from(!answered)], 1),
+            _ => return,
+        };
+        let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
+        let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
+        if let Some(zone) = numbers.zones.get(index).and_then(OnceLock::get) {
+            zone.record(event, cell);
+        }
+    }
+
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.outcome(flow, !answered);
+        }
+    }
+
+    fn flow_way(&mut self, slot: SlotId, flow: u8, out: bool) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.way(flow, if out { FlowWay::Out } else { FlowWay::Back });
+        }
+    }
+
+    fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.lost(lost_there, lost_back);
+        }
+    }
+
+    fn syn_retransmissions(&mut self, slot: SlotId, count: u32) {
+        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
+            peer.add_syn_retransmissions(count);
+        }
+    }
+
+    fn refused(&mut self, slot: SlotId) {
+        if let Some(peer) = self.statistics.of(self.method).slot(slot) {
+            peer.add_refused();
+        }
+    }
+
+    fn hops(&mut self, slot: SlotId, hops: u8) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.set_hops(hops);
+        }
+    }
+
+    fn send_lag(&mut self, lag: Nanos) {
+        self.statistics.send_lag.observe(lag);
+    }
+
+    fn read_delay(&mut self, delay: Nanos) {
+        self.statistics.read_delay.observe(delay);
+    }
+
+    fn skipped(&mut self, probes: u64) {
+        bump(&self.statistics.skipped, probes);
+    }
+
+    fn unrelated(&mut self) {
+        bump(&self.statistics.unrelated, 1);
+    }
+}
