@@ -34,8 +34,8 @@ pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
-/// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes to
-/// each peer.
+/// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes
+/// to each peer.
 pub const FLOW_PROBES_PER_SECOND: usize = 8;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;

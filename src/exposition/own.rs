@@ -85,7 +85,8 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
     );
 }
 
-/// Appends the facts about the mesh as a whole, and the number of series that the scrape leaves out.
+/// Appends the facts about the mesh as a whole, and the number of series that the scrape leaves
+/// out.
 pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &mut Head<'_>) {
     let mesh = directory.mesh();
     let states = [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(directory.nodes());

@@ -46,8 +46,8 @@ impl Subjects<'_> {
         self.view.statistics.methods()
     }
 
-    /// Returns the slot or zone pair of a subject, and its method. Subjects are in the order of their
-    /// slots, or zones and ways, and then of their methods.
+    /// Returns the slot or zone pair of a subject, and its method. Subjects are in the order of
+    /// their slots, or zones and ways, and then of their methods.
     fn of(&self, subject: usize) -> Option<(usize, Method)> {
         let count = self.methods().count().max(1);
         Some((subject / count, self.methods().iter().nth(subject % count)?))
@@ -117,8 +117,8 @@ impl Subjects<'_> {
 }
 
 impl Subject<'_> {
-    /// Returns the subject's value in a family of numbers, and the time from which a counter counts,
-    /// in seconds since the epoch. Returns none for other families.
+    /// Returns the subject's value in a family of numbers, and the time from which a counter
+    /// counts, in seconds since the epoch. Returns none for other families.
     pub fn count(&self, family: &Family) -> Option<(u64, Option<u32>)> {
         match (self, family.content) {
             (Self::Link(link), Content::OfLink(count)) => {

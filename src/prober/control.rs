@@ -136,7 +136,8 @@ pub enum Origin {
     Other,
 }
 
-/// What the error queue has of a packet: `struct sock_extended_err` (ip(7)) with the address behind it.
+/// What the error queue has of a packet: `struct sock_extended_err` (ip(7)) with the address behind
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// Where it comes from.

@@ -63,11 +63,11 @@ impl Engine {
         Self { timeout, dwell, per_peer, destinations, flights, doubts, silence: 0, excuses }
     }
 
-    /// Makes it excuse the silence of each peer to its first `probes` probes at an address, until it answers
-    /// one. They count neither as sent nor as lost.
+    /// Makes it excuse the silence of each peer to its first `probes` probes at an address, until
+    /// it answers one. They count neither as sent nor as lost.
     ///
-    /// An agent answers only members, and its list may learn of a new one later than that one begins
-    /// to probe. A new pod also has its address before its agent listens.
+    /// An agent answers only members, and its list may learn of a new one later than that one
+    /// begins to probe. A new pod also has its address before its agent listens.
     #[must_use]
     pub const fn excusing(mut self, probes: u8) -> Self {
         self.silence = probes;

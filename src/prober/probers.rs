@@ -67,7 +67,8 @@ impl Probers {
         each!(self, prober => prober.compact(compaction));
     }
 
-    /// Tells who is a member of the mesh: only members are answered. `members` are in ascending order.
+    /// Tells who is a member of the mesh: only members are answered. `members` are in ascending
+    /// order.
     pub fn set_members(&mut self, members: &[IpAddr]) {
         if let Some(udp) = &mut self.udp {
             if !udp.set_members(members.iter().copied()) {

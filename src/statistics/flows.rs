@@ -9,10 +9,11 @@ use crate::limits::FLOWS_MAX;
 pub(super) const FLOWS: usize = FLOWS_MAX as usize;
 /// Number of probes of a flow whose outcomes are remembered. At 20 % loss, five of them are lost.
 const OUTCOMES: u32 = 24;
-/// A flow is losing if chance makes as many losses in less than this share of all cases, at the loss
-/// rate of the link's other flows.
+/// A flow is losing if chance makes as many losses in less than this share of all cases, at the
+/// loss rate of the link's other flows.
 const CHANCE_MAX: f64 = 1e-6;
-/// A flow is looked at more closely if chance makes as many losses in less than this share of cases.
+/// A flow is looked at more closely if chance makes as many losses in less than this share of
+/// cases.
 const SUSPECT_MAX: f64 = 0.1;
 /// The loss rate of the other flows is taken as if one of so many further probes had been lost. A
 /// few lost probes of one flow are then no proof while little is known of the others.
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_lose_alike_are_not_told_apart_by_chance() {
+    fn none_of_flows_that_lose_alike_is_losing() {
         for percent in [0, 1, 5, 10, 20, 50, 90, 100] {
             let wrong = found(200, |_| f64::from(percent) / 100.0, |it| it.iter().any(|losing| *losing));
             assert!(wrong <= 1, "{wrong} of 200 links at {percent} %");

@@ -69,8 +69,8 @@ fn log_unstamped(error: &io::Error) {
 /// Opens `flows` senders of a family, each with a port that the kernel chooses. None if this host
 /// lacks the family.
 ///
-/// If the reflector listens at one address, the senders have that address, too: peers know us by it.
-/// No family but its own is then probed.
+/// If the reflector listens at one address, the senders have that address, too: peers know us by
+/// it. No family but its own is then probed.
 pub(super) fn senders(over_ipv6: bool, listen: IpAddr, flows: u8) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
     let mut senders = Vec::with_capacity(flows.into());
     let source = if listen.is_unspecified() { any(over_ipv6) } else { listen };
