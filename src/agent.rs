@@ -24,7 +24,7 @@ use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::stamp::ErrorEstimate;
 use crate::prober::{self, MonotonicClock, Prober, Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
-use crate::statistics::{self, Statistics};
+use crate::statistics::Statistics;
 use crate::sys::stop::Stop;
 use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
@@ -358,7 +358,7 @@ impl ProbeLoop {
                 link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
             }
             if extras > 0
-                && let Some(flow) = statistics::suspect(&link.flows())
+                && let Some(flow) = link.flows().suspect()
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }

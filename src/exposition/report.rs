@@ -175,13 +175,15 @@ pub fn peer<'a>(
 
 /// Returns what is known of the flows with these source ports.
 fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
-    let losing = link.losing().into_iter().zip(link.flows()).zip(ports).filter(|((losing, _), _)| *losing);
+    let outcomes = link.flows();
+    let each = outcomes.losing().into_iter().zip(outcomes.readings()).zip(link.flow_ways()).zip(ports);
+    let losing = each.filter(|(((is_losing, _), _), _)| *is_losing);
     let narrow = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
-    let listed = losing.clone().map(|((_, flow), port)| LosingFlow {
+    let listed = losing.clone().map(|(((_, flow), way), port)| LosingFlow {
         source_port: *port,
-        lost: narrow(flow.lost()),
+        lost: narrow(flow.lost),
         probes: narrow(flow.probes),
-        direction: match flow.way {
+        direction: match way {
             FlowWay::Unknown => Way::Unknown,
             FlowWay::Out => Way::Out,
             FlowWay::Back => Way::In,

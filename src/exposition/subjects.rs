@@ -37,7 +37,8 @@ impl Subjects<'_> {
     pub fn has(&self, family: &Family) -> bool {
         match (family.scope, family.content) {
             (Scope::Link, Content::Rtt) => self.series.links == LinkSeries::Full,
-            (Scope::Link | Scope::Udp, _) => self.series.links != LinkSeries::None,
+            (Scope::Udp, _) => self.series.links != LinkSeries::None && self.methods().has(Method::Udp),
+            (Scope::Link, _) => self.series.links != LinkSeries::None,
             _ => true,
         }
     }

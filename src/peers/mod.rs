@@ -104,7 +104,7 @@ impl Family {
     }
 }
 
-/// Method and family together, which make the `protocol` label.
+/// Names method and family together, as the `protocol` label does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol {
     /// How the link is probed.

@@ -1,23 +1,28 @@
-//! The outcomes of a flow's last probes, and which flows of a link lose while the others do not.
+//! The outcomes of a link's last UDP probes, and which of its flows lose while the others do not.
 //!
 //! A flow is a source port. A fabric chooses one of its parallel paths by it. So a path that loses
 //! shows in some flows of a link, and not in the others.
+//!
+//! The trap: each flow is probed every 16 seconds, so a link that has just begun to lose everything
+//! shows losses of one flow after the other, beside older answers of the rest. Therefore a flow is
+//! compared only with what the others did since its own first loss.
 
 use crate::limits::FLOWS_MAX;
 
 /// Number of flows that a link can have.
 pub(super) const FLOWS: usize = FLOWS_MAX as usize;
-/// Number of probes of a flow whose outcomes are remembered. At 20 % loss, five of them are lost.
-const OUTCOMES: u32 = 24;
-/// A flow is losing if chance makes as many losses in less than this share of all cases, at the
-/// loss rate of the link's other flows.
-const CHANCE_MAX: f64 = 1e-6;
-/// A flow is looked at more closely if chance makes as many losses in less than this share of
-/// cases.
-const SUSPECT_MAX: f64 = 0.1;
-/// The loss rate of the other flows is taken as if one of so many further probes had been lost. A
-/// few lost probes of one flow are then no proof while little is known of the others.
-const PRIOR_PROBES: f64 = 100.0;
+/// Number of a link's probes whose outcomes are remembered: a minute, of which half may be extra
+/// probes of one flow.
+pub(super) const OUTCOMES: usize = 64;
+/// A flow is losing if chance makes as many losses in less than this share of all cases, at the loss
+/// rate of the link's other flows.
+const CHANCE_MAX: f64 = 1e-7;
+/// A flow is looked at more closely if chance makes as many losses in less than this share of cases.
+const SUSPECT_MAX: f64 = 0.2;
+/// Fewer probes of the other flows are no comparison.
+const OTHERS_MIN: u32 = 8;
+/// The loss rate of the other flows is taken as if one of so many further probes had been lost.
+const PRIOR_PROBES: f64 = 10.0;
 
 /// Direction of a flow's last loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,112 +37,124 @@ pub enum FlowWay {
     Back,
 }
 
-/// The outcomes of the last probes of one flow.
+/// Returns how the outcome of a flow's probe is stored: the flow in the low bits, and two flags. Zero
+/// means no probe.
+pub(super) const fn pack(flow: u8, is_lost: bool) -> u8 {
+    0x80 | (is_lost as u8) << 4 | flow & 0xf
+}
+
+/// The outcomes of a link's last probes, from the oldest.
+#[derive(Clone, Copy, Debug)]
+pub struct Flows([u8; OUTCOMES]);
+
+/// How many probes of a flow were sent since its first loss that is remembered, and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowReading {
-    /// A bit for each of the last 24 probes, the newest lowest: whether it was not answered.
-    pub outcomes: u32,
-    /// Number of probes that are known, at most 24.
+    /// Number of probes, with the first that was lost.
     pub probes: u32,
-    /// Direction of the last loss.
-    pub way: FlowWay,
+    /// Number of them that were not answered.
+    pub lost: u32,
 }
 
-impl FlowReading {
-    /// Unpacks it: from the lowest, 24 bits of outcomes, 5 of their number, 2 of the direction.
-    pub(super) const fn unpack(bits: u32) -> Self {
-        let way = match bits >> 29 {
-            1 => FlowWay::Out,
-            2 => FlowWay::Back,
-            _ => FlowWay::Unknown,
-        };
-        Self { outcomes: bits & 0xff_ffff, probes: bits >> 24 & 0x1f, way }
-    }
-
-    pub(super) const fn pack(self) -> u32 {
-        self.outcomes | self.probes << 24 | (self.way as u32) << 29
-    }
-
-    /// Returns the reading after one more probe.
-    pub(super) fn with(self, is_lost: bool) -> Self {
-        let outcomes = (self.outcomes << 1 | u32::from(is_lost)) & ((1 << OUTCOMES) - 1);
-        Self { outcomes, probes: (self.probes + 1).min(OUTCOMES), ..self }
-    }
-
-    /// Returns the number of probes that were not answered.
-    pub const fn lost(self) -> u32 {
-        self.outcomes.count_ones()
-    }
+/// A flow beside the others of its link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Compared {
+    own: FlowReading,
+    /// The probability that chance makes as many losses.
+    chance: f64,
 }
 
-/// Whether a flow loses while the others do not, for each flow. If all lose alike, none does.
-pub fn losing(flows: &[FlowReading; FLOWS]) -> [bool; FLOWS] {
-    let mut losing = [false; FLOWS];
-    if flows.iter().all(|flow| flow.outcomes == 0) {
-        return losing;
+impl Flows {
+    /// Makes it from outcomes in the order of the probes, as they are stored.
+    pub(super) const fn new(outcomes: [u8; OUTCOMES]) -> Self {
+        Self(outcomes)
     }
-    // Each pass takes the flows that were found out of the comparison for the others.
-    for _ in 0..3 {
-        let before = losing;
-        let chances = chances(flows, &before);
-        for ((losing, chance), flow) in losing.iter_mut().zip(chances).zip(flows) {
-            *losing = chance < CHANCE_MAX && flow.lost() > 0;
+
+    fn has_losses(&self) -> bool {
+        self.0.iter().any(|outcome| outcome & 0x10 != 0)
+    }
+
+    /// Returns the outcomes of each flow since its first loss.
+    pub fn readings(&self) -> [FlowReading; FLOWS] {
+        self.compared(&[false; FLOWS]).map(|compared| compared.own)
+    }
+
+    /// Whether a flow loses while the others do not, for each flow. If all lose alike, none does.
+    pub fn losing(&self) -> [bool; FLOWS] {
+        let mut losing = [false; FLOWS];
+        if !self.has_losses() {
+            return losing;
         }
-        if losing == before {
-            break;
+        // Each pass takes the flows that were found out of the comparison for the others.
+        for _ in 0..3 {
+            let next = self.compared(&losing).map(|compared| compared.chance < CHANCE_MAX);
+            if std::mem::replace(&mut losing, next) == next {
+                break;
+            }
         }
+        losing
     }
-    losing
-}
 
-/// Returns the flow that an extra probe would tell most about: the one whose losses are the least
-/// likely to be chance, if any are unlikely. One that has lost all its probes is known well enough
-/// once [`OUTCOMES`] are known.
-pub fn suspect(flows: &[FlowReading; FLOWS]) -> Option<u8> {
-    // Nearly all links lose nothing.
-    if flows.iter().all(|flow| flow.outcomes == 0) {
-        return None;
+    /// Returns the flow that an extra probe would tell most about: of those whose losses are unlikely
+    /// to be chance, one of which the fewest probes are known.
+    pub fn suspect(&self) -> Option<u8> {
+        // Nearly all links lose nothing.
+        if !self.has_losses() {
+            return None;
+        }
+        let compared = self.compared(&self.losing());
+        let unsure = (0_u8..).zip(compared).filter(|(_, it)| it.own.lost > 0 && it.chance < SUSPECT_MAX);
+        unsure.min_by_key(|(_, it)| it.own.probes).map(|(flow, _)| flow)
     }
-    let chances = chances(flows, &losing(flows));
-    let unsure = (0_u8..).zip(chances).zip(flows).filter(|((_, chance), flow)| {
-        flow.lost() > 0 && *chance < SUSPECT_MAX && !(flow.probes == OUTCOMES && flow.lost() == OUTCOMES)
-    });
-    unsure.min_by(|((_, a), _), ((_, b), _)| a.total_cmp(b)).map(|((flow, _), _)| flow)
-}
 
-/// Returns the probability that chance makes as many losses of each flow as there are, at the loss
-/// rate of those other flows that are not known to be losing.
-fn chances(flows: &[FlowReading; FLOWS], losing: &[bool; FLOWS]) -> [f64; FLOWS] {
-    let good = || flows.iter().zip(losing).filter(|(_, losing)| !**losing).map(|(flow, _)| flow);
-    let (lost, probes) = good().fold((0, 0), |sum, flow| (sum.0 + flow.lost(), sum.1 + flow.probes));
-    let mut chances = [1.0; FLOWS];
-    for ((chance, flow), is_losing) in chances.iter_mut().zip(flows).zip(losing) {
-        let own = if *is_losing { (0, 0) } else { (flow.lost(), flow.probes) };
-        let rate = (f64::from(lost - own.0) + 1.0) / (f64::from(probes - own.1) + PRIOR_PROBES);
-        *chance = at_least(flow.lost(), flow.probes, rate.min(1.0));
+    fn compared(&self, losing: &[bool; FLOWS]) -> [Compared; FLOWS] {
+        let mut all = [Compared { own: FlowReading::default(), chance: 1.0 }; FLOWS];
+        for (flow, compared) in (0_u8..).zip(&mut all) {
+            let first = self.0.iter().position(|outcome| *outcome == pack(flow, true));
+            let Some(since) = first.and_then(|first| self.0.get(first..)) else { continue };
+            let (mut own, mut others) = (FlowReading::default(), [FlowReading::default(); FLOWS]);
+            for outcome in since.iter().filter(|outcome| **outcome != 0) {
+                let of = usize::from(outcome & 0xf);
+                let sum = if of == usize::from(flow) { &mut own } else { &mut others[of] };
+                sum.probes += 1;
+                sum.lost += u32::from(outcome & 0x10 != 0);
+            }
+            compared.own = own;
+            // A flow that has extra probes counts as much as any other.
+            let known = others.iter().zip(losing).filter(|(it, losing)| it.probes > 0 && !**losing);
+            let (mut rates, mut flows, mut probes) = (0.0, 0.0, 0);
+            for (it, _) in known {
+                rates += f64::from(it.lost) / f64::from(it.probes);
+                flows += 1.0;
+                probes += it.probes;
+            }
+            if probes >= OTHERS_MIN {
+                let rate = (rates / flows * f64::from(probes) + 1.0) / (f64::from(probes) + PRIOR_PROBES);
+                // The first loss is the reason to look, and no evidence.
+                compared.chance = at_least(own.lost - 1, own.probes - 1, rate);
+            } else if own.probes > 0 {
+                // Too early to say: a closer look is worth it.
+                compared.chance = SUSPECT_MAX / 2.0;
+            }
+        }
+        all
     }
-    chances
 }
 
 /// Returns the probability of at least `lost` losses of `probes` at this rate.
 fn at_least(lost: u32, probes: u32, rate: f64) -> f64 {
-    // The terms of the binomial distribution, from none lost on.
-    let mut term = (1.0 - rate).powi(probes.cast_signed());
-    let mut below = 0.0;
-    if rate >= 1.0 {
+    if rate >= 1.0 || lost == 0 {
         return 1.0;
     }
-    // What is above is summed up directly: one minus nearly one would lose all digits.
-    let mut above = 0.0;
+    // The terms of the binomial distribution, from none lost on. What is above is summed up directly:
+    // one minus nearly one would lose all digits.
+    let (mut term, mut above) = ((1.0 - rate).powi(probes.cast_signed()), 0.0);
     for k in 0..=probes {
-        if k < lost {
-            below += term;
-        } else {
+        if k >= lost {
             above += term;
         }
         term *= f64::from(probes - k) / f64::from(k + 1) * rate / (1.0 - rate);
     }
-    debug_assert!((below + above - 1.0_f64).abs() < 1e-6, "{lost} of {probes} at {rate}");
     above.min(1.0)
 }
 
@@ -155,73 +172,85 @@ mod tests {
         }
     }
 
-    /// Returns the flows after `seconds` of a probe per second in turn, and an extra probe of the
-    /// suspect. `rate` is the loss rate of a flow.
-    fn after(seconds: u32, seed: u64, rate: impl Fn(u8) -> f64) -> [FlowReading; FLOWS] {
-        let (mut flows, mut random) = ([FlowReading::default(); FLOWS], Random(seed));
+    /// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a flow
+    /// at a second. Returns the flows that were ever losing, and those that are at the end.
+    fn after(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> ([bool; FLOWS], [bool; FLOWS]) {
+        let (mut outcomes, mut random, mut ever) = ([0; OUTCOMES], Random(seed), [false; FLOWS]);
         for second in 0..seconds {
             let turn = u8::try_from(second % 16).unwrap();
-            for flow in [Some(turn), suspect(&flows)].into_iter().flatten() {
-                let place = &mut flows[usize::from(flow)];
-                *place = place.with(random.chance(rate(flow)));
+            let suspect = Flows::new(outcomes).suspect();
+            for flow in [Some(turn), suspect].into_iter().flatten() {
+                outcomes.rotate_left(1);
+                outcomes[OUTCOMES - 1] = pack(flow, random.chance(rate(second, flow)));
             }
+            let now = Flows::new(outcomes).losing();
+            ever.iter_mut().zip(now).for_each(|(ever, now)| *ever |= now);
         }
-        flows
+        (ever, Flows::new(outcomes).losing())
     }
 
-    fn found(seconds: u32, rate: impl Fn(u8) -> f64 + Copy, is_right: impl Fn(&[bool; FLOWS]) -> bool) -> usize {
-        (0..200).filter(|seed| is_right(&losing(&after(seconds, *seed, rate)))).count()
-    }
+    const LINKS: u64 = 100;
 
     #[test]
     fn dead_flows_are_found_within_a_minute_and_no_others() {
-        let dead = |count: usize| {
-            found(
-                45,
-                |flow| f64::from(u8::from(usize::from(flow) < count)),
-                |it| it.iter().enumerate().all(|(flow, losing)| *losing == (flow < count)),
-            )
-        };
-        assert_eq!([1, 2].map(dead), [200, 200]);
+        for dead in [1, 2] {
+            for seed in 0..LINKS {
+                let (ever, now) = after(124, seed, |second, flow| f64::from(u8::from(second >= 64 && flow < dead)));
+                let expected: Vec<bool> = (0..16).map(|flow| flow < dead).collect();
+                assert_eq!((&ever[..], &now[..]), (&expected[..], &expected[..]), "{dead}");
+            }
+        }
+        // Four of sixteen take longer, and no other is blamed.
+        let mut found = 0;
+        for seed in 0..LINKS {
+            let (ever, _) = after(124, seed, |second, flow| f64::from(u8::from(second >= 64 && flow % 4 == 1)));
+            assert!((0..16).all(|flow| !ever[flow] || flow % 4 == 1), "{ever:?}");
+            found += ever.iter().filter(|losing| **losing).count();
+        }
+        println!("{found} of {} flows, four of each link", 4 * LINKS);
+        assert!(found > 4, "{found}");
+    }
+
+    #[test]
+    fn a_link_that_begins_to_lose_has_no_losing_flow() {
+        for percent in [1, 5, 10, 20, 50, 80, 100] {
+            let mut wrong = 0;
+            for seed in 0..LINKS {
+                let rate = |second, _| if second < 70 { 0.0 } else { f64::from(percent) / 100.0 };
+                wrong += usize::from(after(190, seed, rate).0.contains(&true));
+            }
+            assert!(wrong <= 4, "{wrong} of {LINKS} links at {percent} %");
+        }
     }
 
     #[test]
     fn some_flows_that_lose_a_fifth_are_found() {
-        let part = |seconds, bad: u8| {
-            let some = |it: &[bool; FLOWS]| it[..bad.into()].iter().any(|losing| *losing);
-            found(seconds, move |flow| if flow < bad { 0.2 } else { 0.0 }, some)
-        };
-        let figures = [(60, 1), (120, 1), (60, 4), (120, 4)].map(|(seconds, bad)| part(seconds, bad));
-        println!("of 200 links, within one and two minutes: {figures:?} with one bad flow and with four");
-        assert!(figures.iter().all(|found| *found > 20), "{figures:?}");
-    }
-
-    #[test]
-    fn none_of_flows_that_lose_alike_is_losing() {
-        for percent in [0, 1, 5, 10, 20, 50, 90, 100] {
-            let wrong = found(200, |_| f64::from(percent) / 100.0, |it| it.iter().any(|losing| *losing));
-            assert!(wrong <= 1, "{wrong} of 200 links at {percent} %");
+        let mut found = 0;
+        for seed in 0..LINKS {
+            let rate = |second, flow| if second >= 64 && flow == 7 { 0.2 } else { 0.0 };
+            let (ever, _) = after(184, seed, rate);
+            assert!((0..16).all(|flow| !ever[flow] || flow == 7));
+            found += usize::from(ever[7]);
         }
+        println!("{found} of {LINKS} flows that lose a fifth are found within two minutes");
+        assert!(found > 10, "{found}");
     }
 
     #[test]
     fn a_healthy_link_has_no_suspect_and_a_lost_probe_makes_one() {
-        let mut flows = after(100, 1, |_| 0.0);
-        assert_eq!(suspect(&flows), None);
-        flows[9] = flows[9].with(true);
-        assert_eq!(suspect(&flows), Some(9));
+        let mut outcomes = [pack(3, false); OUTCOMES];
+        assert_eq!(Flows::new(outcomes).suspect(), None);
+        outcomes[OUTCOMES - 1] = pack(9, true);
+        assert_eq!(Flows::new(outcomes).suspect(), Some(9));
+        assert_eq!(Flows::new(outcomes).readings()[9], FlowReading { probes: 1, lost: 1 });
+        assert_eq!(Flows::new([0; OUTCOMES]).losing(), [false; FLOWS]);
     }
 
     #[test]
     fn the_probability_is_that_of_the_binomial_distribution() {
-        for (lost, probes, rate, expected) in [
-            (0, 0, 0.5, 1.0),
-            (0, 24, 0.1, 1.0),
-            (1, 1, 0.25, 0.25),
-            (2, 2, 0.5, 0.25),
-            (4, 4, 0.01, 1e-8),
-            (3, 4, 1.0, 1.0),
-        ] {
+        for (lost, probes, rate, expected) in
+            [(0, 0, 0.5, 1.0), (0, 24, 0.1, 1.0), (1, 1, 0.25, 0.25), (2, 2, 0.5, 0.25), (4, 4, 0.01, 1e-8)]
+        {
             let found = at_least(lost, probes, rate);
             assert!((found / expected - 1.0).abs() < 1e-9, "{lost} of {probes} at {rate}: {found}");
         }

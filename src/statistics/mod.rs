@@ -27,7 +27,7 @@ mod zones;
 
 pub use bounds::Bounds;
 pub use echo::EchoCounters;
-pub use flows::{FlowReading, FlowWay, suspect};
+pub use flows::{FlowReading, FlowWay, Flows};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};
 pub use hour::{HourReading, HourStep, TenMinutes};
 pub use lag::{LagCounts, SendLag};

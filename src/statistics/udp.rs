@@ -7,16 +7,16 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-use super::flows::{self, FLOWS, FlowReading, FlowWay};
+use super::flows::{FLOWS, FlowWay, Flows, OUTCOMES, pack};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
-use crate::limits::PEER_SLOTS_MAX;
+use crate::limits::{FLOWS_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Compaction, SlotId};
 use crate::sys::region::{Atomic, Table, Zero};
 
 /// One peer's numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Link {
     windows: Turns<AtomicU16>,
     /// Losses on the way there and on the way back, of the even and of the odd half.
@@ -30,8 +30,12 @@ pub(super) struct Link {
     /// One more than the number of requests of this peer that were answered in its last minute; 0
     /// if it is not known.
     heard: AtomicU16,
-    /// [`FlowReading`] in its stored form.
-    flows: [AtomicU32; FLOWS],
+    /// Number of outcomes so far, modulo 2^16. The next is stored at its remainder.
+    outcomes_count: AtomicU16,
+    /// The outcomes of the last probes, as [`pack`] makes them.
+    outcomes: [AtomicU8; OUTCOMES],
+    /// Two bits for each flow: the direction of its last loss.
+    flow_ways: AtomicU32,
 }
 
 /// The numbers of all slots.
@@ -95,7 +99,7 @@ impl Links {
     /// Starts from zero for another peer.
     pub(super) fn reset(&self, slot: SlotId) {
         if let Some(link) = self.0.get(slot.index()) {
-            link.copy(&Link::default());
+            link.copy(&Link::new());
         }
     }
 
@@ -110,6 +114,21 @@ impl Links {
 }
 
 impl Link {
+    fn new() -> Self {
+        Self {
+            windows: Turns::default(),
+            ways: Default::default(),
+            hops: AtomicU8::new(0),
+            mtu_state: AtomicU8::new(0),
+            path_mtu: AtomicU16::new(0),
+            passes: AtomicU16::new(0),
+            heard: AtomicU16::new(0),
+            outcomes_count: AtomicU16::new(0),
+            outcomes: [const { AtomicU8::new(0) }; OUTCOMES],
+            flow_ways: AtomicU32::new(0),
+        }
+    }
+
     fn copy(&self, other: &Self) {
         self.windows.turn(other.windows.done(), || {
             for (to, from) in self.ways.iter().flatten().zip(other.ways.iter().flatten()) {
@@ -121,9 +140,11 @@ impl Link {
         self.path_mtu.store(other.path_mtu.load(Ordering::Relaxed), Ordering::Relaxed);
         self.passes.store(other.passes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.heard.store(other.heard.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in self.flows.iter().zip(&other.flows) {
+        for (to, from) in self.outcomes.iter().zip(&other.outcomes) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        self.outcomes_count.store(other.outcomes_count.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn half(&self, window: u16) -> &[AtomicU8; 2] {
@@ -157,19 +178,17 @@ impl UdpLinks<'_> {
 
     /// Notes the outcome of a flow's probe.
     pub(super) fn outcome(&self, flow: u8, is_lost: bool) {
-        self.change(flow, |reading| reading.with(is_lost));
+        let count = self.link.outcomes_count.load(Ordering::Relaxed);
+        if let Some(place) = self.link.outcomes.get(usize::from(count) % OUTCOMES) {
+            place.store(pack(flow, is_lost), Ordering::Relaxed);
+        }
+        self.link.outcomes_count.store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Notes in which direction the last loss of a flow was.
     pub(super) fn way(&self, flow: u8, way: FlowWay) {
-        self.change(flow, |reading| FlowReading { way, ..reading });
-    }
-
-    fn change(&self, flow: u8, change: impl FnOnce(FlowReading) -> FlowReading) {
-        if let Some(bits) = self.link.flows.get(usize::from(flow)) {
-            let reading = FlowReading::unpack(bits.load(Ordering::Relaxed));
-            bits.store(change(reading).pack(), Ordering::Relaxed);
-        }
+        let (ways, shift) = (&self.link.flow_ways, 2 * u32::from(flow % FLOWS_MAX));
+        ways.store(ways.load(Ordering::Relaxed) & !(3 << shift) | (way as u32) << shift, Ordering::Relaxed);
     }
 
     pub(super) fn set_hops(&self, hops: u8) {
@@ -229,20 +248,34 @@ impl UdpLinks<'_> {
         WaysReading { lost_there: sum(0), lost_back: sum(1) }
     }
 
-    /// Returns the outcomes of each flow's last probes.
-    pub fn flows(&self) -> [FlowReading; FLOWS] {
-        self.link.flows.each_ref().map(|bits| FlowReading::unpack(bits.load(Ordering::Relaxed)))
+    /// Returns the outcomes of the last probes.
+    pub fn flows(&self) -> Flows {
+        let mut outcomes = self.link.outcomes.each_ref().map(|outcome| outcome.load(Ordering::Relaxed));
+        // The oldest is where the next will be.
+        outcomes.rotate_left(usize::from(self.link.outcomes_count.load(Ordering::Relaxed)) % OUTCOMES);
+        Flows::new(outcomes)
+    }
+
+    /// Returns the direction of the last loss of each flow.
+    pub fn flow_ways(&self) -> [FlowWay; FLOWS] {
+        let ways = self.link.flow_ways.load(Ordering::Relaxed);
+        std::array::from_fn(|flow| match ways >> (2 * flow) & 3 {
+            1 => FlowWay::Out,
+            2 => FlowWay::Back,
+            _ => FlowWay::Unknown,
+        })
     }
 
     /// Whether a flow loses while the others do not, for each flow.
     pub fn losing(&self) -> [bool; FLOWS] {
-        flows::losing(&self.flows())
+        self.flows().losing()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::FlowReading;
     use crate::units::Nanos;
 
     const SLOT: SlotId = SlotId(3);
@@ -302,20 +335,23 @@ mod tests {
                 link.set_heard(heard);
                 assert_eq!(link.heard(), Some(heard));
             }
+            (0..100).for_each(|_| link.outcome(4, false));
             (0..30).for_each(|_| link.outcome(5, true));
             link.way(5, FlowWay::Back);
-            link.outcome(5, true);
-            assert_eq!(link.flows()[5], FlowReading { outcomes: u32::MAX >> 8, probes: 24, way: FlowWay::Back });
+            link.way(15, FlowWay::Out);
+            assert_eq!(link.flows().readings()[5], FlowReading { probes: 30, lost: 30 });
+            assert_eq!([4, 5, 15].map(|flow| link.flow_ways()[flow]), [FlowWay::Unknown, FlowWay::Back, FlowWay::Out]);
         });
         links.reset(SLOT);
         at(&links, &halves, 2, |link| {
             assert_eq!((link.hops(), link.mtu(), link.heard()), (None, MtuReading::Unknown, None));
-            assert_eq!(link.flows()[5], FlowReading::default());
+            assert_eq!(link.flows().readings()[5], FlowReading::default());
+            assert_eq!(link.flow_ways()[5], FlowWay::Unknown);
         });
     }
 
     #[test]
-    fn a_slot_takes_80_bytes() {
-        assert_eq!(size_of::<Link>(), 80);
+    fn a_slot_takes_88_bytes() {
+        assert_eq!(size_of::<Link>(), 88);
     }
 }

@@ -16,6 +16,7 @@ mod domains;
 mod judged;
 mod mesh;
 mod protocols;
+mod rows;
 mod shapes;
 #[path = "../common/splitmix.rs"]
 mod splitmix;

@@ -5,64 +5,24 @@
 //! agent has its own window, with its own length and beginning. So counts of different agents
 //! differ by a probe, as real ones do.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube_canary::discovery::{MemberId, Members, Scheme};
 use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::report::{Age, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
-use kube_canary::sys::clock;
+use kube_canary::report::{Method, Network};
 
+use super::rows::{Made, put};
 pub use crate::splitmix::Random;
 
-impl Random {
-    /// Returns a number from 0 to below 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.unit()
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).expect("below a usize")
-    }
-
-    pub fn chance(&mut self, rate: f64) -> bool {
-        self.unit() < rate
-    }
-
-    /// Draws 60 bits, each with this probability, by the gaps between them.
-    fn bits(&mut self, rate: f64) -> u64 {
-        let all = (1 << PROBES) - 1;
-        if rate >= 1.0 {
-            return all;
-        }
-        let (mut bits, mut at, scale) = (0_u64, 0, (1.0 - rate).ln());
-        if rate > 0.0 {
-            loop {
-                at += whole(((1.0 - self.unit()).ln() / scale).min(1e3));
-                if at >= PROBES {
-                    break;
-                }
-                bits |= 1 << at;
-                at += 1;
-            }
-        }
-        bits
-    }
-}
-
-fn whole(number: f64) -> u32 {
+pub fn whole(number: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousands")]
     let whole = number as u32;
     whole
 }
 
-const PROBES: u32 = 60;
+pub const PROBES: u32 = 60;
 
 /// The fault of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -345,7 +305,7 @@ impl Plan {
     }
 
     /// The share of answers that the agent itself loses.
-    fn own_loss(&self, node: usize) -> f64 {
+    pub fn own_loss(&self, node: usize) -> f64 {
         let found = self.faults.iter().find_map(|fault| match *fault {
             Fault::Starved { node: starved, rate } if starved == node => Some(rate),
             _ => None,
@@ -368,7 +328,7 @@ impl Plan {
     }
 
     /// Since when the agent of a node answers, in seconds.
-    fn listening_seconds(&self, node: usize) -> Option<f64> {
+    pub fn listening_seconds(&self, node: usize) -> Option<f64> {
         if !self.protocols || self.is_older(node) {
             return None;
         }
@@ -435,23 +395,6 @@ fn bucket(us: f64) -> (f64, f64) {
     let bounds = [10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6];
     let at = bounds.iter().position(|bound| us <= *bound).unwrap_or(bounds.len() - 1);
     (if at == 0 { 0.0 } else { bounds[at - 1] / 1e6 }, bounds[at] / 1e6)
-}
-
-struct Made {
-    to: usize,
-    network: Network,
-    over_ipv6: bool,
-    method: Method,
-    sent: u32,
-    lost: u32,
-    /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
-    ways: Option<(u32, u32)>,
-    arrived: u64,
-    heard: Option<u32>,
-    /// The middle of its bucket, which is the interpolated median of equal round trips.
-    rtt_seconds: f64,
-    /// The upper bound of its bucket in the quickest minute of the hour.
-    usual_rtt_seconds: Option<f64>,
 }
 
 /// Makes the mesh of a plan. Also returns the peers that each node probes.
@@ -577,71 +520,4 @@ fn plan_is_away(plan: &Plan, node: usize, unread: u64) -> u64 {
     let is_away =
         |fault: &Fault| matches!(fault, Fault::Restarted { node: it, .. } | Fault::Older { node: it } if *it == node);
     if plan.faults.iter().any(is_away) { unread } else { 0 }
-}
-
-fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, counted): (f64, u64)) {
-    let starved = plan.own_loss(node) > 0.0;
-    let sent: u32 = row.iter().map(|cell| cell.sent).sum();
-    let (node_name, zone) = (name(node), zone_name(plan.zone_of(node)));
-    matrix.begin_row(&Source {
-        node: Cow::Borrowed(&node_name),
-        zone: Cow::Borrowed(&zone),
-        version: Cow::Borrowed("0.1.0"),
-        allocator: Cow::Borrowed("musl"),
-        linkage: Cow::Borrowed("rust"),
-        rss_bytes: Some(1 << 20),
-        cpus: Some(4),
-        interval_seconds: Some(1.0),
-        hour_kept: Some(true),
-        echo_requests_received: counted,
-        echo_replies_sent: counted,
-        members: Some(plan.nodes as u64),
-        peer_list_age_seconds: Age::Seconds(1.0),
-        listening_seconds: plan.listening_seconds(node),
-        recent: RecentSource {
-            seconds: Some(seconds),
-            echo_requests_received: Some(counted),
-            echo_replies_sent: Some(counted),
-            send_lag_p99_seconds: Some(if starved { 0.4 } else { 0.000_3 }),
-            read_delay_p99_seconds: Some(if starved { 0.3 } else { 0.000_3 }),
-            probes_skipped: Some(0),
-            receive_queue_drops: Some(if starved { u64::from(sent) / 10 } else { 0 }),
-            run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
-        },
-        ..Source::default()
-    });
-    for cell in row {
-        let (peer, zone) = (name(cell.to), zone_name(plan.zone_of(cell.to)));
-        let answered = cell.lost < cell.sent;
-        matrix.peer(&Peer {
-            node: Cow::Borrowed(&peer),
-            zone: Cow::Borrowed(&zone),
-            network: cell.network,
-            protocol: match (cell.method, cell.over_ipv6) {
-                (Method::Icmp, false) => Protocol::Icmp,
-                (Method::Icmp, true) => Protocol::Icmpv6,
-                (Method::Udp, false) => Protocol::Udp,
-                (Method::Udp, true) => Protocol::Udpv6,
-                (Method::Tcp, false) => Protocol::Tcp,
-                (Method::Tcp, true) => Protocol::Tcpv6,
-            },
-            heard: cell.heard,
-            state: State::Ready,
-            address: Some([10, 0, 0, 1].into()),
-            since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
-            recent: RecentPeer {
-                seconds,
-                sent: cell.sent,
-                received: cell.sent - cell.lost,
-                lost: cell.lost,
-                lost_there: cell.ways.map(|(there, _)| there),
-                lost_back: cell.ways.map(|(_, back)| back),
-                rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
-                rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
-            },
-            usual_rtt_p50_seconds: cell.usual_rtt_seconds,
-            ..Peer::default()
-        });
-    }
-    matrix.end_row();
 }

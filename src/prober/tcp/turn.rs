@@ -325,13 +325,25 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
         while let Some((slot, event)) = self.engine.expire(as_of) {
             sink.event(slot, event);
-            if event == Event::Lost && self.retries_lost && self.retries.len() < RETRIES_MAX {
-                self.retries.push((as_of.plus(RETRY_AFTER), slot));
+            if event == Event::Lost && self.retries_lost {
+                self.retry(slot, as_of);
             }
             // A withdrawn probe takes its refusal with it.
             if self.refusals.take(slot) && event == Event::Lost {
                 sink.refused(slot);
             }
+        }
+    }
+
+    /// Lets another handshake follow a lost one, unless one is planned or in flight.
+    fn retry(&mut self, slot: SlotId, now: Nanos) {
+        let mut exists = self.retries.len() == RETRIES_MAX || self.retries.iter().any(|(_, planned)| *planned == slot);
+        self.connections.remove_if(|_, connection| {
+            exists |= connection.label.slot == slot && !connection.overdue;
+            false
+        });
+        if !exists {
+            self.retries.push((now.plus(RETRY_AFTER), slot));
         }
     }
 

@@ -1,0 +1,134 @@
+//! The reports of a generated mesh, put into a matrix, and the random numbers that it is drawn from.
+
+use std::borrow::Cow;
+
+use kube_canary::mesh::matrix::Matrix;
+use kube_canary::report::{Age, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::sys::clock;
+
+use super::mesh::{PROBES, Plan, Random, name, whole, zone_name};
+
+impl Random {
+    /// Returns a number from 0 to below 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).expect("below a usize")
+    }
+
+    pub fn chance(&mut self, rate: f64) -> bool {
+        self.unit() < rate
+    }
+
+    /// Draws 60 bits, each with this probability, by the gaps between them.
+    pub fn bits(&mut self, rate: f64) -> u64 {
+        let all = (1 << PROBES) - 1;
+        if rate >= 1.0 {
+            return all;
+        }
+        let (mut bits, mut at, scale) = (0_u64, 0, (1.0 - rate).ln());
+        if rate > 0.0 {
+            loop {
+                at += whole(((1.0 - self.unit()).ln() / scale).min(1e3));
+                if at >= PROBES {
+                    break;
+                }
+                bits |= 1 << at;
+                at += 1;
+            }
+        }
+        bits
+    }
+}
+
+/// What a node measures of a peer.
+pub struct Made {
+    pub to: usize,
+    pub network: Network,
+    pub over_ipv6: bool,
+    pub method: Method,
+    pub sent: u32,
+    pub lost: u32,
+    /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
+    pub ways: Option<(u32, u32)>,
+    pub arrived: u64,
+    pub heard: Option<u32>,
+    /// The middle of its bucket, which is the interpolated median of equal round trips.
+    pub rtt_seconds: f64,
+    /// The upper bound of its bucket in the quickest minute of the hour.
+    pub usual_rtt_seconds: Option<f64>,
+}
+
+/// Puts the report of a node into the matrix.
+pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, counted): (f64, u64)) {
+    let starved = plan.own_loss(node) > 0.0;
+    let sent: u32 = row.iter().map(|cell| cell.sent).sum();
+    let (node_name, zone) = (name(node), zone_name(plan.zone_of(node)));
+    matrix.begin_row(&Source {
+        node: Cow::Borrowed(&node_name),
+        zone: Cow::Borrowed(&zone),
+        version: Cow::Borrowed("0.1.0"),
+        allocator: Cow::Borrowed("musl"),
+        linkage: Cow::Borrowed("rust"),
+        rss_bytes: Some(1 << 20),
+        cpus: Some(4),
+        interval_seconds: Some(1.0),
+        hour_kept: Some(true),
+        echo_requests_received: counted,
+        echo_replies_sent: counted,
+        members: Some(plan.nodes as u64),
+        peer_list_age_seconds: Age::Seconds(1.0),
+        listening_seconds: plan.listening_seconds(node),
+        recent: RecentSource {
+            seconds: Some(seconds),
+            echo_requests_received: Some(counted),
+            echo_replies_sent: Some(counted),
+            send_lag_p99_seconds: Some(if starved { 0.4 } else { 0.000_3 }),
+            read_delay_p99_seconds: Some(if starved { 0.3 } else { 0.000_3 }),
+            probes_skipped: Some(0),
+            receive_queue_drops: Some(if starved { u64::from(sent) / 10 } else { 0 }),
+            run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
+        },
+        ..Source::default()
+    });
+    for cell in row {
+        let (peer, zone) = (name(cell.to), zone_name(plan.zone_of(cell.to)));
+        let answered = cell.lost < cell.sent;
+        matrix.peer(&Peer {
+            node: Cow::Borrowed(&peer),
+            zone: Cow::Borrowed(&zone),
+            network: cell.network,
+            protocol: match (cell.method, cell.over_ipv6) {
+                (Method::Icmp, false) => Protocol::Icmp,
+                (Method::Icmp, true) => Protocol::Icmpv6,
+                (Method::Udp, false) => Protocol::Udp,
+                (Method::Udp, true) => Protocol::Udpv6,
+                (Method::Tcp, false) => Protocol::Tcp,
+                (Method::Tcp, true) => Protocol::Tcpv6,
+            },
+            heard: cell.heard,
+            state: State::Ready,
+            address: Some([10, 0, 0, 1].into()),
+            since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
+            recent: RecentPeer {
+                seconds,
+                sent: cell.sent,
+                received: cell.sent - cell.lost,
+                lost: cell.lost,
+                lost_there: cell.ways.map(|(there, _)| there),
+                lost_back: cell.ways.map(|(_, back)| back),
+                rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
+                rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
+            },
+            usual_rtt_p50_seconds: cell.usual_rtt_seconds,
+            ..Peer::default()
+        });
+    }
+    matrix.end_row();
+}
