@@ -52,6 +52,10 @@ pub mod statistics;
 pub mod sys;
 pub mod units;
 
+#[cfg(test)]
+#[path = "../tests/common/splitmix.rs"]
+mod splitmix;
+
 use std::ffi::OsString;
 
 use config::Command;

@@ -22,10 +22,6 @@ use crate::sys::region::{Table, Zero};
 #[cfg(test)]
 #[path = "../../tests/common/gunzip.rs"]
 mod gunzip;
-#[cfg(test)]
-#[path = "../../tests/common/splitmix.rs"]
-mod splitmix;
-
 /// zlib's default. It takes half as long again as level 1, and saves a quarter of the bytes.
 const LEVEL: c_int = 6;
 /// A window of 2¹⁰ bytes. The added 16 requests gzip's header and trailer.
@@ -236,8 +232,8 @@ unsafe extern "C" fn free(_memory: *mut c_void, _piece: *mut c_void) {}
 #[cfg(test)]
 mod tests {
     use super::gunzip::{beginning, gunzip};
-    use super::splitmix::Random;
     use super::*;
+    use crate::splitmix::Random;
 
     /// Test contents: lines like those of metrics, bytes that do not compress, and
     /// a single repeated byte.

@@ -70,10 +70,10 @@ impl Probers {
     /// Tells who is a member of the mesh: only members are answered. `members` are in ascending
     /// order.
     pub fn set_members(&mut self, members: &[IpAddr]) {
-        if let Some(udp) = &mut self.udp {
-            if !udp.set_members(members.iter().copied()) {
-                log::warn!("some members have no room among those whose UDP probes are answered");
-            }
+        if let Some(udp) = &mut self.udp
+            && !udp.set_members(members.iter().copied())
+        {
+            log::warn!("some members have no room among those whose UDP probes are answered");
         }
         if let Some(tcp) = &mut self.tcp {
             tcp.set_members(members.iter().copied());

@@ -142,8 +142,7 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
             kind == Kind::ZonePair && !loss && is_pair(subject, &zone_name(a), &zone_name(b))
         }
         Fault::SlowMesh { .. } => kind == Kind::Mesh && !loss && subject == "*",
-        Fault::SaysSlow { .. } | Fault::Young { .. } => false,
-        Fault::Restarted { .. } | Fault::Older { .. } => false,
+        Fault::SaysSlow { .. } | Fault::Young { .. } | Fault::Restarted { .. } | Fault::Older { .. } => false,
         Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
         Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
     }
@@ -226,8 +225,11 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
         }
         Fault::Starved { node, .. } => plan.has_row(node),
         Fault::Mesh { rate } => (plan.nodes >= 12 || plan.since.is_some()) && round_trip(rate, rate) >= 0.01,
-        Fault::Liar { .. } | Fault::SaysSlow { .. } | Fault::Young { .. } => false,
-        Fault::Restarted { .. } | Fault::Older { .. } => false,
+        Fault::Liar { .. }
+        | Fault::SaysSlow { .. }
+        | Fault::Young { .. }
+        | Fault::Restarted { .. }
+        | Fault::Older { .. } => false,
         _ => true,
     }
 }

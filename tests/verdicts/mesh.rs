@@ -440,10 +440,10 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         // The newest probes are not lost yet.
                         window &= if method == Method::Udp { !3 } else { !1 };
                     }
-                    let lost = (there | back | unread) & window;
+                    let unanswered = (there | back | unread) & window;
                     // An answer tells where the probes before it were lost.
-                    let answered = !lost & window;
-                    let known = if answered == 0 { 0 } else { lost & !((1 << answered.trailing_zeros()) - 1) };
+                    let answered = !unanswered & window;
+                    let known = if answered == 0 { 0 } else { unanswered & !((1 << answered.trailing_zeros()) - 1) };
                     let ways = (method == Method::Udp).then(|| {
                         let there = there | plan_is_away(plan, *to, unread);
                         ((known & there).count_ones(), (known & !there).count_ones())
@@ -464,7 +464,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         over_ipv6,
                         method,
                         sent: window.count_ones(),
-                        lost: lost.count_ones(),
+                        lost: unanswered.count_ones(),
                         ways,
                         arrived: !(there | plan_is_away(plan, *to, unread)),
                         heard: None,
@@ -476,20 +476,8 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
         }
         rows.push(row);
     }
-    // What a reflector has counted of a peer is in its report of that peer.
     if plan.protocols {
-        let mut arrived = std::collections::HashMap::new();
-        for (from, row) in rows.iter().enumerate() {
-            for cell in row.iter().filter(|cell| cell.method == Method::Udp) {
-                arrived.insert((from, cell.to, cell.over_ipv6), cell.arrived);
-            }
-        }
-        for (from, row) in rows.iter_mut().enumerate() {
-            for cell in row.iter_mut().filter(|cell| cell.method == Method::Udp) {
-                let bits = arrived.get(&(cell.to, from, cell.over_ipv6)).copied().unwrap_or_default();
-                cell.heard = Some((bits & covered(windows[from], 0.5)).count_ones());
-            }
-        }
+        hear(&mut rows, |node| covered(windows[node], 0.5));
     }
     if plan.shared {
         let all = counted.iter().sum();
@@ -520,4 +508,20 @@ fn plan_is_away(plan: &Plan, node: usize, unread: u64) -> u64 {
     let is_away =
         |fault: &Fault| matches!(fault, Fault::Restarted { node: it, .. } | Fault::Older { node: it } if *it == node);
     if plan.faults.iter().any(is_away) { unread } else { 0 }
+}
+
+/// Puts what a reflector has counted of a peer into its report of that peer.
+fn hear(rows: &mut [Vec<Made>], covered: impl Fn(usize) -> u64) {
+    let mut arrived = std::collections::HashMap::new();
+    for (from, row) in rows.iter().enumerate() {
+        for cell in row.iter().filter(|cell| cell.method == Method::Udp) {
+            arrived.insert((from, cell.to, cell.over_ipv6), cell.arrived);
+        }
+    }
+    for (from, row) in rows.iter_mut().enumerate() {
+        for cell in row.iter_mut().filter(|cell| cell.method == Method::Udp) {
+            let bits = arrived.get(&(cell.to, from, cell.over_ipv6)).copied().unwrap_or_default();
+            cell.heard = Some((bits & covered(from)).count_ones());
+        }
+    }
 }

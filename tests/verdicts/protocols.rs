@@ -164,7 +164,9 @@ fn what_one_protocol_has_lost_for_18_s_is_named() {
 
 fn run_all(meshes: u64, first: u64, draw: impl FnMut(&mut Random) -> (String, Plan)) -> Score {
     let mut all = Score::default();
-    run(meshes, first, draw).values().for_each(|score| all.add(score));
+    for score in run(meshes, first, draw).values() {
+        all.add(score);
+    }
     all
 }
 
@@ -192,10 +194,10 @@ fn directions_by_udp_are_right() {
             _ => plan.own.push((Method::Udp, fault)),
         }
         let verdicts = judge(&mesh::make(&plan, random.next()).0);
-        let names = [mesh::name(a), mesh::name(b)];
-        let link = |from: usize, to: usize| format!("{}->{}", names[from], names[to]);
+        let ends = [mesh::name(a), mesh::name(b)];
+        let link = |from: usize, to: usize| format!("{}->{}", ends[from], ends[to]);
         let is_about =
-            |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == names[0] };
+            |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == ends[0] };
         // A link that loses 5 % of 120 round trips is not always named. Echo requests do not say
         // where UDP is lost.
         let is_it = |it: &&Verdict| is_about(&it.subject) && it.protocol != Some(OfProtocol::Icmp);

@@ -283,7 +283,9 @@ fn tcp_and_then_udp_give_way_to_icmp_if_there_is_no_room() {
         let mut counts = [0; 4];
         for node in matrix.numbers() {
             let cells = matrix.cells(node);
-            cells.iter().for_each(|cell| counts[cell.layer() as usize] += 1);
+            for cell in cells {
+                counts[cell.layer() as usize] += 1;
+            }
             assert!(cells.is_sorted_by(|a, b| a.key() < b.key()), "in order, each once");
         }
         counts

@@ -18,9 +18,6 @@ pub mod filter;
 mod members;
 pub mod packet;
 mod reflector;
-#[cfg(test)]
-#[path = "../../../tests/common/splitmix.rs"]
-mod splitmix;
 pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::*;
-use crate::prober::stamp::splitmix::Random;
+use crate::splitmix::Random;
 
 /// Runs a program over a packet that begins with the IP header. Returns whether it passes.
 ///

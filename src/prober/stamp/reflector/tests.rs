@@ -1,7 +1,7 @@
 use super::*;
 use crate::prober::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
-use crate::prober::stamp::splitmix::Random;
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::splitmix::Random;
 
 const PORT: u16 = 8_080;
 const SECOND: u64 = 1_000_000_000;
