@@ -122,6 +122,31 @@ pub const HOUR_STEP: Duration = Duration::from_mins(1);
 /// every pair is smaller, and a larger mesh has a database.
 pub const HOUR_PEERS_MAX: usize = 512;
 
+// ---- traces and the path MTU --------------------------------------------------------------------
+
+/// Traces of links and flows that lose, per agent and minute. Each has at most
+/// [`TRACE_PACKETS_MAX`] packets, so they are 2 packets/s on average. A mesh of 5,000 agents that
+/// all see loss sends 10,000 small packets/s, spread over all its paths.
+pub const TRACES_PER_MINUTE: usize = 2;
+/// Traces of healthy paths, per agent and minute. They refresh baselines once an hour: 360 slots.
+/// Each sends three packets per hop.
+pub const BASELINES_PER_MINUTE: usize = 6;
+/// Packets of one trace.
+pub const TRACE_PACKETS_MAX: usize = 60;
+/// Latest traces that are kept, one per slot, 800 bytes each.
+pub const TRACES_KEPT: usize = 32;
+/// Slots with a baseline, 504 bytes each. A baseline is worth its memory where the pairs are shown
+/// one by one, as for [`HOUR_PEERS_MAX`].
+pub const BASELINES_MAX: usize = 512;
+/// Largest packet by which a path MTU is searched: jumbo frames of 9,216 bytes. The loopback
+/// device would allow 65,536.
+pub const PATH_MTU_MAX: u16 = 9_216;
+/// Large packets per second of all searches for a path MTU. In a healthy mesh of 24 peers they are
+/// 0.4. If a hole hits all paths at once, 24 pairs need some 600 packets, which takes 40 s.
+pub const MTU_PROBES_PER_SECOND: u64 = 16;
+/// Pairs whose path MTU is searched at once. Others wait.
+pub const MTU_SEARCHES_MAX: usize = 32;
+
 // ---- series ------------------------------------------------------------------------------------
 
 /// Default limit on the series of a scrape: about 400 links with histograms.

@@ -4,6 +4,7 @@ use std::io;
 
 use super::socket::Sockets;
 use super::timer::Timer;
+use super::udp::{UdpProber, UdpSockets};
 use super::{Clock, Prober};
 use crate::units::Nanos;
 
@@ -33,6 +34,20 @@ impl Pacer {
             biased;
             () = self.timer.fired() => {}
             () = prober.wire().readable() => {}
+        }
+        Ok(())
+    }
+    /// Waits until a UDP prober has something to do, but not beyond `latest`. Cancel-safe.
+    ///
+    /// # Errors
+    /// The kernel's error when the timer is set.
+    pub async fn wait_udp<C: Clock>(&self, prober: &mut UdpProber<UdpSockets, C>, latest: Nanos) -> io::Result<()> {
+        let due = prober.next_turn().map_or(latest, |due| due.min(latest));
+        self.timer.set(due)?;
+        tokio::select! {
+            biased;
+            () = self.timer.fired() => {}
+            () = prober.wire_ref().readable() => {}
         }
         Ok(())
     }

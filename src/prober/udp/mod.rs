@@ -8,16 +8,23 @@
 
 mod answers;
 mod delay;
+mod explorer;
 mod link;
+pub mod mtu;
 mod open;
 mod outbox;
 mod packets;
 mod prober;
 mod reflecting;
 pub mod socket;
+#[cfg(test)]
+#[path = "../../../tests/common/splitmix.rs"]
+mod splitmix;
+pub mod trace;
 mod ways;
 pub mod wire;
 
+pub use explorer::Explorer;
 pub use open::UdpSocketError;
 pub use prober::{Guest, UdpProber, UdpSettings};
 pub use reflecting::Reflecting;

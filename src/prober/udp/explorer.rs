@@ -1,0 +1,236 @@
+//! Sends the packets of traces and of the search for the path MTU, and recognizes what comes back.
+//!
+//! They leave from the source ports of the flows, as probes do, and are requests that the peer's
+//! reflector answers. They have a key and a session (SSID) of their own: the reflector's count of
+//! the probes must not include them.
+//!
+//! The 50 bits that number a probe are here: the kind of the packet, its flow, and 32 bits that
+//! count. So a packet that is quoted or answered says what it is for, under the keyed check.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::mtu::{MtuSearch, Route, payload_bytes};
+use super::prober::Guest;
+use super::trace::Tracer;
+use super::wire::{Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire};
+use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
+use crate::peers::{Change, Compaction, Network, SlotId};
+use crate::prober::packet::{Codec, Label};
+use crate::prober::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
+use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::{Clock, Moment, SendError};
+use crate::units::Nanos;
+
+/// Bit of a number that is set in packets of the search for the path MTU, and not in those of
+/// traces.
+const MTU: u64 = 1 << 36;
+/// Place of the flow in a number.
+const FLOW_SHIFT: u32 = 32;
+#[expect(clippy::cast_possible_truncation, reason = "72 bytes")]
+const SMALL_PAYLOAD: u16 = REQUEST_BYTES as u16;
+
+/// What a packet of ours is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Trace,
+    Mtu,
+}
+
+/// A packet of ours that has come back, and its slot, flow and number.
+type Known = (Kind, (SlotId, Flow, u32));
+
+/// Traces paths and searches their MTU, beside the probes of a [`super::UdpProber`].
+#[derive(Debug)]
+pub struct Explorer {
+    codec: Codec,
+    ssid: u16,
+    /// Port of the reflectors.
+    port: u16,
+    /// When the last turn began, which is later than all that it has read.
+    now: Nanos,
+    /// Traces, and what they have found.
+    pub tracer: Tracer,
+    /// The search for the path MTU, and what it has found.
+    pub mtu: MtuSearch,
+    /// The packet in preparation.
+    message: Box<[u8]>,
+}
+
+impl Explorer {
+    /// Makes an explorer for `flows` source ports and reflectors at `port`. A large packet is lost
+    /// after `timeout` and the time that a reflector may take.
+    pub fn new(flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
+        Self::with(Tracer::new(flows), flows, port, timeout, now)
+    }
+
+    /// Makes an explorer for a command: only what is requested is traced, without a budget.
+    pub fn for_command(flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
+        Self::with(Tracer::for_command(flows), flows, port, timeout, now)
+    }
+
+    fn with(tracer: Tracer, flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
+        let codec = Codec::new(PAYLOAD_BYTES_MIN);
+        Self {
+            ssid: codec.identifier().max(1),
+            codec,
+            port,
+            now,
+            tracer,
+            mtu: MtuSearch::new(flows, SMALL_PAYLOAD, timeout.plus(DWELL_MAX.into()), now),
+            message: vec![0; PATH_MTU_MAX.into()].into_boxed_slice(),
+        }
+    }
+
+    /// Makes room for `slots` slots.
+    pub fn reserve(&mut self, slots: usize) {
+        self.tracer.reserve(slots);
+        self.mtu.reserve(slots);
+    }
+
+    /// Applies a change of the list. `moved` says whether a [`Change::Probe`] has another address
+    /// than before. Slots of the node network are left out, as by the prober.
+    pub fn apply(&mut self, change: Change, moved: bool) {
+        if !matches!(change, Change::Probe { network: Network::Node, .. }) {
+            self.tracer.apply(change, moved);
+            self.mtu.apply(change, moved);
+        }
+    }
+
+    /// Moves slots as `compaction` says.
+    pub fn compact(&mut self, compaction: &Compaction) {
+        self.tracer.compact(compaction);
+        self.mtu.compact(compaction);
+    }
+
+    /// Decides what was lost, and sends what is due. Call it after each turn of the prober that has
+    /// read everything. `as_of` is a time before that turn. `route` returns the way to a slot;
+    /// `None` if it is not probed.
+    pub fn turn(
+        &mut self,
+        wire: &mut impl UdpWire,
+        clock: &impl Clock,
+        as_of: Nanos,
+        route: impl Fn(SlotId) -> Option<Route>,
+    ) {
+        self.mtu.expire(as_of);
+        self.now = clock.now();
+        let port = self.port;
+        let to = |slot| route(slot).map(|route| SocketAddr::new(route.address, port));
+        while let Some(packet) = self.tracer.due(as_of, to) {
+            let number = u64::from(packet.flow.0) << FLOW_SHIFT | u64::from(packet.sequence);
+            let label = label(packet.slot, number, packet.sequence);
+            let sent = self.send(wire, clock, (packet.to, packet.flow, Some(packet.ttl)), label, REQUEST_BYTES);
+            if sent.is_err() {
+                self.tracer.not_sent(packet.sequence);
+            }
+        }
+        while let Some(packet) = self.mtu.due(as_of, &route) {
+            let Some(to) = to(packet.slot) else {
+                self.mtu.not_sent(packet.sequence);
+                continue;
+            };
+            let number = MTU | u64::from(packet.flow.0) << FLOW_SHIFT | u64::from(packet.sequence);
+            let label = label(packet.slot, number, packet.sequence);
+            let bytes = payload_bytes(packet.size, to.is_ipv6());
+            let sent = self.send(wire, clock, (to, packet.flow, None), label, bytes.into());
+            if sent.is_err() {
+                self.mtu.not_sent(packet.sequence);
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        wire: &mut impl UdpWire,
+        clock: &impl Clock,
+        (to, flow, ttl): (SocketAddr, Flow, Option<u8>),
+        label: Label,
+        bytes: usize,
+    ) -> Result<(), SendError> {
+        let message = self.message.get_mut(..bytes.max(REQUEST_BYTES)).ok_or(SendError::Address)?;
+        let identity = self.codec.identity(label, to.ip());
+        let at = NtpTime::from_unix(clock.realtime());
+        #[expect(clippy::cast_possible_truncation, reason = "the part of the number that counts")]
+        write_request(message, label.number as u32, self.ssid, at, ErrorEstimate::UNKNOWN, &identity);
+        let mut result = Err(SendError::Address);
+        wire.send(&[Outgoing { to, flow, ttl, bytes: message }], &mut |_, sent| result = sent);
+        result
+    }
+
+    /// Returns when the next turn is due at the latest, if nothing arrives before.
+    pub fn next_due(&self) -> Option<Nanos> {
+        [self.tracer.next_due(), self.mtu.next_due()].into_iter().flatten().min()
+    }
+
+    /// Returns the resident memory of the tables, in bytes of whole pages.
+    pub fn resident_bytes(&self) -> usize {
+        self.tracer.resident_bytes() + self.mtu.resident_bytes()
+    }
+
+    /// Recognizes a request of ours to `to` by its first bytes, as an ICMP error quotes them.
+    fn of_request(&self, bytes: &[u8], to: IpAddr) -> Option<Known> {
+        let (sequence, _) = bytes.split_first_chunk()?;
+        let padding = bytes.get(BASE_BYTES + TLV_HEADER_BYTES..)?.first_chunk()?;
+        self.identify(padding, u32::from_be_bytes(*sequence), to)
+    }
+
+    fn identify(&self, padding: &[u8; PAYLOAD_BYTES_MIN], sequence: u32, peer: IpAddr) -> Option<Known> {
+        #[expect(clippy::cast_possible_truncation, reason = "the label has the low bits")]
+        let label = self.codec.identify(padding, sequence as u16, peer)?;
+        Some(known(label))
+    }
+
+    fn arrived(&mut self, flow: Flow, datagram: &Datagram<'_>) -> bool {
+        let Some(reply) = Reply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
+            return false;
+        };
+        let known = reply.padding.and_then(|it| self.identify(it, reply.sender_sequence, datagram.from.ip()));
+        match known.filter(|(_, (_, sent_by, _))| *sent_by == flow) {
+            Some((Kind::Trace, packet)) => self.tracer.answered(packet, datagram.moment),
+            Some((Kind::Mtu, packet)) => self.mtu.answered(packet, self.now),
+            None => false,
+        }
+    }
+
+    fn refused(&mut self, known: Known, offender: Option<IpAddr>, refusal: Refusal, moment: Moment) -> bool {
+        match (known, refusal) {
+            ((Kind::Trace, packet), _) => self.tracer.refused(packet, offender, refusal, moment),
+            ((Kind::Mtu, packet), Refusal::TooBig { mtu }) => self.mtu.refused(packet, offender, mtu, self.now),
+            // The packet is lost all the same.
+            ((Kind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable) => false,
+        }
+    }
+}
+
+impl Guest for Explorer {
+    fn deliver(&mut self, delivery: &Delivery<'_>) -> bool {
+        match *delivery {
+            // The kernel gives a socket only what it has sent, so the number is enough.
+            Delivery::Departure(_, bytes, moment) => match self.codec.departed(bytes).map(known) {
+                Some((Kind::Trace, (_, _, sequence))) => {
+                    self.tracer.departed(sequence, moment);
+                    true
+                }
+                known => known.is_some(),
+            },
+            Delivery::Arrival(flow, datagram) => self.arrived(flow, &datagram),
+            Delivery::Refused { flow, to, offender, refusal, bytes, moment } => {
+                let known = self.of_request(bytes, to.ip()).filter(|(_, (_, sent_by, _))| *sent_by == flow);
+                known.is_some_and(|known| self.refused(known, offender, refusal, moment))
+            }
+            Delivery::Request(_) | Delivery::Answered(..) => false,
+        }
+    }
+}
+
+fn label(slot: SlotId, number: u64, sequence: u32) -> Label {
+    #[expect(clippy::cast_possible_truncation, reason = "the label has the low bits")]
+    Label { number, slot, sequence: sequence as u16 }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the parts of a number")]
+fn known(label: Label) -> Known {
+    let kind = if label.number & MTU == 0 { Kind::Trace } else { Kind::Mtu };
+    let flow = Flow((label.number >> FLOW_SHIFT & 0x0f) as u8);
+    (kind, (label.slot, flow, label.number as u32))
+}

@@ -1,0 +1,139 @@
+//! What a trace has found: the hops of one 5-tuple.
+
+use std::net::IpAddr;
+
+use super::compare::Comparison;
+use super::wants::Reason;
+use crate::peers::SlotId;
+use crate::prober::udp::Flow;
+use crate::units::Nanos;
+
+/// Largest TTL of a trace, and the number of hops it can show. Paths in a cluster have up to 10.
+pub const HOPS_MAX: usize = 30;
+
+/// One hop of a trace. 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The first address that answered; `None` if none did.
+    pub address: Option<IpAddr>,
+    /// Number of packets sent with this TTL.
+    pub sent: u8,
+    /// Number of packets with this TTL that were answered.
+    pub answered: u8,
+    /// Shortest round-trip time in nanoseconds, up to 4.29 s.
+    best_ns: u32,
+}
+
+const _: () = assert!(size_of::<Hop>() == 24);
+
+impl Hop {
+    /// A TTL without any packet.
+    pub(super) const NONE: Self = Self { address: None, sent: 0, answered: 0, best_ns: u32::MAX };
+
+    /// Returns the shortest round-trip time; `None` without an answer.
+    pub fn best_rtt(&self) -> Option<Nanos> {
+        (self.answered > 0).then_some(Nanos(self.best_ns.into()))
+    }
+
+    pub(super) fn record(&mut self, address: IpAddr, rtt: Nanos) {
+        self.address.get_or_insert(address);
+        self.answered = self.answered.saturating_add(1);
+        self.best_ns = self.best_ns.min(u32::try_from(rtt.0).unwrap_or(u32::MAX));
+    }
+}
+
+/// How a path ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing behind the last hop has answered.
+    Silent,
+    /// The destination has answered.
+    Reached,
+    /// The last hop said that the destination is unreachable or the packet prohibited.
+    Refused,
+}
+
+/// The path of one 5-tuple, at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The slot of the traced link.
+    pub slot: SlotId,
+    /// The source port of the packets.
+    pub flow: Flow,
+    /// Why it was traced.
+    pub reason: Reason,
+    /// When the trace began.
+    pub at: Nanos,
+    /// How the path ended.
+    pub end: End,
+    /// How the path differs from the baseline, if the trace is over.
+    pub comparison: Comparison,
+    /// Number of hops up to the last one that answered.
+    len: u8,
+    hops: [Hop; HOPS_MAX],
+}
+
+impl Trace {
+    pub(super) const fn new(slot: SlotId, flow: Flow, reason: Reason, at: Nanos) -> Self {
+        let (end, comparison) = (End::Silent, Comparison::NoBaseline);
+        Self { slot, flow, reason, at, end, comparison, len: 0, hops: [Hop::NONE; HOPS_MAX] }
+    }
+
+    /// Returns the hops from TTL 1 to the last one that answered. Silent hops before it are
+    /// included. If the destination has answered, it is the last.
+    pub fn hops(&self) -> &[Hop] {
+        self.hops.get(..self.len.into()).unwrap_or_default()
+    }
+
+    /// Returns whether the destination has answered.
+    pub fn reached(&self) -> bool {
+        self.end == End::Reached
+    }
+
+    /// Returns what is known of a TTL, from 1 on.
+    pub(super) fn hop(&self, ttl: u8) -> Hop {
+        let hop = ttl.checked_sub(1).and_then(|index| self.hops.get(usize::from(index)));
+        hop.copied().unwrap_or(Hop::NONE)
+    }
+
+    pub(super) fn sent(&mut self, ttl: u8) {
+        if let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) {
+            hop.sent = hop.sent.saturating_add(1);
+        }
+    }
+
+    /// Takes back a packet that the kernel has not sent.
+    pub(super) fn not_sent(&mut self, ttl: u8) {
+        if let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) {
+            hop.sent = hop.sent.saturating_sub(1);
+        }
+    }
+
+    /// Records the answer to a packet. `end` is what it says about the end of the path.
+    pub(super) fn record(&mut self, ttl: u8, address: IpAddr, rtt: Nanos, end: End) {
+        // Behind the end there is no path, unless the destination answers after all.
+        let is_behind = ttl > self.len && (self.end == End::Reached || self.end == End::Refused && end != End::Reached);
+        if is_behind {
+            return;
+        }
+        let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) else { return };
+        // A router and the destination may both have answered packets of one TTL, if the path has
+        // changed during the trace. The destination counts.
+        if end == End::Reached && self.end != End::Reached {
+            *hop = Hop { sent: hop.sent, ..Hop::NONE };
+        }
+        hop.record(address, rtt);
+        match end {
+            // Only the end of the path is nearer than what has answered before.
+            End::Reached | End::Refused if self.end != End::Reached || end == End::Reached => {
+                (self.end, self.len) = (end, ttl);
+            }
+            _ => self.len = self.len.max(ttl),
+        }
+    }
+
+    /// Sets the present number of the slot.
+    pub(super) fn rename(&mut self, slot: SlotId) {
+        self.slot = slot;
+    }
+}

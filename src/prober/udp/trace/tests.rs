@@ -1,0 +1,409 @@
+//! Traces over generated networks of parallel paths, with loss, silent hops and routers that limit
+//! their errors, on a scripted clock.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, SocketAddr};
+
+use super::*;
+use crate::limits::{TRACE_PACKETS_MAX, TRACES_KEPT, TRACES_PER_MINUTE};
+use crate::peers::{Change, Network, SlotId, ZoneId};
+use crate::prober::Moment;
+use crate::prober::udp::Flow;
+use crate::prober::udp::splitmix::Random;
+use crate::prober::udp::wire::Refusal;
+use crate::units::Nanos;
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const FLOWS: u8 = 16;
+
+/// A router, or the destination as the last of a path.
+#[derive(Clone)]
+struct Router {
+    address: IpAddr,
+    silent: bool,
+    /// It refuses all packets, also those whose TTL has not run out.
+    refuses: bool,
+    /// Loss of packets that arrive here, per thousand.
+    loss: u64,
+    /// Errors that it may still send, as Linux limits them.
+    tokens: f64,
+    refilled: u64,
+}
+
+fn router(address: [u8; 4]) -> Router {
+    Router { address: address.into(), silent: false, refuses: false, loss: 0, tokens: 6.0, refilled: 0 }
+}
+
+/// The path of each flow of each slot, by indices of routers.
+struct Net {
+    tracer: Tracer,
+    random: Random,
+    now: u64,
+    routers: Vec<Router>,
+    paths: BTreeMap<(u32, u8), Vec<usize>>,
+    /// Loss in each direction, per thousand.
+    loss: u64,
+    /// Time, slot, flow, number, and the router that sends an error, and whether it refuses.
+    arrivals: BinaryHeap<Reverse<(u64, u32, u8, u32, Option<(IpAddr, bool)>)>>,
+    /// Times of all packets, with their slots.
+    sent: Vec<(u64, u32)>,
+    finished: Vec<Trace>,
+}
+
+fn peer(slot: u32) -> IpAddr {
+    [10, 9, 0, u8::try_from(slot + 1).unwrap()].into()
+}
+
+fn probe(slot: u32) -> Change {
+    let (slot, address, zone, network) = (SlotId(slot), peer(slot), ZoneId::UNKNOWN, Network::Pod);
+    Change::Probe { slot, address, zone, network, terminating: false }
+}
+
+impl Net {
+    /// A fabric: the node, a leaf switch, one of `spines`, the far leaf switch, the peer.
+    fn fabric(seed: u64, slots: u32, spines: u8) -> Self {
+        let mut random = Random(seed);
+        let mut tracer = Tracer::new(FLOWS);
+        tracer.reserve(slots as usize);
+        let mut routers = vec![router([10, 0, 0, 1]), router([10, 0, 1, 1])];
+        routers.extend((0..spines).map(|spine| router([10, 0, 2, spine + 1])));
+        let mut paths = BTreeMap::new();
+        for slot in 0..slots {
+            tracer.apply(Change::Join { slot: SlotId(slot) }, false);
+            tracer.apply(probe(slot), true);
+            routers.push(router([10, 0, 3, u8::try_from(slot + 1).unwrap()]));
+            routers.push(Router { address: peer(slot), ..router([0; 4]) });
+            let last = routers.len() - 1;
+            for flow in 0..FLOWS {
+                let spine = 2 + usize::try_from(random.next() % u64::from(spines)).unwrap();
+                paths.insert((slot, flow), vec![0, 1, spine, last - 1, last]);
+            }
+        }
+        let (arrivals, sent, finished) = (BinaryHeap::new(), Vec::new(), Vec::new());
+        Self { tracer, random, now: SECOND, routers, paths, loss: 0, arrivals, sent, finished }
+    }
+
+    fn chance(&mut self, per_thousand: u64) -> bool {
+        self.random.next() % 1_000 < per_thousand
+    }
+
+    fn run(&mut self, seconds: u64) {
+        let until = self.now + seconds * SECOND;
+        while self.now < until {
+            self.now += 1 + self.random.next() % (250 * MS);
+            let now = Nanos(self.now);
+            while let Some(Reverse((at, slot, flow, sequence, router))) = self.arrivals.peek().copied()
+                && at <= self.now
+            {
+                self.arrivals.pop();
+                let (probe, moment) = ((SlotId(slot), Flow(flow), sequence), Moment::read(Nanos(at)));
+                match router {
+                    Some((router, refuses)) => {
+                        let refusal = if refuses { Refusal::Unreachable } else { Refusal::TimeExceeded };
+                        self.tracer.refused(probe, Some(router), refusal, moment);
+                    }
+                    None => _ = self.tracer.answered(probe, moment),
+                }
+            }
+            while let Some(packet) = self.tracer.due(now, |slot| Some(SocketAddr::new(peer(slot.0), 9_877))) {
+                self.send(packet);
+            }
+            self.finished.extend(self.tracer.take_finished().copied());
+        }
+    }
+
+    fn send(&mut self, packet: TraceProbe) {
+        let TraceProbe { to, slot, flow, ttl, sequence } = packet;
+        assert!(to.ip() == peer(slot.0) && (1..=30).contains(&ttl));
+        self.sent.push((self.now, slot.0));
+        let path = self.paths[&(slot.0, flow.0)].clone();
+        if self.chance(self.loss) {
+            return;
+        }
+        for (index, at) in path.iter().enumerate() {
+            if self.chance(self.routers[*at].loss) {
+                return;
+            }
+            let is_last = index + 1 == path.len();
+            if !is_last && usize::from(ttl) != index + 1 && !self.routers[*at].refuses {
+                continue;
+            }
+            let back = self.chance(self.loss);
+            let router = &mut self.routers[*at];
+            router.tokens = (router.tokens + (self.now - router.refilled) as f64 / 1e9).min(6.0);
+            router.refilled = self.now;
+            let answers = is_last || !router.silent && router.tokens >= 1.0;
+            if !is_last && answers {
+                router.tokens -= 1.0;
+            }
+            let error = (!is_last || router.refuses).then_some((router.address, router.refuses));
+            if answers && !back {
+                let at = self.now + (1 + index as u64) * MS;
+                self.arrivals.push(Reverse((at, slot.0, flow.0, sequence, error)));
+            }
+            return;
+        }
+    }
+
+    fn want(&mut self, slot: u32, flow: u8, percent: u8) {
+        self.tracer.want(SlotId(slot), Flow(flow), Reason::Losing { percent }, Nanos(self.now));
+    }
+
+    fn spine(&self, slot: u32, flow: u8) -> IpAddr {
+        self.routers[self.paths[&(slot, flow)][2]].address
+    }
+}
+
+fn addresses(trace: &Trace) -> Vec<Option<IpAddr>> {
+    trace.hops().iter().map(|hop| hop.address).collect()
+}
+
+#[test]
+fn a_path_is_traced_hop_by_hop_with_its_times() {
+    let mut net = Net::fabric(1, 1, 4);
+    net.want(0, 5, 50);
+    net.run(12);
+    let trace = *net.tracer.last(SlotId(0)).unwrap();
+    let path = &net.paths[&(0, 5)];
+    assert_eq!(addresses(&trace), path.iter().map(|at| Some(net.routers[*at].address)).collect::<Vec<_>>());
+    assert!(trace.reached() && trace.flow == Flow(5) && net.finished == [trace]);
+    for (index, hop) in trace.hops().iter().enumerate() {
+        assert_eq!((hop.sent, hop.answered), (10, 10));
+        let least = (1 + index as u64) * MS;
+        assert_eq!(hop.best_rtt(), Some(Nanos(least)), "hop {index}");
+    }
+}
+
+#[test]
+fn a_dead_next_hop_of_an_ecmp_group_is_named_by_the_flow_that_takes_it() {
+    for seed in 0..300 {
+        let mut net = Net::fabric(seed, 4, 4);
+        net.run(120);
+        assert!((0..4).all(|slot| net.tracer.baseline(SlotId(slot)).is_some()), "seed {seed}");
+        let flow = u8::try_from(seed % 16).unwrap();
+        let dead = net.paths[&(2, flow)][2];
+        net.routers[dead].loss = 1_000;
+        net.want(2, flow, 100);
+        net.run(15);
+        let trace = *net.tracer.last(SlotId(2)).unwrap();
+        let before = net.tracer.baseline(SlotId(2)).unwrap().hops().nth(2).unwrap();
+        let same_flow = net.tracer.baseline(SlotId(2)).unwrap().flow() == Flow(flow);
+        let after = Some(IpAddr::from([10, 0, 1, 1]));
+        assert_eq!(trace.comparison, Comparison::DiesAfter { after, before, same_flow }, "seed {seed}");
+        assert!(!trace.reached() && trace.hops().len() == 2);
+    }
+}
+
+#[test]
+fn a_flow_that_loses_a_fifth_shows_the_next_hop_that_the_baseline_does_not_take() {
+    let (mut right, mut wrong) = (0, 0);
+    for seed in 0..500 {
+        let mut net = Net::fabric(seed, 2, 4);
+        net.run(120);
+        let baseline = net.tracer.baseline(SlotId(0)).unwrap().flow();
+        let flow = (0..16).find(|flow| net.spine(0, *flow) != net.spine(0, baseline.0)).unwrap();
+        let bad = net.paths[&(0, flow)][2];
+        net.routers[bad].loss = 200;
+        net.want(0, flow, 20);
+        net.run(15);
+        let (by, instead_of) = (net.spine(0, flow), net.spine(0, baseline.0));
+        match net.tracer.last(SlotId(0)).unwrap().comparison {
+            Comparison::GoesBy { by: named, instead_of: other, same_flow: false } => {
+                if named == by && other == instead_of { right += 1 } else { wrong += 1 }
+            }
+            other => panic!("seed {seed}: {other}"),
+        }
+    }
+    assert!(right == 500 && wrong == 0, "{right} right, {wrong} wrong");
+}
+
+#[test]
+fn silent_hops_and_limited_errors_are_no_faults() {
+    for seed in 0..500 {
+        let mut net = Net::fabric(seed, 1, 4);
+        let mut random = Random(seed);
+        let silent = 1 + usize::try_from(random.next() % 3).unwrap();
+        let index = net.paths[&(0, 0)][silent];
+        net.routers[index].silent = true;
+        for router in &mut net.routers {
+            router.tokens = 0.0;
+        }
+        net.run(60);
+        net.want(0, 0, 20);
+        net.run(15);
+        let trace = *net.tracer.last(SlotId(0)).unwrap();
+        assert_eq!((trace.hops().len(), trace.reached(), trace.comparison), (5, true, Comparison::Same), "seed {seed}");
+        assert_eq!(trace.hops()[silent].address, None);
+    }
+}
+
+#[test]
+fn random_loss_of_a_fifth_makes_no_dead_hop_and_no_other_path() {
+    let mut incomplete = 0;
+    for seed in 0..1_000 {
+        let mut net = Net::fabric(seed, 1, 4);
+        net.loss = 200;
+        net.run(60);
+        net.want(0, 0, 20);
+        net.run(15);
+        let trace = *net.tracer.last(SlotId(0)).unwrap();
+        match trace.comparison {
+            Comparison::Same => assert_eq!(trace.hops().len(), 5),
+            // The baseline needs three tries in a minute, and 4 in 100 have none.
+            Comparison::NoBaseline => incomplete += 1,
+            other => panic!("seed {seed}: {other}, {:?}", addresses(&trace)),
+        }
+        assert!(trace.reached());
+    }
+    assert!(incomplete < 100, "{incomplete} of 1,000 without a baseline");
+}
+
+#[test]
+fn a_path_that_changes_is_named_once_and_then_is_the_baseline() {
+    let mut net = Net::fabric(7, 1, 2);
+    net.run(60);
+    let (before, flow) = (net.spine(0, 0), 0);
+    let path = net.paths.get_mut(&(0, flow)).unwrap();
+    path[2] = 5 - path[2];
+    net.tracer.hops_changed(SlotId(0));
+    net.run(60);
+    let after = net.spine(0, 0);
+    let expected = Comparison::GoesBy { by: after, instead_of: before, same_flow: true };
+    assert_eq!(net.finished.iter().map(|trace| trace.comparison).collect::<Vec<_>>(), [expected]);
+    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().nth(2), Some(Some(after)));
+    assert_eq!(expected.to_string(), format!("goes by {after} instead of {before}"));
+    net.paths.get_mut(&(0, flow)).unwrap().insert(2, 1);
+    net.tracer.hops_changed(SlotId(0));
+    net.run(60);
+    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().len(), 6);
+    // An hour later nothing has changed, and nothing is shown.
+    let shown = net.finished.len();
+    net.run(4_000);
+    assert_eq!(net.finished.len(), shown);
+}
+
+#[test]
+fn a_refusal_on_the_path_is_no_silence_and_one_of_the_destination_is_its_answer() {
+    for (hop, end) in [(2, End::Refused), (4, End::Reached)] {
+        let mut net = Net::fabric(1, 1, 4);
+        net.run(60);
+        let index = net.paths[&(0, 0)][hop];
+        net.routers[index].refuses = true;
+        net.want(0, 0, 100);
+        net.run(15);
+        let trace = net.tracer.last(SlotId(0)).unwrap();
+        assert_eq!((trace.end, trace.hops().len()), (end, hop + 1));
+        let by = net.routers[index].address;
+        let expected = if end == End::Reached { Comparison::Same } else { Comparison::RefusedBy { by } };
+        assert_eq!(trace.comparison, expected);
+    }
+}
+
+#[test]
+fn the_budget_holds_and_the_worst_is_first() {
+    let mut net = Net::fabric(3, 40, 4);
+    net.run(600);
+    let began = net.now;
+    net.sent.clear();
+    for _ in 0..1_200 {
+        for slot in 0..40 {
+            net.want(slot, 3, u8::try_from(slot + 10).unwrap());
+        }
+        net.run(1);
+    }
+    let wanted: Vec<&Trace> = net.finished.iter().filter(|trace| trace.at >= Nanos(began)).collect();
+    let minutes = (net.now - began) as f64 / 60e9;
+    let rate = wanted.len() as f64 / minutes;
+    assert!((1.9..=2.1).contains(&rate), "{} traces in {minutes} min", wanted.len());
+    assert_eq!(wanted[..4].iter().map(|trace| trace.slot.0).collect::<Vec<_>>(), [39, 38, 37, 36], "the worst first");
+    let starts: Vec<u64> = wanted.iter().map(|trace| trace.at.0).collect();
+    assert!(starts.windows(TRACES_PER_MINUTE + 1).all(|window| window[TRACES_PER_MINUTE] - window[0] >= 60 * SECOND));
+    let mut packets = BTreeMap::new();
+    net.sent.iter().for_each(|(at, _)| *packets.entry(at / (60 * SECOND)).or_insert(0_usize) += 1);
+    // 40 baselines an hour besides.
+    assert!(packets.values().all(|packets| *packets <= 3 * TRACE_PACKETS_MAX + 60), "{packets:?}");
+    let kept = (0..40).filter(|slot| net.tracer.last(SlotId(*slot)).is_some()).count();
+    assert!((28..=TRACES_KEPT).contains(&kept), "{kept} slots");
+}
+
+#[test]
+fn a_trace_ends_by_itself_whatever_the_network_does() {
+    for seed in 0..300 {
+        let mut net = Net::fabric(seed, 1, 4);
+        // A loop: no packet ever arrives, and every hop answers.
+        let path: Vec<usize> = (0..40).map(|index| index % 2).chain([0]).collect();
+        net.paths.insert((0, 9), path);
+        net.paths.insert((0, 8), vec![0; 40]);
+        net.loss = seed % 1_000;
+        net.want(0, 9 - u8::try_from(seed % 2).unwrap(), 100);
+        net.run(13);
+        let trace = net.tracer.last(SlotId(0)).unwrap();
+        assert!(!trace.reached() && trace.hops().len() <= 30);
+        assert!(trace.hops().iter().map(|hop| usize::from(hop.sent)).sum::<usize>() <= TRACE_PACKETS_MAX);
+    }
+}
+
+#[test]
+fn only_errors_about_packets_in_flight_count() {
+    let to = SocketAddr::new(peer(0), 9_877);
+    let mut tracer = Net::fabric(1, 2, 1).tracer;
+    tracer.want(SlotId(0), Flow(3), Reason::Losing { percent: 9 }, Nanos(1));
+    let packet = tracer.due(Nanos(1), |_| Some(to)).unwrap();
+    let (router, moment) = (Some(IpAddr::from([10, 0, 0, 1])), Moment::read(Nanos(5)));
+    let good = (packet.slot, packet.flow, packet.sequence);
+    for (probe, offender, refusal) in [
+        ((SlotId(1), good.1, good.2), router, Refusal::TimeExceeded),
+        ((good.0, Flow(4), good.2), router, Refusal::TimeExceeded),
+        ((good.0, good.1, good.2 + 1), router, Refusal::TimeExceeded),
+        ((good.0, good.1, good.2.wrapping_sub(64)), router, Refusal::TimeExceeded),
+        ((good.0, good.1, good.2 + 64), router, Refusal::TimeExceeded),
+        (good, None, Refusal::TimeExceeded),
+        (good, Some([224, 0, 0, 1].into()), Refusal::TimeExceeded),
+        (good, Some([0, 0, 0, 0].into()), Refusal::TimeExceeded),
+        (good, Some([0_u16; 8].into()), Refusal::TimeExceeded),
+        (good, router, Refusal::TooBig { mtu: 576 }),
+    ] {
+        assert!(!tracer.refused(probe, offender, refusal, moment), "{probe:?} {offender:?} {refusal:?}");
+    }
+    assert!(tracer.refused(good, router, Refusal::TimeExceeded, moment));
+    assert!(!tracer.refused(good, router, Refusal::TimeExceeded, moment), "once for each packet");
+    assert!(!tracer.answered(good, moment));
+}
+
+#[test]
+fn whatever_the_calls_are_nothing_panics() {
+    for seed in 0..2_000 {
+        let mut random = Random(seed);
+        let mut tracer = Net::fabric(seed, 6, 2).tracer;
+        let mut now = 0;
+        for _ in 0..400 {
+            now += random.next() % (2 * SECOND);
+            let slot = SlotId(u32::try_from(random.next() % 8).unwrap());
+            let flow = Flow(u8::try_from(random.next() % 18).unwrap());
+            let any = (slot, flow, u32::try_from(random.next() % 200).unwrap());
+            let moment = Moment::read(Nanos(random.next() % (now + SECOND)));
+            let refusal = [Refusal::TimeExceeded, Refusal::Unreachable, Refusal::TooBig { mtu: 9 }];
+            match random.next() % 10 {
+                0 => tracer.apply(Change::Join { slot }, false),
+                1 => tracer.apply(Change::Stop { slot }, false),
+                2 => tracer.apply(probe(slot.0), random.next() % 2 == 0),
+                3 => _ = tracer.answered(any, moment),
+                4 | 5 => {
+                    let from = IpAddr::from([10, 0, 0, u8::try_from(random.next() % 256).unwrap()]);
+                    tracer.refused(any, Some(from), refusal[usize::try_from(random.next() % 3).unwrap()], moment);
+                }
+                6 => tracer.not_sent(any.2),
+                7 => tracer.hops_changed(slot),
+                8 => tracer.departed(any.2, moment),
+                _ => tracer.want(slot, flow, Reason::Losing { percent: 1 }, Nanos(now)),
+            }
+            let to = |slot: SlotId| (slot.0 != 3).then(|| SocketAddr::new(peer(slot.0), 9));
+            let ends = (0..TRACE_PACKETS_MAX).any(|_| tracer.due(Nanos(now), to).is_none());
+            assert!(ends, "a turn sends a few packets");
+            tracer.next_due();
+            assert!(tracer.take_finished().is_none_or(|trace| trace.hops().len() <= HOPS_MAX));
+        }
+    }
+}
