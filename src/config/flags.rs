@@ -158,6 +158,11 @@ pub const PING: &[Flag] = &[
         "Bytes after the ICMP header, 24 to 8952").short('s'),
     switch("ipv4", "Probe the IPv4 address of each name").short('4'),
     switch("ipv6", "Probe the IPv6 address of each name").short('6'),
+    switch("udp", "Probe by UDP (STAMP, RFC 8762) instead of ICMP; agents answer the members of their mesh alone"),
+    flag("udp-port", "PORT", "KUBE_CANARY_UDP_PORT", "9877", "With --udp: port of the targets' reflectors"),
+    flag("flows", "N", "KUBE_CANARY_FLOWS", "16",
+        "With --udp: number of source ports that the probes to each target use in turn, 1 to 16"),
+    switch("trace", "With --udp: trace the path of the first source port of each target, and of each that loses"),
     switch("quiet", "Print the summary only").short('q'),
     switch("json", "Print one JSON object per line"),
 ];

@@ -21,7 +21,7 @@ pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, Reports, RowsFile};
 pub use fleet::{Column, FleetSettings, Form};
 pub use footprint::{FootprintSettings, FootprintSubject};
-pub use ping::PingSettings;
+pub use ping::{PingSettings, UdpPing};
 pub use run::RunSettings;
 
 use std::ffi::OsString;

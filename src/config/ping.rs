@@ -8,7 +8,7 @@ use super::agents::{Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
 use crate::discovery::dns::{self, AddressFamily};
-use crate::limits::{PING_COUNT_MAX, PING_TARGETS_MAX};
+use crate::limits::{FLOWS_MAX, PING_COUNT_MAX, PING_TARGETS_MAX};
 use crate::units::parse_duration;
 
 /// The first line that `ping --help` shows.
@@ -23,7 +23,41 @@ A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 20
 Exit codes: 0 if every target has answered within the timeout at least once; 1 if one has not, or on a failure; 2 for a bad
 flag.
 ";
+/// The flags that mean something with `--udp` alone.
+const UDP_FLAGS: [&str; 3] = ["udp-port", "flows", "trace"];
+/// The default of `--udp-port`: that of `--listen`.
+const UDP_PORT: u16 = 9_877;
 const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
+
+/// How targets are probed by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpPing {
+    /// Port of the reflectors.
+    pub port: u16,
+    /// Number of source ports, 1 to [`FLOWS_MAX`].
+    pub flows: u8,
+    /// Whether paths are traced too.
+    pub trace: bool,
+}
+
+impl UdpPing {
+    fn resolve(typed: &Typed) -> Result<Option<Self>, UsageError> {
+        if !typed.switch("udp") {
+            let alone = typed.first_typed(&UDP_FLAGS);
+            return alone.map_or(Ok(None), |flag| Err(UsageError(format!("--{flag}: expected --udp beside it"))));
+        }
+        if typed.first_typed(&["payload-bytes"]).is_some() {
+            return Err(UsageError("--payload-bytes: expected no --udp, whose probes have 72 bytes".into()));
+        }
+        let port = typed.value("udp-port", number_between(1, u16::MAX.into()))?;
+        let flows = typed.value("flows", number_between(1, FLOWS_MAX.into()))?;
+        Ok(Some(Self {
+            port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or(UDP_PORT),
+            flows: flows.and_then(|flows| u8::try_from(flows).ok()).unwrap_or(FLOWS_MAX),
+            trace: typed.switch("trace"),
+        }))
+    }
+}
 
 /// The settings that `ping` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +72,8 @@ pub struct PingSettings {
     pub timeout: Duration,
     /// Bytes after the ICMP header.
     pub payload_bytes: usize,
+    /// Probe by UDP instead of ICMP.
+    pub udp: Option<UdpPing>,
     /// The family of the address that is probed of a name.
     pub family: AddressFamily,
     /// Print no line for a probe.
@@ -73,6 +109,7 @@ impl PingSettings {
             interval,
             timeout,
             payload_bytes,
+            udp: UdpPing::resolve(typed)?,
             family,
             quiet: typed.switch("quiet"),
             json: typed.switch("json"),
@@ -153,6 +190,15 @@ mod tests {
     }
 
     #[test]
+    fn udp_has_flags_of_its_own() {
+        assert_eq!(settings("ping a").unwrap().udp, None);
+        let udp = settings("ping --udp a").unwrap().udp;
+        assert_eq!(udp, Some(UdpPing { port: 9_877, flows: 16, trace: false }));
+        let udp = settings("ping a --udp --trace --flows 4 --udp-port=862").unwrap().udp;
+        assert_eq!(udp, Some(UdpPing { port: 862, flows: 4, trace: true }));
+    }
+
+    #[test]
     fn every_bad_value_is_one_line_that_names_it_and_what_is_accepted() {
         for (line, parts) in [
             ("ping", ["TARGET", "at least one", "address"]),
@@ -176,6 +222,12 @@ mod tests {
             ("ping -4 ::1", ["TARGET", "\"::1\"", "IPv4 address or a name"]),
             ("ping 127.0.0.1 -6", ["TARGET", "\"127.0.0.1\"", "IPv6 address or a name"]),
             ("ping a --payload-bytes 8", ["--payload-bytes", "\"8\"", "24 to 8952"]),
+            ("ping a --flows 4", ["--flows", "--udp", "expected"]),
+            ("ping a --trace", ["--trace", "--udp", "expected"]),
+            ("ping a --udp --flows 17", ["--flows", "\"17\"", "1 to 16"]),
+            ("ping a --udp --flows 0", ["--flows", "\"0\"", "1 to 16"]),
+            ("ping a --udp --udp-port 0", ["--udp-port", "\"0\"", "1 to 65535"]),
+            ("ping a --udp -s 100", ["--payload-bytes", "--udp", "72"]),
             ("ping a --flood", ["--flood", "--count", "--json"]),
         ] {
             let error = settings(line).unwrap_err().0;

@@ -2,7 +2,7 @@
 //! for tests.
 //!
 //! ```text
-//! targets ─► prober ─► tally (per target) ─► output ─► outbox (standard output)
+//! targets ─► probes ─► tally (per target), flows ─► output, paths ─► outbox (standard output)
 //! ```
 //!
 //! Traps:
@@ -12,8 +12,11 @@
 //!   flight.
 //! - The prober reports a loss without its number; [`sequences`] knows the number.
 
+mod flows;
 mod outbox;
 mod output;
+mod paths;
+mod probes;
 mod rtts;
 mod sequences;
 mod tally;
@@ -23,9 +26,11 @@ use std::net::IpAddr;
 
 use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
-use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::socket::{SocketError, Sockets};
-use crate::prober::{self, Clock, Event, MonotonicClock, Pacer, Prober, Sink};
+use crate::peers::SlotId;
+use crate::prober::socket::SocketError;
+use crate::prober::udp::trace::Trace;
+use crate::prober::udp::{Flow, UdpSocketError};
+use crate::prober::{Clock as _, Event, MonotonicClock, Pacer, Sink};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
 use crate::sys::stop::Stop;
@@ -35,8 +40,10 @@ use crate::{
     allocator,
     logging::{self, LogFormat},
 };
+use flows::Flows;
 use outbox::Outbox;
 use output::{Form, Label};
+use probes::{Probes, Wires};
 use tally::Tally;
 
 /// Longest sleep if nothing is due.
@@ -51,6 +58,9 @@ pub enum PingError {
     /// No ICMP socket is available.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// No UDP socket is available.
+    #[error(transparent)]
+    Udp(#[from] UdpSocketError),
     /// A name has no address.
     #[error("cannot resolve the target {target:?}: {error}; give its address")]
     Resolve {
@@ -96,7 +106,7 @@ pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
 }
 
 async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
-    let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
+    let sockets = Wires::open(settings)?;
     let mut stop = Stop::new().map_err(system("handle signals"))?;
     allocator::mark_baseline();
     let addresses = tokio::select! {
@@ -128,7 +138,7 @@ async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {
 }
 
 struct Ping {
-    prober: Prober<Sockets, MonotonicClock>,
+    probes: Probes,
     pacer: Pacer,
     results: Results,
 }
@@ -138,6 +148,10 @@ struct Results {
     form: Form,
     labels: Vec<Label>,
     tallies: Vec<Tally>,
+    /// Losses by source port of each target; empty with ICMP.
+    flows: Vec<Flows>,
+    /// Flows that have lost their first probe since the last turn.
+    losing: Vec<(SlotId, Flow)>,
     outbox: Outbox,
     /// Number of probes per target.
     count: Option<u64>,
@@ -151,36 +165,18 @@ struct Results {
 }
 
 impl Ping {
-    fn new(settings: &PingSettings, sockets: Sockets, addresses: &[IpAddr]) -> Result<Self, PingError> {
+    fn new(settings: &PingSettings, sockets: Wires, addresses: &[IpAddr]) -> Result<Self, PingError> {
         let form = if settings.json { Form::Json } else { Form::Text(Terminal::of_stdout()) };
         let names = settings.targets.iter().map(|(text, _)| text);
         let labels: Vec<Label> = names.zip(addresses).map(|(name, address)| Label::new(form, name, *address)).collect();
         let mut outbox = Outbox::stdout().map_err(system(WRITE))?;
         output::heading(&mut outbox.text, settings, &labels);
-        let probing = prober::Settings {
-            interval: settings.interval.into(),
-            timeout: settings.timeout.into(),
-            payload_bytes: settings.payload_bytes,
-            node: String::new(),
-            doubts: false,
-            replies_wait: REPLIES_WAIT,
-        };
-        let mut prober = Prober::new(sockets, MonotonicClock, &probing);
-        prober.reserve(addresses.len());
-        for (index, &address) in addresses.iter().enumerate() {
-            let slot = SlotId::at(index);
-            prober.apply(Change::Join { slot });
-            prober.apply(Change::Probe {
-                slot,
-                address,
-                zone: ZoneId::UNKNOWN,
-                network: Network::Pod,
-                terminating: false,
-            });
-        }
+        let probes = Probes::new(settings, sockets, addresses);
         let results = Results {
             form,
             tallies: labels.iter().map(|_| Tally::default()).collect(),
+            flows: settings.udp.map(|udp| labels.iter().map(|_| Flows::new(udp.flows)).collect()).unwrap_or_default(),
+            losing: Vec::new(),
             targets_left: labels.len(),
             labels,
             outbox,
@@ -188,7 +184,7 @@ impl Ping {
             quiet: settings.quiet,
             done: Vec::new(),
         };
-        Ok(Self { prober, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
+        Ok(Self { probes, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
     }
 
     async fn probe(&mut self, stop: &mut Stop) -> Result<(), PingError> {
@@ -197,14 +193,15 @@ impl Ping {
             // If the output is stuck, results must not pile up. Then nothing is sent, and replies
             // wait in the socket with the kernel's timestamp.
             if !self.results.outbox.is_full() {
-                drained = self.prober.turn(&mut self.results);
-                self.results.done.drain(..).for_each(|slot| self.prober.pause(slot));
+                drained = self.probes.turn(&mut self.results);
+                self.results.done.drain(..).for_each(|slot| self.probes.pause(slot));
             }
             let passed_on = self.results.outbox.pass_on().map_err(system(WRITE))?;
-            if self.results.targets_left == 0 && self.results.tallies.iter().all(|it| it.in_flight() == 0) && drained {
+            let in_flight = self.results.tallies.iter().any(|it| it.in_flight() > 0) || self.probes.is_tracing();
+            if self.results.targets_left == 0 && !in_flight && drained {
                 return Ok(());
             }
-            let now = self.prober.clock().now();
+            let now = MonotonicClock.now();
             let retry = now.plus(WRITE_RETRY.into());
             if self.results.outbox.is_full() {
                 tokio::select! {
@@ -218,15 +215,17 @@ impl Ping {
                 (true, true) => now.plus(IDLE),
             };
             tokio::select! {
-                waited = self.pacer.wait(&mut self.prober, latest) => waited.map_err(system("set the pacing timer"))?,
+                waited = self.probes.wait(&self.pacer, latest) => waited.map_err(system("set the pacing timer"))?,
                 () = stop.asked() => return Ok(()),
             }
         }
     }
 
     fn end(&mut self) -> Result<(), PingError> {
-        let Results { form, labels, tallies, outbox, .. } = &mut self.results;
+        let Results { form, labels, tallies, flows, outbox, .. } = &mut self.results;
         output::summary(&mut outbox.text, *form, labels.iter().zip(tallies.iter()));
+        let port = |index, flow| self.probes.source_port(SlotId::at(index), flow);
+        flows::summary(&mut outbox.text, *form, labels, flows, port);
         outbox.finish().map_err(system(WRITE))
     }
 }
@@ -234,6 +233,12 @@ impl Ping {
 const WRITE: &str = "write to standard output";
 
 impl Results {
+    fn traced(&mut self, trace: &Trace, port: Option<u16>) {
+        if let Some(label) = self.labels.get(trace.slot.index()) {
+            paths::trace(&mut self.outbox.text, self.form, label, trace, port);
+        }
+    }
+
     fn record(&mut self, slot: SlotId, event: Event, replied: Option<u16>) {
         let (Some(tally), Some(label)) = (self.tallies.get_mut(slot.index()), self.labels.get(slot.index())) else {
             return;
@@ -258,6 +263,14 @@ impl Sink for Results {
 
     fn event_of_reply(&mut self, slot: SlotId, sequence: u16, event: Event) {
         self.record(slot, event, Some(sequence));
+    }
+
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
+        if let Some(flows) = self.flows.get_mut(slot.index())
+            && flows.record(flow, answered)
+        {
+            self.losing.push((slot, Flow(flow)));
+        }
     }
 
     fn send_lag(&mut self, _lag: Nanos) {}

@@ -40,6 +40,11 @@ impl Label {
         };
         Self { name, address }
     }
+
+    /// Returns the name as it is written in this form.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Writes the settings and addresses. In JSON it writes nothing.
@@ -49,8 +54,11 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
     }
     let (interval, timeout) = (settings.interval, settings.timeout);
     let targets = if labels.len() == 1 { "1 target".to_owned() } else { format!("{} targets", labels.len()) };
-    let bytes = settings.payload_bytes;
-    let _ = writeln!(text, "{targets}, {bytes} bytes of payload, a probe every {interval:?}, lost after {timeout:?}");
+    let what = match settings.udp {
+        None => format!("{} bytes of payload", settings.payload_bytes),
+        Some(udp) => format!("UDP port {}, source ports: {}", udp.port, udp.flows),
+    };
+    let _ = writeln!(text, "{targets}, {what}, a probe every {interval:?}, lost after {timeout:?}");
     for label in labels.iter().filter(|label| label.name.parse() != Ok(label.address)) {
         let _ = writeln!(text, "{} is {}", label.name, label.address);
     }
@@ -195,7 +203,7 @@ fn cells(label: &Label, tally: &Tally) -> [Cell; HEADS.len()] {
 }
 
 /// Seconds as a JSON number with nanosecond precision: no float rounds it.
-struct Seconds(Nanos);
+pub struct Seconds(pub Nanos);
 
 impl std::fmt::Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,7 +212,7 @@ impl std::fmt::Display for Seconds {
 }
 
 /// A time in text form: 41.2 µs, 1.203 ms, 1.500 s.
-struct Time(Nanos);
+pub struct Time(pub Nanos);
 
 impl std::fmt::Display for Time {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,0 +1,174 @@
+//! The probes of a ping: the agent's ICMP prober, or its UDP prober with traces.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{PingError, REPLIES_WAIT, Results};
+use crate::config::{PingSettings, UdpPing};
+use crate::peers::{Change, Network, SlotId, ZoneId};
+use crate::prober::socket::Sockets;
+use crate::prober::udp::mtu::Route;
+use crate::prober::udp::trace::{Reason, Trace};
+use crate::prober::udp::{Explorer, Flow, UdpProber, UdpSettings, UdpSockets, UdpWire as _};
+use crate::prober::{self, Clock as _, MonotonicClock, Pacer, Prober};
+use crate::units::Nanos;
+
+/// The sockets, which are opened before any name is resolved.
+#[derive(Debug)]
+pub enum Wires {
+    Icmp(Sockets),
+    Udp(UdpSockets, UdpPing),
+}
+
+impl Wires {
+    pub fn open(settings: &PingSettings) -> Result<Self, PingError> {
+        let Some(udp) = settings.udp else {
+            return Ok(Self::Icmp(Sockets::open(settings.payload_bytes, &MonotonicClock)?));
+        };
+        // The port of the reflector does not matter: without members, it answers nothing.
+        let any = |address: IpAddr| UdpSockets::open(SocketAddr::new(address, 0), udp.flows, &MonotonicClock);
+        let sockets = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+        Ok(Self::Udp(sockets, udp))
+    }
+}
+
+/// The prober of a ping.
+#[derive(Debug)]
+pub enum Probes {
+    Icmp(Box<Prober<Sockets, MonotonicClock>>),
+    Udp(Box<UdpProbes>),
+}
+
+/// The UDP prober of a ping.
+#[derive(Debug)]
+pub struct UdpProbes {
+    prober: UdpProber<UdpSockets, MonotonicClock>,
+    explorer: Explorer,
+    addresses: Vec<IpAddr>,
+    traces: bool,
+    /// Flows to be traced, one after the other.
+    untraced: VecDeque<(SlotId, Flow)>,
+}
+
+impl Probes {
+    /// Starts to probe the addresses, in the slots from 0 on.
+    pub fn new(settings: &PingSettings, wires: Wires, addresses: &[IpAddr]) -> Self {
+        let (interval, timeout) = (settings.interval.into(), settings.timeout.into());
+        let changes = addresses.iter().enumerate().flat_map(|(index, &address)| {
+            let (slot, zone, network) = (SlotId::at(index), ZoneId::UNKNOWN, Network::Pod);
+            [Change::Join { slot }, Change::Probe { slot, address, zone, network, terminating: false }]
+        });
+        match wires {
+            Wires::Icmp(sockets) => {
+                let probing = prober::Settings {
+                    interval,
+                    timeout,
+                    payload_bytes: settings.payload_bytes,
+                    node: String::new(),
+                    doubts: false,
+                    replies_wait: REPLIES_WAIT,
+                };
+                let mut prober = Prober::new(sockets, MonotonicClock, &probing);
+                prober.reserve(addresses.len());
+                changes.for_each(|change| prober.apply(change));
+                Self::Icmp(Box::new(prober))
+            }
+            Wires::Udp(sockets, UdpPing { port, flows, trace }) => {
+                let start = MonotonicClock.now();
+                let probing = UdpSettings {
+                    interval,
+                    timeout,
+                    node: String::new(),
+                    start,
+                    doubts: false,
+                    replies_wait: REPLIES_WAIT,
+                    port,
+                    flows,
+                };
+                let mut prober = UdpProber::new(sockets, MonotonicClock, &probing);
+                let mut explorer = Explorer::for_command(flows, port, timeout, start);
+                prober.reserve(addresses.len());
+                explorer.reserve(addresses.len());
+                changes.for_each(|change| prober.apply(change));
+                let addresses = addresses.to_vec();
+                let first = (0..addresses.len()).map(|index| (SlotId::at(index), Flow(0)));
+                let untraced = if trace { first.collect() } else { VecDeque::new() };
+                Self::Udp(Box::new(UdpProbes { prober, explorer, addresses, traces: trace, untraced }))
+            }
+        }
+    }
+
+    /// Sends, reads and decides. Returns whether everything was read.
+    pub fn turn(&mut self, results: &mut Results) -> bool {
+        match self {
+            Self::Icmp(prober) => prober.turn(results),
+            Self::Udp(probes) => probes.turn(results),
+        }
+    }
+
+    /// Stops sending to a slot. Probes in flight still count.
+    pub fn pause(&mut self, slot: SlotId) {
+        match self {
+            Self::Icmp(prober) => prober.pause(slot),
+            Self::Udp(probes) => probes.prober.pause(slot),
+        }
+    }
+
+    /// Returns whether a trace is in progress or waits.
+    pub fn is_tracing(&self) -> bool {
+        match self {
+            Self::Icmp(_) => false,
+            Self::Udp(probes) => !probes.explorer.tracer.is_idle() || !probes.untraced.is_empty(),
+        }
+    }
+
+    /// Returns the port of a flow to a slot.
+    pub fn source_port(&self, slot: SlotId, flow: Flow) -> Option<u16> {
+        match self {
+            Self::Icmp(_) => None,
+            Self::Udp(probes) => {
+                let over_ipv6 = probes.addresses.get(slot.index())?.is_ipv6();
+                probes.prober.wire_ref().source_port(flow, over_ipv6)
+            }
+        }
+    }
+
+    /// Waits until there is something to do, but not beyond `latest`. Cancel-safe.
+    pub async fn wait(&mut self, pacer: &Pacer, latest: Nanos) -> io::Result<()> {
+        match self {
+            Self::Icmp(prober) => pacer.wait(prober, latest).await,
+            Self::Udp(probes) => {
+                let latest = probes.explorer.next_due().map_or(latest, |due| due.min(latest));
+                pacer.wait_udp(&mut probes.prober, latest).await
+            }
+        }
+    }
+}
+
+impl UdpProbes {
+    fn turn(&mut self, results: &mut Results) -> bool {
+        let as_of = self.prober.clock().now();
+        let drained = self.prober.turn_with(results, &mut self.explorer);
+        let losing = results.losing.drain(..);
+        self.untraced.extend(losing.filter(|flow| self.traces && flow.1 != Flow(0)));
+        let tracer = &mut self.explorer.tracer;
+        if tracer.is_idle()
+            && let Some((slot, flow)) = self.untraced.pop_front()
+        {
+            tracer.want(slot, flow, Reason::Requested, as_of);
+        }
+        if drained {
+            let addresses = &self.addresses;
+            let route = |slot: SlotId| Some(Route { address: *addresses.get(slot.index())?, mtu: 0 });
+            self.explorer.turn(self.prober.wire(), &MonotonicClock, as_of, route);
+        }
+        if let Some(trace) = self.explorer.tracer.take_finished() {
+            let over_ipv6 = self.addresses.get(trace.slot.index()).is_some_and(IpAddr::is_ipv6);
+            let trace: Trace = *trace;
+            let port = self.prober.wire_ref().source_port(trace.flow, over_ipv6);
+            results.traced(&trace, port);
+        }
+        drained
+    }
+}
