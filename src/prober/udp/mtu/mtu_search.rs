@@ -226,7 +226,7 @@ impl MtuSearch {
             if !row.is_active() {
                 continue;
             }
-            // Checks are spread over the period. After a stop of the agent they are not made up for.
+            // Checks are spread over the period. What a stopped agent has missed is left out.
             let gap = PERIOD.0 / u64::try_from(self.active).unwrap_or(1);
             let gap = Nanos(gap).max(CHECK_GAP);
             self.next_check = self.next_check.max(Nanos(now.0.saturating_sub(gap.0))).plus(gap);
