@@ -14,7 +14,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
+use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, NEW_PEER_SILENCE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
@@ -22,9 +22,12 @@ use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Family, Method, Own, SlotId};
 use crate::prober::socket::{SocketError, Sockets};
 use crate::prober::stamp::ErrorEstimate;
+use crate::prober::udp::UdpWire as _;
+use crate::prober::udp::mtu::{PathMtu, PathState};
+use crate::prober::udp::trace::Reason;
 use crate::prober::{self, MonotonicClock, Prober, Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
-use crate::statistics::Statistics;
+use crate::statistics::{MtuReading, Statistics};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
@@ -121,6 +124,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
         health: Health::default(),
         about: About::new(&allocator),
+        traces: Traces::default(),
         walks: Walks::default(),
     });
     view.health.beat(clock::monotonic());
@@ -194,19 +198,22 @@ fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
         let listen = SocketAddr::new(at, settings.udp_port);
         let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
         described.push(format!("UDP sockets: {}", sockets.describe()));
+        let (port, start) = (sockets.reflector_port(), clock::monotonic());
+        let explorer = udp::Explorer::new(settings.flows, port, probing.timeout, start);
         let probing = udp::UdpSettings {
             interval: probing.interval,
             timeout: probing.timeout,
             node: node.clone(),
-            start: clock::monotonic(),
+            start,
             doubts: probing.doubts,
             new_peer_silence: NEW_PEER_SILENCE.into(),
             replies_wait: REPLIES_WAIT,
-            port: sockets.reflector_port(),
+            port,
             flows: settings.flows,
         };
-        Ok::<_, RunError>(udp::UdpProber::new(sockets, MonotonicClock, &probing))
+        Ok::<_, RunError>((udp::UdpProber::new(sockets, MonotonicClock, &probing), explorer))
     });
+    let (udp, explorer) = udp.transpose()?.unzip();
     let tcp = settings.probes.has(Method::Tcp).then(|| {
         let sockets = tcp::Sockets::listen(SocketAddr::new(at, settings.tcp_port))?;
         let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
@@ -224,7 +231,7 @@ fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
         };
         Ok::<_, RunError>(tcp::Prober::new(sockets, MonotonicClock, &probing))
     });
-    let probers = Probers::new(icmp.transpose()?, udp.transpose()?, tcp.transpose()?);
+    let probers = Probers::new(icmp.transpose()?, udp, explorer, tcp.transpose()?);
     Ok((probers.map_err(system("make the pacing timer"))?, described.join("; ")))
 }
 
@@ -343,10 +350,12 @@ impl ProbeLoop {
         true
     }
 
-    /// Publishes what the reflector has counted, and probes flows more often that seem to lose.
+    /// Publishes what the reflector has counted and what is known of paths. Flows that seem to lose
+    /// are probed more often, and traced.
     fn serve_udp(&mut self, now: Nanos) {
         let statistics = &self.view.statistics;
         let Some(udp) = &mut self.probers.udp else { return };
+        let Some(explorer) = &mut self.probers.explorer else { return };
         statistics.set_reflector(&udp.reflecting().reflector);
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
@@ -357,10 +366,28 @@ impl ProbeLoop {
             if let Some(address) = udp.address(slot) {
                 link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
             }
+            link.set_mtu(mtu(&explorer.mtu.path(slot)));
+            if let Some(hops) = link.hops() {
+                explorer.tracer.saw_hops(slot, hops, now);
+            }
+            let flows = link.flows();
             if extras > 0
-                && let Some(flow) = link.flows().suspect()
+                && let Some(flow) = flows.suspect()
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
+            }
+            if let Some((flow, percent)) = flows.worth_a_trace() {
+                explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent }, now);
+            }
+        }
+        if explorer.tracer.has_changed() {
+            let kept = explorer.tracer.kept().iter().filter_map(|trace| {
+                let address = udp.address(trace.slot)?;
+                let port = udp.wire_ref().source_port(trace.flow, address.is_ipv6())?;
+                Some((address, port, *trace))
+            });
+            if self.view.traces.replace(kept) {
+                explorer.tracer.published();
             }
         }
         if now.since(self.clock_checked) >= CLOCK_CHECKED {
@@ -465,6 +492,17 @@ impl ProbeLoop {
             self.probers.compact(&compaction);
             self.slots = compaction.slots();
             self.settles = self.settles.min(now.plus(SETTLE));
+        }
+    }
+}
+
+/// Returns what is shown of a path's MTU.
+fn mtu(path: &PathMtu) -> MtuReading {
+    match path.state {
+        PathState::Unknown => MtuReading::Unknown,
+        PathState::Full => MtuReading::Full { bytes: path.path_mtu_bytes },
+        state @ (PathState::HoleSilent | PathState::HoleSaid) => {
+            MtuReading::Hole { passes: path.path_mtu_bytes, is_said: state == PathState::HoleSaid }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
@@ -45,6 +45,7 @@ impl Agent {
             statistics,
             health: Health::default(),
             about: About::new(&allocator),
+            traces: Traces::default(),
             walks: Walks::default(),
         };
         Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })

@@ -334,7 +334,7 @@ mod tests {
 
     use super::*;
     use crate::allocator;
-    use crate::exposition::{About, App, Health, Walks};
+    use crate::exposition::{About, App, Health, Traces, Walks};
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
     use crate::sys::clock::monotonic;
@@ -375,6 +375,7 @@ mod tests {
             statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
+            traces: Traces::default(),
             walks: Walks::default(),
         };
         view.health.beat(monotonic());

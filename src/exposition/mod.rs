@@ -26,6 +26,7 @@ mod series;
 mod subjects;
 mod text;
 mod throttle;
+mod traces;
 #[cfg(feature = "fuzzing")]
 pub use throttle::fuzz_cgroup;
 
@@ -37,6 +38,7 @@ pub use hour::{HourError, decoded, hour};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
+pub use traces::Traces;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
@@ -63,6 +65,8 @@ pub struct View {
     pub health: Health,
     /// Facts about the agent's build and machine.
     pub about: About,
+    /// The latest traces of paths that lose or have changed.
+    pub traces: Traces,
     /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::process::Resident;
+use super::traces::Traces;
 use super::{View, now};
 use crate::limits::HOUR_PEERS_MAX;
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
@@ -97,7 +98,7 @@ fn is_every_hour_kept(directory: &Directory) -> bool {
 /// Returns the object of the peer in this slot, by this method. Returns none if there is no such
 /// slot, or if the method is not used there.
 pub fn peer<'a>(
-    statistics: &Statistics,
+    (statistics, traces): (&Statistics, &Traces),
     (slot, method): (SlotId, Method),
     peer: peers::Peer<'a>,
     zone: &'a str,
@@ -169,8 +170,15 @@ pub fn peer<'a>(
             MtuReading::Unknown | MtuReading::Full { .. } => None,
         },
         flows: udp.map(|link| flows(&link, all.flow_ports(peer.family()))),
+        // With names that JSON makes six times as long, there would be no room for it.
+        trace: udp.filter(|_| is_plain(peer.node()) && is_plain(zone)).and_then(|_| traces.find(peer.address())),
         syn_retransmissions: (method == Method::Tcp).then(|| total.syn_retransmissions.into()),
     })
+}
+
+/// Whether a name is as long in JSON as it is.
+fn is_plain(name: &str) -> bool {
+    !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
 }
 
 /// Returns what is known of the flows with these source ports.
@@ -198,8 +206,12 @@ fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv6Addr};
+
     use super::*;
     use crate::limits::{NAME_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::prober::udp::trace::Comparison::DiesAfter;
+    use crate::prober::udp::trace::HOPS_MAX;
     use crate::statistics::SendLag;
 
     /// The longest number.
@@ -268,7 +280,23 @@ mod tests {
                     FLOWS_LISTED_MAX
                 ],
             }),
+            trace: None,
             syn_retransmissions: Some(u64::MAX),
+        };
+        let plain = "n".repeat(NAME_BYTES_MAX);
+        let address = IpAddr::V6(Ipv6Addr::from([0xfffe; 8]));
+        let by = DiesAfter { after: Some(address), before: Some(address), same_flow: false };
+        let traced = Peer {
+            node: Cow::Borrowed(&plain),
+            zone: Cow::Borrowed(&plain),
+            trace: Some(crate::report::Trace {
+                source_port: u16::MAX,
+                at_unix_seconds: u64::MAX,
+                reached: false,
+                says: Cow::Owned(by.to_string()),
+                hops: vec![Cow::Owned(address.to_string()); HOPS_MAX],
+            }),
+            ..peer.clone()
         };
         let source = Source {
             node: name.clone(),
@@ -303,7 +331,8 @@ mod tests {
                 run_delay_seconds: LONGEST,
             },
         };
-        for length in [serde_json::to_vec(&peer).unwrap().len(), serde_json::to_vec(&source).unwrap().len()] {
+        for text in [serde_json::to_vec(&peer), serde_json::to_vec(&traced), serde_json::to_vec(&source)] {
+            let length = text.unwrap().len();
             // A comma, or the start of the report, surrounds each object.
             assert!(length + 32 <= REPORT_OBJECT_BYTES_MAX, "{length} of {REPORT_OBJECT_BYTES_MAX}");
         }

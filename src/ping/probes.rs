@@ -8,7 +8,6 @@ use super::{PingError, REPLIES_WAIT, Results};
 use crate::config::{PingSettings, UdpPing};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::Sockets;
-use crate::prober::udp::mtu::Route;
 use crate::prober::udp::trace::{Reason, Trace};
 use crate::prober::udp::{Explorer, Flow, UdpProber, UdpSettings, UdpSockets, UdpWire as _};
 use crate::prober::{self, Clock as _, MonotonicClock, Pacer, Prober};
@@ -160,8 +159,8 @@ impl UdpProbes {
         }
         if drained {
             let addresses = &self.addresses;
-            let route = |slot: SlotId| Some(Route { address: *addresses.get(slot.index())?, mtu: 0 });
-            self.explorer.turn(self.prober.wire(), &MonotonicClock, as_of, route);
+            let address = |slot: SlotId| addresses.get(slot.index()).copied();
+            self.explorer.turn(self.prober.wire(), &MonotonicClock, as_of, address, |_| 0);
         }
         if let Some(trace) = self.explorer.tracer.take_finished() {
             let over_ipv6 = self.addresses.get(trace.slot.index()).is_some_and(IpAddr::is_ipv6);

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use super::socket::Sockets;
 use super::timer::Timer;
-use super::{MonotonicClock, Prober, Sink, tcp, udp};
+use super::udp::Explorer;
+use super::udp::route::Routes;
+use super::{Clock as _, MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::units::Nanos;
 
@@ -21,8 +23,17 @@ pub struct Probers {
     pub udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
     /// The prober by TCP handshakes, and the listener for those of others.
     pub tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
+    /// Traces and the search for the path MTU, by the sockets of the UDP prober.
+    pub explorer: Option<Explorer>,
+    /// Tells the MTU of routes. Without it, no path MTU is searched.
+    routes: Option<Routes>,
+    /// When the explorer's last turn was.
+    explored: Nanos,
     timer: Timer,
 }
+
+/// Least time between two wake-ups for the explorer alone. What is due more often follows together.
+const EXPLORER_GAP: Nanos = Nanos::from_millis(100);
 
 /// Calls an expression for each prober in use.
 macro_rules! each {
@@ -47,24 +58,44 @@ impl Probers {
     pub fn new(
         icmp: Option<Prober<Sockets, MonotonicClock>>,
         udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
+        explorer: Option<Explorer>,
         tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
     ) -> io::Result<Self> {
-        Ok(Self { icmp, udp, tcp, timer: Timer::new()? })
+        let routes = explorer.is_some().then(|| {
+            Routes::open().inspect_err(|error| log::warn!("cannot ask for routes, so no MTU is searched: {error}"))
+        });
+        let routes = routes.and_then(Result::ok);
+        Ok(Self { icmp, udp, tcp, explorer, routes, explored: Nanos(0), timer: Timer::new()? })
     }
 
     /// Makes room for `slots` peers.
     pub fn reserve(&mut self, slots: usize) {
         each!(self, prober => prober.reserve(slots));
+        if let Some(explorer) = &mut self.explorer {
+            explorer.reserve(slots);
+        }
     }
 
     /// Applies a change of the peer list.
     pub fn apply(&mut self, change: Change) {
+        let address = |it: &Self| match change {
+            Change::Probe { slot, .. } => it.udp.as_ref().and_then(|udp| udp.address(slot)),
+            Change::Join { .. } | Change::Stop { .. } | Change::Zone { .. } => None,
+        };
+        let before = address(self);
         each!(self, prober => prober.apply(change));
+        let moved = address(self) != before;
+        if let Some(explorer) = &mut self.explorer {
+            explorer.apply(change, moved);
+        }
     }
 
     /// Moves peers as `compaction` says, and frees the memory of unused slots.
     pub fn compact(&mut self, compaction: &Compaction) {
         each!(self, prober => prober.compact(compaction));
+        if let Some(explorer) = &mut self.explorer {
+            explorer.compact(compaction);
+        }
     }
 
     /// Tells who is a member of the mesh: only members are answered. `members` are in ascending
@@ -110,7 +141,20 @@ impl Probers {
             drained &= icmp.turn(&mut sink(Method::Icmp));
         }
         if let Some(udp) = &mut self.udp {
-            drained &= udp.turn(&mut sink(Method::Udp));
+            drained &= match &mut self.explorer {
+                None => udp.turn(&mut sink(Method::Udp)),
+                Some(explorer) => {
+                    let as_of = MonotonicClock.now();
+                    let drained = udp.turn_with(&mut sink(Method::Udp), explorer);
+                    if drained {
+                        let routes = &self.routes;
+                        let mtu = |to| routes.as_ref().and_then(|routes| routes.mtu(to)).unwrap_or_default();
+                        udp.explore(explorer, as_of, mtu);
+                        self.explored = as_of;
+                    }
+                    drained
+                }
+            };
         }
         if let Some(tcp) = &mut self.tcp {
             drained &= tcp.turn(&mut sink(Method::Tcp));
@@ -132,6 +176,12 @@ impl Probers {
     pub async fn wait(&mut self, latest: Nanos) -> io::Result<()> {
         let mut due = latest;
         each!(self, prober => due = prober.next_turn().map_or(due, |next| next.min(due)));
+        // If turns are frequent, the next one comes soon enough.
+        if self.udp.as_ref().is_some_and(|udp| !udp.is_frequent())
+            && let Some(next) = self.explorer.as_ref().and_then(Explorer::next_due)
+        {
+            due = due.min(next.max(self.explored.plus(EXPLORER_GAP)));
+        }
         self.timer.set(due)?;
         let Self { icmp, udp, timer, .. } = self;
         let echoes = async {

@@ -32,6 +32,11 @@ impl Reading {
         self.waits
     }
 
+    /// Returns whether replies wait for sending turns.
+    pub const fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// Notes the end of a turn, and whether it read everything.
     pub const fn turned(&mut self, drained: bool) {
         self.drained = drained;

@@ -1,5 +1,7 @@
 //! What UDP probes tell of a link beyond losses and round trips: its flows, and its MTU.
 
+use std::borrow::Cow;
+
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -57,6 +59,22 @@ pub struct MtuHole {
     pub direction: Way,
     /// What the network says of larger packets.
     pub said: Said,
+}
+
+/// The path of one flow of a link, hop by hop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trace<'a> {
+    /// The source port of the flow.
+    pub source_port: u16,
+    /// When the trace began.
+    pub at_unix_seconds: u64,
+    /// Whether the peer has answered.
+    pub reached: bool,
+    /// How the path differs from the last complete one, as a sentence.
+    pub says: Cow<'a, str>,
+    /// The addresses of the hops, of which the last is the peer if it has answered. `*` is a hop that
+    /// has not answered.
+    pub hops: Vec<Cow<'a, str>>,
 }
 
 /// What the network says of packets that are too large.

@@ -24,6 +24,10 @@ const OTHERS_MIN: u32 = 8;
 /// The loss rate of the other flows is taken as if one of so many further probes had been lost.
 const PRIOR_PROBES: f64 = 10.0;
 
+/// The last probes of a link of which [`TRACED_PERCENT`] lost are worth a trace.
+const TRACED_PROBES: usize = 32;
+const TRACED_PERCENT: u8 = 20;
+
 /// Direction of a flow's last loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -105,6 +109,23 @@ impl Flows {
         let compared = self.compared(&self.losing());
         let unsure = (0_u8..).zip(compared).filter(|(_, it)| it.own.lost > 0 && it.chance < SUSPECT_MAX);
         unsure.min_by_key(|(_, it)| it.own.probes).map(|(flow, _)| flow)
+    }
+
+    /// Returns a flow whose path is worth a trace, and the share of its probes that were lost, in
+    /// percent: the worst of those that lose while the others do not. If there is none and the link
+    /// has lost a fifth of its last [`TRACED_PROBES`] probes, the flow of its last loss.
+    pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
+        let last = self.0.iter().rev().filter(|outcome| **outcome != 0).take(TRACED_PROBES);
+        let lost_flow = last.clone().find(|outcome| **outcome & 0x10 != 0)? & 0xf;
+        let percent = |lost: usize, probes: usize| u8::try_from(100 * lost / probes.max(1)).unwrap_or(100);
+        let readings = self.readings();
+        let worst = (0_u8..).zip(self.losing()).zip(readings).filter(|((_, losing), _)| *losing);
+        let worst = worst.map(|((flow, _), it)| (flow, percent(it.lost as usize, it.probes as usize)));
+        let (probes, lost) = (last.clone().count(), last.filter(|outcome| **outcome & 0x10 != 0).count());
+        worst.max_by_key(|(_, percent)| *percent).or_else(|| {
+            let is_worth = probes >= TRACED_PROBES / 2 && percent(lost, probes) >= TRACED_PERCENT;
+            is_worth.then(|| (lost_flow, percent(lost, probes)))
+        })
     }
 
     fn compared(&self, losing: &[bool; FLOWS]) -> [Compared; FLOWS] {
@@ -237,6 +258,23 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
+        let of = |count: usize, outcome: fn(usize) -> u8| {
+            let mut outcomes = [0; OUTCOMES];
+            (0..count).for_each(|at| outcomes[OUTCOMES - count + at] = outcome(at));
+            Flows::new(outcomes).worth_a_trace()
+        };
+        let flow = |at: usize| u8::try_from(at % 16).unwrap();
+        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), false)), None);
+        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), true)), Some((flow(63), 100)));
+        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), at == 40)), None, "one loss");
+        assert_eq!(of(64, |at| if at % 2 == 0 { pack(9, true) } else { pack(3, false) }), Some((9, 100)));
+        assert_eq!(of(15, |_| pack(0, true)), None, "little is known");
+        assert_eq!(of(16, |_| pack(0, true)), Some((0, 100)));
+        assert_eq!(of(0, |_| 0), None);
+    }
+
+    #[test]
     fn a_healthy_link_has_no_suspect_and_a_lost_probe_makes_one() {
         let mut outcomes = [pack(3, false); OUTCOMES];
         assert_eq!(Flows::new(outcomes).suspect(), None);
@@ -254,5 +292,30 @@ mod tests {
             let found = at_least(lost, probes, rate);
             assert!((found / expected - 1.0).abs() < 1e-9, "{lost} of {probes} at {rate}: {found}");
         }
+    }
+
+    #[test]
+    fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
+        let healthy = after(600, 1, |_| 0.0);
+        assert_eq!(worth_a_trace(&healthy), None);
+        assert_eq!(worth_a_trace(&after(600, 1, |flow| f64::from(u8::from(flow == 9)))), Some((9, 100)));
+        let all = after(600, 2, |_| 1.0);
+        assert_eq!(worth_a_trace(&all), Some((0, 100)));
+        let (worst, percent) = worth_a_trace(&after(600, 3, |_| 0.5)).unwrap();
+        assert!(worst < 16 && (20..80).contains(&percent), "{worst} {percent}");
+        // A cut link is worth it after some seconds, and one that loses little is not.
+        let mut cut = healthy;
+        cut.iter_mut().take(6).for_each(|flow| *flow = flow.with(true));
+        assert_eq!(worth_a_trace(&cut), None);
+        cut[6] = cut[6].with(true);
+        assert_eq!(worth_a_trace(&cut), Some((0, 21)));
+        let lossy = (0..200).filter(|seed| worth_a_trace(&after(600, *seed, |_| 0.02)).is_some()).count();
+        assert!(lossy < 10, "{lossy} of 200 links that lose 2 %");
+        // One flow alone, and a link of which little is known.
+        let mut one = [FlowReading::default(); FLOWS];
+        (0..15).for_each(|_| one[0] = one[0].with(true));
+        assert_eq!(worth_a_trace(&one), None);
+        one[0] = one[0].with(true);
+        assert_eq!(worth_a_trace(&one), Some((0, 100)));
     }
 }

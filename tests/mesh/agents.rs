@@ -10,7 +10,7 @@ use std::time::Duration;
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{MeshRoutes, Times};
@@ -211,6 +211,7 @@ impl Mesh {
             statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
+            traces: Traces::default(),
             walks: Walks::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };

@@ -15,7 +15,7 @@ use socket2::SockFilter;
 use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
-use super::packet::{BASE_BYTES, field};
+use super::packet::{BASE_BYTES, REQUEST_BYTES, field};
 use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_RATE_MAX, STAMP_SESSIONS_MAX};
 use crate::units::Nanos;
 
@@ -149,7 +149,10 @@ impl Reflector {
         let session = watcher.session(ssid);
         let bytes = answer::write(out, request, session.answers, with).ok_or(Refused::Malformed)?;
         session.answers = session.answers.wrapping_add(1);
-        watcher.hear(now);
+        // Longer ones are not probes, but packets of traces and of the search for the path MTU.
+        if request.len() <= REQUEST_BYTES {
+            watcher.hear(now);
+        }
         Ok(bytes)
     }
 
@@ -169,7 +172,7 @@ impl Reflector {
         self.refusals
     }
 
-    /// Returns how many requests of a member were answered in the last 30 to 60 s.
+    /// Returns how many probes of a member were answered in the last 30 to 60 s.
     pub fn heard(&self, member: IpAddr, now: Nanos) -> Heard {
         let requests = self.members.get(member).map_or(0, |watcher| watcher.heard_at(now));
         Heard { requests, span: self.span(now) }

@@ -26,8 +26,11 @@ use crate::units::Nanos;
 const MTU: u64 = 1 << 36;
 /// Place of the flow in a number.
 const FLOW_SHIFT: u32 = 32;
-#[expect(clippy::cast_possible_truncation, reason = "72 bytes")]
-const SMALL_PAYLOAD: u16 = REQUEST_BYTES as u16;
+/// Bytes of the UDP payload of a small packet. It is longer than a probe, so that the reflector
+/// does not count it as one ([`crate::prober::stamp::Reflector::heard`]).
+const SMALL_BYTES: usize = REQUEST_BYTES + 8;
+#[expect(clippy::cast_possible_truncation, reason = "80 bytes")]
+const SMALL_PAYLOAD: u16 = SMALL_BYTES as u16;
 
 /// What a packet of ours is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,23 +106,26 @@ impl Explorer {
     }
 
     /// Decides what was lost, and sends what is due. Call it after each turn of the prober that has
-    /// read everything. `as_of` is a time before that turn. `route` returns the way to a slot;
-    /// `None` if it is not probed.
+    /// read everything. `as_of` is a time before that turn. `address` returns the address of a slot;
+    /// `None` if it is not probed. `mtu` returns the MTU of the route to an address; 0 if it is not
+    /// known, and then the path MTU is not searched.
     pub fn turn(
         &mut self,
         wire: &mut impl UdpWire,
         clock: &impl Clock,
         as_of: Nanos,
-        route: impl Fn(SlotId) -> Option<Route>,
+        address: impl Fn(SlotId) -> Option<IpAddr>,
+        mtu: impl Fn(IpAddr) -> u32,
     ) {
         self.mtu.expire(as_of);
         self.now = clock.now();
         let port = self.port;
-        let to = |slot| route(slot).map(|route| SocketAddr::new(route.address, port));
+        let to = |slot| address(slot).map(|address| SocketAddr::new(address, port));
+        let route = |slot| address(slot).map(|address| Route { address, mtu: mtu(address) });
         while let Some(packet) = self.tracer.due(as_of, to) {
             let number = u64::from(packet.flow.0) << FLOW_SHIFT | u64::from(packet.sequence);
             let label = label(packet.slot, number, packet.sequence);
-            let sent = self.send(wire, clock, (packet.to, packet.flow, Some(packet.ttl)), label, REQUEST_BYTES);
+            let sent = self.send(wire, clock, (packet.to, packet.flow, Some(packet.ttl)), label, SMALL_BYTES);
             if sent.is_err() {
                 self.tracer.not_sent(packet.sequence);
             }
@@ -147,7 +153,7 @@ impl Explorer {
         label: Label,
         bytes: usize,
     ) -> Result<(), SendError> {
-        let message = self.message.get_mut(..bytes.max(REQUEST_BYTES)).ok_or(SendError::Address)?;
+        let message = self.message.get_mut(..bytes.max(SMALL_BYTES)).ok_or(SendError::Address)?;
         let identity = self.codec.identity(label, to.ip());
         let at = NtpTime::from_unix(clock.realtime());
         #[expect(clippy::cast_possible_truncation, reason = "the part of the number that counts")]

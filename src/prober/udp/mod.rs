@@ -16,6 +16,7 @@ mod outbox;
 mod packets;
 mod prober;
 mod reflecting;
+pub mod route;
 pub mod socket;
 #[cfg(test)]
 #[path = "../../../tests/common/splitmix.rs"]

@@ -12,6 +12,7 @@
 use std::net::IpAddr;
 
 use super::answers::Answers;
+use super::explorer::Explorer;
 use super::link::Link;
 use super::outbox::Outbox;
 use super::reflecting::Reflecting;
@@ -337,6 +338,20 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         let answered = self.reflecting.turn(&mut self.wire, &self.clock, start);
         self.reading.turned(drained);
         drained && answered
+    }
+
+    /// Does a turn of an explorer, after a turn of ours that has read everything. `as_of` is a time
+    /// before that turn. `mtu` returns the MTU of the route to an address.
+    pub fn explore(&mut self, explorer: &mut Explorer, as_of: Nanos, mtu: impl Fn(IpAddr) -> u32) {
+        let Self { wire, clock, engine, .. } = self;
+        if !self.finishing {
+            explorer.turn(wire, clock, as_of, |slot| engine.address(slot), mtu);
+        }
+    }
+
+    /// Returns whether turns are so frequent that nothing else need wake the thread.
+    pub const fn is_frequent(&self) -> bool {
+        self.reading.waits()
     }
 
     /// Decides losses as of a time until which all arrivals were read.

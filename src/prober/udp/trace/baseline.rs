@@ -24,6 +24,8 @@ pub struct Baseline {
     len: u8,
     /// Whether the slot is probed.
     active: bool,
+    /// One more than the number of hops that probes took last. 0 is not known.
+    seen: u8,
     /// IPv4 addresses are mapped. [`Ipv6Addr::UNSPECIFIED`] is a silent hop.
     hops: [Ipv6Addr; HOPS_MAX],
 }
@@ -31,7 +33,7 @@ pub struct Baseline {
 const _: () = assert!(size_of::<Baseline>() <= 504);
 
 const EMPTY: Baseline =
-    Baseline { due: Nanos(0), flow: Flow(0), len: 0, active: false, hops: [Ipv6Addr::UNSPECIFIED; HOPS_MAX] };
+    Baseline { due: Nanos(0), flow: Flow(0), len: 0, active: false, seen: 0, hops: [Ipv6Addr::UNSPECIFIED; HOPS_MAX] };
 
 impl Baseline {
     /// Returns the source port with which the path was traced.
@@ -109,10 +111,13 @@ impl Baselines {
         }
     }
 
-    /// Notes that the path of a slot has changed: it is traced again soon.
-    pub fn stale(&mut self, slot: SlotId) {
-        if let Some(row) = self.rows.get_mut(slot.index()) {
-            row.due = Nanos(0);
+    /// Notes how many hops the probes of a slot take. If the number has changed, the path is traced
+    /// again, but not sooner than after [`RETRY`]: parallel paths may differ in length.
+    pub fn saw_hops(&mut self, slot: SlotId, hops: u8, now: Nanos) {
+        let Some(row) = self.rows.get_mut(slot.index()) else { return };
+        let before = std::mem::replace(&mut row.seen, hops.saturating_add(1));
+        if before != 0 && before != row.seen && row.due.since(now) > RETRY {
+            row.due = Nanos(row.due.0.saturating_sub(REFRESH.0 - RETRY.0));
         }
     }
 

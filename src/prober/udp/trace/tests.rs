@@ -267,16 +267,20 @@ fn a_path_that_changes_is_named_once_and_then_is_the_baseline() {
     let (before, flow) = (net.spine(0, 0), 0);
     let path = net.paths.get_mut(&(0, flow)).unwrap();
     path[2] = 5 - path[2];
-    net.tracer.hops_changed(SlotId(0));
-    net.run(60);
+    net.tracer.saw_hops(SlotId(0), 3, Nanos(net.now));
+    net.tracer.saw_hops(SlotId(0), 4, Nanos(net.now));
+    net.run(700);
     let after = net.spine(0, 0);
     let expected = Comparison::GoesBy { by: after, instead_of: before, same_flow: true };
     assert_eq!(net.finished.iter().map(|trace| trace.comparison).collect::<Vec<_>>(), [expected]);
     assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().nth(2), Some(Some(after)));
     assert_eq!(expected.to_string(), format!("goes by {after} instead of {before}"));
     net.paths.get_mut(&(0, flow)).unwrap().insert(2, 1);
-    net.tracer.hops_changed(SlotId(0));
-    net.run(60);
+    net.tracer.saw_hops(SlotId(0), 4, Nanos(net.now));
+    net.run(700);
+    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().len(), 5, "the number is as before");
+    net.tracer.saw_hops(SlotId(0), 5, Nanos(net.now));
+    net.run(700);
     assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().len(), 6);
     // An hour later nothing has changed, and nothing is shown.
     let shown = net.finished.len();
@@ -395,7 +399,7 @@ fn whatever_the_calls_are_nothing_panics() {
                     tracer.refused(any, Some(from), refusal[usize::try_from(random.next() % 3).unwrap()], moment);
                 }
                 6 => tracer.not_sent(any.2),
-                7 => tracer.hops_changed(slot),
+                7 => tracer.saw_hops(slot, u8::try_from(random.next() % 256).unwrap(), Nanos(now)),
                 8 => tracer.departed(any.2, moment),
                 _ => tracer.want(slot, flow, Reason::Losing { percent: 1 }, Nanos(now)),
             }

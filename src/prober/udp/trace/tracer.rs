@@ -76,6 +76,8 @@ pub struct Tracer {
     kept: List<Trace>,
     /// The slot of a trace that has just ended.
     finished: Option<SlotId>,
+    /// Whether the traces that are kept have changed.
+    has_changed: bool,
 }
 
 impl Tracer {
@@ -92,6 +94,7 @@ impl Tracer {
             baselines: Baselines::new(),
             kept: List::new(TRACES_KEPT),
             finished: None,
+            has_changed: false,
         }
     }
 
@@ -174,9 +177,10 @@ impl Tracer {
         }
     }
 
-    /// Notes that the number of hops to a slot has changed: its baseline is traced again.
-    pub fn hops_changed(&mut self, slot: SlotId) {
-        self.baselines.stale(slot);
+    /// Notes how many hops the probes of a slot take. If the number has changed, its baseline is
+    /// traced again.
+    pub fn saw_hops(&mut self, slot: SlotId, hops: u8, now: Nanos) {
+        self.baselines.saw_hops(slot, hops, now);
     }
 
     /// Returns the next packet to send, if one is due. Call it until it returns `None`, after
@@ -255,6 +259,7 @@ impl Tracer {
 
     fn keep(&mut self, trace: &Trace) {
         self.finished = Some(trace.slot);
+        self.has_changed = true;
         if let Some(place) = self.kept.iter_mut().find(|it| it.slot == trace.slot) {
             *place = *trace;
         } else if !self.kept.push(*trace)
@@ -265,6 +270,7 @@ impl Tracer {
     }
 
     fn remove_kept(&mut self, index: usize) {
+        self.has_changed = true;
         if let Some(last) = self.kept.last().copied() {
             if let Some(place) = self.kept.get_mut(index) {
                 *place = last;
@@ -325,11 +331,25 @@ impl Tracer {
         self.kept.iter().find(|trace| trace.slot == slot)
     }
 
-    /// Returns the trace that has ended since the last call, if it was kept. It is copied to where
-    /// other threads read it.
+    /// Returns the trace that has ended since the last call, if it was kept.
     pub fn take_finished(&mut self) -> Option<&Trace> {
         let slot = self.finished.take()?;
         self.last(slot)
+    }
+
+    /// Returns the traces that are kept, at most one per slot.
+    pub fn kept(&self) -> &[Trace] {
+        &self.kept
+    }
+
+    /// Returns whether the traces that are kept have changed since [`Tracer::published`].
+    pub const fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// Notes that the traces were copied to where other threads read them.
+    pub const fn published(&mut self) {
+        self.has_changed = false;
     }
 
     /// Returns the last complete path of a slot.
