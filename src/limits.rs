@@ -90,8 +90,9 @@ pub const STAMP_BURST_MAX: u64 = STAMP_RATE_MAX;
 /// Ranges of source addresses that the packet filter of the STAMP reflector distinguishes. Each
 /// takes 2 to 8 instructions, and the kernel allows 4,096.
 pub const STAMP_FILTER_RANGES_MAX: usize = 512;
-/// Sessions of one member that the STAMP reflector counts. An agent has one. After its restart it
-/// has another, and so has a second agent on the same host network.
+/// Sessions of one member that the STAMP reflector counts. An agent has one for its probes, and one
+/// for traces and the search for the path MTU, whose count matters to nobody. A second agent on the
+/// same host network, during a rollout, can hide the directions of both agents' losses.
 pub const STAMP_SESSIONS_MAX: usize = 2;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;

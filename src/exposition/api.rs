@@ -77,7 +77,9 @@ impl Render for PeersBody {
             self.link += 1;
             let Some(peer) = directory.peer(slot) else { continue };
             let zone = directory.zone_name(peer.zone());
-            let Some(object) = report::peer((&view.statistics, &view.traces), (slot, method), peer, zone) else { continue };
+            let Some(object) = report::peer((&view.statistics, &view.traces), (slot, method), peer, zone) else {
+                continue;
+            };
             if self.stage == Stage::Further {
                 out.push(b',');
             }

@@ -5,7 +5,9 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
-use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Traces, View, Walks};
+use kube_canary::exposition::{
+    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Traces, View, Walks,
+};
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
 use kube_canary::peers::{Directory, Own};

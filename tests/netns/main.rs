@@ -48,5 +48,6 @@ mod rows;
 mod service;
 mod sockets;
 mod stop;
+mod traces;
 mod udp;
 mod verdicts;

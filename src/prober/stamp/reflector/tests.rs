@@ -236,3 +236,14 @@ fn no_bytes_make_it_panic_and_no_answer_is_longer_than_its_request() {
     }
     assert!(answered > 10_000, "{answered}");
 }
+
+#[test]
+fn packets_that_are_longer_than_probes_are_answered_and_not_heard() {
+    let mut reflector = one_member();
+    let mut out = [0; STAMP_ANSWER_BYTES_MAX];
+    for (bytes, heard) in [(REQUEST_BYTES, 1), (REQUEST_BYTES + 1, 1), (264, 1), (BASE_BYTES, 2)] {
+        let result = reflector.answer(MEMBER, &vec![0; bytes], &reflection(), START, &mut out);
+        assert!(result.is_ok_and(|length| length <= bytes), "{bytes}");
+        assert_eq!(reflector.heard(MEMBER.ip(), START).requests, heard, "{bytes}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Two nodes with two routers between them, by IPv4 and IPv6: `a – r1 – r2 – b`. A router that drops
+//! is named by a trace of the flow that it drops, and by its size if it drops large packets.
+//!
+//! The agents run at the default interval. They trace the healthy path when they start.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::process::unique;
+use crate::faults::Faults;
+use crate::mesh::{Agent, Node, wait_for_link};
+use crate::namespace::{DIRECTORY, Namespace};
+use crate::probing::{LONG, PORT, agents_on, all_clean, count, link, watch};
+use crate::verdicts::list;
+
+/// The protocols, and the routers as hops from `a`: the near sides of r1 and r2.
+const HOPS: [(&str, [&str; 3]); 2] = [
+    ("udp", ["198.18.1.1", "198.18.2.2", "198.18.3.2"]),
+    ("udpv6", ["fd00:198:18:1::1", "fd00:198:18:2::2", "fd00:198:18:3::2"]),
+];
+/// Probes before a fault: the paths are traced by then.
+const BEFORE: u64 = 15;
+
+struct Chain {
+    nodes: [Node; 2],
+    near: Namespace,
+    far: Namespace,
+}
+
+/// Joins two namespaces by the link `number`, on which the left one has the address 1 or 2.
+fn join((left, left_device): (&Namespace, &str), (right, right_device): (&Namespace, &str), number: u8, first: u8) {
+    let last = 3 - first;
+    left.ip(&format!(
+        "link add {left_device} type veth peer name {right_device} netns {}\n\
+         address add 198.18.{number}.{first}/24 dev {left_device}\n\
+         address add fd00:198:18:{number}::{first}/64 dev {left_device} nodad\nlink set {left_device} up\n",
+        right.name()
+    ));
+    right.ip(&format!(
+        "address add 198.18.{number}.{last}/24 dev {right_device}\n\
+         address add fd00:198:18:{number}::{last}/64 dev {right_device} nodad\nlink set {right_device} up\n"
+    ));
+    wait_for_link(left, left_device);
+    wait_for_link(right, right_device);
+}
+
+impl Chain {
+    fn new() -> Self {
+        let nodes = [Node::alone("a"), Node::alone("b")];
+        let prefix = nodes[0].namespace.name().to_owned();
+        let [near, far] = ["r1", "r2"].map(|name| Namespace::new(format!("{prefix}-{name}")));
+        for namespace in [&near, &far, &nodes[0].namespace, &nodes[1].namespace] {
+            namespace.ip("link set lo up\n");
+        }
+        for router in [&near, &far] {
+            for (path, value) in [
+                ("ipv4/ip_forward", "1"),
+                ("ipv6/conf/all/forwarding", "1"),
+                // The tests are about paths, and not about the routers' limits.
+                ("ipv4/icmp_ratelimit", "0"),
+                ("ipv6/icmp/ratelimit", "0"),
+            ] {
+                router.sysctl(&format!("net/{path}"), value);
+            }
+        }
+        let [a, b] = [&nodes[0].namespace, &nodes[1].namespace];
+        join((a, "eth0"), (&near, "left"), 1, 2);
+        join((&near, "right"), (&far, "left"), 2, 1);
+        join((&far, "right"), (b, "eth0"), 3, 1);
+        for (namespace, to, by) in
+            [(a, 3, "1::1"), (a, 2, "1::1"), (&near, 3, "2::2"), (&far, 1, "2::1"), (b, 1, "3::1"), (b, 2, "3::1")]
+        {
+            let [net, host] = [&by[..1], &by[3..]];
+            namespace.ip(&format!(
+                "route add 198.18.{to}.0/24 via 198.18.{net}.{host}\n\
+                 route add fd00:198:18:{to}::/64 via fd00:198:18:{net}::{host}\n"
+            ));
+        }
+        Self { nodes, near, far }
+    }
+
+    fn agents(&self) -> Vec<Agent<'_>> {
+        let agents = agents_on(&self.nodes.iter().collect::<Vec<_>>(), &peers_file(), &[]);
+        all_clean(&agents, &HOPS.map(|(protocol, _)| (protocol, BEFORE)));
+        agents
+    }
+
+    /// Drops what arrives at the far router from `a`, if it matches one of these.
+    fn spoil(&self, which: &[&str]) -> Faults<'_> {
+        let rules: Vec<String> = which.iter().map(|it| format!("{it} counter name hit drop")).collect();
+        Faults::new(&self.far, "left", &["hit"], &rules)
+    }
+}
+
+fn peers_file() -> PathBuf {
+    let path = unique(Path::new(DIRECTORY), "peers");
+    let lines = "a=198.18.1.2@x\na=fd00:198:18:1::2@x\nb=198.18.3.2@y\nb=fd00:198:18:3::2@y\n";
+    fs::write(&path, lines).expect("our own directory is writable");
+    path
+}
+
+/// Returns the traces of `a` to `b` by both families, once there are any.
+fn traces(agents: &[Agent<'_>]) -> [Value; 2] {
+    watch(agents, "both paths are traced", LONG, |reports| {
+        let of = |protocol| link(&reports, "a", "b", protocol)["trace"].clone();
+        let traces = HOPS.map(|(protocol, _)| of(protocol));
+        if traces.iter().all(Value::is_object) { Ok(traces) } else { Err(format!("{traces:?}")) }
+    })
+}
+
+fn hops(trace: &Value) -> Vec<&str> {
+    list(trace, "hops").iter().map(|hop| hop.as_str().expect("text")).collect()
+}
+
+/// The source ports of a node's UDP sockets of one family, without that of the reflector.
+fn source_ports(node: &Node, file: &str) -> BTreeSet<u16> {
+    let text = node.namespace.within(|| fs::read_to_string(format!("/proc/thread-self/net/{file}"))).expect("a list");
+    let local = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)?.rsplit(':').next());
+    let ports = local.map(|port| u16::from_str_radix(port, 16).expect("a port"));
+    ports.filter(|port| *port != PORT).collect()
+}
+
+#[test]
+fn the_hop_behind_which_a_path_dies_is_named() {
+    let chain = Chain::new();
+    let agents = chain.agents();
+    let reports = watch(&agents, "a report", LONG, |reports| Ok::<_, String>(reports));
+    for (protocol, _) in HOPS {
+        assert!(link(&reports, "a", "b", protocol)["trace"].is_null(), "a healthy path is not shown");
+        assert_eq!(count(link(&reports, "a", "b", protocol), "hops"), 2);
+    }
+    let faults = chain.spoil(&[&format!("udp dport {PORT}")]);
+    let traces = traces(&agents);
+    assert!(faults.packets("hit") > 0.0);
+    for ((_, path), trace) in HOPS.iter().zip(&traces) {
+        let says = trace["says"].as_str().expect("text");
+        println!("{trace}");
+        assert_eq!(hops(trace), path[..1], "{trace}");
+        assert_eq!(trace["reached"], false);
+        assert!(says.starts_with(&format!("dies after {}; the path", path[0])), "{says}");
+        assert!(says.ends_with(&format!("went on by {}", path[1])), "{says}");
+    }
+}
+
+#[test]
+fn the_path_of_a_flow_that_loses_alone_is_traced_from_its_source_port() {
+    let chain = Chain::new();
+    let agents = chain.agents();
+    let [v4, v6] = ["udp", "udp6"].map(|file| *source_ports(&chain.nodes[0], file).last().expect("a socket"));
+    let _faults = chain.spoil(&[
+        &format!("meta protocol ip udp sport {v4} udp dport {PORT}"),
+        &format!("meta protocol ip6 udp sport {v6} udp dport {PORT}"),
+    ]);
+    for (((_, path), trace), port) in HOPS.iter().zip(&traces(&agents)).zip([v4, v6]) {
+        println!("{trace}");
+        assert_eq!(trace["source_port"], port, "{trace}");
+        assert_eq!(hops(trace), path[..1], "{trace}");
+        let says = trace["says"].as_str().expect("text");
+        assert!(says.ends_with(&format!("went on by {}", path[1])), "{says}");
+    }
+}
+
+#[test]
+fn holes_of_both_families_are_found_with_their_sizes_and_those_that_a_router_reports_say_so() {
+    let chain = Chain::new();
+    let agents = chain.agents();
+    let found = |what: &str, expected: [(u64, &str); 2]| {
+        watch(&agents, what, LONG, |reports| {
+            let holes = HOPS.map(|(protocol, _)| link(&reports, "a", "b", protocol)["mtu_hole"].clone());
+            let is = |(hole, (size, said)): (&Value, (u64, &str))| hole["passes_bytes"] == size && hole["said"] == said;
+            if holes.iter().zip(expected).all(is) { Ok(()) } else { Err(format!("{holes:?}")) }
+        });
+    };
+    // The length of IPv6 is that without the header.
+    let faults = chain.spoil(&["ip length > 1300", "ip6 length > 1280"]);
+    found("silent holes", [(1_300, "silent"), (1_320, "silent")]);
+    faults.stop();
+    let full = |reports: Vec<Value>| {
+        let sizes = HOPS.map(|(protocol, _)| link(&reports, "a", "b", protocol)["path_mtu_bytes"].as_u64());
+        if sizes == [Some(1_500); 2] { Ok(()) } else { Err(format!("{sizes:?}")) }
+    };
+    watch(&agents, "the holes are gone", LONG, full);
+    chain.near.ip("route change 198.18.3.0/24 via 198.18.2.2 mtu lock 1400\n\
+         route change fd00:198:18:3::/64 via fd00:198:18:2::2 mtu lock 1420\n");
+    found("reported holes", [(1_400, "too_big"), (1_420, "too_big")]);
+}
