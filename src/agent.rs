@@ -366,7 +366,7 @@ impl ProbeLoop {
             if let Some(address) = udp.address(slot) {
                 link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
             }
-            link.set_mtu(mtu(&explorer.mtu.path(slot)));
+            link.set_mtu(mtu(explorer.mtu.path(slot)));
             if let Some(hops) = link.hops() {
                 explorer.tracer.saw_hops(slot, hops, now);
             }
@@ -497,13 +497,12 @@ impl ProbeLoop {
 }
 
 /// Returns what is shown of a path's MTU.
-fn mtu(path: &PathMtu) -> MtuReading {
+const fn mtu(path: PathMtu) -> MtuReading {
     match path.state {
         PathState::Unknown => MtuReading::Unknown,
         PathState::Full => MtuReading::Full { bytes: path.path_mtu_bytes },
-        state @ (PathState::HoleSilent | PathState::HoleSaid) => {
-            MtuReading::Hole { passes: path.path_mtu_bytes, is_said: state == PathState::HoleSaid }
-        }
+        PathState::HoleSilent => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: false },
+        PathState::HoleSaid => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: true },
     }
 }
 

@@ -5,11 +5,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::common::process::unique;
+use crate::common::until::until;
 use crate::faults::Faults;
 use crate::mesh::{Agent, Node, wait_for_link};
 use crate::namespace::{DIRECTORY, Namespace};
@@ -79,7 +83,25 @@ impl Chain {
                  route add fd00:198:18:{to}::/64 via fd00:198:18:{net}::{host}\n"
             ));
         }
-        Self { nodes, near, far }
+        let chain = Self { nodes, near, far };
+        chain.wait_for_paths();
+        chain
+    }
+
+    /// Waits until packets pass in both directions. Until its addresses are settled, a router does
+    /// not look for its neighbours.
+    fn wait_for_paths(&self) {
+        let [a, b] = &self.nodes;
+        for (node, addresses) in [(a, ["198.18.3.2", "fd00:198:18:3::2"]), (b, ["198.18.1.2", "fd00:198:18:1::2"])] {
+            for address in addresses {
+                let to = SocketAddr::new(address.parse().expect("an address"), PORT);
+                until("a refusal comes from the other end", || {
+                    let result = node.namespace.within(|| TcpStream::connect_timeout(&to, Duration::from_secs(1)));
+                    let refused = result.err().filter(|error| error.kind() == ErrorKind::ConnectionRefused);
+                    refused.map(|_| ()).ok_or_else(|| format!("{to} does not answer"))
+                });
+            }
+        }
     }
 
     fn agents(&self) -> Vec<Agent<'_>> {

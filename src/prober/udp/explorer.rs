@@ -130,7 +130,7 @@ impl Explorer {
                 self.tracer.not_sent(packet.sequence);
             }
         }
-        while let Some(packet) = self.mtu.due(as_of, &route) {
+        while let Some(packet) = self.mtu.due(as_of, route) {
             let Some(to) = to(packet.slot) else {
                 self.mtu.not_sent(packet.sequence);
                 continue;
