@@ -82,6 +82,8 @@ impl Probes {
                     start,
                     doubts: false,
                     replies_wait: REPLIES_WAIT,
+                    // A person wants to see every loss.
+                    new_peer_silence: Nanos(0),
                     port,
                     flows,
                 };
