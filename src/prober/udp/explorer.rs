@@ -106,9 +106,9 @@ impl Explorer {
     }
 
     /// Decides what was lost, and sends what is due. Call it after each turn of the prober that has
-    /// read everything. `as_of` is a time before that turn. `address` returns the address of a slot;
-    /// `None` if it is not probed. `mtu` returns the MTU of the route to an address; 0 if it is not
-    /// known, and then the path MTU is not searched.
+    /// read everything. `as_of` is a time before that turn. `address` returns the address of a
+    /// slot; `None` if it is not probed. `mtu` returns the MTU of the route to an address; 0 if it
+    /// is not known, and then the path MTU is not searched.
     pub fn turn(
         &mut self,
         wire: &mut impl UdpWire,

@@ -18,9 +18,6 @@ mod prober;
 mod reflecting;
 pub mod route;
 pub mod socket;
-#[cfg(test)]
-#[path = "../../../tests/common/splitmix.rs"]
-mod splitmix;
 pub mod trace;
 mod ways;
 pub mod wire;

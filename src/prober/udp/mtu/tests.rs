@@ -8,7 +8,7 @@ use super::*;
 use crate::limits::MTU_PROBES_PER_SECOND;
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::udp::Flow;
-use crate::prober::udp::splitmix::Random;
+use crate::splitmix::Random;
 use crate::units::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
@@ -27,6 +27,9 @@ struct Hole {
 /// The hole on the path of a slot and flow at a time, if there is one.
 type Holes = Box<dyn Fn(u32, u8, u64) -> Option<Hole>>;
 
+/// When a packet arrives, and what it is.
+type Arrival = (u64, u32, u8, u32, Option<u32>);
+
 struct World {
     search: MtuSearch,
     random: Random,
@@ -37,7 +40,7 @@ struct World {
     loss: u64,
     holes: Holes,
     /// Answers and errors: time, probe by slot, flow and number, and the MTU of an error.
-    arrivals: BinaryHeap<Reverse<(u64, u32, u8, u32, Option<u32>)>>,
+    arrivals: BinaryHeap<Reverse<Arrival>>,
     /// Number of large packets, by second.
     large: BTreeMap<u64, u64>,
     small: u64,
@@ -356,7 +359,7 @@ fn whatever_the_calls_are_nothing_panics_and_the_packets_are_bounded() {
             match random.next() % 8 {
                 0 => search.apply(Change::Join { slot }, false),
                 1 => search.apply(Change::Stop { slot }, false),
-                2 => search.apply(probe(slot.0), random.next() % 2 == 0),
+                2 => search.apply(probe(slot.0), random.next().is_multiple_of(2)),
                 3 => _ = search.answered(any, Nanos(now)),
                 4 => _ = search.refused(any, Some(ROUTER), u32::try_from(random.next() % 2_000).unwrap(), Nanos(now)),
                 5 => search.not_sent(any.2),

@@ -10,8 +10,8 @@ use crate::limits::{TRACE_PACKETS_MAX, TRACES_KEPT, TRACES_PER_MINUTE};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::Moment;
 use crate::prober::udp::Flow;
-use crate::prober::udp::splitmix::Random;
 use crate::prober::udp::wire::Refusal;
+use crate::splitmix::Random;
 use crate::units::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,6 +36,9 @@ fn router(address: [u8; 4]) -> Router {
     Router { address: address.into(), silent: false, refuses: false, loss: 0, tokens: 6.0, refilled: 0 }
 }
 
+/// When a packet arrives, and what it is.
+type Arrival = (u64, u32, u8, u32, Option<(IpAddr, bool)>);
+
 /// The path of each flow of each slot, by indices of routers.
 struct Net {
     tracer: Tracer,
@@ -46,7 +49,7 @@ struct Net {
     /// Loss in each direction, per thousand.
     loss: u64,
     /// Time, slot, flow, number, and the router that sends an error, and whether it refuses.
-    arrivals: BinaryHeap<Reverse<(u64, u32, u8, u32, Option<(IpAddr, bool)>)>>,
+    arrivals: BinaryHeap<Reverse<Arrival>>,
     /// Times of all packets, with their slots.
     sent: Vec<(u64, u32)>,
     finished: Vec<Trace>,
@@ -392,7 +395,7 @@ fn whatever_the_calls_are_nothing_panics() {
             match random.next() % 10 {
                 0 => tracer.apply(Change::Join { slot }, false),
                 1 => tracer.apply(Change::Stop { slot }, false),
-                2 => tracer.apply(probe(slot.0), random.next() % 2 == 0),
+                2 => tracer.apply(probe(slot.0), random.next().is_multiple_of(2)),
                 3 => _ = tracer.answered(any, moment),
                 4 | 5 => {
                     let from = IpAddr::from([10, 0, 0, u8::try_from(random.next() % 256).unwrap()]);
