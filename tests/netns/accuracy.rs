@@ -63,7 +63,7 @@ fn veth() -> (Node, Namespace) {
 /// The times of echoes of one kind, at one place, by peer and sequence number.
 fn moments(seen: &[Seen], kind: Kind, outgoing: bool) -> HashMap<(IpAddr, u16), Nanos> {
     let mut moments = HashMap::new();
-    for Seen { echo, at, .. } in seen.iter().filter(|seen| seen.echo.kind == kind && seen.outgoing == outgoing) {
+    for Seen { what: echo, at, .. } in seen.iter().filter(|seen| seen.what.kind == kind && seen.outgoing == outgoing) {
         let peer = if kind == Kind::Request { echo.to } else { echo.from };
         assert!(moments.insert((peer, echo.sequence), *at).is_none(), "seen twice: {echo:?}");
     }

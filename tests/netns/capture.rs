@@ -1,5 +1,5 @@
-//! The wire tap: a packet socket on a device. It sees every ICMP echo that leaves or arrives, with
-//! the kernel's time.
+//! The wire tap: a packet socket on a device. It sees every ICMP echo, or every other packet that it
+//! is given a parser for, that leaves or arrives, with the kernel's time.
 //!
 //! A request is stamped just before the device gets it, and a reply as it arrives from the device.
 //! The tap uses `SO_TIMESTAMPING`. Rejected: `SO_TIMESTAMPNS`. Before the kernel begins to stamp,
@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "packet sockets and ancillary data have no safe wrapper in std")]
 
 use std::ffi::CString;
+use std::fmt::Debug;
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -26,10 +27,10 @@ use crate::common::until::until_so;
 use crate::echo::Echo;
 use crate::namespace::Namespace;
 
-/// An echo on the wire.
+/// A packet on the wire, such as an echo.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    pub echo: Echo,
+pub struct Seen<T = Echo> {
+    pub what: T,
     /// The time, by `CLOCK_MONOTONIC`.
     pub at: Nanos,
     pub outgoing: bool,
@@ -93,11 +94,16 @@ impl Capture {
     }
 
     /// Passes every echo since the last call to `tell`.
-    pub fn read(&self, mut tell: impl FnMut(Seen)) {
+    pub fn read(&self, tell: impl FnMut(Seen)) {
+        self.read_as(Echo::read, tell);
+    }
+
+    /// Passes every packet that `parse` knows since the last call to `tell`.
+    fn read_as<T: Debug>(&self, parse: impl Fn(&[u8]) -> Option<T>, mut tell: impl FnMut(Seen<T>)) {
         self.packets(|packet, stamp, outgoing| {
-            if let Some(echo) = Echo::read(packet) {
-                let stamp = stamp.unwrap_or_else(|| panic!("the kernel did not stamp {echo:?}"));
-                tell(Seen { echo, at: Nanos(stamp.0 - ahead()), outgoing });
+            if let Some(what) = parse(packet) {
+                let stamp = stamp.unwrap_or_else(|| panic!("the kernel did not stamp {what:?}"));
+                tell(Seen { what, at: Nanos(stamp.0 - ahead()), outgoing });
             }
         });
     }
@@ -154,13 +160,21 @@ impl Capture {
     /// Reads every few milliseconds. Rejected: reading as soon as there is a packet. A tap that
     /// every packet wakes would take CPU from the processes under test.
     pub fn record(self) -> Recording {
+        self.record_as(Echo::read)
+    }
+
+    /// The same for packets that `parse` knows.
+    pub fn record_as<T: Debug + Send + 'static>(
+        self,
+        parse: impl Fn(&[u8]) -> Option<T> + Send + 'static,
+    ) -> Recording<T> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut all = Vec::new();
             loop {
                 let last = asked.load(Ordering::Acquire);
-                self.read(|seen| all.push(seen));
+                self.read_as(&parse, |seen| all.push(seen));
                 if last {
                     assert_eq!(self.drops(), 0, "the tap was not read in time");
                     return all;
@@ -173,14 +187,14 @@ impl Capture {
 }
 
 /// A tap that is being read.
-pub struct Recording {
+pub struct Recording<T = Echo> {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Seen>>,
+    thread: JoinHandle<Vec<Seen<T>>>,
 }
 
-impl Recording {
-    /// Returns all echoes until now.
-    pub fn stop(self) -> Vec<Seen> {
+impl<T> Recording<T> {
+    /// Returns all packets until now.
+    pub fn stop(self) -> Vec<Seen<T>> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }

@@ -8,14 +8,16 @@
 //!
 //! | truth | where from | judged |
 //! |---|---|---|
-//! | the counts of nftables | [`faults`] | loss and duplicates in a mesh |
-//! | the wire's times, by the kernel | [`capture`] | every reported time, in [`accuracy`] |
+//! | the counts of nftables | [`faults`] | loss and duplicates in a mesh, and their direction in [`udp`] |
+//! | the 5-tuples that nftables saw on a cable | [`fabric`] | the flows that lose |
+//! | the wire's times, by the kernel | [`capture`] | every reported time, in [`accuracy`] and [`accuracy_udp`] |
 //! | the log of an emulated link | [`emulator`], [`oracle`] | the fate and the time of every probe, in [`emulated`] |
 //!
 //! The figures are printed with `-- --nocapture`. `KUBE_CANARY_TEST_SEED=N` uses the random links
 //! of one seed.
 
 mod accuracy;
+mod accuracy_udp;
 mod capture;
 mod checksums;
 #[path = "../common/mod.rs"]
@@ -47,6 +49,7 @@ mod random;
 mod rows;
 mod service;
 mod sockets;
+mod stamp;
 mod stop;
 mod traces;
 mod udp;

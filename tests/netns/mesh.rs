@@ -206,7 +206,9 @@ pub struct Agent<'a> {
 impl<'a> Agent<'a> {
     pub fn start(node: &'a Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Self {
         let mut process = Process::start(&mut command(node, socket, peers, port, flags), Path::new(DIRECTORY));
+        let probes = flags.windows(2).rfind(|pair| pair[0] == "--probes");
         process.wait_for_log(match socket {
+            _ if probes.is_some_and(|pair| !pair[1].contains("icmp")) => "UDP sockets: IPv4",
             Socket::Ping => "IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM",
             _ => "IPv4 SOCK_RAW, IPv6 SOCK_RAW",
         });

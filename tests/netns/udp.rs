@@ -325,13 +325,13 @@ fn a_far_agent_that_is_stopped_for_half_a_second_delays_and_loses_nothing() {
         value(&after) - value(&before)
     };
     let answered = counted("probe_rtt_seconds_count", &[]);
-    let slow = answered - counted("probe_rtt_seconds_bucket", &[("le", "0.1")]);
+    let slow = answered - counted("probe_rtt_seconds_bucket", &[("le", "0.05")]);
     // Four answers in five would be, if the wait at the far end counted. A stop between the far
     // agent's reading of the clock and its answer counts, which is rare.
     let stops = STOPS as f64;
     assert!(answered >= 10.0 * stops, "{answered} answers");
-    println!("{slow} of {answered} answers took longer than 100 ms");
-    assert!(slow <= stops / 2.0, "{slow} of {answered} answers took longer than 100 ms");
+    println!("{slow} of {answered} answers took longer than 50 ms");
+    assert!(slow <= stops / 2.0, "{slow} of {answered} answers took longer than 50 ms");
 }
 
 // ---- strangers ----
@@ -439,7 +439,7 @@ fn a_flood_of_a_stranger_gets_no_answer_and_no_member_loses_a_probe() {
 }
 
 #[test]
-fn an_answer_is_as_long_as_its_request_and_a_short_request_gets_none() {
+fn an_answer_is_never_longer_than_its_request_and_a_short_request_gets_none() {
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let agents = two_agents(&mesh);
     all_clean(&agents, &[("udp", 20)]);
@@ -447,6 +447,11 @@ fn an_answer_is_as_long_as_its_request_and_a_short_request_gets_none() {
     let member = socket(a);
     // Each length until it is answered, because a member's requests are limited in number.
     for length in [BASE, BASE + 4, REQUEST, 128, 500, 1_200] {
+        // A request that looks for the path MTU is large, and its answer is not.
+        let is_fair = |got: &[usize]| {
+            let exact = |of: &usize| if length <= REQUEST { *of == length } else { (BASE..=length).contains(of) };
+            assert!(got.iter().all(exact), "{length} bytes are answered by {got:?}");
+        };
         let mut sequence = 0;
         let got = until(&format!("{length} bytes are answered"), || {
             member.send_to(&request(sequence, 7, length), reflector(b)).expect("it is sent");
@@ -455,15 +460,14 @@ fn an_answer_is_as_long_as_its_request_and_a_short_request_gets_none() {
             let got = received(&member);
             if got.is_empty() { Err("no answer".into()) } else { Ok(got) }
         });
-        assert!(got.iter().all(|of| *of == length), "{length} bytes are answered by {got:?}");
+        is_fair(&got);
         // What is still on its way belongs to this length.
-        let rest = until("nothing more comes", || {
+        until("nothing more comes", || {
             thread::sleep(Duration::from_millis(600));
             let got = received(&member);
-            assert!(got.iter().all(|of| *of == length), "{length} bytes are answered by {got:?}");
+            is_fair(&got);
             if got.is_empty() { Ok(()) } else { Err("answers".to_owned()) }
         });
-        let () = rest;
     }
     let before = link(&settled(&agents), "a", "b", "udp").clone();
     for length in [0, 1, 14, BASE - 1] {

@@ -252,7 +252,7 @@ impl<F: Fn(IpAddr, u16) -> Fate> End<F> {
     fn on_the_wire(&mut self, echo: Echo) -> Nanos {
         self.capture.read(|seen| self.seen.push_back(seen));
         // Each direction is in order, but the two may be mixed.
-        let found = self.seen.iter().position(|seen| seen.echo == echo);
+        let found = self.seen.iter().position(|seen| seen.what == echo);
         let seen = found.and_then(|at| self.seen.remove(at)).unwrap_or_else(|| panic!("{echo:?} was not on the wire"));
         assert_eq!(seen.outgoing, echo.kind == Kind::Request, "{seen:?}");
         seen.at
