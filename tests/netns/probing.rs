@@ -184,6 +184,22 @@ pub fn watch<T>(
     })
 }
 
+/// The longest recent window, and the time by which reports of one collection may be apart.
+const WINDOW_SECONDS: f64 = 60.0 + 20.0;
+
+/// Whether the agents have listened for so long that losses by UDP and TCP are evidence: what is
+/// lost before a peer listens says nothing of the network.
+pub fn is_evidence(reports: &[Value]) -> bool {
+    reports.iter().all(|report| report["source"]["listening_seconds"].as_f64().is_some_and(|it| it >= WINDOW_SECONDS))
+}
+
+/// Waits until losses by UDP and TCP are evidence. Returns the reports that show it.
+pub fn evident(agents: &[Agent<'_>]) -> Vec<Value> {
+    watch(agents, "every agent has listened for long", LONG, |reports| {
+        if is_evidence(&reports) { Ok(reports) } else { Err("not yet".into()) }
+    })
+}
+
 /// Waits until every agent has so many answers of every other by each protocol, and asserts that
 /// no probe was lost. Returns the reports that show it.
 pub fn all_clean(agents: &[Agent<'_>], answers: &[(&str, u64)]) -> Vec<Value> {

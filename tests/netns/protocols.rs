@@ -16,7 +16,7 @@ use crate::common::until::until;
 use crate::faults::Faults;
 use crate::mesh::{Agent, INTERVAL, Mesh, Node, SETTLED, Socket, pairs};
 use crate::probing::{
-    LONG, LinkName, Named, PORT, TCP_PORT, Total, Totals, agents, all_clean, in_short, links, losses, named,
+    LONG, LinkName, Named, PORT, TCP_PORT, Total, Totals, agents, all_clean, evident, in_short, links, losses, named,
     peers_file, picture, watch,
 };
 use crate::rows;
@@ -147,7 +147,8 @@ fn is_one_verdict_per_protocol(fault: Fault, place: Place) {
         }
     }
     let agents = agents(&mesh, &peers_file(&mesh), &[]);
-    let clean = all_clean(&agents, &[("icmp", 5), ("udp", 5), ("tcp", 1)]);
+    all_clean(&agents, &[("icmp", 5), ("udp", 5), ("tcp", 1)]);
+    let clean = evident(&agents);
     assert_eq!(losses(&clean), BTreeSet::new(), "before the fault");
 
     let faults: Vec<_> = mesh.nodes.iter().filter_map(|node| fault.begin(&mesh, node, place)).collect();
