@@ -2,8 +2,8 @@
 //! probe.
 //!
 //! The agent answers when it next runs, which is up to a quarter of a second later. The wire's time
-//! is what a tap at the near end sees of a probe, less what a tap at the far end sees of the agent's
-//! dwell. As in [`crate::accuracy`], no time is asserted by itself. An ordinary sender and an
+//! is what a tap at the near end sees of a probe, less what a tap at the far end sees of the
+//! agent's dwell. As in [`crate::accuracy`], no time is asserted by itself. An ordinary sender and an
 //! ordinary reflector, which read the clock around their calls and subtract the dwell in the same
 //! way, show what the kernel's stamps are for. Our error must be smaller, at the median and at p90.
 //!

@@ -1,5 +1,5 @@
-//! The wire tap: a packet socket on a device. It sees every ICMP echo, or every other packet that it
-//! is given a parser for, that leaves or arrives, with the kernel's time.
+//! The wire tap: a packet socket on a device. It sees every ICMP echo, or every other packet that
+//! it is given a parser for, that leaves or arrives, with the kernel's time.
 //!
 //! A request is stamped just before the device gets it, and a reply as it arrives from the device.
 //! The tap uses `SO_TIMESTAMPING`. Rejected: `SO_TIMESTAMPNS`. Before the kernel begins to stamp,

@@ -170,7 +170,6 @@ fn is_one_verdict_per_protocol(fault: Fault, place: Place) {
     rows::verdicts_follow(&collected);
     let rows = list(&collected, "rows");
     is_named(&losses(rows), fault, place, rows);
-    // As it is printed, for those who look at this test's output.
     println!("{fault:?}, {place:?}: {:?}", in_short(list(&collected, "verdicts")));
 }
 

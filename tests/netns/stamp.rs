@@ -39,8 +39,8 @@ impl Stamp {
         let word = |at: usize| Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?));
         let number = |at: usize| Some(u32::from_be_bytes(packet.get(at..at + 4)?.try_into().ok()?));
         let ((from_port, to_port), payload) = ((word(at)?, word(at + 2)?), at + UDP_HEADER);
-        // RFC 8762: the Sequence Number comes first, and an answer has that of its request behind 24
-        // bytes.
+        // RFC 8762: the Sequence Number comes first, and an answer has that of its request behind
+        // 24 bytes.
         if to_port == port {
             let sequence = number(payload)?;
             Some(Self { is_request: true, sender: (from, from_port), reflector: to, sequence })
