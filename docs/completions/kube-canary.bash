@@ -334,7 +334,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__ping)
-            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --quiet --json --help --version"
+            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --quiet --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -390,6 +390,20 @@ _kube__canary() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --udp-port)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --flows)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

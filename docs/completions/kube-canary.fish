@@ -81,8 +81,12 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s c -l co
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s i -l interval -d 'Time between two probes of a target, 10ms to 300s; the probes of all targets are spread over it' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s W -l timeout -d 'Time after which a probe without an answer is lost; up to 63 intervals' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s s -l payload-bytes -d 'Bytes after the ICMP header, 24 to 8952' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp-port -d 'With --udp: port of the targets\' reflectors' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l flows -d 'With --udp: number of source ports that the probes to each target use in turn, 1 to 16' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s 4 -l ipv4 -d 'Probe the IPv4 address of each name'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s 6 -l ipv6 -d 'Probe the IPv6 address of each name'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp -d 'Probe by UDP (STAMP, RFC 8762) instead of ICMP; agents answer the members of their mesh alone'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l trace -d 'With --udp: trace the path of the first source port of each target, and of each that loses'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s q -l quiet -d 'Print the summary only'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l json -d 'Print one JSON object per line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s h -l help -d 'Print this text'
