@@ -4,7 +4,9 @@ use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, View, Walks};
+use kube_canary::exposition::{
+    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Traces, View, Walks,
+};
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
 use kube_canary::peers::{Directory, Method, Own};
@@ -46,7 +48,15 @@ impl Agent {
             prober.apply(change);
         }
         let (node, directory, health) = ("self".into(), RwLock::new(directory), Health::default());
-        let view = Arc::new(View { node, directory, statistics, health, about, walks: Walks::default() });
+        let view = Arc::new(View {
+            node,
+            directory,
+            statistics,
+            health,
+            about,
+            walks: Walks::default(),
+            traces: Traces::default(),
+        });
         Self { prober, pacer: Pacer::new().expect("a timer"), view }
     }
 
