@@ -21,7 +21,8 @@ const STAGES: [(&str, &[&str]); 14] = [
         &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "sys::region"],
     ),
     ("peers", &["discovery", "peers", "units", "limits", "sys::region", "sys::text"]),
-    ("prober", &["peers", "prober", "units", "limits", "sys::clock", "sys::region"]),
+    // `splitmix` is the tests' own.
+    ("prober", &["peers", "prober", "units", "limits", "splitmix", "sys::clock", "sys::region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (
         "exposition",
@@ -61,7 +62,7 @@ const STAGES: [(&str, &[&str]); 14] = [
             "sys::text",
         ],
     ),
-    ("http", &["http", "limits", "units", "sys::priority", "sys::descriptors", "sys::region"]),
+    ("http", &["http", "limits", "splitmix", "units", "sys::priority", "sys::descriptors", "sys::region"]),
     ("allocator", &["allocator", "limits", "units", "sys::region"]),
     (
         "footprint",
@@ -125,6 +126,7 @@ const STAGES: [(&str, &[&str]); 14] = [
         "ping",
         &[
             "config::PingSettings",
+            "config::UdpPing",
             "config::Host",
             "discovery::dns",
             "peers",
