@@ -211,7 +211,7 @@ impl std::fmt::Display for Seconds {
     }
 }
 
-/// A time in text form: 41.2 µs, 1.203 ms, 1.500 s.
+/// Shows a time as text: 41.2 µs, 1.203 ms, 1.500 s.
 pub struct Time(pub Nanos);
 
 impl std::fmt::Display for Time {

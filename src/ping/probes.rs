@@ -32,14 +32,14 @@ impl Wires {
     }
 }
 
-/// The prober of a ping.
+/// Probes the targets of a ping.
 #[derive(Debug)]
 pub enum Probes {
     Icmp(Box<Prober<Sockets, MonotonicClock>>),
     Udp(Box<UdpProbes>),
 }
 
-/// The UDP prober of a ping.
+/// Probes the targets of a ping by UDP.
 #[derive(Debug)]
 pub struct UdpProbes {
     prober: UdpProber<UdpSockets, MonotonicClock>,

@@ -37,7 +37,7 @@ fn data_that_is_no_report_is_named_and_the_document_is_complete() {
     let expected = [
         ("cut", "broke off"),
         ("lines", "not a report"),
-        ("long", "an object of more than 4096 bytes"),
+        ("long", "an object of more than 5120 bytes"),
         ("other", "answers as b"),
         ("page", "not a report"),
         ("peers-first", "not a report"),

@@ -10,7 +10,7 @@ use crate::units::Nanos;
 const FLIGHTS: usize = 512;
 const _: () = assert!(2 * crate::limits::MTU_PROBES_PER_SECOND * 8 <= FLIGHTS as u64);
 
-/// What became of a packet.
+/// How a packet has ended, or that it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is in flight.
@@ -33,7 +33,7 @@ pub struct Flight {
     pub at: Nanos,
 }
 
-/// The ring of packets.
+/// Keeps the packets in a ring.
 #[derive(Debug)]
 pub struct Flights {
     ring: List<Flight>,

@@ -87,7 +87,7 @@ impl Search {
         }
     }
 
-    /// Continues behind a size that passes though it was taken for blocked, below one that is
+    /// Moves on behind a size that passes though it was taken for blocked, below one that is
     /// known to be blocked.
     pub fn resume(slot: SlotId, flow: Flow, [low, high, small]: [u16; 3], said: u16, now: Nanos) -> Self {
         let mut search = Self { said, low, distrusts: true, ..Self::new(slot, flow, high, small, 0, now) };

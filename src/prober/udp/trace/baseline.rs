@@ -71,7 +71,7 @@ impl Baseline {
     }
 }
 
-/// The baselines of the first [`BASELINES_MAX`] slots.
+/// Keeps the baselines of the first [`BASELINES_MAX`] slots.
 #[derive(Debug)]
 pub struct Baselines {
     rows: List<Baseline>,

@@ -71,7 +71,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Compares a trace that is over with a baseline.
+/// Returns how a trace that is over compares with a baseline.
 pub fn compare(trace: &Trace, baseline: Option<&Baseline>) -> Comparison {
     let hops = trace.hops();
     let same_flow = baseline.is_some_and(|baseline| baseline.flow() == trace.flow);

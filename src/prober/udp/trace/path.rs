@@ -42,7 +42,7 @@ impl Hop {
     }
 }
 
-/// How a path ended.
+/// How a path ended, as the packets of its trace show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Nothing behind the last hop has answered.

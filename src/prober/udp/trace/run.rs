@@ -38,7 +38,7 @@ struct Packet {
     answered: bool,
 }
 
-/// A trace in progress.
+/// Holds a trace that has not ended.
 #[derive(Debug)]
 pub struct Run {
     pub trace: Trace,

@@ -167,7 +167,7 @@ impl Tracer {
         }
     }
 
-    /// Requests the trace of a flow of a slot. Repeat it as long as the reason lasts: a request is
+    /// Notes that the trace of a flow of a slot is wanted. Repeat it as long as the reason lasts: a request is
     /// dropped after a minute. It costs a few comparisons.
     pub fn want(&mut self, slot: SlotId, flow: Flow, reason: Reason, now: Nanos) {
         let is_traced = self.run.as_ref().is_some_and(|run| run.trace.slot == slot && run.trace.flow == flow);

@@ -25,7 +25,7 @@ pub enum Reason {
     },
 }
 
-/// A request to trace a flow of a slot.
+/// Asks for a trace: a request that names a flow of a slot, and says when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     pub slot: SlotId,
@@ -83,7 +83,7 @@ impl Wants {
         self.retain(|want| (want.slot != slot).then_some(want));
     }
 
-    /// Renames slots as `compaction` says.
+    /// Moves slots as `compaction` says.
     pub fn compact(&mut self, compaction: &Compaction) {
         self.retain(|want| Some(Want { slot: compaction.now(want.slot)?, ..want }));
     }
