@@ -198,13 +198,12 @@ fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
         let listen = SocketAddr::new(at, settings.udp_port);
         let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
         described.push(format!("UDP sockets: {}", sockets.describe()));
-        let (port, start) = (sockets.reflector_port(), clock::monotonic());
-        let explorer = udp::Explorer::new(settings.flows, port, probing.timeout, start);
+        let port = sockets.reflector_port();
+        let explorer = udp::Explorer::new(settings.flows, port, probing.timeout, clock::monotonic());
         let probing = udp::UdpSettings {
             interval: probing.interval,
             timeout: probing.timeout,
             node: node.clone(),
-            start,
             doubts: probing.doubts,
             new_peer_silence: NEW_PEER_SILENCE.into(),
             replies_wait: REPLIES_WAIT,
@@ -356,7 +355,7 @@ impl ProbeLoop {
         let statistics = &self.view.statistics;
         let Some(udp) = &mut self.probers.udp else { return };
         let Some(explorer) = &mut self.probers.explorer else { return };
-        statistics.set_reflector(&udp.reflecting().reflector);
+        statistics.set_requests_refused(udp.reflecting().reflector.refusals().sum());
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
         for index in 0..slots {

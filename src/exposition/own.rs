@@ -6,7 +6,6 @@ use super::head::Head;
 use crate::allocator::{AllocatorInfo, Stat, Stats};
 use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
 use crate::peers::{Directory, Method, Presence};
-use crate::prober::stamp::Refusals;
 use crate::prober::{SendError, Stamp};
 use crate::statistics::Statistics;
 
@@ -70,11 +69,10 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
         SendError::ALL.map(|reason| ([("reason", reason.label())], statistics.send_errors(reason))),
     );
     if statistics.methods().has(Method::Udp) {
-        let (_, Refusals { not_a_member, too_often, malformed }) = statistics.reflector();
         head.counters(
             "kube_canary_udp_requests_refused_total",
             "UDP packets that this agent did not answer: from no member, too many, or no probes. Most are dropped by the kernel and not counted.",
-            [([], not_a_member + too_often + malformed)],
+            [([], statistics.requests_refused())],
         );
     }
     head.counters(

@@ -79,7 +79,6 @@ impl Probes {
                     interval,
                     timeout,
                     node: String::new(),
-                    start,
                     doubts: false,
                     replies_wait: REPLIES_WAIT,
                     // A person wants to see every loss.

@@ -182,17 +182,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
     /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
     /// whether it accepted the question; if not, the loss is counted. Called after each turn.
-    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
-        // This is the common case: it does not even need the time.
-        if !self.engine.is_in_doubt() {
-            return;
-        }
-        let now = self.clock.now();
-        while let Some((doubt, address)) = self.engine.question(now) {
-            if !ask(address) {
-                self.engine.unanswerable(doubt);
-            }
-        }
+    pub fn ask(&mut self, ask: impl FnMut(IpAddr) -> bool) {
+        self.engine.ask(|| self.clock.now(), ask);
     }
 
     /// Receives the answer to the question about this address, after the list that it is about.

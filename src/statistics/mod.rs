@@ -44,7 +44,6 @@ use std::sync::{Arc, OnceLock};
 
 use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
 use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
-use crate::prober::stamp::{Reflector, Refusals};
 use crate::prober::{SendError, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -87,8 +86,8 @@ pub struct Statistics {
     terminating: [AtomicU64; 2],
     /// Source ports of the flows: of IPv4, of IPv6.
     flow_ports: OnceLock<[Vec<u16>; 2]>,
-    /// Requests to our reflector: answered, and those of [`Refusals`].
-    reflector: [AtomicU64; 4],
+    /// Number of requests that our reflector has not answered.
+    requests_refused: AtomicU64,
     /// Since when the agent has served the probes of others, on the monotonic clock; 0 if it does
     /// not.
     listening_since: AtomicU64,
@@ -157,7 +156,7 @@ impl Statistics {
             send_errors: [const { AtomicU64::new(0) }; SendError::ALL.len()],
             terminating: [const { AtomicU64::new(0) }; 2],
             flow_ports: OnceLock::new(),
-            reflector: [const { AtomicU64::new(0) }; 4],
+            requests_refused: AtomicU64::new(0),
             listening_since: AtomicU64::new(0),
             created: epoch_seconds(),
             interval,
@@ -242,18 +241,14 @@ impl Statistics {
         self.flow_ports.get().map_or(&[], |ports| &ports[family as usize])
     }
 
-    /// Stores what our reflector has counted.
-    pub fn set_reflector(&self, reflector: &Reflector) {
-        let Refusals { not_a_member, too_often, malformed } = reflector.refusals();
-        let counts = [reflector.answered(), not_a_member, too_often, malformed];
-        self.reflector.iter().zip(counts).for_each(|(counter, count)| counter.store(count, Ordering::Relaxed));
+    /// Stores how many requests our reflector has not answered.
+    pub fn set_requests_refused(&self, refused: u64) {
+        self.requests_refused.store(refused, Ordering::Relaxed);
     }
 
-    /// Returns how many requests our reflector has answered, and how many not.
-    pub fn reflector(&self) -> (u64, Refusals) {
-        let [answered, not_a_member, too_often, malformed] =
-            self.reflector.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        (answered, Refusals { not_a_member, too_often, malformed })
+    /// Returns the number last given to [`Statistics::set_requests_refused`].
+    pub fn requests_refused(&self) -> u64 {
+        self.requests_refused.load(Ordering::Relaxed)
     }
 
     /// Stores since when the agent has served the probes of others.

@@ -26,6 +26,21 @@ impl Engine {
         !self.doubts.is_empty()
     }
 
+    /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
+    /// whether it accepted the question; if not, the loss is counted.
+    pub fn ask(&mut self, now: impl FnOnce() -> Nanos, mut ask: impl FnMut(IpAddr) -> bool) {
+        // This is the common case: it does not even need the time.
+        if !self.is_in_doubt() {
+            return;
+        }
+        let now = now();
+        while let Some((doubt, address)) = self.question(now) {
+            if !ask(address) {
+                self.unanswerable(doubt);
+            }
+        }
+    }
+
     /// Returns the question to pass on at `now`, if any: is the peer at this address still there?
     /// The answer is [`Engine::answered`] or a change. An address is asked about at
     /// most once in [`crate::limits::DOUBT_TIME`].

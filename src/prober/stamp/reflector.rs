@@ -49,6 +49,13 @@ pub struct Refusals {
     pub malformed: u64,
 }
 
+impl Refusals {
+    /// Returns the number of all requests without an answer.
+    pub const fn sum(self) -> u64 {
+        self.not_a_member + self.too_often + self.malformed
+    }
+}
+
 /// The requests of a member that were answered of late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {

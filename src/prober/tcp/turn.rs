@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use super::connections::{Connection, Connections, Place};
 use super::refusals::Refusals;
 use super::{Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
-use crate::limits::{PEER_SLOTS_MAX, TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL};
+use crate::limits::{TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL};
 use crate::peers::{Change, Compaction, Network, SlotId};
+use crate::prober::turn::{LOSS_SLACK, room};
 use crate::prober::{Clock, Engine, Event, Moment, Schedule, SendError, Sink};
 use crate::units::Nanos;
 
@@ -17,8 +18,6 @@ const CONNECTS_MAX: usize = 16;
 /// [`PLACE_WAIT_MAX`] from when it was due. Handshakes in flight end in the meantime.
 const PLACE_PAUSE: Nanos = Nanos::from_millis(10);
 const PLACE_WAIT_MAX: Nanos = Nanos::from_millis(1_000);
-/// Longest delay of a loss decision after the timeout, as for ICMP.
-const LOSS_SLACK: Nanos = Nanos::from_millis(125);
 /// While the agent stops, outcomes are looked for as often as this: nothing else wakes the thread.
 const FINISH_PAUSE: Nanos = Nanos::from_millis(10);
 /// Time for which a connection that is accepted uses up the listener's rate.
@@ -32,8 +31,6 @@ const RTT_UNIT: Nanos = Nanos(1_000);
 const RETRY_AFTER: Nanos = Nanos::from_millis(2_000);
 /// Handshakes that wait to follow a lost one. Those of further peers come at their usual time.
 const RETRIES_MAX: usize = 64;
-/// Room for slots is added in steps of this many: a join must not copy all tables.
-const ROOM: usize = 64;
 
 /// The settings that a TCP prober runs with.
 #[derive(Clone, Debug)]
@@ -87,10 +84,6 @@ pub struct Prober<W, C> {
     finishing: bool,
     /// Time for which no connection was accepted, up to [`CREDIT_MAX`]. Each takes [`ACCEPT_COST`].
     credit: Nanos,
-}
-
-fn room(slots: usize) -> usize {
-    slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX)
 }
 
 impl<W: Wire, C: Clock> Prober<W, C> {
@@ -206,16 +199,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
     /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
     /// whether it accepted the question; if not, the loss is counted. Called after each turn.
-    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
-        if !self.engine.is_in_doubt() {
-            return;
-        }
-        let now = self.clock.now();
-        while let Some((doubt, address)) = self.engine.question(now) {
-            if !ask(address) {
-                self.engine.unanswerable(doubt);
-            }
-        }
+    pub fn ask(&mut self, ask: impl FnMut(IpAddr) -> bool) {
+        self.engine.ask(|| self.clock.now(), ask);
     }
 
     /// Receives the answer to the question about this address, after the list that it is about.

@@ -40,8 +40,6 @@ pub struct UdpSettings {
     pub timeout: Nanos,
     /// Name of our node, which decides the phase.
     pub node: String,
-    /// Start of the wheel. With that of another prober, the turns of both fall together.
-    pub start: Nanos,
     /// Whether questions ([`UdpProber::ask`]) are answered.
     pub doubts: bool,
     /// How long a peer that is new at its address may leave probes unanswered without losing them.
@@ -105,7 +103,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         // check of the UDP probe with the same number.
         let codec = Codec::new(PAYLOAD_BYTES_MIN);
         let now = clock.now();
-        let schedule = Schedule::new(settings.interval, &settings.node, settings.start);
+        let schedule = Schedule::new(settings.interval, &settings.node, now);
         let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true)
             .excusing(excused(settings));
         Self {
@@ -260,17 +258,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
 
     /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
     /// whether it accepted the question; if not, the loss is counted. Called after each turn.
-    pub fn ask(&mut self, mut ask: impl FnMut(IpAddr) -> bool) {
-        // This is the common case: it does not even need the time.
-        if !self.engine.is_in_doubt() {
-            return;
-        }
-        let now = self.clock.now();
-        while let Some((doubt, address)) = self.engine.question(now) {
-            if !ask(address) {
-                self.engine.unanswerable(doubt);
-            }
-        }
+    pub fn ask(&mut self, ask: impl FnMut(IpAddr) -> bool) {
+        self.engine.ask(|| self.clock.now(), ask);
     }
 
     /// Receives the answer to the question about this address, after the list that it is about.

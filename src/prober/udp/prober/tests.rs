@@ -342,7 +342,6 @@ impl World {
             interval,
             timeout,
             node: "self".into(),
-            start: clock.now(),
             doubts: false,
             new_peer_silence: Nanos(0),
             replies_wait: Nanos(250 * MS),

@@ -15,7 +15,6 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
         interval: Nanos(20 * MS),
         timeout: Nanos(60_000 * MS),
         node: "self".into(),
-        start: MonotonicClock.now(),
         doubts: false,
         new_peer_silence: Nanos(0),
         replies_wait: Nanos(250 * MS),
