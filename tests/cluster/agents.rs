@@ -1,4 +1,4 @@
-//! The agents and their reports: their pods by node, and the ICMP counters of every link from their
+//! The agents and their reports: their pods by node, and the counters of every link from their
 //! `/metrics`. All is read through the API server's pod proxy, which any cluster has.
 
 use std::collections::BTreeMap;
@@ -13,13 +13,26 @@ pub type Zones = BTreeMap<String, String>;
 /// Counters of every link.
 pub type Links = BTreeMap<Way, Link>;
 
-/// A link from one node to another, by one protocol: `icmp`, and `icmpv6` where the pods have
-/// addresses of both families.
+/// A link from one node to another, by one protocol: `icmp`, `udp` or `tcp`, and those of IPv6
+/// where the pods have addresses of both families.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     pub source: String,
     pub peer: String,
     pub protocol: String,
+}
+
+impl Way {
+    /// Whether its probes are echo requests.
+    pub fn is_icmp(&self) -> bool {
+        self.protocol.starts_with("icmp")
+    }
+
+    /// Returns how many of its probes come in `seconds`: one per second, and a handshake every ten
+    /// seconds.
+    pub fn probes_in(&self, seconds: f64) -> f64 {
+        if self.protocol.starts_with("tcp") { (seconds / 10.0).ceil() } else { seconds }
+    }
 }
 
 /// An agent's pod.
@@ -34,7 +47,10 @@ pub struct Pod {
 impl Pod {
     /// The protocols by which its peers probe it.
     pub fn protocols(&self) -> impl Iterator<Item = &'static str> {
-        self.addresses.iter().map(|address| if address.contains(':') { "icmpv6" } else { "icmp" })
+        let of = |address: &String| {
+            if address.contains(':') { ["icmpv6", "udpv6", "tcpv6"] } else { ["icmp", "udp", "tcp"] }
+        };
+        self.addresses.iter().flat_map(of)
     }
 }
 

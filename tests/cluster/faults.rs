@@ -9,25 +9,53 @@ use crate::cluster::Cluster;
 /// A chain that sees all packets that arrive on eth0.
 const INGRESS: &str = "type filter hook ingress device \"eth0\" priority 0;";
 
+const ECHO_REQUEST: &str = "icmp type echo-request";
+const ECHO_REPLY: &str = "icmp type echo-reply";
+/// A UDP probe of a peer, and the answer to one of ours.
+const UDP_REQUEST: &str = "udp dport 9877";
+const UDP_ANSWER: &str = "udp sport 9877";
+
+/// A protocol that [`IngressLoss::of_all`] drops.
+#[derive(Clone, Copy)]
+pub enum Dropped {
+    Udp,
+    Tcp,
+}
+
 /// Loss in front of one pod, which the senders do not notice.
 ///
 /// The packets to drop are counted, not random: each stream, of one sender and one kind, loses
-/// exactly its share. TCP passes, because the agents report the loss over it.
+/// exactly its share. HTTP passes, because the agents report the loss over it.
 pub struct IngressLoss<'a> {
     cluster: &'a Cluster,
     pod: String,
 }
 
 impl<'a> IngressLoss<'a> {
-    /// Drops every tenth echo request and every tenth reply of each of `senders`, where they arrive
-    /// on the pod's eth0.
+    /// Drops every tenth echo request and reply and every tenth UDP request and answer of each of
+    /// `senders`, where they arrive on the pod's eth0.
     pub fn of_every_tenth<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
-        Self::start(cluster, pod, senders, &["echo-request", "echo-reply"], "mod 10 < 1")
+        let kinds = [ECHO_REQUEST, ECHO_REPLY, UDP_REQUEST, UDP_ANSWER];
+        Self::start(cluster, pod, senders, &kinds, "numgen inc mod 10 < 1")
     }
 
     /// Drops two of every five echo requests in the same place, and nothing else.
     pub fn of_requests<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
-        Self::start(cluster, pod, senders, &["echo-request"], "mod 5 < 2")
+        Self::start(cluster, pod, senders, &[ECHO_REQUEST], "numgen inc mod 5 < 2")
+    }
+
+    /// Drops all of one protocol of our probes, in the same place.
+    pub fn of_all<'p>(
+        cluster: &'a Cluster,
+        pod: &str,
+        senders: impl Iterator<Item = &'p Pod>,
+        dropped: Dropped,
+    ) -> Self {
+        let kinds: &[_] = match dropped {
+            Dropped::Udp => &[UDP_REQUEST, UDP_ANSWER],
+            Dropped::Tcp => &["tcp dport 9878", "tcp sport 9878"],
+        };
+        Self::start(cluster, pod, senders, kinds, "")
     }
 
     fn start<'p>(
@@ -41,8 +69,9 @@ impl<'a> IngressLoss<'a> {
         for address in senders.flat_map(|sender| &sender.addresses) {
             let (ip, icmp) = if address.contains(':') { ("ip6", "icmpv6") } else { ("ip", "icmp") };
             for kind in kinds {
+                let kind = kind.replace("icmp", icmp);
                 // Writing to memory cannot fail.
-                let _ = write!(rules, "{ip} saddr {address} {icmp} type {kind} numgen inc {share} counter drop; ");
+                let _ = write!(rules, "{ip} saddr {address} {kind} {share} counter drop; ");
             }
         }
         let table = format!("table netdev kube_canary_test {{ chain loss {{ {INGRESS} {rules} }}; }}");

@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use agents::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
 use cluster::Cluster;
+use faults::Dropped;
 use image::Image;
 use rows::{Finding, finding, is_the_only_subject};
 use wait::until;
@@ -56,6 +57,7 @@ fn the_manifest_measures_a_real_cluster() {
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
+    step("UDP, then TCP is dropped in front of a node's agent", || test.a_protocol_that_is_dropped_is_named());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
     step("the API server away for two minutes", || test.an_outage_of_the_api_hides_nothing());
     step("a node whose link is down", || test.a_cut_node_stays_visible());
@@ -106,9 +108,9 @@ impl Test {
                 full.extend(pod.protocols().map(way));
             }
         }
-        let first = until("ten answered probes on every link", || {
+        let first = until("answers for ten seconds on every link", || {
             let links = self.links(&pods)?;
-            let enough = links.values().all(|link| link.received >= 10.0);
+            let enough = links.iter().all(|(way, link)| link.received >= way.probes_in(10.0));
             if links.keys().eq(full.iter()) && enough { Ok(links) } else { Err(format!("{links:?}")) }
         });
         let second = self.links_once_decided(&pods);
@@ -192,11 +194,11 @@ impl Test {
     fn loss_shows_where_it_is(&self) {
         let pods = self.pods();
         let victim = self.zones.keys().next().expect("there are nodes").clone();
-        let into_victim = |way: &Way| way.peer == victim;
+        let into_victim = |way: &Way| way.peer == victim && way.is_icmp();
         let before = self.links(&pods).unwrap();
         let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
         let fault = faults::IngressLoss::of_requests(&self.cluster, &pods[&victim].name, senders);
-        let during = until("loss on every link into the pod", || {
+        let during = until("loss by ICMP on every link into the pod", || {
             let now = self.links(&pods)?;
             let into = growth(&before, &now, into_victim)?;
             // There must be some answers as well: the fault is loss and not a cut, and the verdict
@@ -208,9 +210,35 @@ impl Test {
             }
         });
         drop(fault);
-        let elsewhere = growth(&before, &during, |way| way.peer != victim).unwrap();
+        let elsewhere = growth(&before, &during, |way| !into_victim(way)).unwrap();
         none_lost(&elsewhere, "loss where there is none");
         self.recovers(&pods);
+    }
+
+    fn a_protocol_that_is_dropped_is_named(&self) {
+        let pods = self.pods();
+        let victim = self.zones.keys().next_back().expect("there are nodes").clone();
+        let witness = pods.iter().find(|(node, _)| **node != victim).expect("there are others").1;
+        let none = |found: BTreeSet<Finding>| if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) };
+        for (dropped, protocols) in [(Dropped::Udp, ["udp", "udpv6"]), (Dropped::Tcp, ["tcp", "tcpv6"])] {
+            until("no loss in any row", || none(view::losses(&self.cluster, witness, &pods)?));
+            let before = self.links(&pods).unwrap();
+            let senders = pods.iter().filter(|(node, _)| **node != victim).map(|(_, pod)| pod);
+            let fault = faults::IngressLoss::of_all(&self.cluster, &pods[&victim].name, senders, dropped);
+            let is_of_it = |[kind, subject, protocol]: &Finding| {
+                kind == "node" && *subject == victim && protocols.contains(&protocol.as_str())
+            };
+            until(&format!("{} named as what {victim} loses", protocols[0]), || {
+                let found = view::protocols(&self.cluster, &pods)?;
+                if !found.is_empty() && found.iter().all(is_of_it) { Ok(()) } else { Err(format!("{found:?}")) }
+            });
+            let during = self.links(&pods).unwrap();
+            drop(fault);
+            let is_hit =
+                |way: &Way| protocols.contains(&way.protocol.as_str()) && [&way.peer, &way.source].contains(&&victim);
+            none_lost(&growth(&before, &during, |way| !is_hit(way)).unwrap(), "loss where there is none");
+            self.recovers(&pods);
+        }
     }
 
     fn a_rolled_pod_goes_on_counting(&self) {
@@ -242,7 +270,8 @@ impl Test {
         });
         until("probes of the new address on the old counters", || {
             let grown = growth(&last, &self.links(&pods)?, into_rolled)?;
-            if grown.values().all(|link| link.received >= 5.0) { Ok(()) } else { Err(format!("{grown:?}")) }
+            let enough = grown.iter().all(|(way, link)| link.received >= way.probes_in(5.0));
+            if enough { Ok(()) } else { Err(format!("{grown:?}")) }
         });
         for pod in pods.values() {
             until("one ready peer of each family on that node", || {
@@ -271,7 +300,8 @@ impl Test {
         let lost = |from: &Links, probes: f64| {
             let now = self.links(&others)?;
             let into = growth(from, &now, into_cut).unwrap();
-            if into.values().all(|link| link.lost >= probes) { Ok(now) } else { Err(format!("{into:?}")) }
+            let enough = into.iter().all(|(way, link)| link.lost >= way.probes_in(probes));
+            if enough { Ok(now) } else { Err(format!("{into:?}")) }
         };
         until("loss on every link into the node", || lost(&before, 5.0));
         until("the node NotReady", || {
@@ -291,7 +321,8 @@ impl Test {
             }
             // Each agent still sends to its other peers: it is not merely delayed.
             let elsewhere = growth(&from, &now, |way| way.peer != cut)?;
-            if elsewhere.values().all(|link| link.sent >= 10.0) { Ok(now) } else { Err(format!("{elsewhere:?}")) }
+            let enough = elsewhere.iter().all(|(way, link)| link.sent >= way.probes_in(10.0));
+            if enough { Ok(now) } else { Err(format!("{elsewhere:?}")) }
         });
         let elsewhere = growth(&before, &during, |way| way.peer != cut).unwrap();
         none_lost(&elsewhere, "loss where there is none");
@@ -311,14 +342,15 @@ impl Test {
         growth(&before, &after, |_| true).unwrap();
     }
 
-    /// Waits until every link answers again. Once the losses of the fault are decided, the next ten
-    /// probes of each link must be answered.
+    /// Waits until every link answers again. Once the losses of the fault are decided, the probes of
+    /// the next ten seconds must be answered.
     fn recovers(&self, pods: &BTreeMap<String, Pod>) {
         let from = self.links_once_decided(pods);
-        until("ten more answers on every link", || {
+        until("answers for ten more seconds on every link", || {
             let grown = growth(&from, &self.links(pods)?, |_| true).unwrap();
             none_lost(&grown, "loss after the end of the fault");
-            if grown.values().all(|link| link.received >= 10.0) { Ok(()) } else { Err(format!("{grown:?}")) }
+            let enough = grown.iter().all(|(way, link)| link.received >= way.probes_in(10.0));
+            if enough { Ok(()) } else { Err(format!("{grown:?}")) }
         });
     }
 
@@ -327,18 +359,22 @@ impl Test {
         let start = until("a scrape of every agent", || self.links(pods));
         // Three probes are two intervals, and the timeout is one. An answer ends the doubt during
         // which losses are withheld.
-        until("three more probes and answers on every link", || {
+        until("probes and answers for three more seconds on every link", || {
             let grown = growth(&start, &self.links(pods)?, |_| true).unwrap();
-            let decided = grown.values().all(|link| link.sent >= 3.0 && link.received >= 3.0);
+            let decided = grown.iter().all(|(way, link)| link.sent.min(link.received) >= way.probes_in(3.0));
             if decided { Ok(()) } else { Err(format!("{grown:?}")) }
         });
         until("a scrape of every agent", || self.links(pods))
     }
 
-    /// Whether so many probes went over every link since `start`.
+    /// Whether so many probes went over every link since `start`, and a handshake for every ten.
     fn sent_since(&self, start: &Links, pods: &BTreeMap<String, Pod>, probes: f64) -> Result<(), String> {
         let grown = growth(start, &self.links(pods)?, |_| true).unwrap();
-        if grown.values().all(|link| link.sent >= probes) { Ok(()) } else { Err(format!("{grown:?}")) }
+        if grown.iter().all(|(way, link)| link.sent >= way.probes_in(probes)) {
+            Ok(())
+        } else {
+            Err(format!("{grown:?}"))
+        }
     }
 
     fn pods(&self) -> BTreeMap<String, Pod> {

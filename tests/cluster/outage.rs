@@ -40,11 +40,11 @@ impl Test {
         let api = ApiAway::start(&self.cluster);
         let began = Instant::now();
         let cut = Cut::between(&self.cluster, &pods[a].addresses, b);
-        let both_ways = 2 * pods[a].addresses.len();
+        let both_ways = 2 * pods[a].protocols().count();
         let broken = |way: &Way| [(a, b), (b, a)].contains(&(way.source.as_str(), way.peer.as_str()));
         until("the cut, seen from both its ends", || {
             let into = growth(&before.links, &look()?.links, broken)?;
-            if into.len() == both_ways && into.values().all(|link| link.lost >= 10.0) {
+            if into.len() == both_ways && into.iter().all(|(way, link)| link.lost >= way.probes_in(10.0)) {
                 Ok(())
             } else {
                 Err(format!("{into:?}"))
@@ -71,7 +71,10 @@ impl Test {
             for (way, link) in &elsewhere {
                 // A delayed agent skips a probe and counts it.
                 let skipped = seen.skipped[&way.source] - before.skipped[&way.source];
-                assert!(link.sent + skipped >= TURNS, "{way:?} is not probed on: {link:?}, {skipped} skipped");
+                assert!(
+                    link.sent + skipped >= way.probes_in(TURNS),
+                    "{way:?} is not probed on: {link:?}, {skipped} skipped"
+                );
             }
         }
         self.recovers(&pods);

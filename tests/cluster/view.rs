@@ -31,6 +31,19 @@ pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Resu
     Ok(rows::losses(&agents::rows(cluster, all)?))
 }
 
+/// The losses that the reports of all agents show: kind, subject and protocol, which is empty if
+/// all protocols share the loss.
+///
+/// # Errors
+/// If an agent does not answer.
+pub fn protocols(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
+    let rows: Vec<Value> = agents::rows(cluster, all)?.iter().map(rows::without_lag).collect();
+    let verdicts = rows::judge(&rows, &[]);
+    let field = |verdict: &Value, name: &str| verdict[name].as_str().unwrap_or_default().to_owned();
+    let short = |verdict: &Value| ["kind", "subject", "protocol"].map(|name| field(verdict, name));
+    Ok(verdicts.as_array().expect("a list of verdicts").iter().map(short).collect())
+}
+
 /// The losses that doctor names, given the reports of all agents.
 ///
 /// # Errors
