@@ -71,9 +71,10 @@ pub struct Link {
 
 impl Link {
     /// Probes without any reply. A reply that came after the timeout, by the kernel's own stamps,
-    /// was delayed on its path. A dead pod or a cut link never gives a reply.
+    /// was delayed on its path, or by a far agent that a busy machine did not run. A dead pod or a
+    /// cut link never gives a reply. The late ones are read after the lost ones.
     pub fn lost_for_good(&self) -> f64 {
-        self.lost - self.late
+        (self.lost - self.late).max(0.0)
     }
 }
 
@@ -145,16 +146,28 @@ pub fn get_from(cluster: &Cluster, node: &str, pod: &Pod, path: &str) -> Result<
 pub fn links(cluster: &Cluster, sources: &BTreeMap<String, Pod>, zones: &Zones) -> Result<Links, String> {
     let mut links = Links::new();
     for (node, pod) in sources {
-        links.extend(links_of(node, &get(cluster, pod, "/metrics")?, zones)?);
+        links.extend(links_of(node, &read(|path| get(cluster, pod, path))?, zones)?);
     }
     Ok(links)
 }
 
-/// The counters in the `/metrics` of the agent on `node`.
+/// The `/metrics` of an agent, and its report.
+pub type Pages = [String; 2];
+
+/// Reads both, in this order: what the report counts as late is in the metrics as lost.
+///
+/// # Errors
+/// As `get`, which requests a path from the agent.
+pub fn read(get: impl Fn(&str) -> Result<String, String>) -> Result<Pages, String> {
+    Ok([get("/metrics")?, get("/api/v1/peers")?])
+}
+
+/// The counters of the agent on `node`. How many replies came late is in its report, because UDP
+/// has no series for it.
 ///
 /// # Errors
 /// As [`links`].
-pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, String> {
+pub fn links_of(node: &str, [metrics, report]: &Pages, zones: &Zones) -> Result<Links, String> {
     let mut links = Links::new();
     for sample in exposition::parse(metrics)? {
         let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
@@ -173,11 +186,17 @@ pub fn links_of(node: &str, metrics: &str, zones: &Zones) -> Result<Links, Strin
             "probes_sent_total" => link.sent = sample.value,
             "probes_received_total" => link.received = sample.value,
             "probes_lost_total" => link.lost = sample.value,
-            "probes_late_total" => link.late = sample.value,
             "probe_send_errors_total" => link.send_errors += sample.value,
             "probe_rtt_seconds_count" => link.rtts = sample.value,
             "probes_terminating_total" => link.terminating += sample.value,
             _ => {}
+        }
+    }
+    let report: Value = serde_json::from_str(report).map_err(|error| format!("{error}: {report}"))?;
+    for peer in report["peers"].as_array().into_iter().flatten().filter(|peer| peer["network"] == "pod") {
+        let way = Way { source: node.to_owned(), peer: text(&peer["node"]), protocol: text(&peer["protocol"]) };
+        if let (Some(link), Some(late)) = (links.get_mut(&way), peer["late"].as_f64()) {
+            link.late = late;
         }
     }
     Ok(links)

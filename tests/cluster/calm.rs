@@ -27,8 +27,8 @@ impl Witness {
         let pods = agents::every_pod(&test.cluster)?;
         let mut answered = 0;
         for (node, pod) in &pods {
-            let Ok(metrics) = agents::get(&test.cluster, pod, "/metrics") else { continue };
-            let links = agents::links_of(node, &metrics, &test.zones)?;
+            let Ok(pages) = agents::read(|path| agents::get(&test.cluster, pod, path)) else { continue };
+            let links = agents::links_of(node, &pages, &test.zones)?;
             answered += 1;
             // An agent that was not there before has lost whatever it counts.
             self.first.entry(pod.name.clone()).or_default();

@@ -342,8 +342,8 @@ impl Test {
         growth(&before, &after, |_| true).unwrap();
     }
 
-    /// Waits until every link answers again. Once the losses of the fault are decided, the probes of
-    /// the next ten seconds must be answered.
+    /// Waits until every link answers again. Once the losses of the fault are decided, the probes
+    /// of the next ten seconds must be answered.
     fn recovers(&self, pods: &BTreeMap<String, Pod>) {
         let from = self.links_once_decided(pods);
         until("answers for ten more seconds on every link", || {

@@ -108,10 +108,11 @@ impl Test {
     fn without_the_api(&self, onlooker: &str, pods: &BTreeMap<String, Pod>) -> Result<Seen, String> {
         let mut seen = Seen::default();
         for (node, pod) in pods {
-            let metrics = agents::get_from(&self.cluster, onlooker, pod, "/metrics")?;
-            seen.links.extend(agents::links_of(node, &metrics, &self.zones)?);
-            seen.ages.push(agents::single(&metrics, "peer_list_age_seconds")?);
-            seen.skipped.insert(node.clone(), agents::single(&metrics, "probes_skipped_total")?);
+            let pages = agents::read(|path| agents::get_from(&self.cluster, onlooker, pod, path))?;
+            seen.links.extend(agents::links_of(node, &pages, &self.zones)?);
+            let [metrics, _] = &pages;
+            seen.ages.push(agents::single(metrics, "peer_list_age_seconds")?);
+            seen.skipped.insert(node.clone(), agents::single(metrics, "probes_skipped_total")?);
         }
         Ok(seen)
     }
