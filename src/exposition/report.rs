@@ -106,6 +106,7 @@ pub fn peer<'a>(
     let (all, statistics) = Some((statistics, statistics.of(method))).filter(|_| peer.via().allows(method))?;
     let udp = all.udp(slot).filter(|_| method == Method::Udp);
     let ways = udp.map(|link| link.ways());
+    let variation = udp.and_then(|link| link.delay_variation());
     let mtu = udp.map_or(MtuReading::Unknown, |link| link.mtu());
     let in_slot = statistics.slot(slot)?;
     let total = in_slot.read();
@@ -157,6 +158,8 @@ pub fn peer<'a>(
         }),
         heard: udp.and_then(|link| link.heard()),
         hops: udp.and_then(|link| link.hops()),
+        delay_variation_there_seconds: variation.map(|[there, _]| there.as_secs_f64()),
+        delay_variation_back_seconds: variation.map(|[_, back]| back.as_secs_f64()),
         path_mtu_bytes: match mtu {
             MtuReading::Unknown => None,
             MtuReading::Full { bytes } | MtuReading::Hole { passes: bytes, .. } => Some(bytes),
@@ -265,6 +268,8 @@ mod tests {
             ten_minutes: Some(TenMinutes { seconds: u32::MAX.into(), sent: u32::MAX, lost: u32::MAX }),
             heard: Some(u32::MAX),
             hops: Some(u8::MAX),
+            delay_variation_there_seconds: LONGEST,
+            delay_variation_back_seconds: LONGEST,
             path_mtu_bytes: Some(u16::MAX),
             mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
             flows: Some(Flows {

@@ -257,6 +257,13 @@ pub struct Peer<'a> {
     /// Number of hops that answers of the peer take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<u8>,
+    /// Mean difference between the one-way delays of consecutive requests (RFC 3550, section
+    /// 6.4.1). How far the clocks of the nodes are apart has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
+    pub delay_variation_there_seconds: Option<f64>,
+    /// The same of the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
+    pub delay_variation_back_seconds: Option<f64>,
     /// Size of the largest packet that passes to the peer without being fragmented.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu_bytes: Option<u16>,
@@ -517,6 +524,8 @@ mod tests {
             address: "fd00::1".parse().ok(),
             heard: Some(59),
             hops: Some(3),
+            delay_variation_there_seconds: Some(0.25),
+            delay_variation_back_seconds: Some(0.5),
             path_mtu_bytes: Some(1_450),
             mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: Said::TooBig }),
             flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing] }),
@@ -527,7 +536,8 @@ mod tests {
         for part in [
             r#""protocol":"udpv6""#,
             r#""lost":0,"lost_there":3,"lost_back":0,"rtt_p50_seconds":null"#,
-            r#","heard":59,"hops":3,"path_mtu_bytes":1450,"#,
+            r#","heard":59,"hops":3,"delay_variation_there_seconds":0.25,"delay_variation_back_seconds":0.5"#,
+            r#","path_mtu_bytes":1450,"#,
             r#""mtu_hole":{"passes_bytes":1300,"direction":"in","said":"too_big"},"#,
             r#""flows":{"probed":16,"losing_count":1,"losing":[{"source_port":40312,"lost":5,"probes":8,"direction":"out"}]}}"#,
         ] {

@@ -23,6 +23,7 @@ mod sink;
 mod slots;
 mod turns;
 mod udp;
+mod variation;
 mod zones;
 
 pub use bounds::Bounds;

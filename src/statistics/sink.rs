@@ -80,6 +80,12 @@ impl Sink for MethodSink<'_> {
         }
     }
 
+    fn one_way(&mut self, slot: SlotId, there: i64, back: i64) {
+        if let Some(link) = self.statistics.udp(slot) {
+            link.one_way(there, back);
+        }
+    }
+
     fn send_lag(&mut self, lag: Nanos) {
         self.statistics.send_lag.observe(lag);
     }

@@ -11,9 +11,11 @@ use super::flows::{FLOWS, FlowWay, Flows, OUTCOMES, pack};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
+use super::variation::Variation;
 use crate::limits::{FLOWS_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Compaction, SlotId};
 use crate::sys::region::{Atomic, Table, Zero};
+use crate::units::Nanos;
 
 /// One peer's numbers.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Link {
     outcomes: [AtomicU8; OUTCOMES],
     /// Two bits for each flow: the direction of its last loss.
     flow_ways: AtomicU32,
+    /// Of the delays there and back.
+    variations: [Variation; 2],
 }
 
 /// The numbers of all slots.
@@ -126,6 +130,7 @@ impl Link {
             outcomes_count: AtomicU16::new(0),
             outcomes: [const { AtomicU8::new(0) }; OUTCOMES],
             flow_ways: AtomicU32::new(0),
+            variations: Default::default(),
         }
     }
 
@@ -145,6 +150,9 @@ impl Link {
         }
         self.outcomes_count.store(other.outcomes_count.load(Ordering::Relaxed), Ordering::Relaxed);
         self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in self.variations.iter().zip(&other.variations) {
+            to.copy(from);
+        }
     }
 
     fn half(&self, window: u16) -> &[AtomicU8; 2] {
@@ -189,6 +197,20 @@ impl UdpLinks<'_> {
     pub(super) fn way(&self, flow: u8, way: FlowWay) {
         let (ways, shift) = (&self.link.flow_ways, 2 * u32::from(flow % FLOWS_MAX));
         ways.store(ways.load(Ordering::Relaxed) & !(3 << shift) | (way as u32) << shift, Ordering::Relaxed);
+    }
+
+    /// Takes the delays of a request and of its answer, in nanoseconds between two clocks.
+    pub(super) fn one_way(&self, there: i64, back: i64) {
+        for (variation, delay) in self.link.variations.iter().zip([there, back]) {
+            variation.observe(delay);
+        }
+    }
+
+    /// Returns how much the delays of consecutive probes differ on average (RFC 3550, section
+    /// 6.4.1): on the way there and on the way back. `None` before the first answer.
+    pub fn delay_variation(&self) -> Option<[Nanos; 2]> {
+        let [there, back] = &self.link.variations;
+        there.read().zip(back.read()).map(|(there, back)| [there, back])
     }
 
     pub(super) fn set_hops(&self, hops: u8) {
@@ -276,7 +298,6 @@ impl UdpLinks<'_> {
 mod tests {
     use super::*;
     use crate::statistics::FlowReading;
-    use crate::units::Nanos;
 
     const SLOT: SlotId = SlotId(3);
 
@@ -351,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_takes_88_bytes() {
-        assert_eq!(size_of::<Link>(), 88);
+    fn a_slot_takes_104_bytes() {
+        assert_eq!(size_of::<Link>(), 104);
     }
 }
