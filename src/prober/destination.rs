@@ -9,10 +9,9 @@ use super::flights::Generation;
 #[derive(Clone, Copy, Debug)]
 pub struct Destination {
     address: IpAddr,
-    /// Whether the peer is on the list and probed.
-    listed: bool,
-    /// Whether the peer is terminating.
-    pub terminating: bool,
+    listing: Listing,
+    /// Number of further probes whose silence is excused, because the peer may not listen yet.
+    pub excuses: u8,
     /// The peer's current generation. It changes when the peer moves, leaves
     /// or begins to terminate.
     pub generation: Generation,
@@ -27,6 +26,15 @@ pub struct Destination {
     pub doubt: DoubtId,
 }
 
+/// What the list says of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// It is not on the list, and not probed.
+    Off,
+    On,
+    Terminating,
+}
+
 /// Largest distance of `answered` behind `sequence`: beyond half of the range, behind
 /// would look like ahead.
 const REACH: u16 = 1 << 14;
@@ -35,8 +43,8 @@ impl Destination {
     /// A slot that was never in use.
     pub const UNUSED: Self = Self {
         address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        listed: false,
-        terminating: false,
+        listing: Listing::Off,
+        excuses: 0,
         generation: Generation::first(),
         sequence: 0,
         answered: 0,
@@ -52,14 +60,14 @@ impl Destination {
     /// Notes that the list has the peer at this address. If that begins another generation, returns
     /// the doubt of the one before.
     pub fn list(&mut self, address: IpAddr, terminating: bool) -> DoubtId {
-        let moves = self.address() != Some(address) || (terminating && !self.terminating);
-        (self.address, self.listed, self.terminating) = (address, true, terminating);
+        let moves = self.address() != Some(address) || (terminating && !self.terminating());
+        (self.address, self.listing) = (address, if terminating { Listing::Terminating } else { Listing::On });
         if moves { self.begin_generation() } else { DoubtId::NONE }
     }
 
     /// Ends the probing of the peer. Returns its doubt.
     pub const fn stop(&mut self) -> DoubtId {
-        self.listed = false;
+        self.listing = Listing::Off;
         self.begin_generation()
     }
 
@@ -70,7 +78,19 @@ impl Destination {
 
     /// Returns the address that is probed; `None` while the peer is off the list.
     pub fn address(&self) -> Option<IpAddr> {
-        self.listed.then_some(self.address)
+        (self.listing != Listing::Off).then_some(self.address)
+    }
+
+    /// Whether the peer is terminating.
+    pub fn terminating(&self) -> bool {
+        self.listing == Listing::Terminating
+    }
+
+    /// Uses up one excuse. Returns whether there was one.
+    pub const fn excuse_silence(&mut self) -> bool {
+        let is_excused = self.excuses > 0;
+        self.excuses = self.excuses.saturating_sub(1);
+        is_excused
     }
 
     /// Returns the sequence number of the next probe.

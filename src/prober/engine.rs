@@ -39,8 +39,6 @@ pub struct Engine {
     doubts: Doubts,
     /// Number of probes whose silence is excused when a peer begins at an address.
     silence: u8,
-    /// For each slot, how many more are excused. Not in use if none are.
-    excuses: List<u8>,
 }
 
 impl Engine {
@@ -59,8 +57,7 @@ impl Engine {
         let in_flight = timeout.plus(dwell).0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
         let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64, tagged));
-        let (doubts, excuses) = (Doubts::new(doubts), List::new(PEER_SLOTS_MAX));
-        Self { timeout, dwell, per_peer, destinations, flights, doubts, silence: 0, excuses }
+        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts), silence: 0 }
     }
 
     /// Makes it excuse the silence of each peer to its first `probes` probes at an address, until
@@ -79,13 +76,6 @@ impl Engine {
         if slots > self.destinations.len() {
             self.destinations.resize(slots, Destination::UNUSED);
             self.flights.resize(slots * self.per_peer + 64);
-            self.reserve_excuses(slots);
-        }
-    }
-
-    fn reserve_excuses(&mut self, slots: usize) {
-        if self.silence > 0 {
-            self.excuses.resize(slots, 0);
         }
     }
 
@@ -103,13 +93,9 @@ impl Engine {
         self.doubts.relabel(|slot| compaction.now(slot));
         for (from, to) in compaction.moves() {
             self.destinations.swap(from.index(), to.index());
-            if self.silence > 0 {
-                self.excuses.swap(from.index(), to.index());
-            }
         }
         self.destinations.resize(slots, Destination::UNUSED);
         self.flights.resize(slots * self.per_peer + 64);
-        self.reserve_excuses(slots);
     }
 
     /// Applies a change of the list, for a slot that has room.
@@ -123,8 +109,8 @@ impl Engine {
         let before = generation(destinations);
         let in_doubt = match change {
             Change::Join { slot } if slot.index() < destinations.len() => {
-                self.excuse(slot);
-                return self.replace(slot);
+                self.replace(slot);
+                return self.excuse(slot);
             }
             Change::Probe { slot, address, terminating, .. } => {
                 destinations.get_mut(slot.index()).map(|peer| peer.list(address, terminating))
@@ -143,8 +129,8 @@ impl Engine {
     }
 
     fn excuse(&mut self, slot: SlotId) {
-        if let Some(left) = self.excuses.get_mut(slot.index()) {
-            *left = self.silence;
+        if let Some(peer) = self.destinations.get_mut(slot.index()) {
+            peer.excuses = self.silence;
         }
     }
 
@@ -171,7 +157,7 @@ impl Engine {
             slot,
             generation: peer.generation,
             state: State::Waiting,
-            terminating: peer.terminating,
+            terminating: peer.terminating(),
             stamped: false,
             doubtful: false,
         };
@@ -271,7 +257,7 @@ impl Engine {
         if label.number < self.flights.oldest() {
             // The probe is no longer remembered, so it is unknown whether it was lost. If the peer
             // is leaving or has left the address, it was not.
-            return (peer.address() == Some(from) && !peer.terminating).then(|| self.late(peer.doubt, label.number));
+            return (peer.address() == Some(from) && !peer.terminating()).then(|| self.late(peer.doubt, label.number));
         }
         let flight = self.flight(label).filter(|flight| flight.generation.same_holder(peer.generation))?;
         let sent_at = self.flights.sent_at(label.number);
@@ -300,10 +286,9 @@ impl Engine {
             }
             State::Waiting => {
                 self.flights.set(label.number, State::Answered);
-                let reordered = self.destinations[slot.index()].answer(label.sequence);
-                if let Some(left) = self.excuses.get_mut(slot.index()) {
-                    *left = 0;
-                }
+                let destination = &mut self.destinations[slot.index()];
+                let reordered = destination.answer(label.sequence);
+                destination.excuses = 0;
                 if peer.doubt != DoubtId::NONE {
                     self.answer_in_doubt(slot);
                 }
@@ -352,9 +337,11 @@ impl Engine {
                 continue;
             }
             if !flight.terminating && flight.generation == generation {
-                if self.is_excused(flight.slot) {
+                let peer = &mut self.destinations[flight.slot.index()];
+                // Its peer has not answered at its address yet.
+                if peer.excuse_silence() {
                     self.flights.set(number, State::GivenUp);
-                    self.destinations[flight.slot.index()].withdraw_sent(1);
+                    peer.withdraw_sent(1);
                     return Some((flight.slot, Event::Terminating { answered: false }));
                 }
                 unanswered(flight.slot, self.flights.tag(number));
@@ -364,14 +351,6 @@ impl Engine {
             }
         }
         None
-    }
-
-    /// Whether the silence of a peer that has not answered at its address yet is excused. Each call
-    /// uses up one excuse.
-    fn is_excused(&mut self, slot: SlotId) -> bool {
-        let Some(left) = self.excuses.get_mut(slot.index()).filter(|left| **left > 0) else { return false };
-        *left -= 1;
-        true
     }
 
     /// Returns when the oldest probe in flight times out.

@@ -25,7 +25,7 @@ pub(super) const STANDSTILL: Nanos = Nanos::from_millis(5_000);
 /// 4,096 packets. Together they exceed what the queues of all peers can hold.
 pub(super) const STANDSTILL_READS_MAX: usize = 16;
 /// Room for slots is added in steps of this many: a join must not copy all tables.
-const ROOM: usize = 64;
+const ROOM: usize = 32;
 
 /// The settings that a prober runs with.
 #[derive(Clone, Debug)]

@@ -10,8 +10,9 @@ use super::scale::Scale;
 use crate::limits::RTT_BUCKETS_MAX;
 use crate::units::Nanos;
 
-/// Counts per cell, and the sum of all values. Written by one thread.
-#[derive(Debug)]
+/// Counts per cell, and the sum of all values. Written by one thread. The default has no cells and
+/// counts nothing.
+#[derive(Debug, Default)]
 pub struct Histogram {
     sum: AtomicU64,
     cells: Box<[AtomicU64]>,

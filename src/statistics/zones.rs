@@ -38,14 +38,15 @@ pub struct ZoneReading {
 }
 
 impl ZoneStatistics {
-    pub(super) fn new(scale: &Scale) -> Self {
+    /// Makes the numbers of a pair. Without `rtt_scale`, round-trip times are not counted.
+    pub(super) fn new(rtt_scale: Option<&Scale>) -> Self {
         Self {
             in_use: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             created: AtomicU32::new(0),
-            rtt: Histogram::new(scale),
+            rtt: rtt_scale.map_or_else(Histogram::default, Histogram::new),
         }
     }
 
