@@ -25,7 +25,7 @@ use crate::prober::stamp::ErrorEstimate;
 use crate::prober::udp::UdpWire as _;
 use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::trace::Reason;
-use crate::prober::{self, MonotonicClock, Prober, Probers, tcp, udp};
+use crate::prober::{self, IcmpProber, MonotonicClock, Prober, Probers, TcpProber, UdpProber, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::{MtuReading, Statistics};
 use crate::sys::stop::Stop;
@@ -179,59 +179,83 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
 /// tokio runtime.
 fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
     let mut described = Vec::new();
-    let node = &settings.node_name;
     let probing = prober::Settings {
         interval: settings.interval.into(),
         timeout: settings.timeout.into(),
         payload_bytes: settings.payload_bytes,
-        node: node.clone(),
+        node: settings.node_name.clone(),
         doubts: settings.discovery.answers(),
         replies_wait: REPLIES_WAIT,
     };
-    let icmp = settings.probes.has(Method::Icmp).then(|| {
-        let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
-        described.push(format!("ICMP sockets: {}", sockets.describe()));
-        Ok::<_, RunError>(Prober::new(sockets, MonotonicClock, &probing))
-    });
-    let at = settings.listen.ip();
-    let udp = settings.probes.has(Method::Udp).then(|| {
-        let listen = SocketAddr::new(at, settings.udp_port);
-        let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
-        described.push(format!("UDP sockets: {}", sockets.describe()));
-        let port = sockets.reflector_port();
-        let explorer = udp::Explorer::new(settings.flows, port, probing.timeout, clock::monotonic());
-        let probing = udp::UdpSettings {
-            interval: probing.interval,
-            timeout: probing.timeout,
-            node: node.clone(),
-            doubts: probing.doubts,
-            new_peer_silence: NEW_PEER_SILENCE.into(),
-            replies_wait: REPLIES_WAIT,
-            port,
-            flows: settings.flows,
-        };
-        Ok::<_, RunError>((udp::UdpProber::new(sockets, MonotonicClock, &probing), explorer))
-    });
-    let (udp, explorer) = udp.transpose()?.unzip();
-    let tcp = settings.probes.has(Method::Tcp).then(|| {
-        let sockets = tcp::Sockets::listen(SocketAddr::new(at, settings.tcp_port))?;
-        let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
-        described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
-        let probing = tcp::Settings {
-            interval: probing.interval,
-            timeout: probing.timeout,
-            port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
-            node: node.clone(),
-            doubts: probing.doubts,
-            // The first may come before the agent of a new peer listens.
-            excused: 1,
-            retries_lost: true,
-            wait: REPLIES_WAIT,
-        };
-        Ok::<_, RunError>(tcp::Prober::new(sockets, MonotonicClock, &probing))
-    });
-    let probers = Probers::new(icmp.transpose()?, udp, explorer, tcp.transpose()?);
+    let has = |method| settings.probes.has(method);
+    let icmp = has(Method::Icmp).then(|| open_icmp(&probing, &mut described)).transpose()?;
+    let udp = has(Method::Udp).then(|| open_udp(settings, &probing, &mut described)).transpose()?;
+    let tcp = has(Method::Tcp).then(|| open_tcp(settings, &probing, &mut described)).transpose()?;
+    let (udp, explorer) = udp.unzip();
+    let probers = Probers::new(icmp, udp, explorer, tcp);
     Ok((probers.map_err(system("make the pacing timer"))?, described.join("; ")))
+}
+
+// Each prober is boxed where it is made, in a function of its own. By value, its kilobytes are
+// copied from frame to frame, and the pages of the stack stay resident: 50 KB.
+
+#[inline(never)]
+fn open_icmp(probing: &prober::Settings, described: &mut Vec<String>) -> Result<Box<IcmpProber>, RunError> {
+    let sockets = Sockets::open(probing.payload_bytes, &MonotonicClock)?;
+    described.push(format!("ICMP sockets: {}", sockets.describe()));
+    Ok(Box::new(Prober::new(sockets, MonotonicClock, probing)))
+}
+
+#[inline(never)]
+fn open_udp(
+    settings: &RunSettings,
+    probing: &prober::Settings,
+    described: &mut Vec<String>,
+) -> Result<(Box<UdpProber>, Box<udp::Explorer>), RunError> {
+    let listen = SocketAddr::new(settings.listen.ip(), settings.udp_port);
+    let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
+    described.push(format!("UDP sockets: {}", sockets.describe()));
+    let port = sockets.reflector_port();
+    let probing = udp::UdpSettings {
+        interval: probing.interval,
+        timeout: probing.timeout,
+        node: probing.node.clone(),
+        doubts: probing.doubts,
+        new_peer_silence: NEW_PEER_SILENCE.into(),
+        replies_wait: probing.replies_wait,
+        port,
+        flows: settings.flows,
+    };
+    let prober = Box::new(udp::UdpProber::new(sockets, MonotonicClock, &probing));
+    Ok((prober, open_explorer(&probing)))
+}
+
+#[inline(never)]
+fn open_explorer(probing: &udp::UdpSettings) -> Box<udp::Explorer> {
+    Box::new(udp::Explorer::new(probing.flows, probing.port, probing.timeout, clock::monotonic()))
+}
+
+#[inline(never)]
+fn open_tcp(
+    settings: &RunSettings,
+    probing: &prober::Settings,
+    described: &mut Vec<String>,
+) -> Result<Box<TcpProber>, RunError> {
+    let sockets = tcp::Sockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?;
+    let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
+    described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
+    let probing = tcp::Settings {
+        interval: probing.interval,
+        timeout: probing.timeout,
+        port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
+        node: probing.node.clone(),
+        doubts: probing.doubts,
+        // The first may come before the agent of a new peer listens.
+        excused: 1,
+        retries_lost: true,
+        wait: probing.replies_wait,
+    };
+    Ok(Box::new(tcp::Prober::new(sockets, MonotonicClock, &probing)))
 }
 
 struct ProbeLoop {

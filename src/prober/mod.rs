@@ -50,7 +50,7 @@ pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;
-pub use probers::Probers;
+pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};
 pub use schedule::Schedule;
 pub use turn::{Prober, Settings};
 

@@ -14,17 +14,24 @@ use super::{Clock as _, MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::units::Nanos;
 
-/// The probers of the methods in use.
+/// The prober by ICMP over the real sockets.
+pub type IcmpProber = Prober<Sockets, MonotonicClock>;
+/// The prober by UDP over the real sockets.
+pub type UdpProber = udp::UdpProber<udp::UdpSockets, MonotonicClock>;
+/// The prober by TCP over the real sockets.
+pub type TcpProber = tcp::Prober<tcp::Sockets, MonotonicClock>;
+
+/// The probers of the methods in use. They are boxed, because each has several kilobytes.
 #[derive(Debug)]
 pub struct Probers {
     /// The prober by ICMP echo.
-    pub icmp: Option<Prober<Sockets, MonotonicClock>>,
+    pub icmp: Option<Box<IcmpProber>>,
     /// The prober by UDP, and the reflector for the probes of others.
-    pub udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
+    pub udp: Option<Box<UdpProber>>,
     /// The prober by TCP handshakes, and the listener for those of others.
-    pub tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
+    pub tcp: Option<Box<TcpProber>>,
     /// Traces and the search for the path MTU, by the sockets of the UDP prober.
-    pub explorer: Option<Explorer>,
+    pub explorer: Option<Box<Explorer>>,
     /// Tells the MTU of routes. Without it, no path MTU is searched.
     routes: Option<Routes>,
     /// When the explorer's last turn was.
@@ -56,10 +63,10 @@ impl Probers {
     /// # Errors
     /// The kernel's error for a timer, for example if no descriptor is left.
     pub fn new(
-        icmp: Option<Prober<Sockets, MonotonicClock>>,
-        udp: Option<udp::UdpProber<udp::UdpSockets, MonotonicClock>>,
-        explorer: Option<Explorer>,
-        tcp: Option<tcp::Prober<tcp::Sockets, MonotonicClock>>,
+        icmp: Option<Box<IcmpProber>>,
+        udp: Option<Box<UdpProber>>,
+        explorer: Option<Box<Explorer>>,
+        tcp: Option<Box<TcpProber>>,
     ) -> io::Result<Self> {
         let routes = explorer.is_some().then(|| {
             Routes::open().inspect_err(|error| log::warn!("cannot ask for routes, so no MTU is searched: {error}"))
@@ -145,7 +152,7 @@ impl Probers {
                 None => udp.turn(&mut sink(Method::Udp)),
                 Some(explorer) => {
                     let as_of = MonotonicClock.now();
-                    let drained = udp.turn_with(&mut sink(Method::Udp), explorer);
+                    let drained = udp.turn_with(&mut sink(Method::Udp), &mut **explorer);
                     if drained {
                         let routes = &self.routes;
                         let mtu = |to| routes.as_ref().and_then(|routes| routes.mtu(to)).unwrap_or_default();
@@ -178,7 +185,7 @@ impl Probers {
         each!(self, prober => due = prober.next_turn().map_or(due, |next| next.min(due)));
         // If turns are frequent, the next one comes soon enough.
         if self.udp.as_ref().is_some_and(|udp| !udp.is_frequent())
-            && let Some(next) = self.explorer.as_ref().and_then(Explorer::next_due)
+            && let Some(next) = self.explorer.as_ref().and_then(|explorer| explorer.next_due())
         {
             due = due.min(next.max(self.explored.plus(EXPLORER_GAP)));
         }
