@@ -471,7 +471,7 @@ impl<C: Clock> UdpProber<super::UdpSockets, C> {
 
     /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
     /// was full.
-    pub fn drops(&self) -> u64 {
+    pub fn drops(&mut self) -> u64 {
         self.wire.drops()
     }
 }

@@ -61,6 +61,8 @@ const fn reflector_bit(family: usize) -> usize {
 struct Sender {
     fd: OwnedFd,
     port: u16,
+    /// Number of packets that the kernel had dropped when it was asked last.
+    drops: u32,
 }
 
 /// The UDP sockets of both families. If the host lacks a family, sending to it returns
@@ -74,6 +76,8 @@ pub struct UdpSockets {
     reflectors: [Option<Sender>; FAMILIES],
     epoll: Watched,
     ready: Ready,
+    /// The sockets that had something to read since [`UdpSockets::drops`].
+    was_ready: u64,
     arrivals: Batch<ARRIVAL_WORDS>,
     errors: Batch<ERROR_WORDS>,
     /// The real-time clock of what the senders have read, and of what the reflectors have.
@@ -93,7 +97,7 @@ impl UdpSockets {
     /// [`UdpSocketError`], for example if the port is taken. It is no error if the host lacks a
     /// family.
     pub fn open(listen: SocketAddr, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
-        let sender = |(fd, port)| Sender { fd, port };
+        let sender = |(fd, port)| Sender { fd, port, drops: 0 };
         let flows = flows.clamp(1, FLOWS_MAX);
         let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
         let at = listen.ip();
@@ -109,6 +113,7 @@ impl UdpSockets {
             reflectors,
             epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
+            was_ready: 0,
             arrivals: Batch::new(DATAGRAM_BYTES),
             errors: Batch::new(DEPARTURE_BYTES),
             times: [RealTime::new(clock), RealTime::new(clock)],
@@ -155,9 +160,20 @@ impl UdpSockets {
     }
 
     /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
-    /// was full. The reflector is left out: what its filter drops would count.
-    pub fn drops(&self) -> u64 {
-        self.senders.iter().flatten().map(|sender| u64::from(options::drops(sender.fd.as_fd()))).sum()
+    /// was full. The reflector is left out: what its filter drops would count. Only a socket that
+    /// had something to read can have dropped more, so the kernel is asked about no other.
+    pub fn drops(&mut self) -> u64 {
+        let asked = std::mem::take(&mut self.was_ready);
+        let mut drops = 0;
+        for (family, senders) in self.senders.iter_mut().enumerate() {
+            for (flow, sender) in senders.iter_mut().enumerate() {
+                if asked >> sender_bit(family, flow) & 1 == 1 {
+                    sender.drops = options::drops(sender.fd.as_fd());
+                }
+                drops += u64::from(sender.drops);
+            }
+        }
+        drops
     }
 
     /// Waits until there is something to read, if that must wake the thread (see
@@ -183,6 +199,7 @@ impl UdpSockets {
             // Interrupted, or out of memory: it is as if every socket had something.
             Err(_) => self.ready = Ready { arrivals: u64::MAX, errors: u64::MAX },
         }
+        self.was_ready |= self.ready.arrivals;
     }
 
     fn log_failure(&mut self, error: &io::Error) {
@@ -280,9 +297,15 @@ impl Reader<'_> {
     }
 
     /// Delivers the departures of a reflector, and at most one batch of requests. Returns whether
-    /// nothing is left.
-    fn reflector(&mut self, reflector: &Sender, deliver: &mut dyn FnMut(Delivery<'_>)) -> io::Result<bool> {
-        let count = self.errors.receive(reflector.fd.as_fd(), Queue::Errors).unwrap_or(0);
+    /// nothing is left. Few answers are stamped as they leave, so mostly there are no departures.
+    fn reflector(
+        &mut self,
+        reflector: &Sender,
+        has_departures: bool,
+        deliver: &mut dyn FnMut(Delivery<'_>),
+    ) -> io::Result<bool> {
+        let read = |errors: &mut Batch<_>| errors.receive(reflector.fd.as_fd(), Queue::Errors).unwrap_or(0);
+        let count = if has_departures { read(self.errors) } else { 0 };
         let now = self.real_time.check(self.clock);
         for packet in self.errors.packets().take(count) {
             deliver(Delivery::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
@@ -406,7 +429,7 @@ impl UdpWire for UdpSockets {
             let Some(reflector) = reflector.as_ref().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
                 continue;
             };
-            match reader.reflector(reflector, deliver) {
+            match reader.reflector(reflector, ready.errors & bit != 0, deliver) {
                 Ok(true) => {
                     ready.arrivals &= !bit;
                     ready.errors &= !bit;
