@@ -174,9 +174,10 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
-/// of the probe thread, 35 for UDP (a socket for each flow and family, two reflectors, an epoll
-/// descriptor), 8 identity requests, 4 reports of a collection, 4 of discovery, and for TCP 64
-/// handshakes, 2 listeners and a connection that is being accepted. The rest is reserve.
+/// of the probe thread, 36 for UDP (a socket for each flow and family, two reflectors, an epoll
+/// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection, 4 of
+/// discovery, and for TCP 64 handshakes, 2 listeners and a connection that is being accepted. The
+/// rest is reserve.
 pub const DESCRIPTORS_RESERVED: usize = 96 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
@@ -310,7 +311,7 @@ const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(
     3 + 16
         + 2 * (FLOWS_MAX as usize + 1)
-        + 1
+        + 2
         + IDENTITY_REQUESTS_MAX
         + REPORT_REQUESTS_MAX
         + 4
