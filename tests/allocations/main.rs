@@ -12,6 +12,7 @@ mod icmp;
 #[path = "../common/leaks.rs"]
 mod leaks;
 mod loopback;
+mod methods;
 mod minute;
 mod scrape;
 mod wire;
