@@ -240,6 +240,7 @@ mod tests {
         // The longest name in JSON: each byte is escaped to six.
         let name = "\u{1}".repeat(NAME_BYTES_MAX);
         let name = Cow::Borrowed(name.as_str());
+        let losing = LosingFlow { source_port: u16::MAX, lost: u8::MAX, probes: u8::MAX, direction: Way::Unknown };
         let peer = Peer {
             node: name.clone(),
             zone: name.clone(),
@@ -272,19 +273,7 @@ mod tests {
             delay_variation_back_seconds: LONGEST,
             path_mtu_bytes: Some(u16::MAX),
             mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
-            flows: Some(Flows {
-                probed: u8::MAX,
-                losing_count: u8::MAX,
-                losing: vec![
-                    LosingFlow {
-                        source_port: u16::MAX,
-                        lost: u8::MAX,
-                        probes: u8::MAX,
-                        direction: Way::Unknown
-                    };
-                    FLOWS_LISTED_MAX
-                ],
-            }),
+            flows: Some(Flows { probed: u8::MAX, losing_count: u8::MAX, losing: vec![losing; FLOWS_LISTED_MAX] }),
             trace: None,
             syn_retransmissions: Some(u64::MAX),
         };

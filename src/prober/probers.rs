@@ -14,11 +14,11 @@ use super::{Clock as _, MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::units::Nanos;
 
-/// The prober by ICMP over the real sockets.
+/// Probes by ICMP over the real sockets.
 pub type IcmpProber = Prober<Sockets, MonotonicClock>;
-/// The prober by UDP over the real sockets.
+/// Probes by UDP over the real sockets.
 pub type UdpProber = udp::UdpProber<udp::UdpSockets, MonotonicClock>;
-/// The prober by TCP over the real sockets.
+/// Probes by TCP over the real sockets.
 pub type TcpProber = tcp::Prober<tcp::Sockets, MonotonicClock>;
 
 /// The probers of the methods in use. They are boxed, because each has several kilobytes.
