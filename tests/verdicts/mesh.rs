@@ -432,9 +432,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         unread |= plan.unanswered(*to, random);
                     }
                     if method == Method::Tcp {
-                        // A handshake every ten seconds.
-                        let first = random.below(10);
-                        window &= (0..6).fold(0, |bits, at| bits | 1 << (first + at * 10));
+                        window &= handshakes(random.between(0.0, HANDSHAKE_SECONDS), there | back | unread);
                     }
                     if plan.since.is_some() {
                         // The newest probes are not lost yet.
@@ -501,6 +499,34 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
         matrix.set_domains(&Arc::new(Domains::parse(file.as_bytes()).expect("a domains file")));
     }
     (matrix, probed)
+}
+
+/// Seconds between two handshakes, and from a lost one to the next: a second until it is lost, two
+/// more, and up to a quarter until the turn.
+const HANDSHAKE_SECONDS: f64 = 10.0;
+const RETRY_SECONDS: f64 = 3.25;
+
+/// Returns the seconds in which a source begins handshakes, as bits. Those that meet a bit of
+/// `lost` are lost. The schedule began `phase` seconds after the oldest bit.
+fn handshakes(phase: f64, lost: u64) -> u64 {
+    let (mut begun, mut scheduled, mut retry) = (0, phase, f64::INFINITY);
+    loop {
+        let at = scheduled.min(retry);
+        if at >= f64::from(PROBES) {
+            return begun;
+        }
+        let bit = 1 << (PROBES - 1 - whole(at));
+        begun |= bit;
+        let is_retry = retry <= scheduled;
+        if is_retry {
+            retry = f64::INFINITY;
+        } else {
+            scheduled += HANDSHAKE_SECONDS;
+        }
+        if lost & bit != 0 && retry.is_infinite() {
+            retry = at + RETRY_SECONDS;
+        }
+    }
 }
 
 /// The requests that no agent counted, of those without an answer: those to an agent that is away.

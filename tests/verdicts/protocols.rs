@@ -149,10 +149,7 @@ fn what_one_protocol_has_lost_for_18_s_is_named() {
                 let of_place = run_all(meshes, seed(3_500_000), draw);
                 let found = of_place.recall();
                 scores.insert(format!("{method:?}, {nodes:2} nodes, {place}"), of_place);
-                // 18 s have one or two handshakes of each end.
-                let is_rare = method == Method::Tcp && (place == "link" || place == "node" && nodes == 3);
-                let least = if is_rare { 0.0 } else { 0.95 };
-                if found < least || wrong(&of_place) > 0.05 {
+                if found < 0.98 || wrong(&of_place) > 0.05 {
                     failures.push(format!("{method:?} {nodes} {place}: {of_place:?}"));
                 }
             }
@@ -160,6 +157,31 @@ fn what_one_protocol_has_lost_for_18_s_is_named() {
     }
     judged::print("18 s of a minute", &scores);
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// A fault that all protocols have is never named as that of one, however long ago it began. A lost
+/// handshake is repeated sooner than others, so TCP loses a larger share until a window has passed.
+#[test]
+fn what_all_protocols_have_lost_for_a_while_has_no_protocol() {
+    let (mut verdicts, mut wrong) = (0, Vec::new());
+    for seed in (seed(3_700_000)..).take(1_500) {
+        let random = &mut Random(seed);
+        let mut plan = by_protocols(base(random, 3, (30.0, 60.0)));
+        plan.degree = None;
+        plan.since = Some(u32::try_from(4 + random.below(56)).expect("a minute"));
+        let (a, b) = two(random, plan.nodes);
+        let rate = some(random, &[0.1, 0.5, 1.0]);
+        plan.faults.push(match random.below(3) {
+            0 => Fault::Node { node: a, inwards: rate, outwards: 0.0 },
+            1 => Fault::Link { a, b, there: rate, back: 0.0 },
+            _ => Fault::Mesh { rate: each_way(rate) },
+        });
+        let all = judge(&mesh::make(&plan, random.next()).0);
+        verdicts += all.len();
+        wrong.extend(all.into_iter().filter(|it| it.protocol.is_some()).map(|it| (it, plan.clone())));
+    }
+    say!("{} of {verdicts} verdicts about what all protocols have lost for a while have one", wrong.len());
+    assert!(wrong.len() * 500 <= verdicts, "{wrong:#?}");
 }
 
 fn run_all(meshes: u64, first: u64, draw: impl FnMut(&mut Random) -> (String, Plan)) -> Score {

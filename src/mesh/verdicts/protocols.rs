@@ -17,6 +17,10 @@ use super::pairs::{Index, Scope, Tally};
 use crate::mesh::matrix::{Layer, Matrix};
 use crate::report::{Method, Network};
 
+/// A lost handshake is followed by another some three seconds after it began, and not ten. While
+/// all is lost, there are so many times as many handshakes.
+const HANDSHAKES_IF_LOST: f64 = 10.0 / 3.0;
+
 /// The probes of one cause's links, by method.
 pub type ByMethod = [Tally; Method::ALL.len()];
 
@@ -114,7 +118,7 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
             let is_own = methods.iter().enumerate().any(|(other, it)| {
                 // What the protocol loses everywhere is no loss of these links in particular.
                 let everywhere = if is_of_links { backgrounds[place] - backgrounds[other] } else { 0.0 };
-                differs(by_method[*method as usize], lifted(by_method[*it as usize], everywhere))
+                far_more((*method, by_method[*method as usize]), lifted(by_method[*it as usize], everywhere))
             });
             parts[place].found.is_shared[cause] = !is_own;
             are_odd[place] |= is_own;
@@ -143,7 +147,8 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
     }
     for (is_shared, by_method) in common.found.is_shared.iter_mut().zip(&common.by_method) {
         // All protocols must lose it, however much more one of them loses.
-        let less = |other: &Method| even.iter().any(|it| differs(by_method[*it as usize], by_method[*other as usize]));
+        let less =
+            |other: &Method| even.iter().any(|it| far_more((*it, by_method[*it as usize]), by_method[*other as usize]));
         let is_odd = |method: &Method| is_odd(by_method, *method);
         *is_shared = if even.is_empty() { methods.iter().any(is_odd) } else { methods.iter().any(less) };
     }
@@ -224,7 +229,24 @@ fn rate(by_method: &ByMethod, method: Method) -> f64 {
 
 /// Whether one method loses far more than another.
 fn is_odd(by_method: &ByMethod, method: Method) -> bool {
-    by_method.iter().any(|other| differs(by_method[method as usize], *other))
+    by_method.iter().any(|other| far_more((method, by_method[method as usize]), *other))
+}
+
+/// Whether a method loses far more than another did, even if the loss has begun or ended within the
+/// window.
+fn far_more((method, more): (Method, Tally), less: Tally) -> bool {
+    differs(more, if method == Method::Tcp { repeated(less) } else { less })
+}
+
+/// Returns what TCP may lose of what another method has lost. In the part of a window in which all
+/// is lost, it has [`HANDSHAKES_IF_LOST`] times as many handshakes as in the rest.
+fn repeated(tally: Tally) -> Tally {
+    let passed = tally.probes - tally.lost;
+    if passed == 0 {
+        return tally;
+    }
+    let lost = f64::from(tally.lost) * HANDSHAKES_IF_LOST;
+    of_rate(tally, lost / (lost + f64::from(passed)))
 }
 
 /// Returns what a method would lose if it also lost at this rate.
@@ -232,7 +254,12 @@ fn lifted(tally: Tally, rate: f64) -> Tally {
     if rate <= 0.0 || tally.probes == 0 {
         return tally;
     }
-    let lost = f64::from(tally.probes) * (1.0 - (1.0 - tally.rate()) * (1.0 - rate.min(1.0)));
+    of_rate(tally, 1.0 - (1.0 - tally.rate()) * (1.0 - rate.min(1.0)))
+}
+
+/// Returns as many probes, of which this share is lost.
+fn of_rate(tally: Tally, rate: f64) -> Tally {
+    let lost = f64::from(tally.probes) * rate;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the probes")]
     let lost = (lost.round() as u32).min(tally.probes);
     Tally { lost, ..tally }
