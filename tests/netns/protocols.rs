@@ -111,7 +111,7 @@ impl Fault {
 }
 
 /// Returns the reports of the agents as soon as every affected link has lost enough. Asserts that
-/// no other link has lost anything.
+/// no other link has lost anything, and that the fault is not taken for that of a path meanwhile.
 fn into_the_fault(agents: &[Agent<'_>], fault: Fault, place: Place, before: &Totals) -> Vec<Value> {
     watch(agents, &format!("{fault:?} is lost: {place:?}"), LONG, |reports| {
         let (mut enough, mut affected) = (0, 0);
@@ -124,6 +124,8 @@ fn into_the_fault(agents: &[Agent<'_>], fault: Fault, place: Place, before: &Tot
                 assert_eq!(total.lost, 0, "{source} to {peer} by {protocol}: {total:?}");
             }
         }
+        let found = losses(&reports);
+        assert!(!found.iter().any(|(kind, ..)| kind == "flow" || kind == "paths"), "{fault:?}, {place:?}: {found:?}");
         if enough == affected { Ok(reports) } else { Err(format!("{enough} of {affected} links have lost enough")) }
     })
 }

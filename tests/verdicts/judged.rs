@@ -134,7 +134,8 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         Fault::Filter { from, to } => {
             kind == Kind::Link
                 && subject == format!("{}->{}", name(from), name(to))
-                && verdict.confidence == Confidence::Likely
+                // Until a window has passed, both ends lose too little to contradict each other.
+                && (plan.since.is_some() || verdict.confidence == Confidence::Likely)
         }
         Fault::SlowNode { node, .. } => kind == Kind::Node && !loss && subject == name(node),
         Fault::SlowLink { a, b, .. } => kind == Kind::Link && !loss && is_pair(subject, &name(a), &name(b)),

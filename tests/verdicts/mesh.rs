@@ -263,8 +263,9 @@ impl Plan {
     }
 
     /// The loss of the requests of one cell on their own path, with what its reporter invents.
-    fn loss_of_cell(&self, from: usize, to: usize, seed: u64) -> f64 {
-        let lost = self.faults.iter().map(|fault| match *fault {
+    fn loss_of_cell(&self, from: usize, to: usize, method: Method, seed: u64) -> f64 {
+        let faults = self.every_fault().filter(|(of, _)| of.is_none_or(|of| of == method));
+        let lost = faults.map(|(_, fault)| match *fault {
             Fault::Path { of, rate } => {
                 let on = |way: u64| {
                     Random((from * 100_003 + to) as u64 ^ seed.rotate_left(17) ^ way).next().is_multiple_of(of)
@@ -416,13 +417,14 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                 let more = if plan.protocols && network == Network::Pod && !plan.is_older(from) { 2 } else { 0 };
                 for method in Method::ALL.into_iter().take(1 + more) {
                     let phase = random.unit();
+                    let recent = plan.since.map_or(u64::MAX, |since| (1 << since) - 1);
                     let loss = |random: &mut Random, from: usize, to: usize| {
                         let lost = random.bits(plan.loss(from, to, network, method));
-                        let Some(since) = plan.since else { return lost };
-                        lost & ((1 << since) - 1) | random.bits(plan.background)
+                        if plan.since.is_some() { lost & recent | random.bits(plan.background) } else { lost }
                     };
                     let (there, back) = (loss(random, from, *to), loss(random, *to, from));
-                    let mut unread = random.bits(plan.own_loss(from)) | random.bits(plan.loss_of_cell(from, *to, seed));
+                    let of_cell = random.bits(plan.loss_of_cell(from, *to, method, seed));
+                    let mut unread = random.bits(plan.own_loss(from)) | of_cell & recent;
                     // Packets to the node do not reach its pod.
                     if network == Network::Pod && method == Method::Icmp {
                         counted[*to] += u64::from((!there & covered(windows[*to], phase)).count_ones());
@@ -501,10 +503,10 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     (matrix, probed)
 }
 
-/// Seconds between two handshakes, and from a lost one to the next: a second until it is lost, two
+/// Seconds between two handshakes, and from a lost one to the next: a second until it is lost, one
 /// more, and up to a quarter until the turn.
 const HANDSHAKE_SECONDS: f64 = 10.0;
-const RETRY_SECONDS: f64 = 3.25;
+const RETRY_SECONDS: f64 = 2.25;
 
 /// Returns the seconds in which a source begins handshakes, as bits. Those that meet a bit of
 /// `lost` are lost. The schedule began `phase` seconds after the oldest bit.

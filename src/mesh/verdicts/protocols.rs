@@ -17,9 +17,9 @@ use super::pairs::{Index, Scope, Tally};
 use crate::mesh::matrix::{Layer, Matrix};
 use crate::report::{Method, Network};
 
-/// A lost handshake is followed by another some three seconds after it began, and not ten. While
-/// all is lost, there are so many times as many handshakes.
-const HANDSHAKES_IF_LOST: f64 = 10.0 / 3.0;
+/// A lost handshake is followed by another some two seconds after it began, and not ten. While all
+/// is lost, these come beside the usual ones.
+const HANDSHAKES_IF_LOST: f64 = 1.0 + 10.0 / 2.0;
 
 /// The probes of one cause's links, by method.
 pub type ByMethod = [Tally; Method::ALL.len()];

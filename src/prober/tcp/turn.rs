@@ -28,7 +28,7 @@ const CREDIT_MAX: Nanos = Nanos(ACCEPT_COST.0 * TCP_BACKLOG.unsigned_abs() as u6
 const RTT_UNIT: Nanos = Nanos(1_000);
 /// A lost handshake is followed by another after this time. Ten seconds between handshakes would
 /// show a fault too late. Random losses are as likely in it as in any other.
-const RETRY_AFTER: Nanos = Nanos::from_millis(2_000);
+const RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Handshakes that wait to follow a lost one. Those of further peers come at their usual time.
 const RETRIES_MAX: usize = 64;
 
@@ -49,7 +49,7 @@ pub struct Settings {
     pub doubts: bool,
     /// Number of handshakes that a peer which is new at its address may fail without losing them.
     pub excused: u8,
-    /// Whether a lost handshake is followed by another after two seconds.
+    /// Whether a lost handshake is followed soon by another.
     pub retries_lost: bool,
     /// Longest time that a handshake which is due may wait for a turn that other probes need
     /// anyway. With turns as frequent as this, handshakes never wake the thread.
