@@ -16,6 +16,7 @@ mod file;
 mod lines;
 mod output;
 mod reading;
+mod traces;
 mod watch;
 
 use crate::config::{DoctorSettings, Reports};

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
+use super::traces::{OfVerdict, Traced};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
 use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, OfProtocol, State, Verdict};
@@ -23,6 +24,8 @@ pub struct Examination {
     state: State,
     /// Verdicts, the most severe first.
     pub verdicts: Vec<Verdict>,
+    /// The traces of the links that a verdict is about, as their sources report them.
+    traces: Vec<OfVerdict>,
     /// Nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
     /// Agents that were asked and gave no valid answer.
@@ -103,6 +106,7 @@ impl Examination {
         Self {
             headline: headline.text,
             state: headline.state,
+            traces: facts.traces.of(&verdicts),
             verdicts,
             missing,
             unanswered: Vec::new(),
@@ -166,6 +170,11 @@ impl Examination {
         self.missing.iter().filter(move |missing| unreachable.clone().all(|verdict| verdict.subject != missing.node))
     }
 
+    /// Returns the traces of a verdict.
+    pub fn traces_of(&self, verdict: &Verdict) -> &[Traced] {
+        self.traces.iter().find(|of| of.id == verdict.id).map_or(&[], |of| &of.traces)
+    }
+
     /// Returns the headline in printable form.
     pub fn headline(&self) -> String {
         printable(&self.headline)
@@ -218,6 +227,9 @@ impl Examination {
         for verdict in &self.verdicts {
             let title = terminal.paint(tint(verdict), &title(verdict));
             let _ = write!(text, "\n{title}\n    {}\n", printable(&verdict.evidence));
+            for traced in self.traces_of(verdict) {
+                let _ = writeln!(text, "    {traced}");
+            }
         }
         // The others are in a verdict, together with what else is known of them.
         for (place, Missing { node, error }) in self.without_verdict().enumerate() {
@@ -298,7 +310,7 @@ pub fn finding(verdict: &Verdict) -> String {
 }
 
 /// Formats a time in UTC, to the minute. Verdicts know it no more exactly.
-fn moment(unix_seconds: u64) -> String {
+pub fn moment(unix_seconds: u64) -> String {
     let minutes = unix_seconds % 86_400 / 60;
     format!("{} {:02}:{:02} UTC", date(unix_seconds), minutes / 60, minutes % 60)
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::traces::Traces;
 use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX};
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
@@ -95,6 +96,8 @@ pub struct MeshFacts {
     /// The number of nodes whose reports a mesh left out, because it exceeds the
     /// limits of a collection.
     pub not_gathered: usize,
+    /// The paths that agents have traced.
+    pub traces: Traces,
 }
 
 /// An old list of peers.
@@ -245,6 +248,7 @@ impl Reading {
         self.taken.insert(node.clone(), document);
         self.matrix.begin_row(source);
         self.facts.add(source);
+        self.facts.traces.begin_report(&node);
         Ok(node)
     }
 
@@ -254,6 +258,7 @@ impl Reading {
             return Err(ReportError::Peers);
         }
         self.learn_owner(peer);
+        self.facts.traces.add(peer);
         if self.matrix.peer(peer) { Ok(()) } else { Err(ReportError::Twice(peer.node.clone().into_owned())) }
     }
 

@@ -98,7 +98,7 @@ struct Entry {
     title: String,
     /// The title, followed by its start time.
     line: String,
-    /// The evidence, with its figures.
+    /// The evidence, with its figures, and the traces, each on a line.
     detail: String,
     tint: Tint,
     verdict: Option<Verdict>,
@@ -172,7 +172,10 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
         let entry = Entry {
             title: finding(verdict),
             line: title(verdict),
-            detail: printable(&verdict.evidence),
+            detail: examination
+                .traces_of(verdict)
+                .iter()
+                .fold(printable(&verdict.evidence), |detail, traced| format!("{detail}\n      {traced}")),
             tint: tint(verdict),
             verdict: Some(verdict.clone()),
         };

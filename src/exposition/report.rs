@@ -288,7 +288,7 @@ mod tests {
                 at_unix_seconds: u64::MAX,
                 reached: false,
                 says: Cow::Owned(by.to_string()),
-                hops: vec![Cow::Owned(address.to_string()); HOPS_MAX],
+                hops: vec![crate::report::Hop(Some(address)); HOPS_MAX],
             }),
             ..peer.clone()
         };
@@ -325,6 +325,11 @@ mod tests {
                 run_delay_seconds: LONGEST,
             },
         };
+        assert_eq!(
+            serde_json::from_slice::<Peer<'_>>(&serde_json::to_vec(&traced).unwrap()).unwrap().trace,
+            traced.trace,
+            "readers accept it"
+        );
         for text in [serde_json::to_vec(&peer), serde_json::to_vec(&traced), serde_json::to_vec(&source)] {
             let length = text.unwrap().len();
             // A comma, or the start of the report, surrounds each object.

@@ -1,12 +1,19 @@
 //! What UDP probes tell of a link beyond losses and round trips: its flows, and its MTU.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Largest number of losing flows that an object lists.
 pub const FLOWS_LISTED_MAX: usize = 4;
+/// Largest number of hops of a trace.
+pub const HOPS_LISTED_MAX: usize = 30;
+/// Largest number of bytes of the sentence of a trace. The longest has two addresses of 39 bytes.
+pub const SAYS_BYTES_MAX: usize = 160;
 
 /// The direction in which packets of a link are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +38,7 @@ pub struct Flows {
     /// Number of flows that lose while the others do not.
     pub losing_count: u8,
     /// The first [`FLOWS_LISTED_MAX`] of them.
-    #[serde(deserialize_with = "losing")]
+    #[serde(deserialize_with = "at_most::<_, _, FLOWS_LISTED_MAX>")]
     pub losing: Vec<LosingFlow>,
 }
 
@@ -62,7 +69,11 @@ pub struct MtuHole {
 }
 
 /// The path of one flow of a link, hop by hop.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+///
+/// Other agents and `doctor` show it to people. So a reader refuses a report with a longer list, a
+/// hop that is no address, or a sentence that has other characters than those of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Trace<'a> {
     /// The source port of the flow.
     pub source_port: u16,
@@ -70,11 +81,49 @@ pub struct Trace<'a> {
     pub at_unix_seconds: u64,
     /// Whether the peer has answered.
     pub reached: bool,
-    /// How the path differs from the last complete one, as a sentence.
+    /// How the path differs from the last complete one, as a sentence of at most
+    /// [`SAYS_BYTES_MAX`] bytes: lower-case letters, digits, spaces, and `.` `:` `;` `,`.
+    #[serde(borrow, deserialize_with = "says")]
     pub says: Cow<'a, str>,
-    /// The addresses of the hops, of which the last is the peer if it has answered. `*` is a hop
-    /// that has not answered.
-    pub hops: Vec<Cow<'a, str>>,
+    /// The hops, at most [`HOPS_LISTED_MAX`]. The last is the peer if it has answered.
+    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    pub hops: Vec<Hop>,
+}
+
+/// A hop of a trace: its address, as text. `*` is a hop that has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop(pub Option<IpAddr>);
+
+impl Serialize for Hop {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(address) => address.serialize(serializer),
+            None => serializer.serialize_str("*"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Hop {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Hop;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an address or *")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Hop, E> {
+                if text == "*" {
+                    return Ok(Hop(None));
+                }
+                text.parse().map(|address| Hop(Some(address))).map_err(|_| E::custom("a hop is no address"))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
 }
 
 /// What the network says of packets that are too large.
@@ -91,30 +140,46 @@ pub enum Said {
     Other,
 }
 
-/// Reads the losing flows, which are at most [`FLOWS_LISTED_MAX`].
-fn losing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LosingFlow>, D::Error> {
-    struct Losing;
+/// Reads a list of at most `MOST` items.
+fn at_most<'de, D, T, const MOST: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Items<T, const MOST: usize>(PhantomData<T>);
 
-    impl<'de> Visitor<'de> for Losing {
-        type Value = Vec<LosingFlow>;
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+        type Value = Vec<T>;
 
-        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(formatter, "at most {FLOWS_LISTED_MAX} flows")
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "at most {MOST} items")
         }
 
         fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
-            let mut flows = Vec::new();
-            while let Some(flow) = items.next_element()? {
-                if flows.len() == FLOWS_LISTED_MAX {
-                    return Err(de::Error::invalid_length(flows.len() + 1, &self));
+            let mut read = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if read.len() == MOST {
+                    return Err(de::Error::invalid_length(read.len() + 1, &self));
                 }
-                flows.push(flow);
+                read.push(item);
             }
-            Ok(flows)
+            Ok(read)
         }
     }
 
-    deserializer.deserialize_seq(Losing)
+    deserializer.deserialize_seq(Items::<T, MOST>(PhantomData))
+}
+
+/// Reads the sentence of a trace.
+fn says<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b" .:;,".contains(&c);
+    // A text with an escape is not borrowed, and has a character that is not plain.
+    let text = <&str>::deserialize(deserializer)?;
+    if text.len() <= SAYS_BYTES_MAX && text.bytes().all(is_plain) {
+        Ok(Cow::Borrowed(text))
+    } else {
+        Err(de::Error::custom("a trace says what no agent does"))
+    }
 }
 
 #[cfg(test)]
@@ -128,9 +193,40 @@ mod tests {
             serde_json::from_str::<Flows>(&text).map(|flows| flows.losing.len()).map_err(|error| error.to_string())
         };
         assert_eq!(flows(FLOWS_LISTED_MAX), Ok(FLOWS_LISTED_MAX));
-        assert!(flows(FLOWS_LISTED_MAX + 1).is_err_and(|error| error.contains("at most 4 flows")));
+        assert!(flows(FLOWS_LISTED_MAX + 1).is_err_and(|error| error.contains("at most 4 items")));
         let hole: MtuHole = serde_json::from_str(r#"{"passes_bytes":1300,"direction":"up","said":"maybe"}"#).unwrap();
         assert_eq!(hole, MtuHole { passes_bytes: 1_300, direction: Way::Unknown, said: Said::Other });
         assert!(serde_json::from_str::<Flows>(r#"{"probed":300}"#).is_err());
+    }
+
+    #[test]
+    fn a_trace_is_read_as_it_was_written() {
+        let text = r#"{"source_port":40312,"at_unix_seconds":60,"reached":false,"says":"dies after fd00::1; the path went on by 10.0.4.1","hops":["10.0.2.1","*","fd00::1"]}"#;
+        let trace: Trace<'_> = serde_json::from_str(text).unwrap();
+        assert!(matches!(trace.says, Cow::Borrowed(_)));
+        assert_eq!(trace.hops[1], Hop(None));
+        assert_eq!(serde_json::to_string(&trace).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Trace<'_>>(r#"{"later":[1]}"#).unwrap(), Trace::default());
+    }
+
+    #[test]
+    fn a_trace_that_no_agent_would_write_is_an_error() {
+        let read = |text: &str| serde_json::from_str::<Trace<'_>>(text).map(drop).map_err(|error| error.to_string());
+        let hops = |hops: &[&str]| read(&serde_json::json!({"hops": hops}).to_string());
+        assert_eq!(hops(&["*"; HOPS_LISTED_MAX]), Ok(()));
+        assert!(hops(&["*"; HOPS_LISTED_MAX + 1]).is_err_and(|error| error.contains("at most 30 items")));
+        for hop in ["", "a router", "10.0.0.1 ", "10.0.0.1:9877", "**"] {
+            assert!(hops(&[hop]).is_err_and(|error| error.contains("no address")), "{hop}");
+        }
+        let says = |says: &str| read(&serde_json::json!({"says": says}).to_string());
+        assert_eq!(says(&"d".repeat(SAYS_BYTES_MAX)), Ok(()));
+        for text in [&"d".repeat(SAYS_BYTES_MAX + 1), "dies after <b>", "\u{1b}[31m", "a\n", "ü", "\"dies\""] {
+            assert!(says(text).is_err(), "{text}");
+        }
+        for text in
+            [r#"{"says":7}"#, r#"{"hops":"10.0.0.1"}"#, r#"{"reached":"no"}"#, r#"{"source_port":65536}"#, "[[]]"]
+        {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 }

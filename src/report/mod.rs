@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use links::{FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Said, Trace, Way};
+pub use links::{FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Trace, Way};
 pub use protocol::{Method, Protocol};
 pub use rounded::Rounded;
 
@@ -273,8 +273,8 @@ pub struct Peer<'a> {
     /// The flows of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<Flows>,
-    /// The last trace of a flow that loses, or whose path has changed. Agents do not read it.
-    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    /// The last trace of a flow that loses, or whose path has changed.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace<'a>>,
     /// Number of SYN segments sent again since the start. TCP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

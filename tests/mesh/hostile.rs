@@ -90,6 +90,30 @@ fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
     });
 }
 
+/// People read what a report says of a path.
+#[test]
+fn a_trace_that_no_agent_would_write_is_not_passed_on_and_its_report_counts_as_missing() {
+    let with = |trace: &str| peer("a", 0).replacen("\"zone\"", &format!("\"trace\":{trace},\"zone\""), 1);
+    let hops = |hops: usize| format!("{{\"hops\":[{}]}}", vec!["\"10.0.0.1\""; hops].join(","));
+    for (trace, is_passed_on) in [
+        ("{\"source_port\":40312,\"says\":\"dies after 10.0.3.1\",\"hops\":[\"10.0.3.1\",\"*\"]}".to_owned(), true),
+        (hops(30), true),
+        (hops(31), false),
+        ("{\"hops\":[\"<b>\"]}".to_owned(), false),
+        ("{\"says\":\"<script>\"}".to_owned(), false),
+        ("{\"says\":\"\\u001b[31m\"}".to_owned(), false),
+        (format!("{{\"says\":\"{}\"}}", "x".repeat(161)), false),
+    ] {
+        with_a_liar(&[with(&trace)], |document| {
+            let is_named =
+                errors(document).iter().any(|(node, error)| *node == "liar" && error.contains("not a report"));
+            assert_eq!(is_named, !is_passed_on, "{trace}: {:?}", errors(document));
+            assert_eq!(document.to_string().contains("\"trace\""), is_passed_on, "{trace}");
+            assert!(named_causes(document).contains(&("node", "d")), "{trace}: {}", document["headline"]);
+        });
+    }
+}
+
 #[test]
 fn the_mesh_s_size_and_zones_in_a_report_do_not_count_for_others() {
     let lies = row("liar", &[peer("a", 0)])

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,7 +18,8 @@ use crate::common::until::until;
 use crate::faults::Faults;
 use crate::mesh::{Agent, Node, wait_for_link};
 use crate::namespace::{DIRECTORY, Namespace};
-use crate::probing::{LONG, PORT, agents_on, all_clean, count, link, watch};
+use crate::probing::{LONG, PORT, agents_on, all_clean, count, is_evidence, link, watch};
+use crate::rows;
 use crate::verdicts::list;
 
 /// The protocols, and the routers as hops from `a`: the near sides of r1 and r2.
@@ -27,6 +29,8 @@ const HOPS: [(&str, [&str; 3]); 2] = [
 ];
 /// Probes before a fault: the paths are traced by then.
 const BEFORE: u64 = 15;
+/// Lost probes of the recent window that are a verdict.
+const LOST: u64 = 25;
 
 struct Chain {
     nodes: [Node; 2],
@@ -165,6 +169,32 @@ fn the_hop_behind_which_a_path_dies_is_named() {
         assert!(says.starts_with(&format!("dies after {}; the path", path[0])), "{says}");
         assert!(says.ends_with(&format!("went on by {}", path[1])), "{says}");
     }
+    // An operator reads it below the verdict.
+    let reports = watch(&agents, "the losses are evidence", LONG, |reports| {
+        let is_lost =
+            HOPS.iter().all(|(protocol, _)| count(&link(&reports, "a", "b", protocol)["recent"], "lost") >= LOST);
+        if is_lost && is_evidence(&reports) { Ok(reports) } else { Err("not yet".into()) }
+    });
+    let text = doctor(&reports);
+    println!("{text}");
+    let is_shown = |path: &[&str; 3]| {
+        let (begin, end) =
+            (format!("    dies after {}; the path", path[0]), format!(" went on by {} (trace from a to b, ", path[1]));
+        text.lines().any(|line| line.starts_with(&begin) && line.contains(&end))
+    };
+    assert!(HOPS.iter().all(|(_, path)| is_shown(path)), "{text}");
+}
+
+/// What `doctor` prints of these reports, without the agents' records of their own lag.
+fn doctor(reports: &[Value]) -> String {
+    let file = unique(Path::new(DIRECTORY), "reports");
+    let lines: Vec<String> = reports.iter().map(|report| rows::line(&rows::without_lag(report)) + "\n").collect();
+    fs::write(&file, lines.concat()).expect("our own directory is writable");
+    let output = Command::new(env!("CARGO_BIN_EXE_kube-canary")).args(["doctor", "--rows"]).arg(file).output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A link and its last hour, by keyboard and by mouse.
 
+use serde_json::{Value, json};
+
 use crate::agent::{Agent, Collection};
 use crate::browser::key;
 use crate::made_up::{Link, Mesh, well};
@@ -102,6 +104,67 @@ fn a_link_opens_by_a_click_and_so_does_its_way_back() {
     // This click is beside the link.
     browser.click("[4, 4]");
     browser.until("!$('link').open");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+/// A mesh of all three protocols. What UDP and TCP show of the first link is `udp` and `tcp`.
+fn with_path(udp: &Value, tcp: &Value) -> Agent {
+    let mut mesh = one_is_lossy();
+    mesh.layers = vec![("pod", "icmp"), ("pod", "udp"), ("pod", "tcp")];
+    let mut answer = mesh.answer();
+    for (protocol, of) in [("udp", udp), ("tcp", tcp)] {
+        let begin = format!("\"protocol\":\"{protocol}\",");
+        let fields = of.to_string();
+        answer = answer.replacen(&begin, &format!("{begin}{},", &fields[1..fields.len() - 1]), 1);
+    }
+    Agent::serve(&mesh.layers, move || Collection::Whole(answer.clone().into()))
+}
+
+#[test]
+fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows() {
+    let losing = |source_port: u32, direction: &str| json!({"source_port": source_port, "lost": 5, "probes": 8, "direction": direction});
+    let udp = json!({"hops": 3, "path_mtu_bytes": 1_300,
+        "mtu_hole": {"passes_bytes": 1_300, "direction": "out", "said": "silent"},
+        "flows": {"probed": 16, "losing_count": 2, "losing": [losing(40_312, "out"), losing(40_313, "unknown")]},
+        "trace": {"source_port": 40_312, "at_unix_seconds": 1_800_000_000, "reached": false,
+            "says": "dies after 10.0.3.1; the path went on by 10.0.4.1", "hops": ["10.0.1.1", "*", "10.0.3.1"]}});
+    let agent = with_path(&udp, &json!({"syn_retransmissions": 12}));
+    let browser = opened(&agent, false);
+    assert_eq!(browser.text("shown.layer"), "pod icmp");
+    browser.run("openLink({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#link-hour svg').length >= 2");
+    let clock = browser.text("clock(1800000000)");
+    let figures = browser.text("$('link-figures').innerText");
+    for line in [
+        "pod network, UDP, IPv4: 3 hops; packets up to 1,300 bytes pass; larger ones are lost, outbound (in silence); \
+         2 of 16 flows lose; source port 40312: 5 of 8 lost, outbound; source port 40313: 5 of 8 lost",
+        &format!(
+            "dies after 10.0.3.1; the path went on by 10.0.4.1 (trace of source port 40312, {clock}): 10.0.1.1 → * → 10.0.3.1"
+        ),
+        "pod network, TCP, IPv4: 12 SYNs sent again",
+    ] {
+        assert!(figures.lines().any(|it| it == line), "{line}: {figures}");
+    }
+    // It is the source's own. The other direction has another source.
+    browser.run("openLink({ source: 'node-2', peer: 'node-1' })");
+    let figures = browser.text("$('link-figures').innerText");
+    assert!(!figures.contains("hops") && !figures.contains("dies after"), "{figures}");
+    browser.until("document.querySelectorAll('#link-hour svg').length >= 2");
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
+fn what_a_report_lacks_of_a_path_is_not_shown_and_what_it_says_is_text() {
+    let udp = json!({"hops": null, "path_mtu_bytes": null, "mtu_hole": {"said": "<b>"}, "flows": {"losing_count": 3},
+        "trace": {"says": "<img src=x onerror=window.hit=1>"}});
+    let agent = with_path(&udp, &json!({"syn_retransmissions": 0}));
+    let browser = opened(&agent, false);
+    browser.run("openLink({ source: 'node-1', peer: 'node-2' })");
+    browser.until("document.querySelectorAll('#link-hour svg').length >= 2");
+    let figures = browser.text("$('link-figures').innerText");
+    assert!(figures.contains("<img src=x onerror=window.hit=1> (trace of source port"), "{figures}");
+    assert!(!figures.contains("hop") && !figures.contains("TCP, IPv4: "), "{figures}");
+    assert_eq!(browser.run("return document.querySelectorAll('img').length + (window.hit ?? 0)"), 0);
     assert_eq!(browser.console(), [""; 0]);
 }
 

@@ -150,7 +150,7 @@ fn networks_and_protocols_of_later_versions_are_no_layer_of_this_page() {
     let agent = Agent::of(&Mesh::new(3, |source, peer, _| Some(well(source, peer, 3))));
     let browser = opened(&agent, false);
     let layers = "const row = { source: { node: 'x' }, peers: [{ node: 'y', network: 'next', protocol: 'icmp' },
-        { node: 'y', network: 'pod', protocol: 'udp' }] }; addRow(row); return [...mesh.layers]";
+        { node: 'y', network: 'pod', protocol: 'sctp' }] }; addRow(row); return [...mesh.layers]";
     assert_eq!(browser.run(layers), json!(["pod icmp"]));
     assert_eq!(browser.console(), [""; 0]);
 }

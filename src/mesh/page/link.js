@@ -51,7 +51,7 @@ function openLink({ source, peer }) {
     `${layerName(network + ' ' + protocol)}: probes go to ${address}; ${peer} is ${state}. `).join('');
   $('link-title').textContent = `${source} → ${peer}`;
   $('link-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
-    ...table, make('p', {}, 'The other direction: ', back));
+    ...table, ...paths(source, peer), make('p', {}, 'The other direction: ', back));
   if (!$('link').open) {
     $('link-hour').replaceChildren();
     $('link').showModal();
@@ -60,6 +60,24 @@ function openLink({ source, peer }) {
     back.focus();
   }
   hour(shown.link);
+}
+
+// What UDP and TCP show of the path. The agent has checked all types.
+function paths(source, peer) {
+  return layersInOrder().flatMap((layer) => {
+    const { hops, path_mtu_bytes: mtu, mtu_hole: hole, flows, trace, syn_retransmissions: again } =
+      mesh.rows.get(source)?.layers[layer]?.get(peer) ?? {};
+    const way = ({ direction }) => (WAYS[direction] ? `, ${WAYS[direction]}` : ''), facts = [];
+    if (hops != null) facts.push(count(hops, 'hop'));
+    if (mtu) facts.push(`packets up to ${number(mtu)} bytes pass`);
+    if (hole) facts.push(`larger ones are lost${way(hole)} (${hole.said === 'too_big' ? 'a router says so' : 'in silence'})`);
+    if (flows?.losing_count) facts.push(`${flows.losing_count} of ${flows.probed} flows lose`);
+    for (const flow of flows?.losing ?? []) facts.push(`source port ${flow.source_port}: ${flow.lost} of ${flow.probes} lost${way(flow)}`);
+    if (again) facts.push(`${number(again)} SYNs sent again`);
+    const { source_port: port, at_unix_seconds: at, says = '', hops: by = [] } = trace ?? {};
+    const traced = trace ? [make('br'), make('b', {}, says), ` (trace of source port ${port}, ${clock(at)}): ${by.join(' → ')}`] : [];
+    return facts.length || trace ? make('p', {}, `${layerName(layer)}: ${facts.join('; ')}`, ...traced) : [];
+  });
 }
 
 async function hour(asked) {

@@ -39,6 +39,7 @@ mod ways;
 
 pub use direction::Direction;
 pub use headline::{Headline, State, headline};
+pub use subject::covers_udp_between;
 
 use std::cmp::Reverse;
 

@@ -1,6 +1,6 @@
 //! The subject of a verdict, in at most 128 bytes, and the verdict's id.
 
-use super::{OfNetwork, OfProtocol, Verdict};
+use super::{Kind, OfNetwork, OfProtocol, Verdict};
 
 /// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
 /// a line of a table.
@@ -33,6 +33,20 @@ pub fn id(verdict: &Verdict) -> String {
     };
     let protocol = verdict.protocol.map_or("", OfProtocol::label);
     format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, protocol]))
+}
+
+/// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about
+/// this link, one of the two nodes, or links everywhere.
+pub fn covers_udp_between(verdict: &Verdict, a: &str, b: &str) -> bool {
+    let subject = &verdict.subject;
+    verdict.network == OfNetwork::Pod
+        && matches!(verdict.protocol, None | Some(OfProtocol::Udp))
+        && match verdict.kind {
+            Kind::Link | Kind::Flow | Kind::Mtu if *subject == of_two(a, b) || *subject == of_two(b, a) => true,
+            Kind::Node | Kind::Mtu => *subject == of_one(a) || *subject == of_one(b),
+            Kind::Mesh | Kind::Paths => true,
+            _ => false,
+        }
 }
 
 /// Cuts a name that is too long and appends a hash of the whole, so that two names with the
